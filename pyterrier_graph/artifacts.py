@@ -1,0 +1,74 @@
+"""Artifacts on disk: written completely or not at all, and checked when they are opened."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyterrier as pt
+
+META = "pt_meta.json"
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str], meta: dict[str, Any]) -> Iterator[Path]:
+    """A temporary folder that becomes the artifact when the block ends without an error.
+
+    ``meta`` may be completed inside the block; it is written last, with the size of every file,
+    so that a folder whose writing was cut short is never taken for an artifact.
+
+    Args:
+        path: Where the artifact shall lie; nothing may be there yet, save an empty folder.
+        meta: ``type``, ``format``, ``format_version``, ``package_hint`` and whatever else belongs into ``pt_meta.json``.
+
+    Raises:
+        FileExistsError: If something lies at ``path``.
+    """
+    target = Path(path)
+    check_vacant(target)
+    target.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with pt.io.finalized_directory(str(target.absolute())) as folder:
+        yield Path(folder)
+        files = sorted(file for file in Path(folder).rglob("*") if file.is_file())
+        meta["files"] = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
+        Path(folder, META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+
+
+def check_vacant(path: Path) -> None:
+    """Raises FileExistsError if something lies at ``path`` that a new artifact would have to replace."""
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise FileExistsError(f"{str(path)!r} exists already: delete it, or choose another path")
+
+
+def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads and checks the ``pt_meta.json`` of an artifact.
+
+    Args:
+        path: The artifact's folder.
+        expected: The ``type``, ``format`` and ``format_version`` that the caller can read.
+
+    Raises:
+        FileNotFoundError: If there is no artifact.
+        ValueError: If it is of another kind or version, or a file is missing or has another size than when it was written.
+    """
+    if not (path / META).is_file():
+        raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
+    try:
+        meta = json.loads((path / META).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{str(path / META)!r} is damaged: {error}") from error
+    found = {key: meta.get(key) for key in expected} if isinstance(meta, dict) else {}
+    if found != dict(expected):
+        raise ValueError(f"{str(path)!r} holds {found}, but {dict(expected)} is needed")
+    for name, size in meta.get("files", {}).items():
+        file = (path / name).resolve()
+        if not file.is_relative_to(path.resolve()):
+            raise ValueError(f"{str(path / META)!r} names a file outside of the artifact: {name!r}")
+        actual = file.stat().st_size if file.is_file() else None
+        if actual != size:
+            raise ValueError(f"{str(path)!r} is damaged: {name!r} should have {size} bytes, has {actual}")
+    return meta

@@ -1,0 +1,79 @@
+"""Scaled dot-product attention along the edges of a graph, between token matrices of unequal lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pyterrier_graph.tokens.states import TokenStates
+
+PADDED_TOKENS_AT_ONCE = 16_384
+
+
+def attend_along_edges(
+    queries: TokenStates,
+    keys: TokenStates,
+    values: TokenStates,
+    edges: Tensor,
+    *,
+    heads: int,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Lets the tokens of each listener attend to the tokens of each node that it listens to, and adds up per listener.
+
+    The attention of one edge is independent of all others: softmax runs over the tokens of one neighbour.
+
+    Args:
+        queries: Projected states of the listeners, d = heads * d_head.
+        keys: Projected states of the neighbours.
+        values: Likewise, of the same lengths as ``keys``.
+        edges: Listener and neighbour of each edge, shape (2, edges).
+        heads: Number of attention heads.
+        dropout: Probability of dropping an attention weight.
+
+    Returns:
+        Sums over each listener's edges, for its tokens; same shape as ``queries.values``.
+    """
+    total = torch.zeros_like(queries.values)
+    for listener, neighbour in _batches(edges, queries.lengths, keys.lengths):
+        query_rows, query_mask = _padded_rows(queries, listener)
+        key_rows, key_mask = _padded_rows(keys, neighbour)
+        attended = functional.scaled_dot_product_attention(
+            _split_heads(queries.values[query_rows], heads),
+            _split_heads(keys.values[key_rows], heads),
+            _split_heads(values.values[key_rows], heads),
+            attn_mask=key_mask[:, None, None, :],  # padding is never listened to
+            dropout_p=dropout,
+        )
+        attended = attended.transpose(1, 2).flatten(2)  # (edges, tokens, d)
+        total = total.index_add(0, query_rows[query_mask], attended[query_mask].to(total.dtype))
+    return total
+
+
+def _batches(edges: Tensor, query_lengths: Tensor, key_lengths: Tensor) -> Iterator[Tensor]:
+    """Edges of similar lengths together, so that little is padded; edges to nodes without tokens carry nothing."""
+    lengths = query_lengths[edges[0]], key_lengths[edges[1]]
+    edges = edges[:, (lengths[0] > 0) & (lengths[1] > 0)]
+    if not edges.shape[1]:
+        return
+    longest = torch.maximum(query_lengths[edges[0]], key_lengths[edges[1]])
+    order = torch.argsort(longest)
+    spent = longest[order].cumsum(0) // PADDED_TOKENS_AT_ONCE
+    sizes = torch.unique_consecutive(spent, return_counts=True)[1]
+    yield from edges[:, order].split(sizes.tolist(), dim=1)
+
+
+def _padded_rows(states: TokenStates, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of ``states.values`` for some nodes, padded with row 0, and which of them are real; (nodes, longest)."""
+    lengths = states.lengths[nodes]
+    column = torch.arange(int(lengths.max()), device=lengths.device)
+    mask = column < lengths[:, None]
+    return torch.where(mask, states.offsets[nodes][:, None] + column, 0), mask
+
+
+def _split_heads(tensor: Tensor, heads: int) -> Tensor:
+    """(edges, tokens, d) to (edges, heads, tokens, d / heads)."""
+    return tensor.unflatten(2, (heads, -1)).transpose(1, 2)

@@ -1,0 +1,70 @@
+"""Late interaction: MaxSim (Albarede et al. 2023, Eq. 6; Khattab and Zaharia 2020) and its extension along a graph."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pyterrier_graph.tokens.states import TokenStates
+
+
+def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
+    """For each token of a query the best cosine similarity to any token of each passage.
+
+    Args:
+        query: Token vectors of one query, shape (query tokens, d), of unit length.
+        passages: Token vectors of the passages, of unit length.
+
+    Returns:
+        Shape (passages, query tokens); 0 for a passage without tokens.
+    """
+    similarities = passages.values @ query.T  # (tokens, query tokens)
+    maxima = similarities.new_full((len(passages), len(query)), -torch.inf)
+    owner = passages.owner[:, None].expand_as(similarities)
+    maxima = maxima.scatter_reduce(0, owner, similarities, "amax")
+    return torch.where(passages.lengths[:, None] > 0, maxima, 0.0)
+
+
+def maxsim(query: Tensor, passages: TokenStates) -> Tensor:
+    """Eq. 6: the maxima, summed over the query's tokens; shape (passages,)."""
+    return token_maxima(query, passages).sum(1)
+
+
+def normalised(states: TokenStates) -> TokenStates:
+    """Token vectors scaled to unit length, so that the dot product of Eq. 6 is the cosine that its text speaks of."""
+    return states.with_values(functional.normalize(states.values, dim=-1))
+
+
+def best_of_neighbours(maxima: Tensor, targets: Tensor, neighbours: Tensor, count: int) -> Tensor:
+    """For each target and query token the best match among its neighbours.
+
+    Args:
+        maxima: :func:`token_maxima` of all nodes involved, shape (nodes, query tokens).
+        targets: Target of each edge, in 0 .. count - 1, shape (edges,).
+        neighbours: Node (a row of ``maxima``) of each edge, shape (edges,).
+        count: Number of targets.
+
+    Returns:
+        Shape (count, query tokens); minus infinity for a target without neighbours.
+    """
+    best = maxima.new_full((count, maxima.shape[1]), -torch.inf)
+    return best.scatter_reduce(0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbours], "amax")
+
+
+def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
+    """Late interaction along a graph: each query token takes the best match at hand.
+
+    ``sum over query tokens of max(own, weight_1 * context_1, weight_2 * context_2, ...)``
+
+    Args:
+        own: Best matches in the passages themselves, shape (..., query tokens).
+        context: Best matches per relation, shape (..., relations, query tokens); minus infinity where there is none.
+        weights: Weight per relation, at least 0; shape (relations,). Weight 0 switches a relation off.
+
+    Returns:
+        Scores, shape (...,).
+    """
+    off = (weights == 0)[:, None] | context.isneginf()
+    weighted = torch.where(off, -torch.inf, context * weights[:, None])
+    return torch.cat([own.unsqueeze(-2), weighted], dim=-2).amax(-2).sum(-1)

@@ -1,0 +1,6 @@
+"""Rerankers that listen to a graph."""
+
+from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
+from pyterrier_graph.rerank.hgat import HGATReranker
+
+__all__ = ["GraphMaxSim", "HGATReranker"]

@@ -1,0 +1,126 @@
+"""What rerankers over a graph have in common: frames in, frames out, and where graphs and token vectors come from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+
+from pyterrier_graph.tokens import TokenEncoder, TokenStates, TokenStore
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs import DocumentGraph, TypedGraph
+
+
+class QueryPassages(NamedTuple):
+    """Passages of one graph to be scored for some queries.
+
+    Attributes:
+        graph: The graph.
+        tokens: Where token vectors of its nodes come from: ``tokens.states(nodes)``.
+        queries: Token vectors of the queries.
+        query: Query of each row, shape (rows,).
+        node: Passage of each row, shape (rows,).
+        rows: Positions of the rows in the frame, shape (rows,).
+    """
+
+    graph: TypedGraph
+    tokens: TokenStore | FreshTokens
+    queries: TokenStates
+    query: np.ndarray
+    node: np.ndarray
+    rows: np.ndarray
+
+
+class FreshTokens:
+    """Token vectors that are encoded when they are asked for, each node once.
+
+    Args:
+        graph: The graph whose texts are encoded.
+        encoder: The encoder.
+    """
+
+    def __init__(self, graph: TypedGraph, encoder: TokenEncoder) -> None:
+        self.graph = graph
+        self.encoder = encoder
+        self._known: dict[int, torch.Tensor] = {}
+
+    def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
+        """The token matrices of some nodes."""
+        new = np.array([node for node in np.unique(nodes).tolist() if node not in self._known], dtype=np.int64)
+        if len(new):
+            encoded = self.encoder.encode_passages(self.graph.texts(new))
+            self._known.update((node, encoded[position].to(device)) for position, node in enumerate(new.tolist()))
+        return TokenStates.pack([self._known[node] for node in nodes.tolist()], self.encoder.nothing.to(device))
+
+
+class GraphReranker(pt.Estimator):
+    """Base of the rerankers: checks the input, hands over what is to be scored, sorts."""
+
+    graph: DocumentGraph | None
+    tokens: TokenStore | None
+    encoder: TokenEncoder
+    device: str | None
+    verbose: bool
+
+    @abstractmethod
+    def _score(self, work: QueryPassages) -> np.ndarray:
+        """Scores of the rows, shape (rows,)."""
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Scores passages anew.
+
+        Args:
+            inp: ``qid, query, docno``, where docno is a passage id (``docno%pN``) of the graph;
+                without a graph of its own the reranker needs a ``graph`` column, as ``CandidateGraph`` makes it.
+
+        Returns:
+            The rows with new ``score`` and ``rank``.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            KeyError: If a passage is not in the graph.
+            ValueError: If a query is empty or not a text.
+        """
+        columns = ["query"] if self.graph is not None else ["query", "graph"]
+        pt.validate.result_frame(inp, extra_columns=columns, context=self)
+        scores = np.zeros(len(inp))
+        for work in self._work(inp):
+            scores[work.rows] = self._score(work)
+        if not np.isfinite(scores).all():
+            culprit = inp.iloc[int(np.flatnonzero(~np.isfinite(scores))[0])]
+            raise ValueError(
+                f"{self!r} scores query {culprit['qid']!r}, passage {culprit['docno']!r} as not a number: "
+                "the weights of its model or encoder are not finite"
+            )
+        ranked = inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores)
+        return pt.model.add_ranks(ranked)
+
+    def _work(self, inp: pd.DataFrame) -> Iterator[QueryPassages]:
+        """The frame, a graph at a time: all of it, or query by query where each has a graph of its own."""
+        if not len(inp):
+            return
+        text_of_qid = inp.drop_duplicates("qid").set_index("qid")["query"]
+        queries = self.encoder.encode_queries(text_of_qid.tolist())
+        query = text_of_qid.index.get_indexer(inp["qid"])
+        if self.graph is not None:
+            tokens = self.tokens if self.tokens is not None else FreshTokens(self.graph, self.encoder)
+            nodes = self.graph.nodes_of(inp["docno"].tolist())
+            yield QueryPassages(self.graph, tokens, queries, query, nodes, np.arange(len(inp)))
+            return
+        groups = pt.tqdm(inp.groupby(query).indices.values(), desc=type(self).__name__, disable=not self.verbose)
+        for rows in groups:
+            part = inp.iloc[rows]
+            graph = part["graph"].iloc[0]
+            nodes = graph.nodes_of(part["docno"].tolist())
+            yield QueryPassages(graph, FreshTokens(graph, self.encoder), queries, query[rows], nodes, rows)
+
+
+def open_encoder(encoder: Any, device: str | None = None) -> TokenEncoder:
+    """A :class:`TokenEncoder` from itself, a checkpoint's name, or a ``MultiVectorEncoder``."""
+    return encoder if isinstance(encoder, TokenEncoder) else TokenEncoder(encoder, device=device)

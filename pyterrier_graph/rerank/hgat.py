@@ -1,0 +1,476 @@
+"""HGATReranker: heterogeneous graph attention in a pipeline."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+from safetensors.torch import load_file, save_file
+
+from pyterrier_graph.artifacts import read_meta, writing
+from pyterrier_graph.models.hgat import HGAT, HGATConfig
+from pyterrier_graph.models.propagation import SELF
+from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, open_encoder
+from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.tokens import TokenEncoder, TokenStates, TokenStore
+from pyterrier_graph.tokens.states import offsets_of
+from pyterrier_graph.training.negatives import NegativeSampler
+from pyterrier_graph.training.options import Training
+from pyterrier_graph.training.trainer import train
+from pyterrier_graph.training.triples import Examples, TripleCollator, TripleModel
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs import DocumentGraph, TypedGraph
+
+PAPER_RELATIONS = (
+    "order",
+    "order_i",
+    "structural",
+    "structural_i",
+    "internal",
+    "internal_i",
+    "external",
+    "external_i",
+)
+
+
+class HGATReranker(GraphReranker, pt.Artifact):
+    """Reranks passages by their representation in the context of a graph.
+
+    .. cite.dblp:: journals/ir/AlbaredeMGMPC23
+
+    A passage is encoded into one vector per token; three layers of attention let it listen to what it is related to
+    (the next passage, its section, a claim it refers to, a document it cites); MaxSim compares the outcome with the query.
+
+    Args:
+        graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
+        encoder: A :class:`~pyterrier_graph.tokens.TokenEncoder`, or the name of a checkpoint for one.
+        variant: ``BASE``, ``NO``, ``LB``, ``NS``, ``NO_LB``, ``NO_NS``, ``LB_NS`` or ``NO_LB_NS`` (the paper's Table 1).
+        framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); by default Table 2's for the variant.
+        layers: Number of layers.
+        heads: Attention heads; they must divide the length of a token vector.
+        dropout: Dropout on attention weights in training.
+        init: ``'random'`` as in the paper; ``'identity'`` starts at plain MaxSim of the encoder, for small training sets.
+        aggregation: ``'sum'`` over neighbours as in Eq. 1, or the ``'mean'`` over those of each relation.
+        relations: Relations to listen through; by default all of the graph's.
+        tokens: Stored token vectors of the graph's nodes; without them texts are encoded as they come.
+        contextualised: What :meth:`contextualise` stored for these weights: reranking is then a look-up and a MaxSim.
+        training: Options of :meth:`fit`.
+        batch_size: Passages contextualised at once.
+        seed: Seed of the initial weights.
+        device: As torch names it; by default a GPU where there is one.
+        verbose: Whether to show progress.
+
+    Columns: see :meth:`transform`.
+
+    Raises:
+        ValueError: If an option is unknown, the heads do not divide the dimension, ``tokens`` are of another encoder,
+            or ``contextualised`` of other weights.
+    """
+
+    schematic = {"label": "HGAT", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    ARTIFACT_TYPE = "reranker"
+    ARTIFACT_FORMAT = "hgat"
+    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
+    ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
+    FORMAT_VERSION = 1
+
+    def __init__(
+        self,
+        graph: DocumentGraph | None = None,
+        encoder: Any = "colbert-ir/colbertv2.0",
+        variant: str = "NO_LB",
+        *,
+        framework: str | None = None,
+        layers: int = 3,
+        heads: int = 8,
+        dropout: float = 0.7,
+        init: str = "random",
+        aggregation: str = "sum",
+        relations: Sequence[str] | None = None,
+        tokens: TokenStore | None = None,
+        contextualised: TokenStore | None = None,
+        training: Training | None = None,
+        batch_size: int = 64,
+        seed: int = 0,
+        device: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
+        self.graph = graph
+        self.encoder = open_encoder(encoder, device)
+        self.variant = variant
+        self.framework = framework
+        self.layers = layers
+        self.heads = heads
+        self.dropout = dropout
+        self.init = init
+        self.aggregation = aggregation
+        self.relations = tuple(relations or (graph.relations if graph is not None else PAPER_RELATIONS))
+        self.tokens = tokens
+        self.contextualised = contextualised
+        self.training = training or Training()
+        self.batch_size = batch_size
+        self.seed = seed
+        self.device = device
+        self.verbose = verbose
+        config = HGATConfig(
+            dimension=self.encoder.dimension,
+            relations=self.relations,
+            variant=variant,
+            framework=framework,
+            layers=layers,
+            heads=heads,
+            dropout=dropout,
+            positions=self.encoder.max_passage_tokens,
+            init=init,
+            aggregation=aggregation,
+        )
+        unknown = set(self.relations) - set(graph.relations if graph is not None else self.relations)
+        if unknown:
+            raise ValueError(f"the graph has no relation {sorted(unknown)}, only {', '.join(graph.relations)}")
+        if tokens is not None:
+            tokens.check(self.encoder)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.model: HGAT = HGAT(config).eval()
+        self.model.to(self._device)
+        if contextualised is not None:
+            self._check_contextualised(contextualised)
+
+    def __repr__(self) -> str:
+        return f"HGATReranker({self.graph!r}, {self.encoder!r}, {self.variant!r})"
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+    @property
+    def config(self) -> HGATConfig:
+        """Shape of the model."""
+        return self.model.config
+
+    def _score(self, work: QueryPassages) -> np.ndarray:
+        scores = np.zeros(len(work.rows))
+        with torch.inference_mode():
+            queries = work.queries.to(self._device)
+            for nodes, content, in_context in self._in_context(work.graph, work.tokens, np.unique(work.node)):
+                rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
+                place = np.searchsorted(nodes, work.node[rows])
+                for query, members in pd.Series(work.query[rows]).groupby(work.query[rows]).indices.items():
+                    passages = torch.from_numpy(place[members]).to(self._device)
+                    relevance = self.model.score(queries[query], content.select(passages), in_context.select(passages))
+                    scores[rows[members]] = relevance.cpu().numpy()
+        return scores
+
+    def _in_context(
+        self, graph: TypedGraph, tokens: TokenStore | FreshTokens, nodes: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, TokenStates, TokenStates]]:
+        """Passages chunk by chunk, as encoded and in context."""
+        chunks = np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
+        for chunk in pt.tqdm(chunks, desc=self.config.name, unit="batch", disable=not self.verbose or len(chunks) < 2):
+            if self.contextualised is not None:
+                in_context = self.contextualised.states(chunk, self._device)
+                late = self.config.framework == "late"
+                yield chunk, tokens.states(chunk, self._device) if late else in_context, in_context
+                continue
+            propagation = self.model.plan(graph, chunk)
+            inputs = tokens.states(propagation.nodes, self._device)
+            propagation = propagation.to(self._device)
+            yield chunk, inputs.select(propagation.inputs), self.model(inputs, propagation)
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> HGATReranker:
+        """Trains on triples <q, p+, p->, with Adam and pairwise softmax cross-entropy (Sect. 5.2.3).
+
+        Args:
+            topics_or_res_tr: Training queries with their passages, as for :meth:`transform`.
+            qrels_tr: Judgments for them: ``qid, docno, label``, docno a passage id.
+            topics_or_res_va: Validation queries with their passages: the weights that are best on them are kept.
+            qrels_va: Judgments for them.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            ValueError: If no training query is judged, or ``training.output_dir`` holds another training.
+        """
+        columns = ["query"] if self.graph is not None else ["query", "graph"]
+        pt.validate.result_frame(topics_or_res_tr, extra_columns=columns, context=self)
+        options = self.training
+        learnt = options.encoder_learning_rate is not None
+        quality = None
+        if topics_or_res_va is not None and len(topics_or_res_va):
+            pt.validate.result_frame(topics_or_res_va, extra_columns=columns, context=self)
+            evaluate = RunEvaluator(options.measure, qrels_va)
+            judged = topics_or_res_va[topics_or_res_va["qid"].isin(qrels_va["qid"])].reset_index(drop=True)
+            quality = lambda: evaluate(self.transform(judged)[["qid", "docno", "score"]])  # noqa: E731
+        stored, self.contextualised = self.tokens, None  # of the weights that now change
+        queries, graphs, triples = self._triples(topics_or_res_tr, qrels_tr)
+        identity = {
+            "config": json.loads(json.dumps(self.config.to_dict())),
+            "encoder": self.encoder.fingerprint(),
+            "triples": hashlib.sha256(triples.tobytes()).hexdigest(),
+        }
+        model = TripleModel(self.model, self.encoder if learnt else None, options.frozen_encoder_layers)
+        rates = [(list(self.model.parameters()), options.learning_rate)]
+        if learnt:
+            self.tokens = None
+            rates.append(
+                ([p for p in self.encoder.network.parameters() if p.requires_grad], options.encoder_learning_rate)
+            )
+        sources = [
+            (graph, None if learnt else (stored if stored is not None else FreshTokens(graph, self.encoder)))
+            for graph in graphs
+        ]
+        self.training_log = train(
+            model,
+            Examples(triples),
+            TripleCollator(self.model, sources, queries, self.encoder),
+            options,
+            rates=rates,
+            quality=quality,
+            identity=identity,
+            device=self._device,
+            verbose=self.verbose,
+        )
+        self.model.to(self._device).eval()
+        self.encoder.network.eval()
+        if any(not torch.isfinite(parameter).all() for parameter in self.model.parameters()):
+            raise ValueError("training diverged: the weights are not finite; try a smaller learning_rate")
+        return self
+
+    def _triples(self, run: pd.DataFrame, qrels: pd.DataFrame) -> tuple[list[str], list[TypedGraph], np.ndarray]:
+        """The queries' texts, the graphs, and the triples, shape (triples, 4), as ``training.triples.Example`` has them."""
+        text = run.drop_duplicates("qid").set_index("qid")["query"]
+        qrels = qrels[qrels["qid"].isin(text.index)]
+        if not (qrels["label"] > 0).any():
+            raise ValueError("HGATReranker.fit: no training query has a relevant passage (label > 0)")
+        options = self.training
+        if self.graph is not None:
+            judged = [(self.graph, 0, qrels, run)]
+        else:
+            if options.negatives != "candidates":
+                raise ValueError(
+                    "without a document graph, negatives can only come from each query's own passages: "
+                    "use Training(negatives='candidates')"
+                )
+            judged = []
+            for number, (qid, part) in enumerate(run.groupby("qid", sort=False)):
+                here = qrels[(qrels["qid"] == qid) & qrels["docno"].isin(part["docno"])]
+                if (here["label"] > 0).any() and not (here["label"] > 0).all() or len(part) > len(here):
+                    if (here["label"] > 0).any():
+                        judged.append((part["graph"].iloc[0], number, here, part))
+        columns = []
+        for place, (graph, _, labels, part) in enumerate(judged):
+            sampler = NegativeSampler(
+                graph,
+                labels,
+                options.negatives,
+                candidates=part if options.negatives == "candidates" else None,
+                seed=options.seed + place,
+            )
+            position = text.index.get_indexer(sampler.qids)
+            for _ in range(options.repeats):
+                drawn = sampler.sample()
+                here = np.full(len(drawn), place)
+                columns.append(np.column_stack([here, position[drawn.query], drawn.positive, drawn.negative]))
+        return text.tolist(), [graph for graph, *_ in judged], np.concatenate(columns)
+
+    def contextualise(self, path: str | os.PathLike[str], *, verbose: bool = True) -> TokenStore:
+        """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
+
+        Give the store to :class:`HGATReranker` as ``contextualised`` (or set that attribute).
+
+        Args:
+            path: Where the store shall lie.
+            verbose: Whether to show progress.
+
+        Raises:
+            ValueError: If the reranker has no document graph.
+        """
+        if self.graph is None:
+            raise ValueError("only the passages of a document graph can be contextualised in advance")
+        graph = self.graph
+        tokens = self.tokens if self.tokens is not None else FreshTokens(graph, self.encoder)
+        self.contextualised = None
+
+        def chunks() -> Iterator[TokenStates]:
+            for nodes in np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // self.batch_size))):
+                is_passage = graph.node_type[nodes] == 0
+                lengths = torch.zeros(len(nodes), dtype=torch.long)
+                values = torch.zeros(0, self.encoder.dimension)
+                if is_passage.any():
+                    with torch.inference_mode():
+                        propagation = self.model.plan(graph, nodes[is_passage])
+                        inputs = tokens.states(propagation.nodes, self._device)
+                        states = self.model(inputs, propagation.to(self._device)).to("cpu")
+                    lengths[torch.from_numpy(is_passage)] = states.lengths
+                    values = states.values
+                yield TokenStates(values, offsets_of(lengths))
+
+        about = {"encoder": self.encoder.name, "model": self.config.name, "model_sha256": self._fingerprint()}
+        store = TokenStore(path)
+        return store.write(chunks(), graph.num_nodes, self.encoder.dimension, about, verbose=verbose)
+
+    def _check_contextualised(self, store: TokenStore) -> None:
+        if store.meta.get("model_sha256") != self._fingerprint():
+            raise ValueError(f"{store!r} was computed with other weights: contextualise again")
+
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256(self.encoder.fingerprint().encode())
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def relation_weights(self) -> pd.DataFrame:
+        """Importance of each relation per layer (the paper's Table 6); columns add up to 1, SELF included."""
+        table = pd.DataFrame(self.model.relation_weights()).T
+        table.columns = pd.Index([f"layer {number + 1}" for number in table.columns])
+        return table.rename_axis("relation")
+
+    def explain(self, query: str, docno: str, graph: TypedGraph | None = None) -> pd.DataFrame:
+        """Says which nodes and tokens a score came from.
+
+        Each token of each text that reached the passage is credited with gradient x input:
+        how much the score changes, to first order, with the token's vector.
+
+        Args:
+            query: The query.
+            docno: A passage id.
+            graph: The graph, where the reranker has none of its own.
+
+        Returns:
+            A row per token: ``node`` (its id), ``relation`` (through which the passage hears the node; ``'SELF'`` for itself,
+            ``''`` if only through others), ``position``, ``token``, ``contribution``; largest contributions first.
+        """
+        graph = graph if graph is not None else self.graph
+        if graph is None:
+            raise ValueError("explain needs the graph that the passage is in")
+        target = graph.nodes_of([docno])
+        propagation = self.model.plan(graph, target)
+        inputs = FreshTokens(graph, self.encoder).states(propagation.nodes, self._device)
+        vectors = inputs.values.detach().clone().requires_grad_(True)
+        states = inputs.with_values(vectors)
+        propagation = propagation.to(self._device)
+        vector = self.encoder.encode_queries([query])[0].to(self._device)
+        score = self.model.score(vector, states.select(propagation.inputs), self.model(states, propagation))
+        (gradient,) = torch.autograd.grad(score.sum(), vectors)
+        relation_of = {int(target[0]): SELF}
+        for relation in reversed(self.relations):
+            relation_of |= dict.fromkeys(graph.neighbours(target, relation)[1].tolist(), relation)
+        relation_of[int(target[0])] = SELF
+        nodes = propagation.nodes[inputs.owner.cpu().numpy()]
+        pieces = [
+            self.encoder.tokens(text) if text.strip() else [] for text in graph.texts(propagation.nodes)
+        ]
+        return pd.DataFrame(
+            {
+                "node": graph.ids_of(nodes),
+                "relation": [relation_of.get(node, "") for node in nodes.tolist()],
+                "position": inputs.position.cpu().numpy(),
+                "token": [piece for text in pieces for piece in text],
+                "contribution": (gradient * vectors).sum(1).detach().cpu().numpy(),
+            }
+        ).sort_values("contribution", ascending=False, kind="stable", ignore_index=True)
+
+    def save(self, path: str | os.PathLike[str]) -> HGATReranker:
+        """Writes the model as an artifact: weights in safetensors, configuration in JSON, the encoder beside it.
+
+        The graph is not part of it: it is given again to :meth:`load`.
+
+        Raises:
+            FileExistsError: If something lies at ``path``.
+        """
+        import pyterrier_graph
+
+        meta = self._kind() | {
+            "version": pyterrier_graph.__version__,
+            "config": self.config.to_dict(),
+            "seed": self.seed,
+            "encoder": {
+                "name": self.encoder.name,
+                "sha256": self.encoder.fingerprint(),
+                "max_passage_tokens": self.encoder.max_passage_tokens,
+                "max_query_tokens": self.encoder.max_query_tokens,
+            },
+        }
+        with writing(path, meta) as folder:
+            save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, folder / "hgat.safetensors")
+            self.encoder.network.save(str(folder / "encoder"), create_model_card=False)
+        self.path = Path(path)
+        return self
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **options: Any) -> HGATReranker:
+        """Reads what :meth:`save` wrote; it scores as before.
+
+        Args:
+            path: The artifact's folder.
+            **options: ``graph``, ``tokens``, ``device`` and others of the constructor that do not shape the model.
+
+        Raises:
+            FileNotFoundError: If there is no artifact.
+            ValueError: If it is damaged, of another kind, or does not fit the encoder that was given.
+        """
+        folder = Path(path)
+        meta = read_meta(folder, cls._kind())
+        about = meta["encoder"]
+        encoder = options.pop("encoder", None)
+        if encoder is None:
+            encoder = TokenEncoder(
+                str(folder / "encoder"),
+                max_passage_tokens=about["max_passage_tokens"],
+                max_query_tokens=about["max_query_tokens"],
+                device=options.get("device"),
+            )
+            encoder.name = about["name"]
+        config = dict(meta["config"])
+        dimension, positions = config.pop("dimension"), config.pop("positions")
+        if (encoder.dimension, encoder.max_passage_tokens) != (dimension, positions):
+            raise ValueError(
+                f"the model needs an encoder with {dimension} dimensions and {positions} tokens per passage, "
+                f"{encoder!r} has {encoder.dimension} and {encoder.max_passage_tokens}"
+            )
+        if encoder.fingerprint() != about["sha256"]:
+            raise ValueError(f"the model was trained on {about['name']!r}, {encoder!r} has other weights")
+        contextualised = options.pop("contextualised", None)
+        reranker = cls(encoder=encoder, **{"seed": meta["seed"], **config, **options})
+        reranker.model.load_state_dict(load_file(folder / "hgat.safetensors"))
+        reranker.path = folder
+        if contextualised is not None:
+            reranker._check_contextualised(contextualised)
+            reranker.contextualised = contextualised
+        return reranker
+
+    @classmethod
+    def _kind(cls) -> dict[str, Any]:
+        return {
+            "type": cls.ARTIFACT_TYPE,
+            "format": cls.ARTIFACT_FORMAT,
+            "format_version": cls.FORMAT_VERSION,
+            "package_hint": cls.ARTIFACT_PACKAGE_HINT,
+        }
+
+    def apply_attributes(self, **attributes: Any) -> HGATReranker:
+        """A copy with other attributes, as ``pt.inspect`` asks for; trained weights are kept where they fit."""
+        names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
+        values = {name: getattr(self, name) for name in names} | attributes
+        contextualised = values.pop("contextualised")
+        copy = type(self)(**values)
+        if copy.config == self.config:
+            copy.model.load_state_dict(self.model.state_dict())
+            copy.contextualised = contextualised
+        return copy

@@ -1,0 +1,163 @@
+"""The token-level text encoder, a sentence-transformers ``MultiVectorEncoder``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from sentence_transformers import MultiVectorEncoder
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.base.modules.dense import Dense
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+from sentence_transformers.util import batch_to_device, load_file_path
+from torch import Tensor
+
+from pyterrier_graph.tokens.states import TokenStates
+
+
+class TokenEncoder:
+    """Encodes texts into one unit vector per token, as ColBERT does (paper: Sect. 4.2, "Encoder").
+
+    Args:
+        model: A ``MultiVectorEncoder``, or the name or folder of a checkpoint: a late-interaction model
+            (Stanford ColBERT, PyLate, sentence-transformers), a ``SentenceTransformer`` or any Hugging Face encoder.
+            The last two have no token-level projection, and none is invented: their hidden states are used as they are.
+        max_passage_tokens: Passages are cut after so many word pieces (the paper: 180).
+        max_query_tokens: Queries likewise (the paper: 120).
+        batch_size: Texts per forward pass.
+        device: As torch names it; by default a GPU where there is one.
+
+    Raises:
+        ValueError: If a text is missing or a length is not positive.
+    """
+
+    def __init__(
+        self,
+        model: str | MultiVectorEncoder,
+        *,
+        max_passage_tokens: int = 180,
+        max_query_tokens: int = 120,
+        batch_size: int = 32,
+        device: str | None = None,
+    ) -> None:
+        if min(max_passage_tokens, max_query_tokens, batch_size) < 1:
+            raise ValueError("max_passage_tokens, max_query_tokens and batch_size must be positive")
+        self.model = model
+        self.max_passage_tokens = max_passage_tokens
+        self.max_query_tokens = max_query_tokens
+        self.batch_size = batch_size
+        self.device = device
+        self.name = model if isinstance(model, str) else model.model_card_data.base_model or type(model).__name__
+        self.network = load_multi_vector_encoder(model, device) if isinstance(model, str) else model
+        if device is not None:
+            self.network.to(device)
+        transformer = self.network[0]
+        transformer.document_length = max_passage_tokens
+        transformer.query_length = max_query_tokens
+
+    def __repr__(self) -> str:
+        return f"TokenEncoder({self.name!r})"
+
+    @property
+    def dimension(self) -> int:
+        """Length d of a token vector."""
+        dimension = self.network.get_embedding_dimension()
+        if dimension is None:
+            raise ValueError(f"{self!r} does not tell the length of its vectors")
+        return dimension
+
+    @property
+    def nothing(self) -> Tensor:
+        """The token vectors of an empty text, shape (0, d)."""
+        return next(self.network.parameters()).new_zeros(0, self.dimension)
+
+    def encode_passages(self, texts: Sequence[str], *, verbose: bool = False) -> TokenStates:
+        """Encodes passages or titles. An empty text has no tokens: a section without a title says nothing."""
+        return self._encode(self.network.encode_document, texts, verbose)
+
+    def encode_queries(self, texts: Sequence[str], *, verbose: bool = False) -> TokenStates:
+        """Encodes queries; an empty one is a ValueError."""
+        if any(isinstance(text, str) and not text.strip() for text in texts):
+            raise ValueError("a query is empty: there is nothing to rank by")
+        return self._encode(self.network.encode_query, texts, verbose)
+
+    def forward_passages(self, texts: Sequence[str]) -> TokenStates:
+        """As :meth:`encode_passages`, with gradients."""
+        return self._forward(texts, "document")
+
+    def forward_queries(self, texts: Sequence[str]) -> TokenStates:
+        """As :meth:`encode_queries`, with gradients."""
+        return self._forward(texts, "query")
+
+    def _forward(self, texts: Sequence[str], task: str) -> TokenStates:
+        filled = [text for text in texts if text.strip()]
+        features = self.network.preprocess(filled, prompt=self.network.prompts.get(task), task=task)
+        output = self.network(batch_to_device(features, self.nothing.device), task=task)
+        matrices = (m[mask.bool()] for m, mask in zip(output["token_embeddings"], output["attention_mask"], strict=True))
+        return TokenStates.pack([next(matrices) if text.strip() else self.nothing for text in texts], self.nothing)
+
+    def tokens(self, text: str, *, query: bool = False) -> list[str]:
+        """The word pieces that the rows of an encoded text stand for."""
+        task = "query" if query else "document"
+        prompt = self.network.prompts.get(task)
+        with torch.inference_mode():
+            output = self.network.encode([text], prompt=prompt or "", task=task, output_value=None)[0]
+        identifiers = output["input_ids"][output["attention_mask"].bool()]
+        return self.network.tokenizer.convert_ids_to_tokens(identifiers.tolist())
+
+    def _encode(self, encode: Any, texts: Sequence[str], verbose: bool) -> TokenStates:
+        for text in texts:
+            if not isinstance(text, str):
+                raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
+        filled = [text for text in texts if text.strip()]
+        # clone: tensors made in inference mode cannot take part in training
+        encoded = iter(encode(filled, batch_size=self.batch_size, show_progress_bar=verbose) if filled else ())
+        return TokenStates.pack([next(encoded).clone() if text.strip() else self.nothing for text in texts], self.nothing)
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the weights: tells whether stored vectors are this encoder's."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.network.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(f"{self.max_passage_tokens} {self.max_query_tokens}".encode())
+        return digest.hexdigest()
+
+
+def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVectorEncoder:
+    """Loads a checkpoint as a ``MultiVectorEncoder``, without adding random weights.
+
+    sentence-transformers appends a randomly initialised 128-dimensional projection to checkpoints that have none;
+    it is taken off again, since it would have to be trained before the encoder is of use.
+    """
+    network = MultiVectorEncoder(name, device=device, model_kwargs={"dtype": torch.float32})
+    if _has_projection(name) or not any(isinstance(module, Dense) for module in network):
+        return network
+    transformer = next(module for module in network if isinstance(module, Transformer))
+    bare = MultiVectorEncoder(
+        modules=[transformer, MultiVectorMask(), Normalize(module_input_name="token_embeddings")],
+        prompts=network.prompts,
+        device=device,
+    )
+    bare.model_card_data.set_base_model(name)
+    return bare
+
+
+def _has_projection(name: str) -> bool:
+    """Whether the checkpoint itself has a token-level projection."""
+    modules = _read_json(name, "modules.json") or []
+    if any(module["type"].rpartition(".")[2] == Dense.__name__ for module in modules):
+        return True
+    architectures = (_read_json(name, "config.json") or {}).get("architectures") or []
+    return any(a == "HF_ColBERT" or a.endswith("ForRetrieval") for a in architectures)
+
+
+def _read_json(name: str, file: str) -> Any:
+    path = load_file_path(name, file)
+    if path is None:
+        return None
+    with open(path, encoding="utf-8") as lines:
+        return json.load(lines)

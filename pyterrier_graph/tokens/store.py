@@ -1,0 +1,147 @@
+"""Token vectors of all nodes of a graph, on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyterrier as pt
+import torch
+
+from pyterrier_graph.artifacts import read_meta, writing
+from pyterrier_graph.tokens.encoder import TokenEncoder
+from pyterrier_graph.tokens.states import TokenStates, ranges
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs import DocumentGraph
+
+
+class TokenStore(pt.Artifact):
+    """The token vectors of a graph's nodes, encoded once, memory-mapped (float16).
+
+    Args:
+        path: Folder of the store; it may not exist yet, see :meth:`build`.
+    """
+
+    ARTIFACT_TYPE = "token_store"
+    ARTIFACT_FORMAT = "passage_graph"
+    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
+    FORMAT_VERSION = 1
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(Path(path))
+
+    def __repr__(self) -> str:
+        return f"TokenStore({str(self.path)!r})"
+
+    @classmethod
+    def _kind(cls) -> dict[str, Any]:
+        return {
+            "type": cls.ARTIFACT_TYPE,
+            "format": cls.ARTIFACT_FORMAT,
+            "format_version": cls.FORMAT_VERSION,
+            "package_hint": cls.ARTIFACT_PACKAGE_HINT,
+        }
+
+    def build(
+        self, graph: DocumentGraph, encoder: TokenEncoder, *, titles: bool = False, verbose: bool = True
+    ) -> TokenStore:
+        """Encodes every node of a graph.
+
+        Args:
+            graph: The graph whose passages and section titles are encoded.
+            encoder: The encoder.
+            titles: Whether the titles of its sections are put before a passage ("title - section: passage").
+            verbose: Whether to show progress.
+
+        Raises:
+            FileExistsError: If there is a store already.
+        """
+        about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
+        chunks = (
+            encoder.encode_passages(graph.texts(nodes, titles=titles))
+            for nodes in np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // 1024)))
+        )
+        return self.write(chunks, graph.num_nodes, encoder.dimension, about, verbose=verbose)
+
+    def write(
+        self, states: Iterable[TokenStates], nodes: int, dimension: int, about: dict[str, Any], *, verbose: bool = True
+    ) -> TokenStore:
+        """Writes token states chunk by chunk, in node order.
+
+        Args:
+            states: Chunks that add up to ``nodes`` nodes.
+            nodes: Number of nodes.
+            dimension: Length of a token vector.
+            about: Where the vectors come from, for ``pt_meta.json``.
+            verbose: Whether to show progress.
+        """
+        meta = self._kind() | {"nodes": nodes, "dimension": dimension} | about
+        lengths = [np.zeros(1, dtype=np.int64)]
+        with writing(self.path, meta) as folder, pt.tqdm(
+            total=nodes, desc="encoding", unit="node", disable=not verbose
+        ) as progress:
+            with open(folder / "tokens.f2", "wb") as file:
+                for chunk in states:
+                    file.write(chunk.values.detach().to("cpu", torch.float16).numpy().tobytes())
+                    lengths.append(chunk.lengths.cpu().numpy())
+                    progress.update(len(chunk))
+            offsets = np.concatenate(lengths).cumsum()
+            offsets.astype("<i8").tofile(folder / "offsets.i8")
+            meta["tokens"] = int(offsets[-1])
+        return self
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """What ``pt_meta.json`` says: encoder, its fingerprint, sizes.
+
+        Raises:
+            FileNotFoundError: If the store was not built.
+            ValueError: If it is damaged or of another kind.
+        """
+        return read_meta(self.path, self._kind())
+
+    @property
+    def dimension(self) -> int:
+        """Length of a token vector."""
+        return self.meta["dimension"]
+
+    def __len__(self) -> int:
+        return self.meta["nodes"]
+
+    def built(self) -> bool:
+        """Whether the store can be read."""
+        try:
+            return bool(self.meta)
+        except (FileNotFoundError, ValueError):
+            return False
+
+    def check(self, encoder: TokenEncoder) -> None:
+        """Raises ValueError unless the vectors were made with this encoder."""
+        if self.meta.get("encoder_sha256") != encoder.fingerprint():
+            raise ValueError(
+                f"{self!r} holds vectors of {self.meta.get('encoder')!r} with other weights or lengths "
+                f"than {encoder!r}: build the store again with this encoder"
+            )
+
+    def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
+        """The token matrices of some nodes, in float32."""
+        starts, ends = self._offsets[nodes], self._offsets[np.asarray(nodes) + 1]
+        offsets, rows = ranges(torch.from_numpy(starts), torch.from_numpy(ends - starts))
+        values = torch.from_numpy(np.array(self._tokens[rows.numpy()]))
+        return TokenStates(values.to(device).float(), offsets.to(device))
+
+    @cached_property
+    def _tokens(self) -> np.ndarray:
+        shape = (self.meta["tokens"], self.dimension)
+        if not shape[0]:
+            return np.zeros(shape, dtype=np.float16)
+        return np.memmap(self.path / "tokens.f2", dtype=np.float16, mode="r", shape=shape)
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        return np.fromfile(self.path / "offsets.i8", dtype="<i8")

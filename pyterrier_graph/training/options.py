@@ -1,0 +1,51 @@
+"""How a model is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Training:
+    """Options of ``.fit()``; training itself is done by ``transformers.Trainer``.
+
+    The defaults are those of Albarede et al. 2023, Sect. 5.2.3, where it says.
+
+    Attributes:
+        negatives: How p- is drawn: see :class:`~pyterrier_graph.training.negatives.NegativeSampler`.
+        repeats: How often a negative is drawn for each pair of a query and a relevant passage, per epoch.
+        epochs: Passes over the triples.
+        batch_size: Triples per step.
+        learning_rate: Of the graph model, its relation weights, lambda and alpha (the paper: 1e-3).
+        encoder_learning_rate: Of the encoder (the paper: 3e-6); None leaves it as it is, so that stored token vectors serve.
+        frozen_encoder_layers: The encoder's first layers, which are left as they are, embeddings included (the paper: 6).
+        measure: An ir_measures measure on the validation topics; the weights that were best by it are kept.
+        evaluations: How often it is computed per epoch.
+        patience: Training stops after so many evaluations without improvement; None lets it run to the end.
+        output_dir: Where checkpoints are kept. A ``fit`` that was killed goes on from the last one there.
+            By default a temporary folder.
+        seed: Seed of sampling, order, and dropout.
+        arguments: Further ``transformers.TrainingArguments``, such as ``{'bf16': True, 'gradient_accumulation_steps': 4}``.
+    """
+
+    negatives: str = "mixed"
+    repeats: int = 1
+    epochs: int = 10
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    encoder_learning_rate: float | None = None
+    frozen_encoder_layers: int = 6
+    measure: str = "nDCG@10"
+    evaluations: int = 1
+    patience: int | None = 3
+    output_dir: str | None = None
+    seed: int = 0
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        import ir_measures
+
+        if min(self.repeats, self.epochs, self.batch_size, self.evaluations) < 1:
+            raise ValueError("repeats, epochs, batch_size and evaluations must be positive")
+        ir_measures.parse_measure(self.measure)

@@ -1,0 +1,156 @@
+"""Learning an HGAT from triples <q, p+, p-> (Albarede et al. 2023, Sect. 5.2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+from pyterrier_graph.models.hgat import HGAT
+from pyterrier_graph.models.propagation import Propagation
+from pyterrier_graph.tokens import TokenEncoder, TokenStates
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs import TypedGraph
+
+
+class Example(NamedTuple):
+    """A triple, by position: its graph among the graphs, its query among the queries, its passages in the graph."""
+
+    graph: int
+    query: int
+    positive: int
+    negative: int
+
+
+class Examples(Dataset):
+    """Triples as the Trainer takes them, from an array of shape (triples, 4) with the fields of :class:`Example`."""
+
+    def __init__(self, triples: np.ndarray) -> None:
+        self.triples = triples
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+    def __getitem__(self, position: int) -> Example:
+        return Example(*self.triples[position].tolist())
+
+
+@dataclass(frozen=True)
+class Group:
+    """A batch's triples that lie in one graph.
+
+    Attributes:
+        queries: Token vectors, or texts where the encoder learns, too.
+        inputs: Likewise, of the propagation's nodes.
+        propagation: How the passages of the triples are contextualised.
+        triples: Query, p+ and p- (positions in the propagation's targets), shape (triples, 3).
+    """
+
+    queries: TokenStates | list[str]
+    inputs: TokenStates | list[str]
+    propagation: Propagation
+    triples: Tensor
+
+
+class TripleCollator:
+    """Makes batches: finds out what has to be computed for the passages of some triples, and gathers its input.
+
+    Args:
+        hgat: The model that is trained.
+        graphs: The graphs, each with its source of token vectors, or None where the encoder learns, too.
+        queries: The texts of the queries.
+        encoder: Encodes the queries.
+    """
+
+    def __init__(
+        self, hgat: HGAT, graphs: Sequence[tuple[TypedGraph, Any]], queries: Sequence[str], encoder: TokenEncoder
+    ) -> None:
+        self.hgat = hgat
+        self.graphs = graphs
+        self.queries = queries
+        self.learnt = graphs[0][1] is None
+        self.encoded = None if self.learnt else encoder.encode_queries(queries).to("cpu")
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, list[Group]]:
+        """A batch for :class:`TripleModel`."""
+        by_graph: dict[int, list[Example]] = {}
+        for example in examples:
+            by_graph.setdefault(example.graph, []).append(example)
+        return {"groups": [self._group(number, chosen) for number, chosen in by_graph.items()]}
+
+    def _group(self, number: int, examples: list[Example]) -> Group:
+        graph, tokens = self.graphs[number]
+        fields = np.array(examples)
+        queries, query = np.unique(fields[:, 1], return_inverse=True)
+        passages, passage = np.unique(fields[:, 2:], return_inverse=True)
+        propagation = self.hgat.plan(graph, passages)
+        triples = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
+        if self.learnt:
+            texts = [self.queries[q] for q in queries]
+            return Group(texts, graph.texts(propagation.nodes), propagation, triples)
+        states = tokens.states(propagation.nodes)
+        return Group(self.encoded.select(torch.from_numpy(queries)), states, propagation, triples)
+
+
+class TripleModel(nn.Module):
+    """An HGAT (and, where it learns too, the encoder) with the loss on triples.
+
+    Args:
+        hgat: The graph model.
+        encoder: The encoder if it is to be trained, else None.
+        frozen_layers: Number of the encoder's first layers that stay as they are, its embeddings included.
+    """
+
+    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None, frozen_layers: int = 0) -> None:
+        super().__init__()
+        self.hgat = hgat
+        self.encoder = encoder
+        self.network = encoder.network if encoder is not None else None
+        if self.network is not None:
+            freeze_first_layers(self.network, frozen_layers)
+
+    def forward(self, groups: list[Group]) -> dict[str, Tensor]:
+        """Pairwise softmax cross-entropy over the scores of p+ and p-, averaged over the triples."""
+        scores = torch.cat([self._scores(group) for group in groups])  # (triples, 2)
+        loss = functional.cross_entropy(scores.float(), torch.zeros(len(scores), dtype=torch.long, device=scores.device))
+        return {"loss": loss}
+
+    def _scores(self, group: Group) -> Tensor:
+        device = next(self.hgat.parameters()).device
+        if self.encoder is not None:
+            queries = self.encoder.forward_queries(group.queries)
+            inputs = self.encoder.forward_passages(group.inputs)
+        else:
+            queries, inputs = group.queries.to(device), group.inputs.to(device)
+        propagation = group.propagation.to(device)
+        in_context = self.hgat(inputs, propagation)
+        content = inputs.select(propagation.inputs)
+        scores = []
+        for query, *passages in group.triples.tolist():
+            pair = torch.tensor(passages, device=device)
+            scores.append(self.hgat.score(queries[query], content.select(pair), in_context.select(pair)))
+        return torch.stack(scores)
+
+
+def freeze_first_layers(network: nn.Module, count: int) -> None:
+    """Keeps the embeddings and the first layers of an encoder as they are.
+
+    Raises:
+        ValueError: If the encoder's layers are not found.
+    """
+    stacks = [module for module in network.modules() if isinstance(module, nn.ModuleList)]
+    if not stacks:
+        raise ValueError("the encoder has no list of layers of which the first could be frozen")
+    layers = max(stacks, key=len)
+    for name, module in network.named_modules():
+        if name.rpartition(".")[2] == "embeddings":
+            module.requires_grad_(False)
+    for layer in layers[:count]:
+        layer.requires_grad_(False)

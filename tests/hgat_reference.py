@@ -1,0 +1,101 @@
+"""Albarede et al. 2023, Eq. 1-8, word by word: one node, one neighbour, one edge at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pyterrier_graph.graphs.extraction import inverse
+from pyterrier_graph.models.hgat import HGAT, HGATLayer
+from pyterrier_graph.models.propagation import SELF
+
+
+class EdgeGraph:
+    """Any typed edges, as the models see a graph: node i points to j, that is, i listens to j."""
+
+    def __init__(self, num_nodes: int, edges: dict[str, list[tuple[int, int]]]) -> None:
+        self.num_nodes = num_nodes
+        self.edges: dict[str, set[tuple[int, int]]] = {}
+        for relation, pairs in edges.items():
+            self.edges.setdefault(relation, set()).update(pairs)
+            self.edges.setdefault(inverse(relation), set()).update((j, i) for i, j in pairs)
+        self.relations = tuple(sorted(self.edges))
+
+    def neighbours(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
+        found = [(row, j) for row, node in enumerate(nodes) for i, j in sorted(self.edges[relation]) if i == node]
+        pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
+
+def multi_head(layer: HGATLayer, relation: str, h_i: Tensor, h_j: Tensor) -> Tensor:
+    """MultiHead_r(h_i, h_j, h_j), by PyTorch's own module."""
+    message = layer.attention[relation](h_i[None], h_j[None], h_j[None], need_weights=False)[0][0]
+    if relation == SELF and layer.residual:
+        message = message + h_i  # init='identity'
+    return message
+
+
+def softmax_of(layer: HGATLayer, relation: str, among: list[str], length: int) -> Tensor:
+    """softmax(W_r) over the relation types, for each of the first positions."""
+    rows = []
+    for position in range(length):
+        exponentials = {r: torch.exp(layer.weight[r][position]) for r in among}
+        rows.append(exponentials[relation] / sum(exponentials.values()))
+    return torch.stack(rows)[:, None]
+
+
+def new_state(layer: HGATLayer, graph: EdgeGraph, h: list[Tensor], i: int, tgt: int) -> Tensor:
+    """h'_i while the representation of tgt is computed."""
+    config = layer.config
+    others = list(config.relations)
+    among = others if config.lambda_ else [*others, SELF]
+    context = torch.zeros_like(h[i])
+    for r in others:
+        count = 0
+        summed = torch.zeros_like(h[i])
+        for j in range(graph.num_nodes):
+            if (i, j) not in graph.edges[r] or not len(h[j]):
+                continue
+            if config.no_out and j == tgt and i != tgt:
+                continue  # Eq. 2, 7
+            summed = summed + multi_head(layer, r, h[i], h[j])
+            count += 1
+        if config.aggregation == "mean" and count:
+            summed = summed / count
+        context = context + softmax_of(layer, r, among, len(h[i])) * summed
+    if config.no_self and i == tgt:
+        return context  # Eq. 8
+    content = multi_head(layer, SELF, h[i], h[i])
+    if config.lambda_:
+        return (1 - layer.lambda_) * content + layer.lambda_ * context  # Eq. 3, 7
+    return context + softmax_of(layer, SELF, among, len(h[i])) * content  # Eq. 1, 2
+
+
+def in_context(model: HGAT, graph: EdgeGraph, texts: list[Tensor], tgt: int) -> Tensor:
+    """The representation of one target: all nodes, layer by layer."""
+    h = list(texts)
+    for layer in model.layers:
+        h = [new_state(layer, graph, h, i, tgt) if len(h[i]) else h[i] for i in range(graph.num_nodes)]
+    return h[tgt]
+
+
+def similarity(query: Tensor, passage: Tensor) -> Tensor:
+    """Eq. 6, of unit vectors."""
+    total = torch.zeros(())
+    for e_q in query:
+        best = None
+        for e_p in passage:
+            cosine = torch.dot(e_q, e_p)
+            best = cosine if best is None else torch.maximum(best, cosine)
+        total = total + (best if best is not None else 0.0)
+    return total
+
+
+def relevance(model: HGAT, graph: EdgeGraph, texts: list[Tensor], query: Tensor, tgt: int) -> Tensor:
+    """Eq. 4 or 5."""
+    context = similarity(query, functional.normalize(in_context(model, graph, texts, tgt), dim=1))
+    if model.config.framework == "standard":
+        return context
+    return (1 - model.alpha) * similarity(query, texts[tgt]) + model.alpha * context

@@ -1,0 +1,83 @@
+"""A small random encoder and a small corpus, so that tests need no checkpoint."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pandas as pd
+import torch
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+from pyterrier_graph.documents import Link, Node, Reference, StructuredDocument
+from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.tokens import TokenEncoder
+
+WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".split()
+
+
+@cache
+def checkpoint() -> str:
+    """Folder of an untrained BERT with two layers and 16 dimensions, its vocabulary ``WORDS``."""
+    folder = Path(mkdtemp(prefix="tiny-bert-"))
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]), "utf-8")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(WORDS) + 5,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    BertModel(config).save_pretrained(folder)
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    return str(folder)
+
+
+@cache
+def encoder() -> TokenEncoder:
+    """The small encoder."""
+    return TokenEncoder(checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu")
+
+
+def documents(count: int = 6) -> list[StructuredDocument]:
+    """Documents about one word each: only their title and first passage say it."""
+    made = []
+    for number in range(count):
+        word, other = WORDS[number % len(WORDS)], WORDS[(number + 1) % len(WORDS)]
+        nodes = (
+            Node("section", word, -1),
+            Node("passage", f"{word} {word} mu", 0),
+            Node("section", "lambda", 0),
+            Node("passage", "kappa lambda", 2),
+            Node("passage", f"kappa {other} iota", 2),
+        )
+        reference = (Reference("external", 0, f"d{(number + 1) % count}"), Reference("external", 0, "nowhere"))
+        made.append(StructuredDocument(f"d{number}", nodes, (Link("internal", 4, 1),), reference, ("even",) * (number % 2 == 0)))
+    return made
+
+
+@cache
+def graph(count: int = 6) -> MemoryGraph:
+    """Their graph."""
+    return MemoryGraph.from_documents(documents(count))
+
+
+def topics(count: int = 6) -> pd.DataFrame:
+    """A query for each document: its word."""
+    return pd.DataFrame([{"qid": f"t{n}", "query": WORDS[n % len(WORDS)]} for n in range(count)])
+
+
+def qrels(count: int = 6) -> pd.DataFrame:
+    """All passages of the word's document are relevant, the first one most."""
+    rows = [{"qid": f"t{n}", "docno": f"d{n}%p{p}", "label": 2 if p == 0 else 1} for n in range(count) for p in range(3)]
+    return pd.DataFrame(rows)
+
+
+def run(count: int = 6) -> pd.DataFrame:
+    """Every query with every passage."""
+    passages = pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(count) for p in range(3)]})
+    frame = topics(count).merge(passages, how="cross")
+    return frame.assign(score=0.0, rank=frame.groupby("qid").cumcount())
