@@ -1,0 +1,1 @@
+"""Datasets with structured documents, and how PyTerrier finds them."""

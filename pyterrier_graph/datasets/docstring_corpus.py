@@ -1,0 +1,268 @@
+"""Makes structured documents and queries from the docstrings of installed packages."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pyterrier_graph.datasets.docstrings import (
+    DESCRIPTION,
+    MAX_SUMMARY_WORDS,
+    MIN_PASSAGE_WORDS,
+    Docstring,
+    Section,
+    parse_docstring,
+)
+from pyterrier_graph.datasets.sources import DocumentedObject, read_package
+from pyterrier_graph.datasets.verbatim import MIN_WORDS, VerbatimCopies, Words, words
+from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference, StructuredDocument
+
+MIN_DOCUMENT_WORDS = 10
+MAX_COPIES = 3
+MAX_OVERLAP = 0.8
+
+
+@dataclass(frozen=True)
+class DocstringQuery:
+    """A query with its relevant documents, of which there is at least one."""
+
+    query_id: str
+    text: str
+    relevant: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DocstringCorpus:
+    """Documents and queries made from docstrings.
+
+    Attributes:
+        documents: By docno, which is the object's public qualified name, and in the order of these.
+        summaries: The summary lines as queries, one for the documents that share it; its id is the first one's docno.
+        see_also: What other objects say about an object, as queries.
+        counts: How many docstrings were read, folded and left out, and what was made of the others.
+    """
+
+    documents: Mapping[str, StructuredDocument]
+    summaries: tuple[DocstringQuery, ...]
+    see_also: tuple[DocstringQuery, ...]
+    counts: Mapping[str, int]
+
+
+def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
+    """Reads the docstrings of installed packages and makes documents and queries from them.
+
+    Docstrings that stand under several names are folded into one document; documents of less than ten words beside the
+    summary are left out. A summary line is a query if it has three words or more. What a "See Also" list says about
+    an object is one if it has three words or more, differs from the object's summary (Jaccard coefficient of their
+    words below 0.8), is said of no other object and is no other object's summary.
+    Lines of which more than three documents hold verbatim copies are phrases of the field and no queries.
+    Copies of the queries are taken out of all documents.
+
+    Args:
+        packages: Names of top-level packages. Their sources are read, nothing is imported.
+
+    Raises:
+        ModuleNotFoundError: If one of the packages, or numpydoc, is not installed.
+    """
+    counts: Counter[str] = Counter()
+    drafts = _read(packages, counts)
+    names = _Names(drafts.values())
+    summaries = _summaries(drafts.values())
+    see_also = _see_also(drafts, names, summaries)
+    lines = summaries.keys() | see_also.keys()
+    phrases = _phrases(lines, drafts.values())
+    copies = VerbatimCopies(lines - phrases)
+    for draft in drafts.values():
+        draft.docstring = _without(draft.docstring, copies, counts)
+    kept = {docno for docno, draft in drafts.items() if _count_words(draft.docstring) >= MIN_DOCUMENT_WORDS}
+    documents = {docno: _document(drafts[docno], names, kept) for docno in sorted(kept)}
+    corpus = DocstringCorpus(
+        documents,
+        tuple(_queries(summaries, phrases, kept, "{target}")),
+        tuple(_queries(see_also, phrases, kept, "{target}#{digest:.8}")),
+        counts,
+    )
+    counts["too short"] += len(drafts) - len(kept)
+    counts["phrases"] = len(phrases)
+    counts["documents"] = len(documents)
+    counts["summary queries"] = len(corpus.summaries)
+    counts["see-also queries"] = len(corpus.see_also)
+    for document in documents.values():
+        counts["passages"] += sum(node.kind == PASSAGE for node in document.nodes)
+        counts["internal links"] += len(document.links)
+        counts["references"] += len(document.references)
+        counts["unresolved references"] += sum(reference.target not in kept for reference in document.references)
+    return corpus
+
+
+def sha256(text: str) -> bytes:
+    """The digest of a text."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+@dataclass
+class _Draft:
+    docno: str
+    names: tuple[str, ...]
+    module: str
+    docstring: Docstring
+
+
+def _read(packages: Iterable[str], counts: Counter[str]) -> dict[str, _Draft]:
+    """The docstrings that make a document, duplicates folded."""
+    import pyterrier as pt
+
+    same: dict[str, list[DocumentedObject]] = defaultdict(list)
+    for package in packages:
+        for found in read_package(package):
+            same[" ".join(found.docstring.split())].append(found)
+    counts["docstrings"] = sum(map(len, same.values()))
+    counts["duplicates"] = counts["docstrings"] - len(same)
+    drafts = {}
+    for objects in pt.tqdm(same.values(), desc="docstrings", unit="docstring"):
+        first = min(objects, key=lambda found: (found.name.count("."), found.name))
+        try:
+            docstring = parse_docstring(first.docstring)
+        except ValueError:
+            counts["unreadable"] += 1
+            continue
+        if _count_words(docstring) < MIN_DOCUMENT_WORDS:
+            counts["too short"] += 1
+            continue
+        aliases = {name for found in objects for name in found.names}
+        drafts[first.name] = _Draft(first.name, tuple(sorted(aliases)), first.module, docstring)
+    return drafts
+
+
+def _count_words(docstring: Docstring) -> int:
+    return sum(len(passage.text.split()) for section in docstring.sections for passage in section.passages)
+
+
+class _Names:
+    """Finds the object that a docstring means by a name."""
+
+    _ABBREVIATIONS = {"np": "numpy", "pd": "pandas", "nx": "networkx", "sp": "scipy"}
+
+    def __init__(self, drafts: Iterable[_Draft]) -> None:
+        self._docnos = {name: draft.docno for draft in drafts for name in draft.names}
+        self._by_ending: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for name, docno in self._docnos.items():
+            package, *parts = name.split(".")
+            for start in range(len(parts)):
+                self._by_ending[package, ".".join(parts[start:])].add(docno)
+
+    def resolve(self, name: str, draft: _Draft) -> str | None:
+        """The docno: looked up in the object itself, its class, its modules, then as the only one so called."""
+        first, _, rest = name.partition(".")
+        name = f"{self._ABBREVIATIONS.get(first, first)}.{rest}" if rest else name
+        parts = draft.docno.split(".")
+        for end in range(len(parts), -1, -1):
+            if docno := self._docnos.get(".".join([*parts[:end], name])):
+                return docno
+        candidates = self._by_ending.get((parts[0], name), ())
+        return next(iter(candidates)) if len(candidates) == 1 else None
+
+
+@dataclass
+class _Line:
+    """A line that may become a query, with the documents that it is about."""
+
+    text: str
+    docnos: set[str]
+
+
+def _summaries(drafts: Iterable[_Draft]) -> dict[Words, _Line]:
+    lines: dict[Words, _Line] = {}
+    for draft in drafts:
+        summary = words(draft.docstring.summary)
+        if len(summary) >= MIN_WORDS:
+            lines.setdefault(summary, _Line(draft.docstring.summary, set())).docnos.add(draft.docno)
+    return lines
+
+
+def _see_also(drafts: Mapping[str, _Draft], names: _Names, summaries: Collection[Words]) -> dict[Words, _Line]:
+    lines: dict[Words, _Line] = {}
+    for draft in drafts.values():
+        for entry in draft.docstring.see_also:
+            line = words(entry.description)
+            target = names.resolve(entry.names[0], draft) if len(entry.names) == 1 else None
+            if target and target != draft.docno and MIN_WORDS <= len(line) <= MAX_SUMMARY_WORDS:
+                lines.setdefault(line, _Line(entry.description, set())).docnos.add(target)
+
+    def is_paraphrase(line: Words, docno: str) -> bool:
+        said, summary = set(line), set(words(drafts[docno].docstring.summary))
+        return len(said & summary) < MAX_OVERLAP * len(said | summary)
+
+    return {
+        line: found
+        for line, found in lines.items()
+        if len(found.docnos) == 1 and line not in summaries and is_paraphrase(line, *found.docnos)
+    }
+
+
+def _phrases(lines: Iterable[Words], drafts: Iterable[_Draft]) -> set[Words]:
+    copies = VerbatimCopies(lines)
+    documents: Counter[Words] = Counter()
+    for draft in drafts:
+        passages = (passage for section in draft.docstring.sections for passage in section.passages)
+        documents.update({line for passage in passages for line, _, _ in copies.find(passage.text)})
+    return {line for line, count in documents.items() if count > MAX_COPIES}
+
+
+def _without(docstring: Docstring, copies: VerbatimCopies, counts: Counter[str]) -> Docstring:
+    sections = []
+    for section in docstring.sections:
+        passages = []
+        for passage in section.passages:
+            text = copies.remove(passage.text)
+            counts["passages with copies of a query"] += text != passage.text
+            if len(text.split()) >= MIN_PASSAGE_WORDS:
+                passages.append(passage._replace(text=text))
+        if passages:
+            sections.append(Section(section.title, tuple(passages)))
+    return docstring._replace(sections=tuple(sections))
+
+
+def _document(draft: _Draft, names: _Names, kept: Collection[str]) -> StructuredDocument:
+    nodes = [Node(SECTION, draft.docno, NO_PARENT)]
+    named: dict[str, int] = {}
+    mentions: list[tuple[int, frozenset[str]]] = []
+    for section in draft.docstring.sections:
+        parent = 0
+        if section.title != DESCRIPTION:
+            parent = len(nodes)
+            nodes.append(Node(SECTION, section.title, 0))
+        for passage in section.passages:
+            for name in passage.names:
+                named.setdefault(name, len(nodes))
+            mentions.append((len(nodes), passage.mentions))
+            nodes.append(Node(PASSAGE, passage.text, parent))
+    for position, node in enumerate(nodes):
+        if node.kind == SECTION and node.parent != NO_PARENT:
+            named.setdefault(node.text, position)
+    links = [
+        Link("internal", source, target)
+        for source, mentioned in mentions
+        for target in sorted({named[name] for name in mentioned & named.keys()} - {source, nodes[source].parent})
+    ]
+    targets: dict[str, None] = {}
+    for entry in draft.docstring.see_also:
+        for name in entry.names:
+            docno = names.resolve(name, draft)
+            targets[docno if docno and docno in kept else name] = None
+    references = [Reference("external", 0, target) for target in targets if target != draft.docno]
+    return StructuredDocument(draft.docno, tuple(nodes), tuple(links), tuple(references), (draft.module,))
+
+
+def _queries(
+    lines: Mapping[Words, _Line], phrases: set[Words], kept: set[str], query_id: str
+) -> Iterator[DocstringQuery]:
+    queries = []
+    for line, found in lines.items():
+        relevant = tuple(sorted(found.docnos & kept))
+        if relevant and line not in phrases:
+            name = query_id.format(target=relevant[0], digest=sha256(" ".join(line)).hex())
+            queries.append(DocstringQuery(name, found.text, relevant))
+    yield from sorted(queries, key=lambda query: query.query_id)

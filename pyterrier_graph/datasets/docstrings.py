@@ -1,0 +1,208 @@
+"""Cuts a numpydoc docstring into its summary line, its sections and their passages."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from pyterrier_graph.documents import split_text
+
+DESCRIPTION = ""
+MAX_SUMMARY_WORDS = 30
+MIN_PASSAGE_WORDS = 3
+MAX_PASSAGE_WORDS = 150
+
+_LISTS = frozenset({"Parameters", "Other Parameters", "Attributes", "Methods", "Receives"})
+_LISTS_OF_TYPES = frozenset({"Returns", "Yields", "Raises", "Warns"})
+_OUTSIDE_OF_SECTIONS = frozenset({"Signature", "Summary", "Extended Summary", "See Also", "index"})
+
+
+class Passage(NamedTuple):
+    """A passage of a docstring.
+
+    Attributes:
+        text: Plain text, without markup and line breaks.
+        names: What it describes or defines: names of parameters, the label of a bibliographic reference.
+        mentions: The names, section titles and labels that its markup refers to.
+    """
+
+    text: str
+    names: frozenset[str]
+    mentions: frozenset[str]
+
+
+class Section(NamedTuple):
+    """A section of a docstring; the description before the first section has the title ``''``."""
+
+    title: str
+    passages: tuple[Passage, ...]
+
+
+class SeeAlso(NamedTuple):
+    """An entry of a "See Also" section: the objects as they are named there, and what is said about them."""
+
+    names: tuple[str, ...]
+    description: str
+
+
+class Docstring(NamedTuple):
+    """A docstring, cut into its parts.
+
+    Attributes:
+        summary: The summary line, or ``''``. No section contains it.
+        sections: The sections that have passages, in the order of the numpydoc standard.
+        see_also: The entries of "See Also", which is not among the sections.
+    """
+
+    summary: str
+    sections: tuple[Section, ...]
+    see_also: tuple[SeeAlso, ...]
+
+
+def parse_docstring(text: str) -> Docstring:
+    """Cuts a docstring into its parts.
+
+    A signature before the summary is dropped. The summary is the first paragraph; of one that has more than 30 words
+    or ends in a colon the first sentence is, if that is short enough, and what is left belongs to the description.
+    In sections that list things (parameters, attributes, returned values, errors ...) every entry is a passage, those
+    without a description together; elsewhere every paragraph is, with the code, formulas and lists that follow it.
+    Passages of more than 150 words are cut, those of less than three are left out.
+
+    Args:
+        text: The docstring, indentation removed.
+
+    Raises:
+        ValueError: If it breaks numpydoc's rules, for instance by having the same section twice.
+        ModuleNotFoundError: If the package numpydoc is not installed.
+    """
+    parsed = _parse(_TEMPLATE.sub("", _SIGNATURE.sub("", text, count=1)))
+    summary, rest = _split_summary(parsed["Summary"])
+    sections = [Section(DESCRIPTION, tuple(_paragraphs([*rest, "", *parsed["Extended Summary"]])))]
+    for title, content in parsed.items():
+        if title in _LISTS or title in _LISTS_OF_TYPES:
+            sections.append(Section(title, tuple(_entries(content))))
+        elif title not in _OUTSIDE_OF_SECTIONS:
+            sections.append(Section(title, tuple(_paragraphs(content))))
+    see_also = tuple(
+        SeeAlso(tuple(name.removeprefix("~") for name, _ in objects), plain_text(" ".join(described)))
+        for objects, described in parsed["See Also"]
+    )
+    return Docstring(summary, tuple(section for section in sections if section.passages), see_also)
+
+
+def plain_text(markup: str) -> str:
+    """Takes the markup of reStructuredText out of a text and joins its lines."""
+    for sign, pattern, replacement in _MARKUP:
+        if sign in markup:
+            markup = pattern.sub(replacement, markup)
+    return " ".join(markup.split())
+
+
+_TEMPLATE = re.compile(r"%\((\w+)\)s|^[ \t]*\$?\{\w+\}[ \t]*$", re.MULTILINE)  # filled in when the package is imported
+_SIGNATURE = re.compile(
+    r"""\A\s*(?:[\w.,\ ]+=\ *)?[\w.]+\((?:(?!\n\s*\n).)*?\)  # name(...), in one paragraph
+        [ \t]*(?:->[^\n]*)?(?:\n[ \t]*--[ \t]*)?(?:\n[ \t]*\n|\Z)""",
+    re.DOTALL | re.VERBOSE,
+)
+_SENTENCE = re.compile(r"(.+?[.!?])\s+(?=[A-Z`])", re.DOTALL)
+# What goes on with the paragraph before: an indented block, code, a formula, the rest of a sentence, an item of a list.
+_CONTINUES = re.compile(r"\s|>>>|\.\.\. |\.\. math::|[a-z]|[-*+] |\d+\. ")
+_REFERENCE = re.compile(r"^\.\. \[(#?\w+)\]", re.MULTILINE)
+
+# What a text must have for a pattern to be tried, the pattern, and what is put in the place of what it matches.
+_MARKUP = tuple(
+    (sign, re.compile(pattern, re.MULTILINE), replacement)
+    for sign, pattern, replacement in (
+        (".. ", r"^\s*\.\. _[^:\n]+:.*$", ""),  # label or address of a link
+        (".. ", r"^\s*\.\. (?:versionadded|versionchanged|deprecated)::[ \t]*[\d.]*", ""),
+        (".. ", r"^\s*\.\. (?:math|note|warning|seealso|attention|tip|important|hint|rubric|admonition)::", ""),
+        (".. ", r"^\s*\.\. [\w:-]+::.*$", ""),
+        (":", r"^\s*:[\w-]+:[^`\n]*$", ""),  # option of a directive
+        ("..", r"^\s*\.\.(?= |$)", ""),
+        ("`", r"(?:Read more in|See) the :ref:`User Guide <[^`]*`\.?", ""),
+        ("`", r":[\w:+-]+:`([^`<]*?)\s*<[^`]*>`", r"\1"),
+        ("`", r":[\w:+-]+:`[~!]?([^`]*)`", r"\1"),
+        ("`", r"`([^`<]+?)\s*<[^`>]+>`__?", r"\1"),
+        ("``", r"``(.+?)``", r"\1"),
+        ("`", r"`~?([^`\n]*(?:\n[^`\n]*)?)`(?:__?\b)?", r"\1"),
+        ("**", r"(?<![\w*\\])\*\*([^\s*](?:[^*]*[^\s*\\])?)\*\*(?![\w*])", r"\1"),
+        ("*", r"(?<![\w*\\])\*([^\s*](?:[^*]*[^\s*\\])?)\*(?![\w*])", r"\1"),
+        ("]_", r"\[(#?\w+)\]_", r"[\1]"),
+        ("::", r"::\s*$", ":"),
+        ("--", r"(?<!\S)(?:-{3,}|\+[-=+]+)(?!\S)", ""),  # rules of tables and titles
+        ("==", r"(?<!\S)(?:={3,}|\+[-=+]+)(?!\S)", ""),
+        ("\\", r"\\([*_|`])", r"\1"),
+    )
+)
+_MENTIONS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?<![:`\w])`{1,2}([A-Za-z_]\w*)`{1,2}(?![`\w])",
+        r"(?<![\w*\\])\*{1,2}([A-Za-z_]\w*)\*{1,2}(?![\w*])",
+        r"\b(?:[Ss]ee|[Ii]n) (?:also )?(?:the )?[`\"'*]*((?:Other )?[A-Z][a-z]+)[`\"'*]*(?= section| below|[.,;)])",
+        r"\[(#?\w+)\]_",
+    )
+)
+
+
+def _parse(text: str) -> Any:
+    from numpydoc.docscrape import NumpyDocString
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # sections that it does not know, underlines of another length
+        return NumpyDocString(text)
+
+
+def _split_summary(lines: list[str]) -> tuple[str, list[str]]:
+    text = "\n".join(lines).strip()
+    if len(text.split()) <= MAX_SUMMARY_WORDS and not text.endswith(":"):
+        return plain_text(text), []
+    sentence = _SENTENCE.match(text)
+    if sentence and len(sentence[1].split()) <= MAX_SUMMARY_WORDS:
+        return plain_text(sentence[1]), text[sentence.end() :].splitlines()
+    return "", lines
+
+
+def _entries(parameters: Iterable[Any]) -> Iterator[Passage]:
+    undescribed: dict[str, frozenset[str]] = {}
+
+    def together() -> Iterator[Passage]:
+        yield from _passages(", ".join(undescribed), frozenset[str]().union(*undescribed.values()))
+        undescribed.clear()
+
+    for name, kind, description in parameters:
+        header = " : ".join(part for part in (name, kind) if part)
+        names = (part.strip("` ").lstrip("*\\") for part in re.sub(r"\(.*\)|:.*", "", name).split(","))
+        if description:
+            yield from together()
+            yield from _passages(f"{header}\n\n" + "\n".join(description), frozenset(filter(None, names)))
+        else:
+            undescribed[header] = frozenset(filter(None, names))
+    yield from together()
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[Passage]:
+    gathered: list[str] = []
+    for block in re.split(r"\n\s*\n|\n(?=\.\. \[)", "\n".join(lines)):
+        if not block.strip():
+            continue
+        unfinished = gathered and (gathered[-1].rstrip().endswith(":") or sum(map(_count_words, gathered)) < 5)
+        if gathered and not unfinished and not _CONTINUES.match(block):
+            yield from _passages("\n\n".join(gathered), frozenset())
+            gathered = []
+        gathered.append(block)
+    yield from _passages("\n\n".join(gathered), frozenset())
+
+
+def _count_words(text: str) -> int:
+    return len(text.split())
+
+
+def _passages(markup: str, names: frozenset[str]) -> Iterator[Passage]:
+    names |= frozenset(_REFERENCE.findall(markup))
+    mentions = frozenset(name for pattern in _MENTIONS for name in pattern.findall(markup))
+    for number, text in enumerate(split_text(plain_text(markup), MAX_PASSAGE_WORDS)):
+        if _count_words(text) >= MIN_PASSAGE_WORDS:
+            yield Passage(text, names if not number else frozenset(), mentions - names if not number else frozenset())

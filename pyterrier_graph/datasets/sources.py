@@ -1,0 +1,320 @@
+"""Reads the docstrings of installed packages from their sources, importing nothing."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SKIPPED_MODULES = frozenset({"tests", "conftest", "setup", "externals", "distutils"})
+
+
+@dataclass(frozen=True)
+class DocumentedObject:
+    """A function, class, method or property with a docstring.
+
+    Attributes:
+        name: Its public qualified name; of several the one with the fewest dots, then of the class nearest to the
+            defining one, then the first in the alphabet.
+        names: All its public qualified names, sorted.
+        module: The public module that ``name`` lies in.
+        docstring: Its docstring as it stands in the source, indentation removed.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    module: str
+    docstring: str
+
+
+def read_package(package: str) -> list[DocumentedObject]:
+    """Reads every documented public object of an installed package.
+
+    A name is public if no part of it begins with an underscore and its module offers it: by ``__all__``, by defining
+    it, or, in a package's ``__init__``, by importing it. Imports, assignments of one name to another and inheritance
+    are followed through the sources, so an object is found under the names that users know. Tests are left out.
+    Objects that exist in compiled code only are found where a source gives them a docstring with ``add_newdoc``.
+
+    Args:
+        package: Name of a top-level package.
+
+    Returns:
+        list[DocumentedObject]: The objects, sorted by name.
+
+    Raises:
+        ModuleNotFoundError: If no sources of that package are installed.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"no sources of the package {package!r} are installed", name=package)
+    return _Package(package, Path(next(iter(spec.submodule_search_locations)))).objects()
+
+
+@dataclass(eq=False)
+class _Definition:
+    module: str
+    docstring: str | None = None
+    is_class: bool = False
+    bases: tuple[str, ...] = ()
+    members: dict[str, _Definition] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Module:
+    name: str
+    is_package: bool = False
+    definitions: dict[str, _Definition] = field(default_factory=dict)
+    imports: dict[str, tuple[str, str]] = field(default_factory=dict)  # local name: (module, name in it or '')
+    assignments: dict[str, str] = field(default_factory=dict)  # local name: dotted name of the same object
+    instances: dict[str, str] = field(default_factory=dict)  # local name: name of a class with no other instance
+    star_imports: list[str] = field(default_factory=list)
+    exports: list[ast.expr] = field(default_factory=list)  # what __all__ is put together from
+
+    def absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parts = self.name.split(".")
+        parts = parts[: len(parts) - node.level + self.is_package]
+        return ".".join(parts + ([node.module] if node.module else []))
+
+
+class _Package:
+    def __init__(self, name: str, root: Path) -> None:
+        import pyterrier as pt
+
+        self.modules: dict[str, _Module] = {}
+        self._offered: dict[str, set[str]] = {}
+        self._resolved: dict[tuple[str, str], _Definition | str | None] = {}
+        added: list[_AddedDocstring] = []
+        for path in pt.tqdm(sorted(root.rglob("*.py")), desc=f"sources of {name}", unit="file"):
+            parts = (name, *path.relative_to(root).with_suffix("").parts)
+            if not SKIPPED_MODULES.isdisjoint(parts):
+                continue
+            is_package = parts[-1] == "__init__"
+            module = _Module(".".join(parts[:-1] if is_package else parts), is_package)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # about escapes in strings
+                    tree = ast.parse(path.read_bytes())
+            except SyntaxError:  # no module that could be imported: a template, or for another Python
+                continue
+            _read_module(module, tree.body)
+            added += _added_docstrings(module, tree.body)
+            self.modules[module.name] = module
+        for docstring in added:
+            self._add(docstring)
+
+    def _add(self, added: _AddedDocstring) -> None:
+        module = self.modules.setdefault(added.module, _Module(added.module))
+        definition = module.definitions.setdefault(added.name, _Definition(added.module))
+        if added.member:
+            definition.members.setdefault(added.member, _Definition(added.module, added.docstring))
+        else:
+            definition.docstring = definition.docstring or added.docstring
+
+    def objects(self) -> list[DocumentedObject]:
+        depths: dict[_Definition, dict[str, int]] = {}  # how far up each name's class the definition stands
+        homes: dict[str, str] = {}
+        for module in self.modules.values():
+            if not _is_public(module.name):
+                continue
+            for local in self._public_names(module.name):
+                definition = self._resolve(module.name, local)
+                if not isinstance(definition, _Definition):
+                    continue
+                name = f"{module.name}.{local}"
+                depths.setdefault(definition, {})[name] = 0
+                homes[name] = module.name
+                for member, (described, depth) in self._members(definition).items():
+                    depths.setdefault(described, {})[f"{name}.{member}"] = depth
+                    homes[f"{name}.{member}"] = module.name
+        found = []
+        for definition, names in depths.items():
+            if definition.docstring:
+                name = min(names, key=lambda alias: (alias.count("."), names[alias], alias))
+                found.append(DocumentedObject(name, tuple(sorted(names)), homes[name], definition.docstring))
+        return sorted(found, key=lambda documented: documented.name)
+
+    def _members(self, definition: _Definition) -> dict[str, tuple[_Definition, int]]:
+        members: dict[str, tuple[_Definition, int]] = {}
+        seen, ancestors = {definition}, [(definition, 0)]
+        for current, depth in ancestors:  # grows while it is read
+            for name, member in current.members.items():
+                if _is_public(name):
+                    members.setdefault(name, (member, depth))
+            for base in (self._resolve(current.module, name) for name in current.bases):
+                if isinstance(base, _Definition) and base not in seen:
+                    seen.add(base)
+                    ancestors.append((base, depth + 1))
+        return members
+
+    def _public_names(self, module_name: str) -> set[str]:
+        """The names that a module offers to those who import everything from it."""
+        if module_name not in self._offered:
+            self._offered[module_name] = set()  # what a cycle of imports finds
+            self._offered[module_name] = {name for name in self._offered_names(module_name) if _is_public(name)}
+        return self._offered[module_name]
+
+    def _offered_names(self, module_name: str) -> set[str]:
+        module = self.modules.get(module_name)
+        if module is None:
+            return set()
+        exported = [self._exported(module, expression) for expression in module.exports]
+        if exported and None not in exported:
+            return {name for names in exported for name in names or ()}
+        names = {*module.definitions, *module.assignments, *module.instances}
+        if module.is_package:
+            names |= module.imports.keys()
+        return names.union(*(self._public_names(source) for source in module.star_imports))
+
+    def _exported(self, module: _Module, expression: ast.expr) -> set[str] | None:
+        """The names in a part of ``__all__``, or None where the source does not tell."""
+        match expression:
+            case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
+                names = [str(element.value) for element in elements if isinstance(element, ast.Constant)]
+                return set(names) if len(names) == len(elements) else None
+            case ast.BinOp(left=left, op=ast.Add() | ast.BitOr(), right=right):
+                sides = self._exported(module, left), self._exported(module, right)
+                return None if sides[0] is None or sides[1] is None else sides[0] | sides[1]
+            case ast.Attribute(value=value, attr="__all__"):
+                source = self._resolve(module.name, ast.unparse(value))
+                return self._public_names(source) if isinstance(source, str) else None
+            case ast.Call(func=ast.Attribute(value=value, attr="copy"), args=[]):
+                return self._exported(module, value)
+            case ast.Call(func=ast.Name(id="list" | "set" | "sorted"), args=[value]):
+                return self._exported(module, value)
+        return None
+
+    def _resolve(self, module_name: str, dotted: str) -> _Definition | str | None:
+        """What a name means in a module: a definition, the name of a module, or None where it lies elsewhere."""
+        key = (module_name, dotted)
+        if key not in self._resolved:
+            self._resolved[key] = None  # what a cycle of imports finds
+            self._resolved[key] = self._look_up(module_name, dotted)
+        return self._resolved[key]
+
+    def _look_up(self, module_name: str, dotted: str) -> _Definition | str | None:
+        first, _, rest = dotted.partition(".")
+        found = self._look_up_name(module_name, first)
+        if not rest or found is None:
+            return found
+        return self._resolve(found, rest) if isinstance(found, str) else found.members.get(rest)
+
+    def _look_up_name(self, module_name: str, name: str) -> _Definition | str | None:
+        module = self.modules.get(module_name)
+        submodule = f"{module_name}.{name}"
+        if module is None:
+            return None
+        if name in module.definitions:
+            return module.definitions[name]
+        if name in module.assignments:
+            return self._resolve(module_name, module.assignments[name])
+        if name in module.instances:
+            found = self._resolve(module_name, module.instances[name])
+            return found if isinstance(found, _Definition) and found.is_class else None
+        if name in module.imports:
+            source, imported = module.imports[name]
+            if imported:
+                return self._resolve(source, imported)
+            return source if source in self.modules else None
+        for source in module.star_imports:
+            if name in self._public_names(source):
+                return self._resolve(source, name)
+        return submodule if submodule in self.modules else None
+
+
+def _is_public(dotted: str) -> bool:
+    return not any(part.startswith("_") for part in dotted.split("."))
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that run when a body is executed, those in its branches included."""
+    for node in body:
+        yield node
+        for part in ("body", "orelse", "handlers", "finalbody"):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                for inner in getattr(node, part, ()):
+                    yield from _statements(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
+
+
+def _read_module(module: _Module, body: list[ast.stmt]) -> None:
+    for node in _statements(body):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                definition = _definition(module.name, node)
+                if definition.docstring or definition.is_class:
+                    module.definitions[name] = definition
+            case ast.Import(names=names):
+                for alias in names:
+                    local = alias.asname or alias.name.partition(".")[0]
+                    module.imports[local] = (alias.name if alias.asname else local, "")
+            case ast.ImportFrom(names=names):
+                source = module.absolute(node)
+                for alias in names:
+                    if alias.name == "*":
+                        module.star_imports.append(source)
+                    else:
+                        module.imports[alias.asname or alias.name] = (source, alias.name)
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                module.exports = [value]
+            case ast.AugAssign(target=ast.Name(id="__all__"), op=ast.Add(), value=value):
+                module.exports.append(value)
+            case ast.Assign(targets=targets, value=ast.Name() | ast.Attribute() as value):
+                for target in targets:
+                    if isinstance(target, ast.Name) and target.id not in module.definitions:
+                        module.assignments[target.id] = ast.unparse(value)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=called))):
+                module.instances[name] = called
+    called_once = {called for called, count in Counter(module.instances.values()).items() if count == 1}
+    module.instances = {name: called for name, called in module.instances.items() if called in called_once}
+
+
+def _definition(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> _Definition:
+    definition = _Definition(module, ast.get_docstring(node))
+    if isinstance(node, ast.ClassDef):
+        definition.is_class = True
+        definition.bases = tuple(ast.unparse(base) for base in node.bases if isinstance(base, ast.Name | ast.Attribute))
+        for inner in _statements(node.body):
+            if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                described = _Definition(module, ast.get_docstring(inner))
+                if described.docstring or inner.name not in definition.members:
+                    definition.members[inner.name] = described
+    return definition
+
+
+@dataclass(frozen=True)
+class _AddedDocstring:
+    module: str
+    name: str
+    member: str
+    docstring: str
+
+
+def _added_docstrings(module: _Module, body: list[ast.stmt]) -> Iterator[_AddedDocstring]:
+    """Docstrings given with ``add_newdoc(module, name, text or (member, text) or list of these)``.
+
+    A module's own ``add_newdoc(name, text)`` documents objects of the package that it lies in.
+    """
+    for node in _statements(body):
+        match node:
+            case ast.Expr(value=ast.Call(func=ast.Name(id="add_newdoc"), args=[*places, documented])):
+                pass
+            case _:
+                continue
+        names = [place.value for place in places if isinstance(place, ast.Constant) and isinstance(place.value, str)]
+        if len(names) != len(places) or not 1 <= len(names) <= 2:
+            continue
+        home = names[0] if len(names) == 2 else module.name.rpartition(".")[0]
+        for entry in documented.elts if isinstance(documented, ast.List) else [documented]:
+            member = ""
+            if isinstance(entry, ast.Tuple) and len(entry.elts) == 2 and isinstance(entry.elts[0], ast.Constant):
+                member, entry = str(entry.elts[0].value), entry.elts[1]
+            if isinstance(entry, ast.Call) and isinstance(entry.func, ast.Attribute):
+                entry = entry.func.value  # text.replace(placeholder, ...)
+            if isinstance(entry, ast.Constant) and isinstance(entry.value, str):
+                yield _AddedDocstring(home, names[-1], member, inspect.cleandoc(entry.value))
