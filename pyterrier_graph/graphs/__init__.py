@@ -1,0 +1,20 @@
+"""Graphs over passages: stored, in memory, and made in a pipeline."""
+
+from __future__ import annotations
+
+from pyterrier_graph.graphs.adjacency import Adjacency
+from pyterrier_graph.graphs.candidate_graph import CandidateGraph
+from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.extraction import inverse
+from pyterrier_graph.graphs.typed_graph import PASSAGE_TYPE, SECTION_TYPE, MemoryGraph, TypedGraph
+
+__all__ = [
+    "PASSAGE_TYPE",
+    "SECTION_TYPE",
+    "Adjacency",
+    "CandidateGraph",
+    "DocumentGraph",
+    "MemoryGraph",
+    "TypedGraph",
+    "inverse",
+]

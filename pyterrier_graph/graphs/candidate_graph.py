@@ -1,0 +1,140 @@
+"""A graph of the candidates of each query, made in the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pyterrier_alpha as pta
+
+from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
+from pyterrier_graph.graphs.extraction import Parts, extract
+from pyterrier_graph.graphs.typed_graph import PASSAGE_TYPE, MemoryGraph, some
+
+SIMILAR = "similar"
+
+
+class CandidateGraph(pt.Transformer):
+    """Builds a graph of each query's candidates, from nothing but the run itself.
+
+    ::
+
+        bm25 >> pt.text.get_text(dataset, "text") >> pt.text.sliding("text") >> CandidateGraph() >> reranker
+
+    Its passages are the query's rows, each docno once. Passages whose docnos are ``docno%pN`` lie in one section, the
+    document's root, and follow one another (``order``) by their numbers, whether or not others between them are
+    missing. A docno of another form is a document with one passage.
+
+    Columns in: ``qid``, ``docno``, ``text`` (see ``text_field``), any others; ``title`` is the root section's title,
+    where there is one. Columns out: those, and ``graph``: a :class:`MemoryGraph`, the same one for all rows of a query.
+
+    Args:
+        similarity: Number of most similar candidates of the same query that each one listens to (relation
+            ``'similar'``, by the cosine of tf-idf vectors, among the candidates alone); 0 for no such relation.
+        text_field: The column that holds the passages.
+        verbose: Whether to show progress.
+
+    Raises:
+        ValueError: If ``similarity`` is negative, or a text is missing.
+    """
+
+    schematic = {"label": "CandidateGraph", "help_url": None}
+
+    def __init__(self, *, similarity: int = 0, text_field: str = "text", verbose: bool = False) -> None:
+        if similarity < 0:
+            raise ValueError(f"similarity is a number of neighbours, 0 or more, got {similarity}")
+        self.similarity = similarity
+        self.text_field = text_field
+        self.verbose = verbose
+
+    __repr__ = pta.transformer_repr
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Adds the graphs."""
+        pt.validate.result_frame(inp, extra_columns=[self.text_field], context=self)
+        missing = inp["docno"][[not isinstance(text, str) for text in inp[self.text_field]]].tolist()
+        if missing:
+            raise ValueError(
+                f"{some(missing, 'candidate')} without text in {self.text_field!r}: put pt.text.get_text(...) before"
+            )
+        graphs = np.empty(len(inp), dtype=object)
+        groups = inp.groupby("qid", sort=False).indices.values()
+        for rows in pt.tqdm(groups, desc="candidate graphs", unit="query", disable=not self.verbose):
+            graph = self._graph(inp.iloc[rows])
+            for row in rows:
+                graphs[row] = graph
+        return inp.assign(graph=pd.Series(graphs, index=inp.index, dtype=object))
+
+    def _graph(self, candidates: pd.DataFrame) -> MemoryGraph:
+        titles = candidates["title"] if "title" in candidates else [""] * len(candidates)
+        rows: dict[str, tuple[str, str]] = {}
+        for docno, title, text in zip(candidates["docno"], titles, candidates[self.text_field], strict=True):
+            rows.setdefault(docno, (title if isinstance(title, str) else "", text))
+        # sorted, so that the graph does not depend on the order of the rows
+        passages = sorted((*_document_and_number(docno), docno) for docno in rows)
+        docnos, documents = [], []
+        for document, group in groupby(passages, key=itemgetter(0)):
+            held = [rows[docno] for _, _, docno in group]
+            root = Node(SECTION, next((title for title, _ in held if title), ""), NO_PARENT)
+            docnos.append(document)
+            # under another name, since that of a document that was a passage itself is refused
+            name = f"document {len(docnos)}"
+            documents.append(StructuredDocument(name, (root, *(Node(PASSAGE, text, 0) for _, text in held))))
+        parts = replace(extract(documents), docnos=docnos)
+        if self.similarity:
+            candidate = np.flatnonzero(parts.node_type == PASSAGE_TYPE)
+            pairs = candidate[_most_similar([parts.texts[node] for node in candidate], self.similarity)]
+            parts = replace(parts, edges=parts.edges | {SIMILAR: pairs})
+        return QueryGraph(parts, [docno for _, _, docno in passages])
+
+
+class QueryGraph(MemoryGraph):
+    """A graph whose passages have ids of their own: numbers may be missing, and there may be none."""
+
+    def __init__(self, parts: Parts, passage_ids: list[str]) -> None:
+        super().__init__(parts)
+        nodes = np.arange(self.num_nodes)
+        self._ids = dict(zip(nodes.tolist(), super().ids_of(nodes), strict=True))
+        self._ids |= zip(self.passage_nodes.tolist(), passage_ids, strict=True)
+        self._node_by_id = {identifier: node for node, identifier in self._ids.items()}
+
+    def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
+        """Nodes by the docnos of the rows (or by section ids); KeyError if one is not among the candidates."""
+        nodes = np.array([self._node_by_id.get(identifier, -1) for identifier in identifiers], dtype=np.int64)
+        if (nodes < 0).any():
+            unknown = [identifier for identifier, node in zip(identifiers, nodes, strict=True) if node < 0]
+            raise KeyError(
+                f"{some(unknown, 'node')} not in the graph of this query's candidates; "
+                "CandidateGraph() must come after whatever adds or renames rows"
+            )
+        return nodes
+
+    def ids_of(self, nodes: np.ndarray) -> list[str]:
+        """The docnos of the rows; ``docno%s0`` for a document's section."""
+        return [self._ids[node] for node in np.asarray(nodes).tolist()]
+
+
+def _document_and_number(docno: str) -> tuple[str, int]:
+    document, number = split_passage_id(docno)
+    return document, -1 if number is None else number
+
+
+def _most_similar(texts: list[str], k: int) -> np.ndarray:
+    """For each text the k others that are most similar, where they share a word at all; shape (pairs, 2)."""
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+    from sklearn.neighbors import NearestNeighbors
+
+    k = min(k, len(texts) - 1)
+    if k < 1:
+        return np.empty((0, 2), dtype=np.int64)
+    # hashing, since it takes texts without any words
+    counts = HashingVectorizer(n_features=1 << 18, alternate_sign=False, norm=None).transform(texts)
+    vectors = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
+    distance, neighbour = NearestNeighbors(metric="cosine").fit(vectors).kneighbors(n_neighbors=k)
+    row, column = np.nonzero(distance < 1)
+    return np.stack([row, neighbour[row, column]], axis=1)

@@ -1,0 +1,106 @@
+"""Graphs for other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyterrier_graph.graphs.adjacency import ranges
+from pyterrier_graph.graphs.extraction import NODE_TYPES
+from pyterrier_graph.graphs.typed_graph import TypedGraph
+
+if TYPE_CHECKING:
+    import networkx
+    from torch_geometric.data import HeteroData
+
+
+def to_hetero_data(graph: TypedGraph, documents: Sequence[str] | np.ndarray | None = None) -> HeteroData:
+    """The graph for PyTorch Geometric.
+
+    Node types are ``'passage'`` and ``'section'``, numbered in the graph's order; ``data[type].node`` holds the graph's
+    node numbers. PyTorch Geometric sends messages from ``edge_index[0]`` to ``edge_index[1]``; an edge i -> j of ours
+    sends one from j to i. So it becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``.
+    Edge types without edges are left out.
+
+    Args:
+        graph: The graph.
+        documents: Docnos, or document numbers, whose nodes and edges between them are taken; None for all.
+
+    Raises:
+        KeyError: If a document is not in the graph.
+    """
+    import torch
+    from torch_geometric.data import HeteroData
+
+    nodes = _nodes(graph, documents)
+    types = graph.node_type[nodes]
+    number = np.zeros(len(nodes), dtype=np.int64)  # of a node among those of its type
+    data = HeteroData()
+    for kind, name in enumerate(NODE_TYPES):
+        of_kind = np.flatnonzero(types == kind)
+        number[of_kind] = np.arange(len(of_kind))
+        data[name].node = torch.from_numpy(nodes[of_kind])
+        data[name].num_nodes = len(of_kind)
+    for relation in graph.relations:
+        i, j = _edges(graph, nodes, relation)
+        for listener, name_i in enumerate(NODE_TYPES):
+            for speaker, name_j in enumerate(NODE_TYPES):
+                chosen = (types[i] == listener) & (types[j] == speaker)
+                if chosen.any():
+                    edges = np.stack([number[j[chosen]], number[i[chosen]]])
+                    data[name_j, relation, name_i].edge_index = torch.from_numpy(edges)
+    return data
+
+
+def to_networkx(graph: TypedGraph, documents: Sequence[str] | np.ndarray | None = None) -> networkx.MultiDiGraph:
+    """The graph for networkx.
+
+    Nodes are ids (``docno%pN``, ``docno%sN``) with the attributes ``type`` (``'passage'`` or ``'section'``), ``text``
+    and ``document`` (its docno). An edge goes from i to j as in :class:`TypedGraph`; its key, and its attribute
+    ``relation``, is the relation's name. Inverse relations are left out, since they say nothing new.
+
+    Args:
+        graph: The graph.
+        documents: Docnos, or document numbers, whose nodes and edges between them are taken; None for all.
+
+    Raises:
+        KeyError: If a document is not in the graph.
+    """
+    import networkx
+
+    nodes = _nodes(graph, documents)
+    names = graph.ids_of(nodes)
+    types = [NODE_TYPES[kind] for kind in graph.node_type[nodes]]
+    attributes = zip(names, types, graph.texts(nodes), graph.docnos_of(graph.document[nodes]), strict=True)
+    converted = networkx.MultiDiGraph()
+    converted.add_nodes_from(
+        (name, {"type": kind, "text": text, "document": docno}) for name, kind, text, docno in attributes
+    )
+    for relation in graph.relations[::2]:
+        i, j = _edges(graph, nodes, relation)
+        converted.add_edges_from(
+            ((names[a], names[b], relation) for a, b in zip(i.tolist(), j.tolist(), strict=True)), relation=relation
+        )
+    return converted
+
+
+def _nodes(graph: TypedGraph, documents: Sequence[str] | np.ndarray | None) -> np.ndarray:
+    """Nodes of some documents, ascending."""
+    if documents is None:
+        return np.arange(graph.num_nodes)
+    if not isinstance(documents, np.ndarray) or documents.dtype.kind not in "iu":
+        documents = graph.document_of(list(documents))
+    documents = np.unique(documents)
+    return ranges(graph.node_offsets[documents], graph.node_offsets[documents + 1])[1]
+
+
+def _edges(graph: TypedGraph, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
+    """Edges i -> j between nodes (ascending), as positions in them."""
+    i, neighbour = graph.neighbours(nodes, relation)
+    if not len(i):
+        return i, neighbour
+    j = np.minimum(np.searchsorted(nodes, neighbour), len(nodes) - 1)
+    inside = nodes[j] == neighbour
+    return i[inside], j[inside]

@@ -1,0 +1,246 @@
+"""The graph of a corpus, on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyterrier as pt
+from npids.lookup import Lookup
+
+from pyterrier_graph.artifacts import read_meta, writing
+from pyterrier_graph.documents import StructuredDocument
+from pyterrier_graph.graphs.builder import CODES, DOCNOS, build, read_array
+from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
+from pyterrier_graph.graphs.text_store import TextReader
+from pyterrier_graph.graphs.typed_graph import TypedGraph
+
+if TYPE_CHECKING:
+    from pyterrier_adaptive import NpTopKCorpusGraph
+
+ITERATED = 1024
+
+
+class DocumentGraph(TypedGraph, pt.Artifact):
+    """The graph of a corpus: its documents' sections and passages and what relates them, stored and memory-mapped.
+
+    ::
+
+        graph = DocumentGraph("corpus.graph").index(dataset.get_corpus_iter())
+        pipeline = bm25 % 1000 >> graph.passages() >> reranker
+
+    Relations and their directions are those of :class:`TypedGraph`.
+
+    Args:
+        path: Folder of the graph; it may not exist yet, see :meth:`index`. Nothing is read before it is needed.
+    """
+
+    ARTIFACT_TYPE = "passage_graph"
+    ARTIFACT_FORMAT = "csr"
+    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
+    FORMAT_VERSION = 1
+    path: Path
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        pt.Artifact.__init__(self, Path(path))
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def __repr__(self) -> str:
+        return f"DocumentGraph({str(self.path)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes map the files again instead of receiving copies of them.
+        return type(self), (self.path,)
+
+    def index(
+        self,
+        corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument],
+        *,
+        passage_words: int = 120,
+        verbose: bool = True,
+    ) -> DocumentGraph:
+        """Builds the graph.
+
+        Documents are gone through once and written as they come; only their docnos stay in memory. References may lead
+        to documents that come later. Those whose document or passage never comes are left out, and counted in
+        ``unresolved``. The graph appears under its path when it is complete: if building fails or is killed, there is
+        none.
+
+        Args:
+            corpus_iter: Structured documents, or records as :meth:`StructuredDocument.from_record` reads them: with
+                ``docno`` and ``nodes`` (``links``, ``references``, ``codes``), or with ``docno`` and ``text``
+                (``title``), which is split into passages.
+            passage_words: Words per passage of documents that have no structure.
+            verbose: Whether to show progress.
+
+        Returns:
+            This graph.
+
+        Raises:
+            FileExistsError: If there is something at its path already.
+            ValueError: If a document is not as it should be, a docno comes twice, or there is no document.
+        """
+        if passage_words < 1:
+            raise ValueError(f"a passage needs at least one word, got passage_words={passage_words}")
+        meta = self._kind()
+        with writing(self.path, meta) as folder:
+            documents = (_structured(record, passage_words) for record in corpus_iter)
+            meta |= build(folder, documents, verbose=verbose)
+        return self
+
+    def built(self) -> bool:
+        """Whether there is a complete graph at this path."""
+        try:
+            return bool(self.meta)
+        except (FileNotFoundError, ValueError):
+            return False
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """What ``pt_meta.json`` says: sizes, relations, unresolved references.
+
+        Raises:
+            FileNotFoundError: If there is no graph.
+            ValueError: If it is damaged, of another kind or of another version.
+        """
+        return read_meta(self.path, self._kind())
+
+    @classmethod
+    def _kind(cls) -> dict[str, Any]:
+        return {
+            "type": cls.ARTIFACT_TYPE,
+            "format": cls.ARTIFACT_FORMAT,
+            "format_version": cls.FORMAT_VERSION,
+            "package_hint": cls.ARTIFACT_PACKAGE_HINT,
+        }
+
+    @cached_property
+    def docnos(self) -> Lookup:
+        """Docnos by document number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
+        return Lookup(self._folder / DOCNOS)
+
+    @cached_property
+    def relations(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of all relations, inverses included: the paper's eight first."""
+        return tuple(self.meta["relations"])
+
+    @cached_property
+    def unresolved(self) -> dict[str, int]:  # type: ignore[override]
+        """Per relation the number of references to documents or passages that are not in the graph."""
+        return self.meta["unresolved"]
+
+    @cached_property
+    def code_names(self) -> list[str]:  # type: ignore[override]
+        """Names of the documents' codes, by number."""
+        return json.loads((self._folder / CODES).read_text(encoding="utf-8"))
+
+    def passages(self, *, titles: bool = False) -> Passages:
+        """A transformer from documents to their passages; see :class:`Passages`.
+
+        Args:
+            titles: Whether the titles of its sections are put before a passage's text.
+        """
+        return Passages(self, titles=titles)
+
+    def text_loader(
+        self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False
+    ) -> GraphTextLoader:
+        """A transformer that adds texts to passages, for ``pt.text.get_text(graph)``; see :class:`GraphTextLoader`.
+
+        Args:
+            fields: ``'text'`` (of the passage), ``'title'`` (the titles of its sections), or ``'*'`` for both.
+            verbose: Has no effect: texts are read too quickly for a progress bar.
+        """
+        return GraphTextLoader(self, fields, verbose=verbose)
+
+    def get_corpus_iter(
+        self, kind: Literal["passages", "documents"] = "passages", *, verbose: bool = True
+    ) -> Iterator[dict[str, str]]:
+        """What an index can be built from.
+
+        Args:
+            kind: ``'passages'``: passage ids, with the titles of their sections as ``title``. ``'documents'``: docnos,
+                with the document's title as ``title`` and all its other titles and passages as ``text``.
+            verbose: Whether to show progress.
+
+        Yields:
+            dict: ``docno``, ``title`` and ``text``.
+        """
+        if kind not in ("passages", "documents"):
+            raise ValueError(f"kind must be 'passages' or 'documents', got {kind!r}")
+        read = self._iterate_passages if kind == "passages" else self._iterate_documents
+        total = len(self.passage_nodes) if kind == "passages" else len(self)
+        return iter(pt.tqdm(read(), desc=kind, unit=kind[:-1], total=total, disable=not verbose))
+
+    def corpus_graph(
+        self,
+        relations: str | Sequence[str],
+        k: int,
+        path: str | os.PathLike[str],
+        *,
+        over: Literal["passages", "documents"] = "passages",
+        verbose: bool = True,
+    ) -> NpTopKCorpusGraph:
+        """A corpus graph for adaptive retrieval; see :func:`pyterrier_graph.graphs.corpus_graph.write_corpus_graph`."""
+        from pyterrier_graph.graphs.corpus_graph import write_corpus_graph
+
+        return write_corpus_graph(self, relations, k, path, over=over, verbose=verbose)
+
+    def _iterate_passages(self) -> Iterator[dict[str, str]]:
+        for start in range(0, len(self.passage_nodes), ITERATED):
+            nodes = self.passage_nodes[start : start + ITERATED]
+            for docno, title, text in zip(self.ids_of(nodes), self.titles(nodes), self.texts(nodes), strict=True):
+                yield {"docno": docno, "title": title, "text": text}
+
+    def _iterate_documents(self) -> Iterator[dict[str, str]]:
+        for document in range(len(self)):
+            nodes = np.arange(*self.node_offsets[document : document + 2])
+            root = self.roots[document : document + 1]
+            yield {
+                "docno": self.docnos_of(np.array([document]))[0],
+                "title": self.texts(root)[0],
+                "text": "\n".join(text for text in self.texts(nodes[nodes != root]) if text),
+            }
+
+    @property
+    def _folder(self) -> Path:
+        """Where the files are, once they have been checked."""
+        assert self.meta
+        return self.path
+
+    def _array(self, name: str) -> np.ndarray:
+        if name not in self._arrays:
+            self._arrays[name] = read_array(self._folder, name)
+        return self._arrays[name]
+
+    @cached_property
+    def _text_reader(self) -> TextReader:
+        return TextReader(self._folder, self.num_nodes)
+
+    def _texts(self, nodes: np.ndarray) -> list[str]:
+        return self._text_reader.read(nodes)
+
+    def _documents(self, docnos: list[str]) -> np.ndarray:
+        if not docnos:
+            return np.empty(0, dtype=np.int64)
+        names, position = np.unique(np.array(docnos, dtype=object), return_inverse=True)
+        return np.array(self.docnos.inv[names.tolist()], dtype=np.int64)[position]
+
+    def _docnos(self, documents: np.ndarray) -> list[str]:
+        if not len(documents):
+            return []
+        numbers, position = np.unique(documents, return_inverse=True)
+        return self.docnos.fwd[numbers].astype(object)[position].tolist()
+
+
+def _structured(record: Mapping[str, Any] | StructuredDocument, passage_words: int) -> StructuredDocument:
+    if isinstance(record, StructuredDocument):
+        return record
+    if not isinstance(record, Mapping):
+        raise ValueError(f"a corpus consists of records with 'docno', or structured documents, not of {record!r:.80}")
+    return StructuredDocument.from_record(record, passage_words=passage_words)

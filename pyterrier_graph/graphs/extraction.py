@@ -1,0 +1,169 @@
+"""Structured documents as arrays: nodes, the relations that follow from their structure, links and references."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyterrier_graph.documents import NO_PARENT, PASSAGE, StructuredDocument, split_passage_id
+
+ORDER = "order"
+STRUCTURAL = "structural"
+INVERSE = "_i"
+PAPER_RELATIONS = (ORDER, STRUCTURAL, "internal", "external")
+NODE_TYPES = ("passage", "section")
+WHOLE_DOCUMENT = -1
+
+_RELATION_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class References:
+    """References of one relation.
+
+    Attributes:
+        sources: Nodes, shape (references,).
+        docnos: Documents referred to, as many.
+        passages: Number of the passage referred to, or -1 for the document's root section; shape (references,).
+    """
+
+    sources: np.ndarray
+    docnos: list[str]
+    passages: np.ndarray
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Some documents, as arrays. Node numbers count on from those of the documents before them.
+
+    Attributes:
+        docnos: Per document.
+        codes: Per document.
+        node_counts: Nodes per document.
+        node_type: Position in :data:`NODE_TYPES`, per node, uint8.
+        parent: The section that holds a node, or -1; int64.
+        texts: Per node.
+        edges: Per relation the pairs i, j of its edges i -> j, shape (edges, 2); neither inverses nor references.
+        references: Per relation.
+    """
+
+    docnos: list[str]
+    codes: list[tuple[str, ...]]
+    node_counts: np.ndarray
+    node_type: np.ndarray
+    parent: np.ndarray
+    texts: list[str]
+    edges: dict[str, np.ndarray]
+    references: dict[str, References]
+
+
+def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Parts:
+    """Numbers the nodes of some documents and collects their relations.
+
+    Args:
+        documents: The documents.
+        first_node: Number of the first document's first node.
+
+    Raises:
+        ValueError: If a link or reference has a name that no relation can have.
+    """
+    nodes = [node for document in documents for node in document.nodes]
+    node_counts = np.array([len(document.nodes) for document in documents], dtype=np.int64)
+    starts = first_node + np.cumsum(node_counts) - node_counts
+    document = np.repeat(np.arange(len(documents)), node_counts)
+    node = first_node + np.arange(len(nodes))
+    is_passage = np.fromiter((kind == PASSAGE for kind, _, _ in nodes), dtype=bool, count=len(nodes))
+    parent = np.fromiter((parent for _, _, parent in nodes), dtype=np.int64, count=len(nodes))
+    held = parent != NO_PARENT
+    parent[held] += starts[document[held]]
+    passages = np.flatnonzero(is_passage)
+    followed = np.flatnonzero(document[passages[1:]] == document[passages[:-1]])
+
+    links: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    references: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
+    for start, structured in zip(starts.tolist(), documents, strict=True):
+        for relation, source, target in structured.links:
+            links[relation].append((start + source, start + target))
+        for relation, source, identifier in structured.references:
+            docno, number = split_passage_id(identifier)
+            references[relation].append((start + source, docno, WHOLE_DOCUMENT if number is None else number))
+    for relation in (*links, *references):
+        check_relation_name(relation)
+    return Parts(
+        docnos=[structured.docno for structured in documents],
+        codes=[structured.codes for structured in documents],
+        node_counts=node_counts,
+        node_type=(~is_passage).astype(np.uint8),
+        parent=parent,
+        texts=[text for _, text, _ in nodes],
+        edges={
+            ORDER: np.stack([node[passages[followed]], node[passages[followed + 1]]], axis=1),
+            STRUCTURAL: np.stack([node[held], parent[held]], axis=1),
+        }
+        | {relation: without_loops(np.array(pairs, dtype=np.int64)) for relation, pairs in links.items()},
+        references={
+            relation: References(
+                np.array([source for source, _, _ in found], dtype=np.int64),
+                [docno for _, docno, _ in found],
+                np.array([number for _, _, number in found], dtype=np.int64),
+            )
+            for relation, found in references.items()
+        },
+    )
+
+
+def locate(
+    documents: np.ndarray,
+    passages: np.ndarray,
+    roots: np.ndarray,
+    passage_offsets: np.ndarray,
+    passage_nodes: np.ndarray,
+) -> np.ndarray:
+    """Nodes of passages given by document and number; -1 where there is none.
+
+    Args:
+        documents: Document numbers, or -1 for an unknown one; shape (n,).
+        passages: Passage numbers in these documents, or -1 for the root section; shape (n,).
+        roots: The root section per document.
+        passage_offsets: Document d has the passages ``passage_nodes[passage_offsets[d]:passage_offsets[d + 1]]``.
+        passage_nodes: All passages.
+    """
+    found = np.full(len(documents), -1, dtype=np.int64)
+    whole = (documents >= 0) & (passages == WHOLE_DOCUMENT)
+    found[whole] = roots[documents[whole]]
+    known = np.flatnonzero((documents >= 0) & (passages >= 0))
+    position = passage_offsets[documents[known]] + passages[known]
+    exists = position < passage_offsets[documents[known] + 1]
+    found[known[exists]] = passage_nodes[position[exists]]
+    return found
+
+
+def without_loops(pairs: np.ndarray) -> np.ndarray:
+    """The pairs whose ends differ: a node's relation to itself is the model's business."""
+    return pairs[pairs[:, 0] != pairs[:, 1]]
+
+
+def relation_names(named: Sequence[str]) -> tuple[str, ...]:
+    """All relations of a graph: the paper's eight, then others with their inverses, sorted by name."""
+    others = sorted({*named} - {*PAPER_RELATIONS})
+    return tuple(name for relation in (*PAPER_RELATIONS, *others) for name in (relation, inverse(relation)))
+
+
+def inverse(relation: str) -> str:
+    """Name of the inverse relation: ``order`` and ``order_i``."""
+    return relation.removesuffix(INVERSE) if relation.endswith(INVERSE) else relation + INVERSE
+
+
+def check_relation_name(relation: str) -> None:
+    """Raises ValueError if a link or reference must not be called so."""
+    if not _RELATION_NAME.fullmatch(relation) or relation.endswith(INVERSE):
+        raise ValueError(
+            f"a relation cannot be called {relation!r}: lower-case letters, digits and '_' are allowed, and a name "
+            f"ending in '{INVERSE}' is that of an inverse, which is added by itself"
+        )
+    if relation in (ORDER, STRUCTURAL):
+        raise ValueError(f"{relation!r} follows from a document's nodes; give your own relation another name")

@@ -1,0 +1,101 @@
+"""Transformers that a graph makes: from documents to passages, and from passages to their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pyterrier_alpha as pta
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs.document_graph import DocumentGraph
+
+FIELDS = ("text", "title")
+
+
+class Passages(pt.Transformer):
+    """Documents in, all their passages out, in document order.
+
+    Every passage has its document's score. Ranks keep the order of the documents, and of the passages in each.
+
+    Columns in: ``docno`` (of documents), and any others. Columns out: ``docno`` (of passages, ``docno%pN``), ``text``,
+    ``rank`` where there are ``qid`` and ``score``, and the other columns as they were. A ``docid`` is left out, since
+    it is the document's.
+
+    Args:
+        graph: The graph that the documents are in.
+        titles: Whether the titles of its sections are put before a passage's text (``"title - section: passage"``).
+
+    Raises:
+        KeyError: If a document is not in the graph.
+        ValueError: If a document's score is not a number.
+    """
+
+    schematic = {"label": "Passages", "help_url": None}
+
+    def __init__(self, graph: DocumentGraph, *, titles: bool = False) -> None:
+        self.graph = graph
+        self.titles = titles
+
+    __repr__ = pta.transformer_repr
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Replaces documents by their passages."""
+        pt.validate.columns(inp, includes=["docno"], context=self)
+        ranked = "qid" in inp.columns and "score" in inp.columns
+        if ranked and inp["score"].isna().any():
+            raise ValueError(f"document {inp['docno'][inp['score'].isna()].iloc[0]!r} has no score")
+        if ranked and "rank" in inp.columns:
+            # ties between documents were decided by their rank
+            inp = inp.iloc[np.lexsort((inp["rank"], pd.factorize(inp["qid"])[0]))]
+        rows, nodes = self.graph.passages_of_documents(self.graph.document_of(inp["docno"].tolist()))
+        out = inp.drop(columns=["rank", "docid"], errors="ignore").iloc[rows].reset_index(drop=True)
+        out["docno"] = pd.Series(self.graph.ids_of(nodes), dtype="str")
+        out["text"] = pd.Series(self.graph.texts(nodes, titles=self.titles), dtype="str")
+        return pt.model.add_ranks(out) if ranked else out
+
+
+class GraphTextLoader(pt.Transformer):
+    """Adds the texts of passages, or the titles of the sections that hold them.
+
+    Columns in: ``docno`` (of passages), and any others. Columns out: those, and ``text``, ``title`` as asked for.
+
+    Args:
+        graph: The graph that the passages are in.
+        fields: ``'text'``, ``'title'``, both in a list, or ``'*'`` for both.
+        verbose: Has no effect: texts are read too quickly for a progress bar.
+
+    Raises:
+        ValueError: If there is no such field.
+        KeyError: If a passage is not in the graph.
+    """
+
+    schematic = {"label": "TextLoader", "help_url": None}
+
+    def __init__(
+        self, graph: DocumentGraph, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False
+    ) -> None:
+        self.graph = graph
+        self.fields = [*FIELDS] if fields == "*" else [fields] if isinstance(fields, str) else [*fields]
+        self.verbose = verbose
+        if unknown := [field for field in self.fields if field not in FIELDS]:
+            raise ValueError(f"a graph has no field {unknown[0]!r}, only {', '.join(map(repr, FIELDS))}")
+
+    __repr__ = pta.transformer_repr
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Adds the fields."""
+        pt.validate.columns(inp, includes=["docno"], context=self)
+        nodes, place = np.unique(self.graph.nodes_of(inp["docno"].tolist()), return_inverse=True)
+        out = inp.drop(columns=self.fields, errors="ignore").reset_index(drop=True)
+        for field in self.fields:
+            texts = self.graph.texts(nodes) if field == "text" else self.graph.titles(nodes)
+            out[field] = pd.Series(texts, dtype="str").iloc[place].reset_index(drop=True)
+        return out
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Loads texts of no more passages than are kept."""
+        return pt.RankCutoff(k) >> self

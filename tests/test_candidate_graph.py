@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_graph.graphs import CandidateGraph, MemoryGraph
+
+RUN = pd.DataFrame(
+    [
+        ["1", "apple", "d%p7", "apple pie with cream", 1.0, "Pies"],
+        ["1", "apple", "d%p1", "apple tart", 3.0, "Pies"],
+        ["1", "apple", "e", "tart", 2.0, None],
+        ["2", "pie", "d%p2", "pear tart", 1.0, ""],
+        ["1", "apple", "d%p3", "?!", 0.5, None],
+        ["2", "pie", "d%p1", "apple tart", 0.0, "Pies"],
+    ],
+    columns=["qid", "query", "docno", "text", "score", "title"],
+)
+
+TestCandidateGraph = pt.testing.transformer_test_class(lambda: CandidateGraph(similarity=2))
+
+
+def edges(graph: MemoryGraph, relation: str) -> list[tuple[str, str]]:
+    i, j = graph.neighbours(np.arange(graph.num_nodes), relation)
+    return [*zip(graph.ids_of(i), graph.ids_of(j), strict=True)]
+
+
+def test_graph_of_a_query():
+    out = CandidateGraph()(RUN)
+    graph = out["graph"].iloc[0]
+    assert graph.ids_of(graph.passage_nodes) == ["d%p1", "d%p3", "d%p7", "e"]
+    assert edges(graph, "order") == [("d%p1", "d%p3"), ("d%p3", "d%p7")]
+    assert edges(graph, "order_i") == [("d%p3", "d%p1"), ("d%p7", "d%p3")]
+    assert edges(graph, "structural") == [*((f"d%p{n}", "d%s0") for n in (1, 3, 7)), ("e", "e%s0")]
+    assert "similar" not in graph.relations
+    assert graph.titles(graph.passage_nodes) == ["Pies", "Pies", "Pies", ""]
+    assert graph.texts(graph.nodes_of(["e", "d%s0", "d%p7"])) == ["tart", "Pies", "apple pie with cream"]
+    assert graph.docnos_of(graph.document) == ["d"] * 4 + ["e"] * 2
+
+
+def test_columns_and_rows_stay():
+    out = CandidateGraph()(RUN)
+    pd.testing.assert_frame_equal(out.drop(columns="graph"), RUN)
+    assert [graph is out["graph"].iloc[0] for graph in out["graph"]] == [True, True, True, False, True, False]
+    assert not any(column.startswith("q") for column in set(out.columns) - set(RUN.columns))
+
+
+def test_similarity():
+    graph = CandidateGraph(similarity=1)(RUN)["graph"].iloc[0]
+    assert graph.relations[8:] == ("similar", "similar_i")
+    assert edges(graph, "similar") == [("d%p1", "e"), ("d%p7", "d%p1"), ("e", "d%p1")]
+    graph = CandidateGraph(similarity=9)(RUN)["graph"].iloc[0]
+    assert {("d%p1", "d%p7"), ("d%p1", "e")} < {*edges(graph, "similar")}
+    assert not any("d%p3" in edge or edge == ("d%p7", "e") for edge in edges(graph, "similar"))  # nothing in common
+
+
+def test_similarity_of_a_single_candidate():
+    graph = CandidateGraph(similarity=3)(RUN.iloc[[2]])["graph"].iloc[0]
+    assert edges(graph, "similar") == []
+
+
+def test_negative_similarity():
+    with pytest.raises(ValueError, match="got -1"):
+        CandidateGraph(similarity=-1)
+
+
+def test_repeated_candidates_are_one_node():
+    graph = CandidateGraph()(pd.concat([RUN, RUN]))["graph"].iloc[-1]
+    assert graph.ids_of(graph.passage_nodes) == ["d%p1", "d%p2"]
+
+
+def test_other_docnos():
+    docnos = ["a%p1%p0", "a%p1%p1", "a%s0", "a%p1", "a"]
+    graph = CandidateGraph()(pd.DataFrame({"qid": "1", "docno": docnos, "text": docnos}))["graph"].iloc[0]
+    assert graph.texts(graph.nodes_of(docnos)) == docnos
+    assert edges(graph, "order") == [("a", "a%p1"), ("a%p1%p0", "a%p1%p1")]
+
+
+def test_candidates_of_another_query():
+    graph = CandidateGraph()(RUN)["graph"].iloc[3]
+    with pytest.raises(KeyError, match=r"2 nodes \('e', 'd%p7'\) not in the graph of this query's candidates"):
+        graph.nodes_of(["e", "d%p1", "d%p7"])
+
+
+def test_sliding_windows():
+    documents = RUN.iloc[[0, 2]].assign(docno=["d", "e"], text=["one two three four five", "six"])
+    graph = (pt.text.sliding("text", 2, 1, prepend_attr=None) >> CandidateGraph())(documents)["graph"].iloc[0]
+    assert edges(graph, "order")[:3] == [("d%p0", "d%p1"), ("d%p1", "d%p2"), ("d%p2", "d%p3")]
+
+
+@pytest.mark.parametrize("text", [None, np.nan, 3])
+def test_missing_text(text):
+    texts = pd.Series(["x"] * 5 + [text], dtype=object)
+    with pytest.raises(ValueError, match=r"1 candidate \('d%p1'\) without text in 'body'.* pt.text.get_text"):
+        CandidateGraph(text_field="body")(RUN.assign(body=texts))
+
+
+def test_missing_column():
+    with pytest.raises(pt.validate.InputValidationError, match="text"):
+        CandidateGraph()(RUN.drop(columns="text"))
+
+
+@pytest.mark.parametrize("columns", [["qid", "docno", "text"], [*RUN.columns]])
+def test_empty_frame(columns):
+    out = CandidateGraph(similarity=1)(RUN[columns].iloc[:0])
+    assert list(out.columns) == [*columns, "graph"]
+    assert list(CandidateGraph(similarity=1)(RUN[columns]).columns) == list(out.columns)
+    assert not len(out)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("de"), st.integers(0, 12)), min_size=1, max_size=8, unique=True),
+    st.randoms(use_true_random=False),
+)
+def test_graph_is_the_literal_one_in_any_order_of_rows(candidates, random):
+    docnos = [f"{document}%p{number}" for document, number in candidates]
+    run = pd.DataFrame({"qid": "1", "docno": docnos, "text": docnos})
+    ascending = sorted(candidates)
+    order = [
+        (f"{document}%p{number}", f"{document}%p{following}")
+        for (document, number), (other, following) in zip(ascending, ascending[1:], strict=False)
+        if document == other
+    ]
+    rows = [*range(len(run))]
+    random.shuffle(rows)
+    for frame in (run, run.iloc[rows]):
+        graph = CandidateGraph(similarity=2)(frame)["graph"].iloc[0]
+        assert edges(graph, "order") == order
+        assert edges(graph, "structural") == [(f"{d}%p{n}", f"{d}%s0") for d, n in ascending]
+        assert graph.texts(graph.nodes_of(docnos)) == docnos

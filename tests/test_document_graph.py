@@ -1,0 +1,673 @@
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import tarfile
+import tempfile
+import weakref
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lz4.frame import LZ4FrameFile
+
+from pyterrier_graph.documents import PASSAGE, SECTION, Link, Node, Reference, StructuredDocument, split_passage_id
+from pyterrier_graph.graphs import DocumentGraph, MemoryGraph, TypedGraph, builder, inverse
+from pyterrier_graph.graphs.adjacency import Adjacency, compress, expand, write_compressed
+from pyterrier_graph.graphs.text_store import TextReader, TextWriter
+
+PAPER = tuple(f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i"))
+SOME_EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def numpy_document() -> StructuredDocument:
+    return StructuredDocument(
+        "numpy.dot",
+        (
+            Node(SECTION, "dot", -1),
+            Node(PASSAGE, "Dot product.", 0),
+            Node(SECTION, "Notes", 0),
+            Node(PASSAGE, "For 2-D arrays.", 2),
+            Node(PASSAGE, "See above.", 2),
+        ),
+        (Link("internal", 4, 1), Link("internal", 4, 1), Link("internal", 4, 4)),
+        (Reference("external", 0, "numpy.vdot"), Reference("external", 0, "scipy.nowhere")),
+        ("linalg", "product"),
+    )
+
+
+DOCUMENTS = [
+    numpy_document(),
+    StructuredDocument("empty", (Node(SECTION, "", -1),)),
+    StructuredDocument(
+        "numpy.vdot",
+        (Node(PASSAGE, "Of two vectors.", 1), Node(SECTION, "vdot", -1), Node(PASSAGE, "Flattens.", 1)),
+        references=(Reference("example", 0, "numpy.dot%p2"), Reference("example", 2, "numpy.dot%p3")),
+        codes=("product",),
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> DocumentGraph:
+    return DocumentGraph(tmp_path_factory.mktemp("graph") / "graph").index(DOCUMENTS, verbose=False)
+
+
+# --- random documents, and what their graph must be, literally
+
+
+@st.composite
+def corpora(draw) -> list[StructuredDocument]:
+    texts = st.text(max_size=8)
+    names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6)
+    known = draw(
+        st.lists(
+            st.one_of(
+                names, st.from_regex(r"d[0-9]{1,3}", fullmatch=True), st.from_regex(r"[0-9]{1,4}", fullmatch=True)
+            ),
+            min_size=1,
+            max_size=6,
+            unique=True,
+        ).map(lambda docnos: [docno for docno in docnos if split_passage_id(docno)[1] is None] or ["d"])
+    )
+    documents = []
+    for docno in known:
+        size = draw(st.integers(1, 7))
+        order = draw(st.permutations(range(size)))  # the root may stand anywhere
+        kinds = [SECTION, *(draw(st.sampled_from([SECTION, PASSAGE])) for _ in range(size - 1))]
+        nodes = {}
+        for number, place in enumerate(order):
+            above = [order[other] for other in range(number) if kinds[other] == SECTION]
+            nodes[place] = Node(kinds[number], draw(texts), draw(st.sampled_from(above)) if number else -1)
+        within = st.integers(0, size - 1)
+        links = draw(st.lists(st.builds(Link, st.sampled_from(["internal", "zeta"]), within, within), max_size=4))
+        targets = st.one_of(
+            st.sampled_from(known),
+            st.just("nowhere"),
+            st.builds(lambda target, number: f"{target}%p{number}", st.sampled_from(known), st.integers(0, 3)),
+        )
+        references = st.lists(
+            st.builds(Reference, st.sampled_from(["external", "zeta", "alpha"]), within, targets), max_size=4
+        )
+        codes = st.lists(st.sampled_from("xyz"), max_size=3)
+        documents.append(
+            StructuredDocument(
+                docno,
+                tuple(nodes[place] for place in range(size)),
+                tuple(links),
+                tuple(draw(references)),
+                tuple(draw(codes)),
+            )
+        )
+    return documents
+
+
+def literal(documents: list[StructuredDocument]) -> tuple[dict[str, set[tuple[int, int]]], Counter[str], list[str]]:
+    """Edges per relation, unresolved references, and ids, by plain loops over the definitions."""
+    number, ids = {}, []
+    for document in documents:
+        counts: Counter[str] = Counter()
+        for position, node in enumerate(document.nodes):
+            number[document.docno, position] = len(ids)
+            ids.append(f"{document.docno}%{'p' if node.kind == PASSAGE else 's'}{counts[node.kind]}")
+            counts[node.kind] += 1
+    edges: dict[str, set[tuple[int, int]]] = {relation: set() for relation in PAPER}
+    unresolved: Counter[str] = Counter()
+    for document in documents:
+        passages = [position for position, node in enumerate(document.nodes) if node.kind == PASSAGE]
+        found = [("order", one, two) for one, two in zip(passages, passages[1:], strict=False)]
+        found += [("structural", n, node.parent) for n, node in enumerate(document.nodes) if node.parent >= 0]
+        for relation, source, target in [*found, *document.links]:
+            edges.setdefault(relation, set()).add((number[document.docno, source], number[document.docno, target]))
+        for relation, source, target in document.references:
+            edges.setdefault(relation, set())
+            docno, _ = split_passage_id(target)
+            other = next((other for other in documents if other.docno == docno), None)
+            if other is not None and docno == target:
+                edges[relation].add((number[document.docno, source], number[docno, other.root]))
+            elif target in ids:
+                edges[relation].add((number[document.docno, source], ids.index(target)))
+            else:
+                unresolved[relation] += 1
+    for relation in [relation for relation in edges if not relation.endswith("_i")]:
+        edges[relation] = {(i, j) for i, j in edges[relation] if i != j}
+        edges[f"{relation}_i"] = {(j, i) for i, j in edges[relation]}
+    return edges, unresolved, ids
+
+
+def check(graph: TypedGraph, documents: list[StructuredDocument]) -> None:
+    edges, unresolved, ids = literal(documents)
+    everyone = np.arange(graph.num_nodes)
+    nodes = [node for document in documents for node in document.nodes]
+    assert set(graph.relations) == set(edges)
+    assert graph.relations[:8] == PAPER
+    assert list(graph.relations[8::2]) == sorted(graph.relations[8::2])
+    assert Counter(graph.unresolved) == unresolved
+    for relation in graph.relations:
+        i, j = graph.neighbours(everyone, relation)
+        assert list(zip(i.tolist(), j.tolist(), strict=True)) == sorted(edges[relation]), relation
+        assert i.dtype == j.dtype == np.int64
+    assert len(graph) == len(documents)
+    assert graph.num_nodes == len(nodes)
+    assert graph.ids_of(everyone) == ids
+    assert graph.nodes_of(ids).tolist() == everyone.tolist()
+    assert graph.texts(everyone) == [node.text for node in nodes]
+    assert graph.node_type.tolist() == [int(node.kind == SECTION) for node in nodes]
+    assert graph.docnos_of(graph.document) == [document.docno for document in documents for _ in document.nodes]
+    assert graph.document_of([document.docno for document in documents]).tolist() == [*range(len(documents))]
+    starts = np.cumsum([0, *(len(document.nodes) for document in documents)])
+    assert graph.node_offsets.tolist() == starts.tolist()
+    parents = [
+        start + n.parent if n.parent >= 0 else -1 for d, start in zip(documents, starts, strict=False) for n in d.nodes
+    ]
+    assert graph.parent.tolist() == parents
+    titles = []
+    for node in everyone:
+        path, above = [], parents[node]
+        while above >= 0:
+            path.insert(0, nodes[above].text)
+            above = parents[above]
+        titles.append(" - ".join(title for title in path if title))
+    assert graph.titles(everyone) == titles
+    rows, passages = graph.passages_of_documents(np.arange(len(documents)))
+    expected = [
+        (d, start + n)
+        for d, start in enumerate(starts[:-1])
+        for n, node in enumerate(documents[d].nodes)
+        if node.kind == PASSAGE
+    ]
+    assert list(zip(rows.tolist(), passages.tolist(), strict=True)) == expected
+    rows, codes = graph.codes_of(np.arange(len(documents)))
+    named = {(row, graph.code_names[code]) for row, code in zip(rows.tolist(), codes.tolist(), strict=True)}
+    assert named == {(row, code) for row, document in enumerate(documents) for code in document.codes}
+    for number, document in enumerate(documents):
+        sharing = [n for n, other in enumerate(documents) if n != number and {*other.codes} & {*document.codes}]
+        assert graph.documents_sharing_code(number).tolist() == sharing
+
+
+@SOME_EXAMPLES
+@given(corpora())
+def test_memory_graph_is_the_literal_one(documents):
+    check(MemoryGraph.from_documents(documents), documents)
+
+
+@SOME_EXAMPLES
+@given(corpora(), st.integers(1, 12))
+def test_document_graph_is_the_literal_one(documents, batch):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(builder, "BATCH", batch):
+        graph = DocumentGraph(f"{folder}/graph").index(iter(documents), verbose=False)
+        check(graph, documents)
+        check(DocumentGraph(f"{folder}/graph"), documents)
+        assert graph.summary() == MemoryGraph.from_documents(documents).summary()
+
+
+@given(st.integers(1, 9), st.data())
+@settings(max_examples=60, deadline=None)
+def test_compressing_on_disk_is_compressing_in_memory(num_rows, data):
+    ends = st.tuples(st.integers(0, num_rows - 1), st.integers(0, 3))
+    pairs = np.array(data.draw(st.lists(ends, max_size=40)), dtype=np.uint32).reshape(-1, 2)
+    with tempfile.TemporaryDirectory() as name:
+        indptr, indices = Path(name, "indptr"), Path(name, "indices")
+        count = write_compressed(pairs, num_rows, indptr, indices, Path(name), chunk=data.draw(st.integers(1, 12)))
+        expected = compress(*pairs.T, num_rows)
+        assert np.fromfile(indptr, np.int64).tolist() == expected.indptr.tolist()
+        assert np.fromfile(indices, np.uint32).tolist() == expected.indices.tolist()
+        assert count == len(expected.indices)
+
+
+@given(st.lists(st.text(max_size=30), min_size=1, max_size=200), st.data())
+@settings(max_examples=40, deadline=None)
+def test_texts_come_back(texts, data):
+    numbers = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=20))
+    with tempfile.TemporaryDirectory() as folder:
+        with TextWriter(Path(folder)) as writer:
+            cut = data.draw(st.integers(0, len(texts)))
+            writer.extend(texts[:cut])
+            writer.extend(texts[cut:])
+        reader = TextReader(Path(folder), len(texts))
+        assert reader.read(np.array(numbers, dtype=np.int64)) == [texts[number] for number in numbers]
+
+
+# --- reading
+
+
+def test_sizes(graph):
+    assert graph.summary() == {
+        "documents": 3,
+        "sections": 4,
+        "passages": 5,
+        "codes": 2,
+        "edges": dict(zip(graph.relations, [3, 3, 6, 6, 1, 1, 1, 1, 1, 1], strict=True)),
+        "unresolved": {"external": 1, "example": 1},
+    }
+    assert graph.meta["unresolved"] == {"external": 1, "example": 1}
+    assert len(graph) == 3
+
+
+def test_unresolved_references_are_logged(tmp_path, caplog):
+    DocumentGraph(tmp_path / "graph").index(DOCUMENTS, verbose=False)
+    assert "1 of 2 references 'external' lead out of the corpus" in caplog.text
+
+
+def test_neighbours_keep_repeated_nodes(graph):
+    rows, neighbours = graph.neighbours(np.array([3, 1, 3]), "structural")
+    assert rows.tolist() == [0, 1, 2]
+    assert neighbours.tolist() == [2, 0, 2]
+    assert [part.tolist() for part in graph.neighbours(np.array([], dtype=int), "order")] == [[], []]
+
+
+@pytest.mark.parametrize("node", [-1, 9])
+def test_neighbours_of_no_node(graph, node):
+    with pytest.raises(IndexError, match="0 to 8"):
+        graph.neighbours(np.array([node]), "order")
+
+
+def test_unknown_relation(graph):
+    with pytest.raises(KeyError, match="no relation 'orders': this graph has order, order_i"):
+        graph.neighbours(np.array([0]), "orders")
+
+
+def test_inverse():
+    assert inverse("order") == "order_i"
+    assert inverse("order_i") == "order"
+
+
+def test_titled_texts(graph):
+    assert graph.texts(np.array([3, 2, 1]), titles=True) == [
+        "dot - Notes: For 2-D arrays.",
+        "Notes",
+        "dot: Dot product.",
+    ]
+
+
+def test_expand():
+    adjacency = Adjacency(np.array([0, 2, 2, 3]), np.array([5, 7, 1], dtype=np.uint32))
+    rows, found = expand(adjacency, np.array([2, 1, 0]))
+    assert rows.tolist() == [0, 2, 2]
+    assert found.tolist() == [1, 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("identifiers", "message"),
+    [
+        (["numpy.dot"], r"1 node \('numpy.dot'\) .* put graph.passages\(\) before"),
+        (["numpy.dot%p3"], "'numpy.dot' has 3 passages and 2 sections"),
+        (["numpy.dot%s2"], "'numpy.dot' has 3 passages and 2 sections"),
+        (["a%p0", "b%p0", "c%p0", "d%p0", "numpy.dot%p0"], r"4 nodes \('a%p0', 'b%p0', 'c%p0', ...\).* another corpus"),
+        ([float("nan")], "ids are text"),
+    ],
+)
+def test_unknown_nodes(graph, identifiers, message):
+    with pytest.raises(KeyError, match=message):
+        graph.nodes_of(identifiers)
+
+
+@pytest.mark.parametrize(
+    ("docnos", "message"),
+    [(["numpy.dot%p0"], "max_passage"), (["numpy.dot", "", None], r"2 documents \('', None\).* another corpus")],
+)
+def test_unknown_documents(graph, docnos, message):
+    with pytest.raises(KeyError, match=message):
+        graph.document_of(docnos)
+
+
+def test_pickled_graph_reads_the_same_files(graph):
+    assert len(graph.parent)
+    pickled = pickle.dumps(graph)
+    assert len(pickled) < 1000
+    assert pickle.loads(pickled).summary() == graph.summary()
+
+
+def test_corpus_iterators(graph):
+    assert [*graph.get_corpus_iter(verbose=False)][1] == {
+        "docno": "numpy.dot%p1",
+        "title": "dot - Notes",
+        "text": "For 2-D arrays.",
+    }
+    documents = [*graph.get_corpus_iter("documents", verbose=False)]
+    assert [record["docno"] for record in documents] == ["numpy.dot", "empty", "numpy.vdot"]
+    assert documents[0]["text"] == "Dot product.\nNotes\nFor 2-D arrays.\nSee above."
+    assert documents[2] == {"docno": "numpy.vdot", "title": "vdot", "text": "Of two vectors.\nFlattens."}
+    with pytest.raises(ValueError, match="'passages' or 'documents'"):
+        graph.get_corpus_iter("sections")
+
+
+# --- building
+
+
+def test_plain_documents_are_split(tmp_path):
+    corpus = [{"docno": "1", "title": "One", "text": "a b c d e"}, {"docno": "2", "text": ""}]
+    graph = DocumentGraph(tmp_path / "graph").index(corpus, passage_words=2, verbose=False)
+    assert graph.texts(graph.passage_nodes) == ["a b", "c d", "e"]
+    assert graph.titles(graph.passage_nodes) == ["One"] * 3
+    assert graph.docnos_of(np.arange(2)) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "message"),
+    [
+        ([], "the corpus has none"),
+        ([{"docno": "a", "text": "x"}, {"docno": "a", "text": "y"}], "'a' comes twice"),
+        ([{"docno": "a", "text": float("nan")}], "document 'a' has neither"),
+        ([{"docno": "a\0", "text": "x"}], "NUL"),
+        (pd.DataFrame({"docno": ["a"], "text": ["x"]}), "not of 'docno'"),
+        ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("../up", 0, 0),))], "cannot be called '../up'"),
+        ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("knn_i", 0, 0),))], "that of an inverse"),
+        ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("order", 0, 0),))], "another name"),
+        ([{"docno": "a", "nodes": [("section", "", 1), ("section", "", 0)]}], "document 'a': needs exactly one root"),
+    ],
+)
+def test_bad_corpus_leaves_nothing(tmp_path, corpus, message):
+    graph = DocumentGraph(tmp_path / "graph")
+    with pytest.raises(ValueError, match=message):
+        graph.index(corpus, verbose=False)
+    assert not graph.built()
+    assert not any(tmp_path.iterdir())
+
+
+def test_passage_words(tmp_path):
+    with pytest.raises(ValueError, match="passage_words=0"):
+        DocumentGraph(tmp_path / "graph").index(DOCUMENTS, passage_words=0)
+
+
+def test_nothing_is_overwritten(graph):
+    with pytest.raises(FileExistsError, match="exists already"):
+        DocumentGraph(graph.path).index(DOCUMENTS)
+
+
+def test_documents_are_not_held(tmp_path):
+    alive: weakref.WeakSet[Holder] = weakref.WeakSet()
+    most = 0
+
+    class Holder(StructuredDocument):
+        __hash__ = object.__hash__
+
+    def corpus():
+        nonlocal most
+        for number in range(200):
+            document = Holder(f"d{number}", (Node(SECTION, "t", -1), Node(PASSAGE, "p", 0)))
+            alive.add(document)
+            most = max(most, len(alive))
+            yield document
+
+    with mock.patch.object(builder, "BATCH", 20):
+        DocumentGraph(tmp_path / "graph").index(corpus(), verbose=False)
+    assert most <= 22
+
+
+KILLED = """
+import os, sys
+from pyterrier_graph.graphs import DocumentGraph, builder
+builder.BATCH = 2
+def corpus():
+    for number in range(10):
+        if number == int(sys.argv[2]):
+            os._exit(9)
+        yield {"docno": str(number), "text": "text", "title": "title"}
+if sys.argv[2] == "sorting":
+    builder.write_compressed = lambda *_: os._exit(9)
+if sys.argv[2] == "meta":
+    from pathlib import Path
+    Path.write_text = lambda self, *args, **kw: os._exit(9) if self.name == "pt_meta.json" else self.write_bytes(b"[]")
+DocumentGraph(sys.argv[1]).index(corpus() if sys.argv[2].isdigit() else [{"docno": "a", "text": "b"}], verbose=False)
+"""
+
+
+@pytest.mark.parametrize("moment", ["7", "sorting", "meta"])
+def test_killed_build_leaves_nothing_that_loads(tmp_path, moment):
+    path = tmp_path / "graph"
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path), moment]).returncode == 9
+    assert not path.exists()
+    assert any(tmp_path.iterdir())  # it had begun
+    assert not any(DocumentGraph(left).built() for left in tmp_path.iterdir())
+    assert DocumentGraph(path).index(DOCUMENTS, verbose=False).built()
+
+
+def test_failing_corpus_leaves_nothing(tmp_path):
+    def corpus():
+        yield DOCUMENTS[0]
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        DocumentGraph(tmp_path / "graph").index(corpus(), verbose=False)
+    assert not any(tmp_path.iterdir())
+
+
+# --- opening
+
+
+def test_round_trip_as_package(graph, tmp_path):
+    package = graph.build_package(str(tmp_path / "graph.tar.lz4"), verbose=False)
+    with LZ4FrameFile(package) as file, tarfile.open(fileobj=file) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    loaded = pt.Artifact.load(str(tmp_path / "unpacked"))
+    assert isinstance(loaded, DocumentGraph)
+    check(loaded, DOCUMENTS)
+
+
+def test_missing_graph(tmp_path):
+    graph = DocumentGraph(tmp_path / "graph")
+    assert not graph.built()
+    with pytest.raises(FileNotFoundError, match="no artifact at"):
+        graph.neighbours(np.array([0]), "order")
+
+
+@pytest.fixture
+def copy(tmp_path) -> Path:
+    return Path(DocumentGraph(tmp_path / "copy").index(DOCUMENTS, verbose=False).path)
+
+
+@pytest.mark.parametrize("name", ["texts.lz4", "order.indices.u4", "docnos.npids", "parent.i8"])
+def test_truncated_graph(copy, name):
+    size = (copy / name).stat().st_size
+    (copy / name).write_bytes((copy / name).read_bytes()[:-1])
+    with pytest.raises(ValueError, match=f"'{name}' should have {size} bytes, has {size - 1}"):
+        DocumentGraph(copy).texts(np.array([0]))
+    assert not DocumentGraph(copy).built()
+
+
+def test_missing_file(copy):
+    (copy / "codes.json").unlink()
+    with pytest.raises(ValueError, match="'codes.json' should have"):
+        len(DocumentGraph(copy))
+
+
+@pytest.mark.parametrize("change", [{"format_version": 99}, {"type": "corpus_graph"}])
+def test_foreign_graph(copy, change):
+    meta = json.loads((copy / "pt_meta.json").read_text())
+    (copy / "pt_meta.json").write_text(json.dumps(meta | change))
+    with pytest.raises(ValueError, match=f"{[*change.values()][0]}"):
+        DocumentGraph(copy).summary()
+
+
+# --- transformers
+
+
+def a_graph() -> DocumentGraph:
+    return DocumentGraph(Path(tempfile.mkdtemp(), "graph")).index(DOCUMENTS, verbose=False)
+
+
+TestPassages = pt.testing.transformer_test_class(lambda: a_graph().passages(titles=True))
+TestTextLoader = pt.testing.transformer_test_class(lambda: a_graph().text_loader())
+
+
+RUN = pd.DataFrame(
+    [["1", "dot", "numpy.vdot", 2.0, 1, 7], ["1", "dot", "numpy.dot", 2.0, 0, 8], ["2", "x", "numpy.vdot", 1.0, 0, 9]],
+    columns=["qid", "query", "docno", "score", "rank", "docid"],
+)
+
+
+def test_passages(graph):
+    out = graph.passages()(RUN)
+    assert list(out.columns) == ["qid", "query", "docno", "score", "text", "rank"]
+    assert out["docno"].tolist() == [
+        *("numpy.dot%p0", "numpy.dot%p1", "numpy.dot%p2", "numpy.vdot%p0", "numpy.vdot%p1"),
+        *("numpy.vdot%p0", "numpy.vdot%p1"),
+    ]
+    assert out["rank"].tolist() == [0, 1, 2, 3, 4, 0, 1]
+    assert out["score"].tolist() == [2.0] * 5 + [1.0] * 2
+    assert out["query"].tolist() == ["dot"] * 5 + ["x"] * 2
+    assert out["text"].tolist()[3:5] == ["Of two vectors.", "Flattens."]
+    pd.testing.assert_frame_equal(
+        pt.text.max_passage()(out)[["qid", "docno"]].iloc[:2].reset_index(drop=True),
+        RUN[["qid", "docno"]].iloc[[1, 0]].reset_index(drop=True),
+    )
+
+
+def test_passages_with_titles(graph):
+    out = graph.passages(titles=True)(RUN.iloc[[1]].assign(text="of the document"))
+    assert out["text"].tolist() == ["dot: Dot product.", "dot - Notes: For 2-D arrays.", "dot - Notes: See above."]
+
+
+@pytest.mark.parametrize("columns", [["docno"], ["qid", "docno"], ["qid", "query", "docno", "rank"], [*RUN.columns]])
+def test_passages_of_any_frame(graph, columns):
+    passages = graph.passages()
+    full, empty = passages(RUN[columns]), passages(RUN[columns].iloc[:0])
+    without = passages(RUN[columns].assign(docno="empty"))
+    assert list(full.columns) == list(empty.columns) == list(without.columns)
+    assert (len(full), len(empty), len(without)) == (7, 0, 0)
+    assert ("rank" in full.columns) == ("score" in columns)
+    assert pt.inspect.transformer_outputs(passages, columns) == list(full.columns)
+
+
+def test_passages_of_bad_frames(graph):
+    with pytest.raises(KeyError, match="numpy.nowhere"):
+        graph.passages()(RUN.assign(docno="numpy.nowhere"))
+    with pytest.raises(ValueError, match="document 'numpy.vdot' has no score"):
+        graph.passages()(RUN.assign(score=[np.nan, 1, 1]))
+    with pytest.raises(pt.validate.InputValidationError):
+        graph.passages()(RUN.drop(columns="docno"))
+
+
+def test_get_text(graph):
+    run = pd.DataFrame({"qid": ["1"] * 3, "docno": ["numpy.vdot%p0", "numpy.dot%p1", "numpy.vdot%p0"]}, index=[4, 4, 2])
+    out = pt.text.get_text(graph, "text")(run.assign(text="old"))
+    assert out["text"].tolist() == ["Of two vectors.", "For 2-D arrays.", "Of two vectors."]
+    out = pt.text.get_text(graph)(run)
+    assert out["title"].tolist() == ["vdot", "dot - Notes", "vdot"]
+    assert list(pt.text.get_text(graph)(run.iloc[:0]).columns) == list(out.columns)
+    with pytest.raises(ValueError, match="no field 'body'"):
+        graph.text_loader(["text", "body"])
+
+
+def test_text_loader_after_cutoff(graph):
+    pipeline = (graph.passages() >> graph.text_loader() % 1).compile()
+    assert pipeline(RUN)["docno"].tolist() == ["numpy.dot%p0", "numpy.vdot%p0"]
+
+
+# --- other libraries
+
+
+def test_hetero_data_lets_messages_flow_to_the_listener(graph):
+    data = graph.to_hetero_data(["numpy.dot"])
+    assert data["passage"].node.tolist() == [1, 3, 4]
+    assert data["section"].node.tolist() == [0, 2]
+    # passage 0 -> passage 1 in order: 0 listens to 1, and PyG sends from row 0 to row 1
+    assert data["passage", "order", "passage"].edge_index.tolist() == [[1, 2], [0, 1]]
+    assert data["section", "structural", "passage"].edge_index.tolist() == [[0, 1, 1], [0, 1, 2]]
+    assert data["section", "structural", "section"].edge_index.tolist() == [[0], [1]]
+    assert data["passage", "structural_i", "section"].edge_index.tolist() == [[0, 1, 2], [0, 1, 1]]
+    assert not any(relation == "external" for _, relation, _ in data.edge_types)
+    assert data.validate()
+    everything = graph.to_hetero_data()
+    assert everything["section", "external", "section"].edge_index.tolist() == [[3], [0]]
+    assert everything.num_edges == sum(graph.summary()["edges"].values())
+
+
+def test_networkx(graph):
+    converted = graph.to_networkx()
+    assert converted.nodes["numpy.dot%p1"] == {"type": "passage", "text": "For 2-D arrays.", "document": "numpy.dot"}
+    assert converted.has_edge("numpy.dot%p0", "numpy.dot%p1", key="order")
+    assert converted.edges["numpy.vdot%p0", "numpy.dot%p2", "example"] == {"relation": "example"}
+    assert converted.number_of_edges() == sum(graph.summary()["edges"].values()) / 2
+    assert not graph.to_networkx([])
+    part = graph.to_networkx(np.array([2, 1]))
+    assert {*part} == {"empty%s0", "numpy.vdot%p0", "numpy.vdot%s0", "numpy.vdot%p1"}
+    assert {relation for _, _, relation in part.edges} == {"order", "structural"}
+
+
+def test_corpus_graph_over_passages(graph, tmp_path):
+    corpus = graph.corpus_graph(["example", "order", "order_i"], 2, tmp_path / "corpus", verbose=False)
+    passages = [record["docno"] for record in graph.get_corpus_iter(verbose=False)]
+    neighbours = {docno: corpus.neighbours(docno, weights=True) for docno in passages}
+    assert {docno: (list(ids), weights.tolist()) for docno, (ids, weights) in neighbours.items()} == {
+        "numpy.dot%p0": (["numpy.dot%p1", "numpy.dot%p0"], [1, 0]),
+        "numpy.dot%p1": (["numpy.dot%p2", "numpy.dot%p0"], [1, 1]),
+        "numpy.dot%p2": (["numpy.dot%p1", "numpy.dot%p2"], [1, 0]),
+        "numpy.vdot%p0": (["numpy.dot%p2", "numpy.vdot%p1"], [1, 1]),
+        "numpy.vdot%p1": (["numpy.vdot%p0", "numpy.vdot%p1"], [1, 0]),
+    }
+    assert corpus.neighbours(0).tolist() == [1, 0]
+    assert isinstance(pt.Artifact.load(str(tmp_path / "corpus")), type(corpus))
+
+
+def test_corpus_graph_over_documents(graph, tmp_path):
+    corpus = graph.corpus_graph("external", 1, tmp_path / "corpus", over="documents", verbose=False)
+    assert [list(corpus.neighbours(docno)) for docno in ("numpy.dot", "empty", "numpy.vdot")] == [
+        ["numpy.vdot"],
+        ["empty"],
+        ["numpy.vdot"],
+    ]
+
+
+def test_corpus_graph_has_no_neighbour_twice(graph, tmp_path):
+    corpus = graph.corpus_graph(["order", "order"], 2, tmp_path / "corpus", verbose=False)
+    assert list(corpus.neighbours("numpy.dot%p0")) == ["numpy.dot%p1", "numpy.dot%p0"]
+
+
+def test_corpus_graph_in_chunks(graph, tmp_path):
+    whole = graph.corpus_graph(["order_i", "example"], 2, tmp_path / "whole", verbose=False)
+    with mock.patch("pyterrier_graph.graphs.corpus_graph.CHUNK", 2):
+        parts = graph.corpus_graph(["order_i", "example"], 2, tmp_path / "parts", verbose=False)
+    assert parts.edges_data.tolist() == whole.edges_data.tolist()
+    assert parts.weights_data.tolist() == whole.weights_data.tolist()
+
+
+def test_gar_walks(graph, tmp_path):
+    adaptive = pytest.importorskip("pyterrier_adaptive")
+    seen: list[str] = []
+
+    def score(run: pd.DataFrame) -> pd.DataFrame:
+        seen.extend(run["docno"])
+        return pt.model.add_ranks(run.assign(score=1.0))
+
+    corpus = graph.corpus_graph("order", 1, tmp_path / "corpus", verbose=False)
+    gar = adaptive.GAR(pt.apply.generic(score), corpus, num_results=3, batch_size=1)
+    first = pd.DataFrame([["1", "x", "numpy.dot%p0", 1.0, 0]], columns=["qid", "query", "docno", "score", "rank"])
+    assert set(gar(first)["docno"]) == {"numpy.dot%p0", "numpy.dot%p1", "numpy.dot%p2"}
+    assert seen == ["numpy.dot%p0", "numpy.dot%p1", "numpy.dot%p2"]
+
+
+def test_long_documents_have_corpus_graphs(tmp_path):
+    long = StructuredDocument("1", (Node(SECTION, "", -1), *(Node(PASSAGE, f"{n}", 0) for n in range(600))))
+    graph = DocumentGraph(tmp_path / "graph").index([long], verbose=False)
+    corpus = graph.corpus_graph("order", 1, tmp_path / "corpus", verbose=False)
+    assert list(corpus.neighbours("1%p500")) == ["1%p501"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("structural", 1), ValueError, "no edge of structural joins two passages"),
+        (("orders", 1), KeyError, "no relation 'orders'"),
+        (("order", 0), ValueError, "k=0"),
+    ],
+)
+def test_impossible_corpus_graphs(graph, tmp_path, arguments, error, message):
+    with pytest.raises(error, match=message):
+        graph.corpus_graph(*arguments, tmp_path / "corpus", verbose=False)
+    assert not any(tmp_path.iterdir())
+
+
+def test_corpus_graph_needs_pyterrier_adaptive(graph, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyterrier_adaptive", None)
+    with pytest.raises(ImportError, match="pip install pyterrier-adaptive"):
+        graph.corpus_graph("order", 1, tmp_path / "corpus")
