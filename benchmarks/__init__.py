@@ -1,0 +1,1 @@
+"""Benchmarks: run from a clone of the repository, not part of the installed package."""
