@@ -97,7 +97,9 @@ def test_gradients_equal_those_of_the_equations(variant: str, graph: EdgeGraph, 
     for name in {*gradients[0], *gradients[1]}:
         zero = torch.zeros(())
         slow_gradient, fast_gradient = (g.get(name, zero) for g in gradients)
-        torch.testing.assert_close(fast_gradient + 0 * slow_gradient, slow_gradient + 0 * fast_gradient, atol=2e-4, rtol=1e-3)
+        torch.testing.assert_close(
+            fast_gradient + 0 * slow_gradient, slow_gradient + 0 * fast_gradient, atol=2e-4, rtol=1e-3
+        )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -203,7 +205,14 @@ def test_dropout_is_on_in_training_only() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"variant": "LB_NO"}, {"framework": "early"}, {"heads": 3}, {"init": "zero"}, {"aggregation": "max"}, {"layers": 0}],
+    [
+        {"variant": "LB_NO"},
+        {"framework": "early"},
+        {"heads": 3},
+        {"init": "zero"},
+        {"aggregation": "max"},
+        {"layers": 0},
+    ],
 )
 def test_wrong_options_are_named(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"must|divide"):

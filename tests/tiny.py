@@ -55,7 +55,9 @@ def documents(count: int = 6) -> list[StructuredDocument]:
             Node("passage", f"kappa {other} iota", 2),
         )
         reference = (Reference("external", 0, f"d{(number + 1) % count}"), Reference("external", 0, "nowhere"))
-        made.append(StructuredDocument(f"d{number}", nodes, (Link("internal", 4, 1),), reference, ("even",) * (number % 2 == 0)))
+        made.append(
+            StructuredDocument(f"d{number}", nodes, (Link("internal", 4, 1),), reference, ("even",) * (number % 2 == 0))
+        )
     return made
 
 
@@ -72,7 +74,9 @@ def topics(count: int = 6) -> pd.DataFrame:
 
 def qrels(count: int = 6) -> pd.DataFrame:
     """All passages of the word's document are relevant, the first one most."""
-    rows = [{"qid": f"t{n}", "docno": f"d{n}%p{p}", "label": 2 if p == 0 else 1} for n in range(count) for p in range(3)]
+    rows = [
+        {"qid": f"t{n}", "docno": f"d{n}%p{p}", "label": 2 if p == 0 else 1} for n in range(count) for p in range(3)
+    ]
     return pd.DataFrame(rows)
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pyterrier_graph.tokens.states import TokenStates
 
-PADDED_TOKENS_AT_ONCE = 16_384
+PADDED_TOKENS_AT_ONCE = 2_048
 
 
 def attend_along_edges(

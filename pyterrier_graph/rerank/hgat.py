@@ -286,7 +286,10 @@ class HGATReranker(GraphReranker, pt.Artifact):
                 drawn = sampler.sample()
                 here = np.full(len(drawn), place)
                 columns.append(np.column_stack([here, position[drawn.query], drawn.positive, drawn.negative]))
-        return text.tolist(), [graph for graph, *_ in judged], np.concatenate(columns)
+        triples = np.concatenate(columns)
+        if options.max_triples is not None and options.max_triples < len(triples):
+            triples = np.random.default_rng(options.seed).choice(triples, options.max_triples, replace=False)
+        return text.tolist(), [graph for graph, *_ in judged], triples
 
     def contextualise(self, path: str | os.PathLike[str], *, verbose: bool = True) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).

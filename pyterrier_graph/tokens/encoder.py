@@ -13,7 +13,7 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.base.modules.dense import Dense
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.util import batch_to_device, load_file_path
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyterrier_graph.tokens.states import TokenStates
 
@@ -112,10 +112,56 @@ class TokenEncoder:
         for text in texts:
             if not isinstance(text, str):
                 raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
-        filled = [text for text in texts if text.strip()]
+        distinct = {text: place for place, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
+        encoded = encode(list(distinct), batch_size=self.batch_size, show_progress_bar=verbose) if distinct else []
         # clone: tensors made in inference mode cannot take part in training
-        encoded = iter(encode(filled, batch_size=self.batch_size, show_progress_bar=verbose) if filled else ())
-        return TokenStates.pack([next(encoded).clone() if text.strip() else self.nothing for text in texts], self.nothing)
+        matrices = [matrix.clone() for matrix in encoded]
+        return TokenStates.pack([matrices[distinct[text]] if text.strip() else self.nothing for text in texts], self.nothing)
+
+    def reduced(self, texts: Sequence[str], dimension: int = 128) -> TokenEncoder:
+        """This encoder with shorter token vectors, at a fraction of the memory and time.
+
+        A projection onto the principal directions of token vectors is put behind the encoder (not centred, so that
+        cosines stay what they are as far as possible). It needs no training, unlike the random projection
+        that late-interaction models start with, and can be trained on like any other weight.
+
+        Args:
+            texts: A sample of passages, some hundreds.
+            dimension: The new length d of a token vector.
+
+        Raises:
+            ValueError: If the sample has fewer tokens than that, or the vectors are not longer already.
+        """
+        sample = self.encode_passages(texts).values
+        if not 1 <= dimension < self.dimension or len(sample) < dimension:
+            raise ValueError(
+                f"cannot reduce {self.dimension} dimensions to {dimension} by a sample of {len(sample)} tokens"
+            )
+        directions = torch.linalg.svd(sample, full_matrices=False).Vh[:dimension].clone()
+        projection = Dense(
+            self.dimension,
+            dimension,
+            bias=False,
+            activation_function=nn.Identity(),
+            init_weight=directions,
+            module_input_name="token_embeddings",
+            module_output_name="token_embeddings",
+        )
+        modules = [module for module in self.network if not isinstance(module, Normalize)]
+        network = MultiVectorEncoder(
+            modules=[*modules, projection, Normalize(module_input_name="token_embeddings")],
+            prompts=self.network.prompts,
+            device=str(sample.device),
+        )
+        encoder = TokenEncoder(
+            network,
+            max_passage_tokens=self.max_passage_tokens,
+            max_query_tokens=self.max_query_tokens,
+            batch_size=self.batch_size,
+            device=self.device,
+        )
+        encoder.name = f"{self.name} ({dimension} principal directions)"
+        return encoder
 
     def fingerprint(self) -> str:
         """SHA-256 over the weights: tells whether stored vectors are this encoder's."""

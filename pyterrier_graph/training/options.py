@@ -14,7 +14,8 @@ class Training:
 
     Attributes:
         negatives: How p- is drawn: see :class:`~pyterrier_graph.training.negatives.NegativeSampler`.
-        repeats: How often a negative is drawn for each pair of a query and a relevant passage, per epoch.
+        repeats: How often a negative is drawn for each pair of a query and a relevant passage (the paper: 1000).
+        max_triples: So many triples, drawn at random, are used at most; None takes all.
         epochs: Passes over the triples.
         batch_size: Triples per step.
         learning_rate: Of the graph model, its relation weights, lambda and alpha (the paper: 1e-3).
@@ -31,6 +32,7 @@ class Training:
 
     negatives: str = "mixed"
     repeats: int = 1
+    max_triples: int | None = None
     epochs: int = 10
     batch_size: int = 32
     learning_rate: float = 1e-3

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.data import Dataset
-from transformers import EarlyStoppingCallback, Trainer, TrainingArguments
+from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 from pyterrier_graph.training.options import Training
@@ -123,6 +123,7 @@ def train(
             quality=quality,
             rates=rates,
         )
+        trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=checkpoint)
         return trainer.state.log_history
 

