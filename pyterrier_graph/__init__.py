@@ -9,22 +9,26 @@ if TYPE_CHECKING:
     from pyterrier_graph.documents import StructuredDocument as StructuredDocument
     from pyterrier_graph.graphs import CandidateGraph as CandidateGraph
     from pyterrier_graph.graphs import DocumentGraph as DocumentGraph
+    from pyterrier_graph.rerank import DocumentEvidence as DocumentEvidence
     from pyterrier_graph.rerank import GraphMaxSim as GraphMaxSim
     from pyterrier_graph.rerank import HGATReranker as HGATReranker
     from pyterrier_graph.tokens import TokenEncoder as TokenEncoder
     from pyterrier_graph.tokens import TokenStore as TokenStore
+    from pyterrier_graph.training import Training as Training
 
 __version__ = "0.1.0"
 
 # A module is imported when its first name is used: importing the package loads neither torch nor PyTerrier.
 _MODULES = {
     "CandidateGraph": "graphs",
+    "DocumentEvidence": "rerank",
     "DocumentGraph": "graphs",
     "GraphMaxSim": "rerank",
     "HGATReranker": "rerank",
     "StructuredDocument": "documents",
     "TokenEncoder": "tokens",
     "TokenStore": "tokens",
+    "Training": "training",
 }
 __all__ = [*_MODULES]
 

@@ -23,7 +23,7 @@ def writing(path: str | os.PathLike[str], meta: dict[str, Any]) -> Iterator[Path
 
     Args:
         path: Where the artifact shall lie; nothing may be there yet, save an empty folder.
-        meta: ``type``, ``format``, ``format_version``, ``package_hint`` and whatever else belongs into ``pt_meta.json``.
+        meta: What belongs into ``pt_meta.json``: ``type``, ``format``, ``format_version``, ``package_hint``, and more.
 
     Raises:
         FileExistsError: If something lies at ``path``.
@@ -53,7 +53,7 @@ def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: If there is no artifact.
-        ValueError: If it is of another kind or version, or a file is missing or has another size than when it was written.
+        ValueError: If it is of another kind or version, or a file is missing or has another size than when written.
     """
     if not (path / META).is_file():
         raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
@@ -64,7 +64,9 @@ def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: meta.get(key) for key in expected} if isinstance(meta, dict) else {}
     if found != dict(expected):
         raise ValueError(f"{str(path)!r} holds {found}, but {dict(expected)} is needed")
-    for name, size in meta.get("files", {}).items():
+    if not isinstance(meta.get("files"), dict):
+        raise ValueError(f"{str(path / META)!r} is damaged: it does not list the artifact's files")
+    for name, size in meta["files"].items():
         file = (path / name).resolve()
         if not file.is_relative_to(path.resolve()):
             raise ValueError(f"{str(path / META)!r} names a file outside of the artifact: {name!r}")

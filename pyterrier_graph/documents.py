@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 SECTION = "section"
 PASSAGE = "passage"
@@ -44,6 +44,9 @@ class Reference(NamedTuple):
     relation: str
     source: int
     target: str
+
+
+Part = TypeVar("Part", Node, Link, Reference)
 
 
 def passage_id(docno: str, number: int) -> str:
@@ -94,7 +97,8 @@ class StructuredDocument:
 
     Attributes:
         docno: The document's id.
-        nodes: Its parts in document order. Exactly one, the root section, has no parent; its text is the document's title.
+        nodes: Its parts in document order. Exactly one, the root section, has no parent; its text is the document's
+            title.
         links: Relations inside the document beyond order and structure.
         references: Relations to other documents.
         codes: Attributes that documents can share (classification codes, modules, concepts), for negative sampling.
@@ -128,8 +132,9 @@ class StructuredDocument:
         """Reads a document as a corpus iterator hands it out.
 
         Args:
-            record: With ``docno`` and either ``nodes`` (and, where there are any, ``links``, ``references``, ``codes``),
-                or ``text`` (and, where there is one, ``title``), which is then split into passages under one section.
+            record: With ``docno`` and either ``nodes`` (and, where there are any, ``links``, ``references``,
+                ``codes``), or ``text`` (and, where there is one, ``title``), which is then split into passages under
+                one section.
             passage_words: Words per passage for documents without structure.
 
         Raises:
@@ -142,9 +147,9 @@ class StructuredDocument:
         if record.get("nodes") is not None:
             return cls(
                 docno,
-                tuple(Node(*node) for node in record["nodes"]),
-                tuple(Link(*link) for link in record.get("links") or ()),
-                tuple(Reference(*reference) for reference in record.get("references") or ()),
+                _read(record, "nodes", Node),
+                _read(record, "links", Link),
+                _read(record, "references", Reference),
                 codes,
             )
         text = record.get("text")
@@ -155,6 +160,16 @@ class StructuredDocument:
             raise ValueError(f"document {docno!r}: 'title' must be text, got {type(title).__name__}")
         passages = (Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words))
         return cls(docno, (Node(SECTION, title, NO_PARENT), *passages), (), (), codes)
+
+
+def _read(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part, ...]:
+    """A field of a record, as nodes, links or references."""
+    rows = record.get(field)
+    try:
+        return tuple(kind(*row) for row in rows) if rows is not None else ()
+    except TypeError as error:
+        fields = ", ".join(kind._fields)
+        raise ValueError(f"document {record['docno']!r}: {field!r} must be a list of ({fields}): {error}") from error
 
 
 def _check(document: StructuredDocument) -> None:
@@ -181,11 +196,11 @@ def _check(document: StructuredDocument) -> None:
             fail(f"node {position} lies in node {node.parent}, which is not a section")
     reaches_root = {roots[0]}
     for position in range(len(nodes)):
-        path = []
+        path: dict[int, None] = {}  # keeps the order, and finds a node without a search
         while position not in reaches_root:
             if position in path:
-                fail(f"its section tree has a cycle through nodes {path[path.index(position):]}")
-            path.append(position)
+                fail(f"its section tree has a cycle through nodes {[*path][[*path].index(position) :]}")
+            path[position] = None
             position = nodes[position].parent
         reaches_root.update(path)
     for link in document.links:

@@ -1,0 +1,1 @@
+"""The papers' equations as torch modules: tensors in, tensors out."""

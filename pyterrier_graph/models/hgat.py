@@ -7,8 +7,9 @@ Heterogeneous graph attention networks for passage retrieval. Information Retrie
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 Framework = Literal["standard", "late"]
 
+POSITION_FOCUS = 10.0
+Init = Literal["random", "identity"]
+Aggregation = Literal["sum", "mean"]
+
 
 @dataclass(frozen=True)
 class HGATConfig:
@@ -32,7 +37,7 @@ class HGATConfig:
 
     Attributes:
         dimension: Length d of a token vector.
-        relations: Relation types, without SELF, which every HGAT has.
+        relations: Relation types (or paths of them), without SELF, which every HGAT has.
         variant: One of Table 1: NO (No out), LB (Lambda) and NS (No self), joined by ``_``, or BASE.
         framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); None takes Table 2's for the variant.
         layers: Number of layers.
@@ -51,8 +56,8 @@ class HGATConfig:
     heads: int = 8
     dropout: float = 0.7
     positions: int = 180
-    init: Literal["random", "identity"] = "random"
-    aggregation: Literal["sum", "mean"] = "sum"
+    init: Init = "random"
+    aggregation: Aggregation = "sum"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relations", tuple(self.relations))
@@ -63,9 +68,9 @@ class HGATConfig:
             object.__setattr__(self, "framework", "late" if late else "standard")
         if self.framework not in get_args(Framework):
             raise ValueError(f"framework must be 'standard' or 'late', got {self.framework!r}")
-        if self.init not in ("random", "identity"):
+        if self.init not in get_args(Init):
             raise ValueError(f"init must be 'random' or 'identity', got {self.init!r}")
-        if self.aggregation not in ("sum", "mean"):
+        if self.aggregation not in get_args(Aggregation):
             raise ValueError(f"aggregation must be 'sum' or 'mean', got {self.aggregation!r}")
         if self.layers < 1 or self.heads < 1 or self.dimension % self.heads:
             raise ValueError(f"{self.heads} heads do not divide {self.dimension} dimensions, or layers < 1")
@@ -105,16 +110,16 @@ class HGATConfig:
 class HGATLayer(nn.Module):
     """One layer: Eq. 1, 2, 3, 7 or 8, by variant.
 
-    Which neighbours a node hears (``j != tgt`` of Eq. 2, 7 and 8) is decided by the :class:`Hop`; what it makes of them, here.
+    Which neighbours a node hears (``j != tgt`` of Eq. 2, 7 and 8) is decided by the :class:`Hop`; what it makes of
+    them, here.
     """
 
     def __init__(self, config: HGATConfig) -> None:
         super().__init__()
         self.config = config
         relations = [SELF, *config.relations]
-        self.attention = nn.ModuleDict(
-            {r: nn.MultiheadAttention(config.dimension, config.heads, batch_first=True) for r in relations}
-        )
+        modules = {r: nn.MultiheadAttention(config.dimension, config.heads, batch_first=True) for r in relations}
+        self.attention = cast(Mapping[str, nn.MultiheadAttention], nn.ModuleDict(modules))
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). The paper does not say how it starts;
         # uniform in [0, 1], as it says of lambda and alpha.
         self.weight = nn.ParameterDict({r: nn.Parameter(torch.rand(config.positions)) for r in relations})
@@ -129,14 +134,15 @@ class HGATLayer(nn.Module):
             nn.init.zeros_(attention.out_proj.weight)
             if relation == SELF:
                 continue
-            # a token hears the neighbour's tokens that are most like it: attention logits of about 16 x their cosine
-            eye = torch.eye(self.config.dimension)
-            sharpness = (16 * self.config.heads) ** 0.5 * (self.config.dimension / self.config.heads) ** 0.25
+            # Tokens are handed on as they are, to positions that ask for different ones. Asking for what is most like
+            # a position's own token would bring what is there already.
+            size = self.config.dimension
             with torch.no_grad():
-                attention.in_proj_weight.copy_(torch.cat([sharpness * eye, sharpness * eye, eye]))
-                attention.out_proj.weight.copy_(eye if gated else 0 * eye)
+                attention.in_proj_weight.copy_(torch.cat([torch.randn(2 * size, size), torch.eye(size)]))
+                attention.out_proj.weight.copy_(torch.eye(size) if gated else torch.zeros(size, size))
         for weight in self.weight.values():
-            nn.init.zeros_(weight)
+            # each position listens through one relation, instead of to the mean of all
+            nn.init.normal_(weight, std=POSITION_FOCUS if gated else 0.0)
         if self.lambda_ is not None:
             nn.init.zeros_(self.lambda_)
 
@@ -217,20 +223,27 @@ class HGAT(nn.Module):
 
     ``init='random'`` is the paper's: PyTorch's initialisation of each MultiHead, lambda and alpha uniform in [0, 1].
     Nothing of the encoder's knowledge survives random projections, and a small training set cannot bring it back.
-    ``init='identity'`` therefore starts at the encoder: SELF passes a state on unchanged (a residual connection, the one
-    difference in form) with its attention switched off, and the other relations bring the neighbour's most similar tokens
-    through a gate that is closed: lambda = 0, alpha = 0, or an output projection of 0 where there is neither.
-    The untrained network is then plain MaxSim of the encoder. (NS and LB_NS in the standard framework have no such start,
-    since their targets never hear themselves.)
+    ``init='identity'`` therefore starts at the encoder: SELF passes a state on unchanged (a residual connection, the
+    one difference in form) with its attention switched off, and the other relations bring the neighbour's most similar
+    tokens through a gate that is closed: lambda = 0, alpha = 0, or an output projection of 0 where there is neither.
+    The untrained network is then plain MaxSim of the encoder. (NS and LB_NS in the standard framework have no such
+    start, since their targets never hear themselves.)
     """
 
     def __init__(self, config: HGATConfig) -> None:
         super().__init__()
         self.config = config
-        self.layers = nn.ModuleList(HGATLayer(config) for _ in range(config.layers))
+        layers = nn.ModuleList(HGATLayer(config) for _ in range(config.layers))
+        self.layers = cast(Iterable[HGATLayer], layers)
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
         if self.alpha is not None and config.init == "identity":
             nn.init.zeros_(self.alpha)
+
+    def gates(self) -> list[nn.Parameter]:
+        """What decides how much is listened to: W of every layer and relation, lambda and alpha."""
+        gates = [weight for layer in self.layers for weight in layer.weight.values()]
+        gates += [layer.lambda_ for layer in self.layers if layer.lambda_ is not None]
+        return gates + ([self.alpha] if self.alpha is not None else [])
 
     def plan(self, graph: TypedGraph, targets: np.ndarray) -> Propagation:
         """What has to be computed to represent some targets, node numbers of the graph."""

@@ -66,5 +66,6 @@ def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
         Scores, shape (...,).
     """
     off = (weights == 0)[:, None] | context.isneginf()
-    weighted = torch.where(off, -torch.inf, context * weights[:, None])
+    # filled before multiplying, too: infinity would make the gradient of the weight NaN
+    weighted = (context.masked_fill(off, 0.0) * weights[:, None]).masked_fill(off, -torch.inf)
     return torch.cat([own.unsqueeze(-2), weighted], dim=-2).amax(-2).sum(-1)

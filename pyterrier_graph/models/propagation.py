@@ -1,8 +1,9 @@
 """Which node states an HGAT has to compute, layer by layer, to represent some target nodes.
 
 In the No out and No self variants the state of a node depends on the target that it is computed for
-(Albarede et al. 2023, Sect. 3.3: j != tgt). A state is therefore identified by (node, target). Most states do not depend
-on the target, though: only the nodes that could have heard of it do. Those are computed once for all targets.
+(Albarede et al. 2023, Sect. 3.3: j != tgt). A state is therefore identified by (node, target). Most states do not
+depend on the target, though: only those of nodes that could have heard of it do. The others are computed once for all
+targets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyterrier_graph.graphs.extraction import inverse
+from pyterrier_graph.graphs.paths import follow, inverse_path
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import TypedGraph
@@ -88,7 +89,7 @@ def plan_propagation(
     Args:
         graph: The graph.
         targets: Node numbers; repetitions are computed once.
-        relations: The relations that the model has, without SELF.
+        relations: The relations (or paths of relations) that the model has, without SELF.
         layers: Number of layers.
         no_out: No node hears from the target (Eq. 2).
         no_self: The target does not hear itself (Eq. 8).
@@ -109,7 +110,7 @@ def plan_propagation(
         sources = [heard.key(node, owner, radius)]
         listeners = []
         for relation in relations:
-            listener, neighbour = graph.neighbours(node, relation)
+            listener, neighbour = follow(graph, node, relation)
             if no_out:  # Eq. 2: j != tgt
                 allowed = neighbour != target_node[listener]
                 listener, neighbour = listener[allowed], neighbour[allowed]
@@ -148,7 +149,7 @@ class _Audience:
             reached = [within]
             for relation in relations:
                 # whoever listens to a node through r is what the node points to through the inverse of r
-                row, listener = graph.neighbours(node, inverse(relation))
+                row, listener = follow(graph, node, inverse_path(relation))
                 reached.append(owner[row] * self.nodes + listener)
             wider = np.unique(np.concatenate(reached))
             front = np.setdiff1d(wider, within, assume_unique=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
 
+from pyterrier_graph.graphs import TypedGraph
 from pyterrier_graph.tokens import TokenEncoder, TokenStates, TokenStore
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs import DocumentGraph, TypedGraph
 
 
 class QueryPassages(NamedTuple):
@@ -43,30 +41,40 @@ class FreshTokens:
     Args:
         graph: The graph whose texts are encoded.
         encoder: The encoder.
+        titles: Whether the titles of its sections are put before a passage, see :meth:`TokenStore.build`.
     """
 
-    def __init__(self, graph: TypedGraph, encoder: TokenEncoder) -> None:
+    def __init__(self, graph: TypedGraph, encoder: TokenEncoder, *, titles: bool = False) -> None:
         self.graph = graph
         self.encoder = encoder
+        self.titles = titles
         self._known: dict[int, torch.Tensor] = {}
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """The token matrices of some nodes."""
         new = np.array([node for node in np.unique(nodes).tolist() if node not in self._known], dtype=np.int64)
         if len(new):
-            encoded = self.encoder.encode_passages(self.graph.texts(new))
-            self._known.update((node, encoded[position].to(device)) for position, node in enumerate(new.tolist()))
-        return TokenStates.pack([self._known[node] for node in nodes.tolist()], self.encoder.nothing.to(device))
+            encoded = self.encoder.encode_passages(self.texts(new))
+            self._known.update((node, encoded[position]) for position, node in enumerate(new.tolist()))
+        return TokenStates.pack([self._known[node] for node in nodes.tolist()], self.encoder.nothing).to(device)
+
+    def texts(self, nodes: np.ndarray) -> list[str]:
+        """The texts that are encoded."""
+        return self.graph.texts(nodes, titles=self.titles)
 
 
 class GraphReranker(pt.Estimator):
     """Base of the rerankers: checks the input, hands over what is to be scored, sorts."""
 
-    graph: DocumentGraph | None
+    graph: TypedGraph | None
     tokens: TokenStore | None
     encoder: TokenEncoder
     device: str | None
     verbose: bool
+
+    def _fresh_tokens(self, graph: TypedGraph) -> FreshTokens:
+        """What explanations encode: the same texts as the stored vectors are of, if there are any."""
+        return FreshTokens(graph, self.encoder, titles=self.tokens is not None and self.tokens.meta["titles"])
 
     @abstractmethod
     def _score(self, work: QueryPassages) -> np.ndarray:
@@ -85,7 +93,7 @@ class GraphReranker(pt.Estimator):
         Raises:
             pt.validate.InputValidationError: If a column is missing.
             KeyError: If a passage is not in the graph.
-            ValueError: If a query is empty or not a text.
+            ValueError: If a query is empty or not a text, or its graph is missing.
         """
         columns = ["query"] if self.graph is not None else ["query", "graph"]
         pt.validate.result_frame(inp, extra_columns=columns, context=self)
@@ -105,9 +113,9 @@ class GraphReranker(pt.Estimator):
         """The frame, a graph at a time: all of it, or query by query where each has a graph of its own."""
         if not len(inp):
             return
-        text_of_qid = inp.drop_duplicates("qid").set_index("qid")["query"]
-        queries = self.encoder.encode_queries(text_of_qid.tolist())
-        query = text_of_qid.index.get_indexer(inp["qid"])
+        texts = query_texts(inp)
+        queries = self.encoder.encode_queries(texts.tolist())
+        query = texts.index.get_indexer(inp["qid"])
         if self.graph is not None:
             tokens = self.tokens if self.tokens is not None else FreshTokens(self.graph, self.encoder)
             nodes = self.graph.nodes_of(inp["docno"].tolist())
@@ -116,9 +124,43 @@ class GraphReranker(pt.Estimator):
         groups = pt.tqdm(inp.groupby(query).indices.values(), desc=type(self).__name__, disable=not self.verbose)
         for rows in groups:
             part = inp.iloc[rows]
-            graph = part["graph"].iloc[0]
+            graph = graph_of(part)
             nodes = graph.nodes_of(part["docno"].tolist())
             yield QueryPassages(graph, FreshTokens(graph, self.encoder), queries, query[rows], nodes, rows)
+
+
+def query_texts(run: pd.DataFrame) -> pd.Series:
+    """The text of each query, by qid in the order of the run; it may stand in some of the query's rows only.
+
+    Raises:
+        ValueError: If a query has no text.
+    """
+    texts = run.groupby("qid", sort=False)["query"].first()
+    for qid, text in texts.items():
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"query {qid!r} has no text to rank by: {text!r}")
+    return texts
+
+
+def graph_of(rows: pd.DataFrame) -> TypedGraph:
+    """The graph of a query's rows.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    graph = rows["graph"].iloc[0]
+    if not isinstance(graph, TypedGraph):
+        raise ValueError(f"query {rows['qid'].iloc[0]!r} has no graph, but {graph!r}: put CandidateGraph() before")
+    return graph
+
+
+def check_tokens(tokens: TokenStore | None, encoder: TokenEncoder, graph: TypedGraph | None) -> None:
+    """Raises ValueError if there are stored tokens, but not of this encoder and this graph's nodes."""
+    if tokens is None:
+        return
+    if graph is None:
+        raise ValueError(f"{tokens!r} holds vectors of a graph's nodes: give the graph, too")
+    tokens.check(encoder, graph)
 
 
 def open_encoder(encoder: Any, device: str | None = None) -> TokenEncoder:

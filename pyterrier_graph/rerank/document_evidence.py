@@ -6,7 +6,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.documents import PASSAGE_SEPARATOR
-from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, tuning_set
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 
@@ -22,6 +22,9 @@ class DocumentEvidence(pt.Estimator):
         measure: What :meth:`fit` maximises.
 
     Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
+
+    Raises:
+        ValueError: If a score is missing, or no query is judged.
     """
 
     schematic = {"label": "DocumentEvidence", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -36,7 +39,8 @@ class DocumentEvidence(pt.Estimator):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the document's part to the scores."""
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
-        return pt.model.add_ranks(inp.drop(columns="rank", errors="ignore").assign(score=self._scores(inp, self.beta)))
+        scores = self._scores(inp, self.beta)
+        return pt.model.add_ranks(inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores))
 
     def fit(
         self,
@@ -46,15 +50,16 @@ class DocumentEvidence(pt.Estimator):
         qrels_va: pd.DataFrame | None = None,
     ) -> DocumentEvidence:
         """Chooses beta from a grid, on the validation queries where there are any."""
-        given = topics_or_res_va is not None and len(topics_or_res_va)
-        run, qrels = (topics_or_res_va, qrels_va) if given else (topics_or_res_tr, qrels_tr)
+        run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
+        run, qrels = judged(run[["qid", "docno", "score"]], qrels, self)
         evaluate = RunEvaluator(self.measure, qrels)
-        run = run[["qid", "docno", "score"]]
         self.beta = max(GRID, key=lambda beta: evaluate(run.assign(score=self._scores(run, beta))))
         return self
 
     @staticmethod
     def _scores(run: pd.DataFrame, beta: float) -> pd.Series:
-        document = run["docno"].str.rpartition(PASSAGE_SEPARATOR)[0]
+        if run["score"].isna().any():
+            raise ValueError(f"passage {run['docno'][run['score'].isna()].iloc[0]!r} has no score")
+        document = run["docno"].str.replace(rf"{PASSAGE_SEPARATOR}[0-9]+$", "", regex=True)
         return run["score"] + beta * run["score"].groupby([run["qid"], document]).transform("max")

@@ -7,6 +7,32 @@ import pandas as pd
 import pyterrier as pt
 
 
+def tuning_set(
+    run: pd.DataFrame, qrels: pd.DataFrame, validation_run: pd.DataFrame | None, validation_qrels: pd.DataFrame | None
+) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """The validation queries and their judgments where there are any, else the training queries and theirs."""
+    if validation_run is None or not len(validation_run):
+        return run, qrels
+    return validation_run, validation_qrels
+
+
+def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of a run whose queries are judged, and the judgments; ids as text.
+
+    Raises:
+        pt.validate.InputValidationError: If a column of the judgments is missing.
+        ValueError: If there are no judgments, or none of the queries is judged.
+    """
+    if qrels is None:
+        raise ValueError(f"{type(context).__name__}.fit: there are no judgments for the queries")
+    pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=context)
+    run, qrels = (frame.astype({"qid": str, "docno": str}) for frame in (run, qrels))
+    run = run[run["qid"].isin(qrels["qid"])].reset_index(drop=True)
+    if not len(run):
+        raise ValueError(f"{type(context).__name__}.fit: none of the queries is judged")
+    return run, qrels
+
+
 class RunEvaluator:
     """Evaluates runs by one measure against one set of judgments.
 

@@ -10,13 +10,14 @@ import pandas as pd
 import pyterrier as pt
 import torch
 
+from pyterrier_graph.graphs.paths import check_paths, follow
 from pyterrier_graph.models.maxsim import best_of_neighbours, graph_maxsim, token_maxima
 from pyterrier_graph.models.propagation import SELF
-from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, open_encoder
-from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.rerank.base import GraphReranker, QueryPassages, check_tokens, open_encoder
+from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, tuning_set
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import DocumentGraph, TypedGraph
+    from pyterrier_graph.graphs import TypedGraph
     from pyterrier_graph.tokens import TokenStore
 
 TITLES_AND_NEIGHBOURS = {"structural": 1.0, "structural/structural": 1.0, "order": 0.5, "order_i": 0.5}
@@ -52,7 +53,7 @@ class GraphMaxSim(GraphReranker):
 
     def __init__(
         self,
-        graph: DocumentGraph | None = None,
+        graph: TypedGraph | None = None,
         encoder: Any = "sentence-transformers/all-MiniLM-L6-v2",
         weights: Mapping[str, float] | None = None,
         *,
@@ -68,8 +69,7 @@ class GraphMaxSim(GraphReranker):
         self.measure = measure
         self.device = device
         self.verbose = verbose
-        if tokens is not None:
-            tokens.check(self.encoder)
+        check_tokens(tokens, self.encoder, graph)
         if any(weight < 0 for weight in self.weights.values()):
             raise ValueError(f"weights must not be negative: {self.weights}")
         if graph is not None:
@@ -80,7 +80,7 @@ class GraphMaxSim(GraphReranker):
         return f"GraphMaxSim({self.graph!r}, {self.encoder!r}, {{{weights}}})"
 
     def _score(self, work: QueryPassages) -> np.ndarray:
-        weights = torch.tensor(list(self.weights.values()), dtype=torch.float32)
+        weights = torch.tensor(list(self.weights.values()), device=work.queries.values.device)
         scores = np.zeros(len(work.rows))
         for rows, own, context in self._matches(work):
             scores[rows] = graph_maxsim(own, context, weights).cpu().numpy()
@@ -95,9 +95,14 @@ class GraphMaxSim(GraphReranker):
             nodes, index = np.unique(np.concatenate([passages, *(n for _, n in around)]), return_inverse=True)
             own_index, *around_index = np.split(index, np.cumsum([len(passages), *(len(n) for _, n in around)])[:-1])
             vectors = work.queries[query]
-            maxima = token_maxima(vectors, work.tokens.states(nodes, vectors.device))
+            states = work.tokens.states(nodes, vectors.device)
+            maxima = token_maxima(vectors, states)
+            # a neighbour that says nothing, such as a section without a title, is no match, not one of 0
+            heard = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
             context = [
-                best_of_neighbours(maxima, torch.from_numpy(row), torch.from_numpy(neighbour), len(rows))
+                best_of_neighbours(
+                    heard, torch.from_numpy(row).to(heard.device), torch.from_numpy(neighbour), len(rows)
+                )
                 for (row, _), neighbour in zip(around, around_index, strict=True)
             ]
             own = maxima[torch.from_numpy(own_index)]
@@ -123,13 +128,10 @@ class GraphMaxSim(GraphReranker):
         Raises:
             ValueError: If none of the queries is judged.
         """
-        given = topics_or_res_va is not None and len(topics_or_res_va)
-        run, qrels = (topics_or_res_va, qrels_va) if given else (topics_or_res_tr, qrels_tr)
+        run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         columns = ["query"] if self.graph is not None else ["query", "graph"]
         pt.validate.result_frame(run, extra_columns=columns, context=self)
-        run = run[run["qid"].isin(qrels["qid"])].reset_index(drop=True)
-        if not len(run):
-            raise ValueError("GraphMaxSim.fit: none of the queries is judged")
+        run, qrels = judged(run, qrels, self)
         evaluate = RunEvaluator(self.measure, qrels)
         matches = [
             (work.rows[rows], own, context) for work in self._work(run) for rows, own, context in self._matches(work)
@@ -138,7 +140,7 @@ class GraphMaxSim(GraphReranker):
         def quality(weights: list[float]) -> float:
             scores = np.zeros(len(run))
             for rows, own, context in matches:
-                scores[rows] = graph_maxsim(own, context, torch.tensor(weights)).cpu().numpy()
+                scores[rows] = graph_maxsim(own, context, torch.tensor(weights, device=own.device)).cpu().numpy()
             return evaluate(run[["qid", "docno"]].assign(score=scores))
 
         weights = list(self.weights.values())
@@ -168,17 +170,19 @@ class GraphMaxSim(GraphReranker):
             raise ValueError("explain needs the graph that the passage is in")
         passage = graph.nodes_of([docno])
         vectors = self.encoder.encode_queries([query])[0]
-        tokens = FreshTokens(graph, self.encoder)
+        tokens = self._fresh_tokens(graph)
         places = [(SELF, 1.0, passage)]
         places += [(path, weight, follow(graph, passage, path)[1]) for path, weight in self.weights.items() if weight]
         candidates = []
         for relation, weight, nodes in places:
             for node in np.unique(nodes):
-                states = tokens.states(np.array([node]), vectors.device)
-                if not len(states.values):
+                found = tokens.states(np.array([node]), vectors.device).values
+                pieces = self.encoder.tokens(tokens.texts(np.array([node]))[0])
+                if not len(found) and relation != SELF:
                     continue
-                similarity, position = (vectors @ states.values.T).max(1)
-                pieces = self.encoder.tokens(graph.texts(np.array([node]))[0])
+                if not len(found):  # a passage without text matches with 0
+                    found, pieces = torch.zeros_like(vectors[:1]), [""]
+                similarity, position = (vectors @ found.T).max(1)
                 candidates.append(
                     pd.DataFrame(
                         {
@@ -192,28 +196,5 @@ class GraphMaxSim(GraphReranker):
                         }
                     )
                 )
-        found = pd.concat(candidates).sort_values("score", ascending=False, kind="stable")
-        return found.drop_duplicates("place").sort_values("place").drop(columns="place").reset_index(drop=True)
-
-
-def follow(graph: TypedGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
-    """Whom some nodes reach along a path of relations, themselves left out.
-
-    Returns:
-        Positions in ``nodes``, and the nodes reached; a node that is reached twice is listed once.
-    """
-    rows, reached = np.arange(len(nodes)), nodes
-    for relation in path.split("/"):
-        step, reached = graph.neighbours(reached, relation)
-        rows = rows[step]
-    elsewhere = reached != nodes[rows]
-    pairs = np.unique(np.stack([rows[elsewhere], reached[elsewhere]]), axis=1)
-    return pairs[0], pairs[1]
-
-
-def check_paths(graph: TypedGraph, paths: Mapping[str, float]) -> None:
-    """Raises ValueError if a path names a relation that the graph does not have."""
-    for path in paths:
-        unknown = [relation for relation in path.split("/") if relation not in graph.relations]
-        if unknown:
-            raise ValueError(f"{path!r}: the graph has no relation {unknown[0]!r}, only {', '.join(graph.relations)}")
+        best = pd.concat(candidates).sort_values("score", ascending=False, kind="stable").drop_duplicates("place")
+        return best.sort_values("place").drop(columns="place").reset_index(drop=True)

@@ -13,22 +13,31 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pyterrier_graph.artifacts import read_meta, writing
-from pyterrier_graph.models.hgat import HGAT, HGATConfig
+from pyterrier_graph.graphs import PASSAGE_TYPE
+from pyterrier_graph.graphs.paths import check_paths, follow
+from pyterrier_graph.models.hgat import HGAT, Aggregation, Framework, HGATConfig, Init, Variant
 from pyterrier_graph.models.propagation import SELF
-from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, open_encoder
-from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.rerank.base import (
+    FreshTokens,
+    GraphReranker,
+    QueryPassages,
+    check_tokens,
+    open_encoder,
+)
+from pyterrier_graph.rerank.evaluation import RunEvaluator, judged
+from pyterrier_graph.rerank.training_set import draw_triples
 from pyterrier_graph.tokens import TokenEncoder, TokenStates, TokenStore
 from pyterrier_graph.tokens.states import offsets_of
-from pyterrier_graph.training.negatives import NegativeSampler
 from pyterrier_graph.training.options import Training
 from pyterrier_graph.training.trainer import train
 from pyterrier_graph.training.triples import Examples, TripleCollator, TripleModel
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import DocumentGraph, TypedGraph
+    from pyterrier_graph.graphs import TypedGraph
 
 PAPER_RELATIONS = (
     "order",
@@ -48,19 +57,22 @@ class HGATReranker(GraphReranker, pt.Artifact):
     .. cite.dblp:: journals/ir/AlbaredeMGMPC23
 
     A passage is encoded into one vector per token; three layers of attention let it listen to what it is related to
-    (the next passage, its section, a claim it refers to, a document it cites); MaxSim compares the outcome with the query.
+    (the next passage, its section, a claim it refers to, a document it cites); MaxSim compares the outcome with the
+    query.
 
     Args:
         graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
         encoder: A :class:`~pyterrier_graph.tokens.TokenEncoder`, or the name of a checkpoint for one.
-        variant: ``BASE``, ``NO``, ``LB``, ``NS``, ``NO_LB``, ``NO_NS``, ``LB_NS`` or ``NO_LB_NS`` (the paper's Table 1).
+        variant: ``BASE``, ``NO``, ``LB``, ``NS``, ``NO_LB``, ``NO_NS``, ``LB_NS`` or ``NO_LB_NS`` (paper: Table 1).
         framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); by default Table 2's for the variant.
         layers: Number of layers.
         heads: Attention heads; they must divide the length of a token vector.
         dropout: Dropout on attention weights in training.
-        init: ``'random'`` as in the paper; ``'identity'`` starts at plain MaxSim of the encoder, for small training sets.
+        init: ``'random'`` as in the paper; ``'identity'`` starts at plain MaxSim of the encoder, for small training
+            sets.
         aggregation: ``'sum'`` over neighbours as in Eq. 1, or the ``'mean'`` over those of each relation.
-        relations: Relations to listen through; by default all of the graph's.
+        relations: Relations to listen through, or paths of them (``'structural/structural'``: the section's section)
+            which are then heard in one hop; by default all of the graph's relations.
         tokens: Stored token vectors of the graph's nodes; without them texts are encoded as they come.
         contextualised: What :meth:`contextualise` stored for these weights: reranking is then a look-up and a MaxSim.
         training: Options of :meth:`fit`.
@@ -85,16 +97,16 @@ class HGATReranker(GraphReranker, pt.Artifact):
 
     def __init__(
         self,
-        graph: DocumentGraph | None = None,
+        graph: TypedGraph | None = None,
         encoder: Any = "colbert-ir/colbertv2.0",
-        variant: str = "NO_LB",
+        variant: Variant = "NO_LB",
         *,
-        framework: str | None = None,
+        framework: Framework | None = None,
         layers: int = 3,
         heads: int = 8,
         dropout: float = 0.7,
-        init: str = "random",
-        aggregation: str = "sum",
+        init: Init = "random",
+        aggregation: Aggregation = "sum",
         relations: Sequence[str] | None = None,
         tokens: TokenStore | None = None,
         contextualised: TokenStore | None = None,
@@ -116,7 +128,6 @@ class HGATReranker(GraphReranker, pt.Artifact):
         self.aggregation = aggregation
         self.relations = tuple(relations or (graph.relations if graph is not None else PAPER_RELATIONS))
         self.tokens = tokens
-        self.contextualised = contextualised
         self.training = training or Training()
         self.batch_size = batch_size
         self.seed = seed
@@ -134,17 +145,14 @@ class HGATReranker(GraphReranker, pt.Artifact):
             init=init,
             aggregation=aggregation,
         )
-        unknown = set(self.relations) - set(graph.relations if graph is not None else self.relations)
-        if unknown:
-            raise ValueError(f"the graph has no relation {sorted(unknown)}, only {', '.join(graph.relations)}")
-        if tokens is not None:
-            tokens.check(self.encoder)
+        if graph is not None:
+            check_paths(graph, self.relations)
+        check_tokens(tokens, self.encoder, graph)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.model: HGAT = HGAT(config).eval()
         self.model.to(self._device)
-        if contextualised is not None:
-            self._check_contextualised(contextualised)
+        self.contextualised = contextualised
 
     def __repr__(self) -> str:
         return f"HGATReranker({self.graph!r}, {self.encoder!r}, {self.variant!r})"
@@ -157,6 +165,20 @@ class HGATReranker(GraphReranker, pt.Artifact):
     def config(self) -> HGATConfig:
         """Shape of the model."""
         return self.model.config
+
+    @property
+    def contextualised(self) -> TokenStore | None:
+        """What :meth:`contextualise` stored for these weights and this graph."""
+        return self._contextualised
+
+    @contextualised.setter
+    def contextualised(self, store: TokenStore | None) -> None:
+        if store is not None:
+            if self.graph is None or len(store) != self.graph.num_nodes:
+                raise ValueError(f"{store!r} holds representations of {len(store)} nodes, not those of {self.graph!r}")
+            if store.meta.get("model_sha256") != self._fingerprint():
+                raise ValueError(f"{store!r} was computed with other weights: contextualise again")
+        self._contextualised = store
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
@@ -209,27 +231,32 @@ class HGATReranker(GraphReranker, pt.Artifact):
         columns = ["query"] if self.graph is not None else ["query", "graph"]
         pt.validate.result_frame(topics_or_res_tr, extra_columns=columns, context=self)
         options = self.training
-        learnt = options.encoder_learning_rate is not None
         quality = None
         if topics_or_res_va is not None and len(topics_or_res_va):
             pt.validate.result_frame(topics_or_res_va, extra_columns=columns, context=self)
+            run_va, qrels_va = judged(topics_or_res_va, qrels_va, self)
             evaluate = RunEvaluator(options.measure, qrels_va)
-            judged = topics_or_res_va[topics_or_res_va["qid"].isin(qrels_va["qid"])].reset_index(drop=True)
-            quality = lambda: evaluate(self.transform(judged)[["qid", "docno", "score"]])  # noqa: E731
+            quality = lambda: evaluate(self.transform(run_va)[["qid", "docno", "score"]])  # noqa: E731
+        run, qrels = judged(topics_or_res_tr, qrels_tr, self)
+        queries, graphs, triples = draw_triples(run, qrels, self.graph, options)
         stored, self.contextualised = self.tokens, None  # of the weights that now change
-        queries, graphs, triples = self._triples(topics_or_res_tr, qrels_tr)
+        encoder_rate = options.encoder_learning_rate
+        learnt = encoder_rate is not None
         identity = {
             "config": json.loads(json.dumps(self.config.to_dict())),
-            "encoder": self.encoder.fingerprint(),
-            "triples": hashlib.sha256(triples.tobytes()).hexdigest(),
+            "seed": self.seed,
+            # one that learns is in the checkpoint, and may have learnt already when training was interrupted
+            "encoder": self.encoder.name if learnt else self.encoder.fingerprint(),
+            "triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
         model = TripleModel(self.model, self.encoder if learnt else None, options.frozen_encoder_layers)
-        rates = [(list(self.model.parameters()), options.learning_rate)]
-        if learnt:
+        gates = self.model.gates()
+        others = [p for p in self.model.parameters() if all(p is not gate for gate in gates)]
+        gate_rate = options.learning_rate if options.gate_learning_rate is None else options.gate_learning_rate
+        rates = [(others, options.learning_rate), (gates, gate_rate)]
+        if encoder_rate is not None:
             self.tokens = None
-            rates.append(
-                ([p for p in self.encoder.network.parameters() if p.requires_grad], options.encoder_learning_rate)
-            )
+            rates.append(([p for p in self.encoder.network.parameters() if p.requires_grad], encoder_rate))
         sources = [
             (graph, None if learnt else (stored if stored is not None else FreshTokens(graph, self.encoder)))
             for graph in graphs
@@ -251,46 +278,6 @@ class HGATReranker(GraphReranker, pt.Artifact):
             raise ValueError("training diverged: the weights are not finite; try a smaller learning_rate")
         return self
 
-    def _triples(self, run: pd.DataFrame, qrels: pd.DataFrame) -> tuple[list[str], list[TypedGraph], np.ndarray]:
-        """The queries' texts, the graphs, and the triples, shape (triples, 4), as ``training.triples.Example`` has them."""
-        text = run.drop_duplicates("qid").set_index("qid")["query"]
-        qrels = qrels[qrels["qid"].isin(text.index)]
-        if not (qrels["label"] > 0).any():
-            raise ValueError("HGATReranker.fit: no training query has a relevant passage (label > 0)")
-        options = self.training
-        if self.graph is not None:
-            judged = [(self.graph, 0, qrels, run)]
-        else:
-            if options.negatives != "candidates":
-                raise ValueError(
-                    "without a document graph, negatives can only come from each query's own passages: "
-                    "use Training(negatives='candidates')"
-                )
-            judged = []
-            for number, (qid, part) in enumerate(run.groupby("qid", sort=False)):
-                here = qrels[(qrels["qid"] == qid) & qrels["docno"].isin(part["docno"])]
-                if (here["label"] > 0).any() and not (here["label"] > 0).all() or len(part) > len(here):
-                    if (here["label"] > 0).any():
-                        judged.append((part["graph"].iloc[0], number, here, part))
-        columns = []
-        for place, (graph, _, labels, part) in enumerate(judged):
-            sampler = NegativeSampler(
-                graph,
-                labels,
-                options.negatives,
-                candidates=part if options.negatives == "candidates" else None,
-                seed=options.seed + place,
-            )
-            position = text.index.get_indexer(sampler.qids)
-            for _ in range(options.repeats):
-                drawn = sampler.sample()
-                here = np.full(len(drawn), place)
-                columns.append(np.column_stack([here, position[drawn.query], drawn.positive, drawn.negative]))
-        triples = np.concatenate(columns)
-        if options.max_triples is not None and options.max_triples < len(triples):
-            triples = np.random.default_rng(options.seed).choice(triples, options.max_triples, replace=False)
-        return text.tolist(), [graph for graph, *_ in judged], triples
-
     def contextualise(self, path: str | os.PathLike[str], *, verbose: bool = True) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
@@ -307,11 +294,10 @@ class HGATReranker(GraphReranker, pt.Artifact):
             raise ValueError("only the passages of a document graph can be contextualised in advance")
         graph = self.graph
         tokens = self.tokens if self.tokens is not None else FreshTokens(graph, self.encoder)
-        self.contextualised = None
 
         def chunks() -> Iterator[TokenStates]:
             for nodes in np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // self.batch_size))):
-                is_passage = graph.node_type[nodes] == 0
+                is_passage = graph.node_type[nodes] == PASSAGE_TYPE
                 lengths = torch.zeros(len(nodes), dtype=torch.long)
                 values = torch.zeros(0, self.encoder.dimension)
                 if is_passage.any():
@@ -326,10 +312,6 @@ class HGATReranker(GraphReranker, pt.Artifact):
         about = {"encoder": self.encoder.name, "model": self.config.name, "model_sha256": self._fingerprint()}
         store = TokenStore(path)
         return store.write(chunks(), graph.num_nodes, self.encoder.dimension, about, verbose=verbose)
-
-    def _check_contextualised(self, store: TokenStore) -> None:
-        if store.meta.get("model_sha256") != self._fingerprint():
-            raise ValueError(f"{store!r} was computed with other weights: contextualise again")
 
     def _fingerprint(self) -> str:
         digest = hashlib.sha256(self.encoder.fingerprint().encode())
@@ -356,29 +338,29 @@ class HGATReranker(GraphReranker, pt.Artifact):
             graph: The graph, where the reranker has none of its own.
 
         Returns:
-            A row per token: ``node`` (its id), ``relation`` (through which the passage hears the node; ``'SELF'`` for itself,
-            ``''`` if only through others), ``position``, ``token``, ``contribution``; largest contributions first.
+            A row per token: ``node`` (its id), ``relation`` (through which the passage hears the node; ``'SELF'`` for
+            itself, ``''`` if only through others), ``position``, ``token``, ``contribution``; largest contributions
+            first.
         """
         graph = graph if graph is not None else self.graph
         if graph is None:
             raise ValueError("explain needs the graph that the passage is in")
         target = graph.nodes_of([docno])
         propagation = self.model.plan(graph, target)
-        inputs = FreshTokens(graph, self.encoder).states(propagation.nodes, self._device)
+        tokens = self._fresh_tokens(graph)
+        inputs = tokens.states(propagation.nodes, self._device)
         vectors = inputs.values.detach().clone().requires_grad_(True)
         states = inputs.with_values(vectors)
         propagation = propagation.to(self._device)
         vector = self.encoder.encode_queries([query])[0].to(self._device)
         score = self.model.score(vector, states.select(propagation.inputs), self.model(states, propagation))
         (gradient,) = torch.autograd.grad(score.sum(), vectors)
-        relation_of = {int(target[0]): SELF}
+        relation_of: dict[int, str] = {}
         for relation in reversed(self.relations):
-            relation_of |= dict.fromkeys(graph.neighbours(target, relation)[1].tolist(), relation)
+            relation_of |= dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation)
         relation_of[int(target[0])] = SELF
         nodes = propagation.nodes[inputs.owner.cpu().numpy()]
-        pieces = [
-            self.encoder.tokens(text) if text.strip() else [] for text in graph.texts(propagation.nodes)
-        ]
+        pieces = [self.encoder.tokens(text) if text.strip() else [] for text in tokens.texts(propagation.nodes)]
         return pd.DataFrame(
             {
                 "node": graph.ids_of(nodes),
@@ -403,6 +385,7 @@ class HGATReranker(GraphReranker, pt.Artifact):
             "version": pyterrier_graph.__version__,
             "config": self.config.to_dict(),
             "seed": self.seed,
+            "sha256": self._fingerprint(),
             "encoder": {
                 "name": self.encoder.name,
                 "sha256": self.encoder.fingerprint(),
@@ -451,11 +434,14 @@ class HGATReranker(GraphReranker, pt.Artifact):
             raise ValueError(f"the model was trained on {about['name']!r}, {encoder!r} has other weights")
         contextualised = options.pop("contextualised", None)
         reranker = cls(encoder=encoder, **{"seed": meta["seed"], **config, **options})
-        reranker.model.load_state_dict(load_file(folder / "hgat.safetensors"))
+        try:
+            reranker.model.load_state_dict(load_file(folder / "hgat.safetensors"))
+        except (RuntimeError, SafetensorError) as error:
+            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
+        if reranker._fingerprint() != meta["sha256"]:
+            raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
         reranker.path = folder
-        if contextualised is not None:
-            reranker._check_contextualised(contextualised)
-            reranker.contextualised = contextualised
+        reranker.contextualised = contextualised
         return reranker
 
     @classmethod

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import torch
 from sentence_transformers import MultiVectorEncoder
@@ -14,6 +14,7 @@ from sentence_transformers.base.modules.dense import Dense
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.util import batch_to_device, load_file_path
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pyterrier_graph.tokens.states import TokenStates
 
@@ -22,16 +23,17 @@ class TokenEncoder:
     """Encodes texts into one unit vector per token, as ColBERT does (paper: Sect. 4.2, "Encoder").
 
     Args:
-        model: A ``MultiVectorEncoder``, or the name or folder of a checkpoint: a late-interaction model
-            (Stanford ColBERT, PyLate, sentence-transformers), a ``SentenceTransformer`` or any Hugging Face encoder.
-            The last two have no token-level projection, and none is invented: their hidden states are used as they are.
+        model: A ``MultiVectorEncoder``, whose lengths are then set to these, or the name or folder of a checkpoint: a
+            late-interaction model (Stanford ColBERT, PyLate, sentence-transformers), a ``SentenceTransformer`` or any
+            Hugging Face encoder. The last two have no token-level projection, and none is invented: their hidden states
+            are used as they are.
         max_passage_tokens: Passages are cut after so many word pieces (the paper: 180).
         max_query_tokens: Queries likewise (the paper: 120).
         batch_size: Texts per forward pass.
         device: As torch names it; by default a GPU where there is one.
 
     Raises:
-        ValueError: If a text is missing or a length is not positive.
+        ValueError: If a text is missing, or a length is not positive or more than the model can read.
     """
 
     def __init__(
@@ -54,7 +56,13 @@ class TokenEncoder:
         self.network = load_multi_vector_encoder(model, device) if isinstance(model, str) else model
         if device is not None:
             self.network.to(device)
-        transformer = self.network[0]
+        transformer = cast(Transformer, self.network[0])
+        limit = getattr(transformer.model.config, "max_position_embeddings", None)
+        if limit is not None and max(max_passage_tokens, max_query_tokens) > limit:
+            raise ValueError(
+                f"{self.name!r} reads at most {limit} tokens: max_passage_tokens={max_passage_tokens} "
+                f"and max_query_tokens={max_query_tokens} must not be more"
+            )
         transformer.document_length = max_passage_tokens
         transformer.query_length = max_query_tokens
 
@@ -94,17 +102,24 @@ class TokenEncoder:
 
     def _forward(self, texts: Sequence[str], task: str) -> TokenStates:
         filled = [text for text in texts if text.strip()]
+        if not filled:
+            return self._pack(texts, iter(()))
         features = self.network.preprocess(filled, prompt=self.network.prompts.get(task), task=task)
         output = self.network(batch_to_device(features, self.nothing.device), task=task)
-        matrices = (m[mask.bool()] for m, mask in zip(output["token_embeddings"], output["attention_mask"], strict=True))
-        return TokenStates.pack([next(matrices) if text.strip() else self.nothing for text in texts], self.nothing)
+        masks = output["attention_mask"].bool()
+        return self._pack(texts, (m[mask] for m, mask in zip(output["token_embeddings"], masks, strict=True)))
+
+    def _pack(self, texts: Sequence[str], matrices: Iterator[Tensor]) -> TokenStates:
+        """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
+        states = TokenStates.pack([next(matrices) if text.strip() else self.nothing for text in texts], self.nothing)
+        return states.with_values(functional.normalize(states.values, dim=-1))
 
     def tokens(self, text: str, *, query: bool = False) -> list[str]:
         """The word pieces that the rows of an encoded text stand for."""
         task = "query" if query else "document"
         prompt = self.network.prompts.get(task)
         with torch.inference_mode():
-            output = self.network.encode([text], prompt=prompt or "", task=task, output_value=None)[0]
+            output = self.network.encode(text, prompt=prompt or "", task=task, output_value=None)
         identifiers = output["input_ids"][output["attention_mask"].bool()]
         return self.network.tokenizer.convert_ids_to_tokens(identifiers.tolist())
 
@@ -116,7 +131,7 @@ class TokenEncoder:
         encoded = encode(list(distinct), batch_size=self.batch_size, show_progress_bar=verbose) if distinct else []
         # clone: tensors made in inference mode cannot take part in training
         matrices = [matrix.clone() for matrix in encoded]
-        return TokenStates.pack([matrices[distinct[text]] if text.strip() else self.nothing for text in texts], self.nothing)
+        return self._pack(texts, (matrices[distinct[text]] for text in texts if text.strip()))
 
     def reduced(self, texts: Sequence[str], dimension: int = 128) -> TokenEncoder:
         """This encoder with shorter token vectors, at a fraction of the memory and time.
@@ -150,7 +165,7 @@ class TokenEncoder:
         modules = [module for module in self.network if not isinstance(module, Normalize)]
         network = MultiVectorEncoder(
             modules=[*modules, projection, Normalize(module_input_name="token_embeddings")],
-            prompts=self.network.prompts,
+            prompts=self.network.prompts,  # type: ignore[arg-type]
             device=str(sample.device),
         )
         encoder = TokenEncoder(
@@ -168,7 +183,7 @@ class TokenEncoder:
         digest = hashlib.sha256()
         for name, tensor in sorted(self.network.state_dict().items()):
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
         digest.update(f"{self.max_passage_tokens} {self.max_query_tokens}".encode())
         return digest.hexdigest()
 
@@ -185,7 +200,7 @@ def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVect
     transformer = next(module for module in network if isinstance(module, Transformer))
     bare = MultiVectorEncoder(
         modules=[transformer, MultiVectorMask(), Normalize(module_input_name="token_embeddings")],
-        prompts=network.prompts,
+        prompts=network.prompts,  # type: ignore[arg-type]
         device=device,
     )
     bare.model_card_data.set_base_model(name)

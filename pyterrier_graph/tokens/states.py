@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,7 +61,7 @@ class TokenStates:
         """Other vectors for the same tokens."""
         return TokenStates(values, self.offsets)
 
-    def to(self, *args, **kwargs) -> TokenStates:
+    def to(self, *args: Any, **kwargs: Any) -> TokenStates:
         """As ``Tensor.to``; a dtype applies to the vectors alone."""
         values = self.values.to(*args, **kwargs)
         return TokenStates(values, self.offsets.to(values.device))

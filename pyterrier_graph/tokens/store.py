@@ -17,7 +17,7 @@ from pyterrier_graph.tokens.encoder import TokenEncoder
 from pyterrier_graph.tokens.states import TokenStates, ranges
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import DocumentGraph
+    from pyterrier_graph.graphs import TypedGraph
 
 
 class TokenStore(pt.Artifact):
@@ -31,6 +31,7 @@ class TokenStore(pt.Artifact):
     ARTIFACT_FORMAT = "passage_graph"
     ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
     FORMAT_VERSION = 1
+    path: Path
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(Path(path))
@@ -48,7 +49,7 @@ class TokenStore(pt.Artifact):
         }
 
     def build(
-        self, graph: DocumentGraph, encoder: TokenEncoder, *, titles: bool = False, verbose: bool = True
+        self, graph: TypedGraph, encoder: TokenEncoder, *, titles: bool = False, verbose: bool = True
     ) -> TokenStore:
         """Encodes every node of a graph.
 
@@ -79,18 +80,25 @@ class TokenStore(pt.Artifact):
             dimension: Length of a token vector.
             about: Where the vectors come from, for ``pt_meta.json``.
             verbose: Whether to show progress.
+
+        Raises:
+            FileExistsError: If there is a store already.
+            ValueError: If there are more or fewer nodes in the chunks.
         """
         meta = self._kind() | {"nodes": nodes, "dimension": dimension} | about
         lengths = [np.zeros(1, dtype=np.int64)]
-        with writing(self.path, meta) as folder, pt.tqdm(
-            total=nodes, desc="encoding", unit="node", disable=not verbose
-        ) as progress:
+        with (
+            writing(self.path, meta) as folder,
+            pt.tqdm(total=nodes, desc="encoding", unit="node", disable=not verbose) as progress,
+        ):
             with open(folder / "tokens.f2", "wb") as file:
                 for chunk in states:
                     file.write(chunk.values.detach().to("cpu", torch.float16).numpy().tobytes())
                     lengths.append(chunk.lengths.cpu().numpy())
                     progress.update(len(chunk))
             offsets = np.concatenate(lengths).cumsum()
+            if len(offsets) != nodes + 1:
+                raise ValueError(f"{nodes} nodes were promised, {len(offsets) - 1} came")
             offsets.astype("<i8").tofile(folder / "offsets.i8")
             meta["tokens"] = int(offsets[-1])
         return self
@@ -120,13 +128,15 @@ class TokenStore(pt.Artifact):
         except (FileNotFoundError, ValueError):
             return False
 
-    def check(self, encoder: TokenEncoder) -> None:
-        """Raises ValueError unless the vectors were made with this encoder."""
+    def check(self, encoder: TokenEncoder, graph: TypedGraph) -> None:
+        """Raises ValueError unless the vectors were made with this encoder, for as many nodes as the graph has."""
         if self.meta.get("encoder_sha256") != encoder.fingerprint():
             raise ValueError(
                 f"{self!r} holds vectors of {self.meta.get('encoder')!r} with other weights or lengths "
                 f"than {encoder!r}: build the store again with this encoder"
             )
+        if len(self) != graph.num_nodes:
+            raise ValueError(f"{self!r} holds vectors of {len(self)} nodes, {graph!r} has {graph.num_nodes}")
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """The token matrices of some nodes, in float32."""
@@ -135,13 +145,19 @@ class TokenStore(pt.Artifact):
         values = torch.from_numpy(np.array(self._tokens[rows.numpy()]))
         return TokenStates(values.to(device).float(), offsets.to(device))
 
+    @property
+    def _folder(self) -> Path:
+        """Where the files are, once they have been checked."""
+        assert self.meta
+        return self.path
+
     @cached_property
     def _tokens(self) -> np.ndarray:
         shape = (self.meta["tokens"], self.dimension)
         if not shape[0]:
             return np.zeros(shape, dtype=np.float16)
-        return np.memmap(self.path / "tokens.f2", dtype=np.float16, mode="r", shape=shape)
+        return np.memmap(self._folder / "tokens.f2", dtype=np.float16, mode="r", shape=shape)
 
     @cached_property
     def _offsets(self) -> np.ndarray:
-        return np.fromfile(self.path / "offsets.i8", dtype="<i8")
+        return np.fromfile(self._folder / "offsets.i8", dtype="<i8")

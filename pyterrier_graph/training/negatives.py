@@ -10,13 +10,19 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import DocumentGraph
+    from pyterrier_graph.graphs import TypedGraph
 
 logger = logging.getLogger(__name__)
 
 Strategy = Literal["random", "same_doc", "relevant_docs", "shared_codes", "mixed", "candidates"]
 ATTEMPTS = 20
 MIXED_RELEVANT_DOCS = 0.4  # and 0.6 of shared_codes
+
+
+def check_strategy(strategy: str) -> None:
+    """Raises ValueError unless this is the name of a strategy."""
+    if strategy not in get_args(Strategy):
+        raise ValueError(f"negatives must be one of {', '.join(get_args(Strategy))}, got {strategy!r}")
 
 
 @dataclass(frozen=True)
@@ -66,15 +72,14 @@ class NegativeSampler:
 
     def __init__(
         self,
-        graph: DocumentGraph,
+        graph: TypedGraph,
         qrels: pd.DataFrame,
         strategy: Strategy,
         *,
         candidates: pd.DataFrame | None = None,
         seed: int = 0,
     ) -> None:
-        if strategy not in get_args(Strategy):
-            raise ValueError(f"negatives must be one of {', '.join(get_args(Strategy))}, got {strategy!r}")
+        check_strategy(strategy)
         if strategy == "candidates" and candidates is None:
             raise ValueError("negatives='candidates' needs the first stage's passages")
         if not (qrels["label"] > 0).any():
@@ -167,9 +172,8 @@ class _Ragged:
 
     def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """One value of each row asked for, evenly; -1 for an empty row, and for row -1."""
-        known = np.maximum(rows, 0)
-        lengths = np.where(rows >= 0, self.offsets[known + 1] - self.offsets[known], 0)
-        chosen = self.offsets[known] + (random.random(len(rows)) * lengths).astype(np.int64)
         drawn = np.full(len(rows), -1, dtype=np.int64)
-        drawn[lengths > 0] = self.values[chosen[lengths > 0]]
+        place = np.flatnonzero(rows >= 0)
+        place = place[self.offsets[rows[place]] < self.offsets[rows[place] + 1]]
+        drawn[place] = self.values[random.integers(self.offsets[rows[place]], self.offsets[rows[place] + 1])]
         return drawn

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyterrier_graph.training.negatives import Strategy, check_strategy
+
 
 @dataclass(frozen=True)
 class Training:
@@ -18,24 +20,29 @@ class Training:
         max_triples: So many triples, drawn at random, are used at most; None takes all.
         epochs: Passes over the triples.
         batch_size: Triples per step.
-        learning_rate: Of the graph model, its relation weights, lambda and alpha (the paper: 1e-3).
-        encoder_learning_rate: Of the encoder (the paper: 3e-6); None leaves it as it is, so that stored token vectors serve.
-        frozen_encoder_layers: The encoder's first layers, which are left as they are, embeddings included (the paper: 6).
+        learning_rate: Of the graph model (the paper: 1e-3).
+        gate_learning_rate: Of its relation weights, lambda and alpha; None takes ``learning_rate``, as the paper does.
+            These scalars have to go a long way, which takes thousands of steps at the rate of the matrices.
+        encoder_learning_rate: Of the encoder (the paper: 3e-6); None leaves it as it is, so that stored token vectors
+            serve.
+        frozen_encoder_layers: The encoder's first layers, which stay as they are, embeddings included (the paper: 6).
         measure: An ir_measures measure on the validation topics; the weights that were best by it are kept.
         evaluations: How often it is computed per epoch.
         patience: Training stops after so many evaluations without improvement; None lets it run to the end.
         output_dir: Where checkpoints are kept. A ``fit`` that was killed goes on from the last one there.
             By default a temporary folder.
         seed: Seed of sampling, order, and dropout.
-        arguments: Further ``transformers.TrainingArguments``, such as ``{'bf16': True, 'gradient_accumulation_steps': 4}``.
+        arguments: Further ``transformers.TrainingArguments``, such as
+            ``{'bf16': True, 'gradient_accumulation_steps': 4}``.
     """
 
-    negatives: str = "mixed"
+    negatives: Strategy = "mixed"
     repeats: int = 1
     max_triples: int | None = None
     epochs: int = 10
     batch_size: int = 32
     learning_rate: float = 1e-3
+    gate_learning_rate: float | None = None
     encoder_learning_rate: float | None = None
     frozen_encoder_layers: int = 6
     measure: str = "nDCG@10"
@@ -50,4 +57,5 @@ class Training:
 
         if min(self.repeats, self.epochs, self.batch_size, self.evaluations) < 1:
             raise ValueError("repeats, epochs, batch_size and evaluations must be positive")
+        check_strategy(self.negatives)
         ir_measures.parse_measure(self.measure)

@@ -11,10 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
+from safetensors.torch import load_model
 from torch import nn
 from torch.utils.data import Dataset
-from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
+from transformers import (
+    EarlyStoppingCallback,
+    PrinterCallback,
+    Trainer,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from pyterrier_graph.training.options import Training
 
@@ -30,6 +41,8 @@ class RankingTrainer(Trainer):
         rates: Learning rate per group of parameters, as (parameters, rate).
         **arguments: As for ``transformers.Trainer``.
     """
+
+    model: nn.Module
 
     def __init__(
         self,
@@ -54,10 +67,25 @@ class RankingTrainer(Trainer):
         if self.quality is None:
             raise ValueError("there are no validation topics to evaluate on")
         self.model.eval()
-        metrics = {METRIC: self.quality()}
+        # of the main process for all, which have to agree on when to stop
+        metrics = {METRIC: broadcast_object_list([self.quality()])[0]}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+
+class Patience(EarlyStoppingCallback):
+    """Early stopping that knows, when training goes on from a checkpoint, for how long there was no improvement."""
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Counts the evaluations of the training that was killed."""
+        self.early_stopping_patience_counter = stalled(state)
+
+
+def stalled(state: TrainerState) -> int:
+    """Number of evaluations since the best one."""
+    qualities = [entry[METRIC] for entry in state.log_history if METRIC in entry]
+    return len(qualities) - 1 - qualities.index(max(qualities)) if qualities else 0
 
 
 def train(
@@ -92,13 +120,12 @@ def train(
         ValueError: If ``options.output_dir`` holds checkpoints of another training.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(options.output_dir or scratch)
-        checkpoint = _checkpoint_of(folder, identity | {"options": _identity_of(options)})
-        steps = -(-len(examples) // options.batch_size)  # type: ignore[arg-type]
-        every = max(1, steps // options.evaluations)
-        schedule: dict[str, Any] = {"save_strategy": "steps", "save_steps": every, "save_total_limit": 2}
+        strategy, share = "epoch", 1.0
+        if options.evaluations > 1:
+            strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
+        schedule: dict[str, Any] = {"save_strategy": strategy, "save_steps": share, "save_total_limit": 2}
         if quality is not None:
-            schedule |= {"eval_strategy": "steps", "eval_steps": every}
+            schedule |= {"eval_strategy": strategy, "eval_steps": share}
             schedule |= {"load_best_model_at_end": True, "metric_for_best_model": METRIC, "greater_is_better": True}
         defaults: dict[str, Any] = {
             "num_train_epochs": options.epochs,
@@ -108,46 +135,60 @@ def train(
             "seed": options.seed,
             "use_cpu": device.type == "cpu",
             "disable_tqdm": not verbose,
-            "logging_steps": every,
+            "logging_strategy": strategy,
+            "logging_steps": share,
             "report_to": [],
             "remove_unused_columns": False,
             "dataloader_pin_memory": device.type == "cuda",
         }
+        arguments = TrainingArguments(output_dir=scratch, **{**defaults, **schedule, **options.arguments})
+        folder = Path(options.output_dir or broadcast_object_list([scratch])[0])
+        arguments.output_dir = str(folder)
+        with arguments.main_process_first(local=False):
+            checkpoint = _checkpoint_of(folder, identity | _identity_of(options))
+        if checkpoint is not None and options.patience:
+            state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+            if stalled(state) >= options.patience:  # it was not killed: it had ended
+                load_model(model, folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}" / SAFE_WEIGHTS_NAME)
+                return state.log_history
         trainer = RankingTrainer(
             model=model,
-            args=TrainingArguments(output_dir=str(folder), **{**defaults, **schedule, **options.arguments}),
+            args=arguments,
             train_dataset=examples,
             eval_dataset=examples if quality is not None else None,  # asked for, but evaluate() is our own
             data_collator=collate,
-            callbacks=[EarlyStoppingCallback(options.patience)] if quality is not None and options.patience else [],
+            callbacks=[Patience(options.patience)] if quality is not None and options.patience else [],
             quality=quality,
             rates=rates,
         )
         trainer.remove_callback(PrinterCallback)
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        trainer.accelerator.wait_for_everyone()  # before the temporary folder goes
         return trainer.state.log_history
 
 
 def _identity_of(options: Training) -> dict[str, Any]:
     """What must be equal for a checkpoint to be gone on from: all but how long and where."""
-    identity = dataclasses.asdict(options)
+    identity = {f"training.{name}": value for name, value in dataclasses.asdict(options).items()}
     for name in ("epochs", "output_dir", "patience"):
-        identity.pop(name)
+        identity.pop(f"training.{name}")
     return json.loads(json.dumps(identity, default=str))
 
 
-def _checkpoint_of(folder: Path, identity: dict[str, Any]) -> str | None:
-    """The last checkpoint of the same training, if there is one."""
+def _checkpoint_of(folder: Path, identity: dict[str, Any]) -> Path | None:
+    """The last checkpoint of the same training that is complete, if there is one."""
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "training.json"
-    if note.exists():
-        before = json.loads(note.read_text(encoding="utf-8"))
-        if before != identity:
-            differing = sorted(k for k in {*before, *identity} if before.get(k) != identity.get(k))
-            raise ValueError(
-                f"{str(folder)!r} holds checkpoints of another training (other: {', '.join(differing)}): "
-                "choose another output_dir, or delete it"
-            )
-    else:
+    # the trainer's state is what a checkpoint's writing ends with
+    complete = [state.parent for state in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
+    if not complete:
         note.write_text(json.dumps(identity, indent=1), encoding="utf-8")
-    return get_last_checkpoint(str(folder))
+        return None
+    before = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    if before != identity:
+        differing = sorted(k for k in {*before, *identity} if before.get(k) != identity.get(k))
+        raise ValueError(
+            f"{str(folder)!r} holds checkpoints of another training (other: {', '.join(differing)}): "
+            "choose another output_dir, or delete it"
+        )
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]))

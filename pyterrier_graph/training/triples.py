@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -75,8 +75,8 @@ class TripleCollator:
         self.hgat = hgat
         self.graphs = graphs
         self.queries = queries
-        self.learnt = graphs[0][1] is None
-        self.encoded = None if self.learnt else encoder.encode_queries(queries).to("cpu")
+        learnt = graphs[0][1] is None
+        self.encoded = None if learnt else encoder.encode_queries(queries).to("cpu")
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, list[Group]]:
         """A batch for :class:`TripleModel`."""
@@ -92,7 +92,7 @@ class TripleCollator:
         passages, passage = np.unique(fields[:, 2:], return_inverse=True)
         propagation = self.hgat.plan(graph, passages)
         triples = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
-        if self.learnt:
+        if self.encoded is None:
             texts = [self.queries[q] for q in queries]
             return Group(texts, graph.texts(propagation.nodes), propagation, triples)
         states = tokens.states(propagation.nodes)
@@ -113,22 +113,23 @@ class TripleModel(nn.Module):
         self.hgat = hgat
         self.encoder = encoder
         self.network = encoder.network if encoder is not None else None
-        if self.network is not None:
+        if self.network is not None and frozen_layers:
             freeze_first_layers(self.network, frozen_layers)
 
     def forward(self, groups: list[Group]) -> dict[str, Tensor]:
         """Pairwise softmax cross-entropy over the scores of p+ and p-, averaged over the triples."""
         scores = torch.cat([self._scores(group) for group in groups])  # (triples, 2)
-        loss = functional.cross_entropy(scores.float(), torch.zeros(len(scores), dtype=torch.long, device=scores.device))
-        return {"loss": loss}
+        first = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
+        return {"loss": functional.cross_entropy(scores.float(), first)}
 
     def _scores(self, group: Group) -> Tensor:
         device = next(self.hgat.parameters()).device
         if self.encoder is not None:
-            queries = self.encoder.forward_queries(group.queries)
-            inputs = self.encoder.forward_passages(group.inputs)
+            queries = self.encoder.forward_queries(cast(list[str], group.queries))
+            inputs = self.encoder.forward_passages(cast(list[str], group.inputs))
         else:
-            queries, inputs = group.queries.to(device), group.inputs.to(device)
+            queries = cast(TokenStates, group.queries).to(device)
+            inputs = cast(TokenStates, group.inputs).to(device)
         propagation = group.propagation.to(device)
         in_context = self.hgat(inputs, propagation)
         content = inputs.select(propagation.inputs)

@@ -1,0 +1,116 @@
+"""The demo's comparison on real collections, over several seeds.
+
+``python -m benchmarks.compare medquad PATH --passages 2000`` or ``python -m benchmarks.compare trec-car PATH``
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+import pandas as pd
+import pyterrier as pt
+from scipy.stats import ttest_rel
+from statsmodels.stats.multitest import multipletests
+
+from benchmarks.collection import Collection
+from benchmarks.medquad import read_medquad
+from benchmarks.trec_car import read_trec_car
+from pyterrier_graph.demo import DEFAULT_VARIANTS, MEASURES, Bench, Split, build_systems, encoder_for, index_bm25
+from pyterrier_graph.graphs import DocumentGraph
+from pyterrier_graph.tokens import TokenStore
+
+BASELINE = "BM25 >> MaxSim"
+
+
+def main() -> None:
+    """Runs the comparison and writes ``per_query.csv`` and ``results.csv``."""
+    command = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=main.__doc__)
+    command.add_argument("collection", choices=["medquad", "trec-car"])
+    command.add_argument("path", type=Path, help="folder of the collection")
+    command.add_argument("--passages", type=int, default=2000, help="size of the sample of MedQuAD")
+    command.add_argument("--documents", type=int, default=20, help="documents whose passages are reranked")
+    command.add_argument("--triples", type=int, default=1500, help="training triples per HGAT")
+    command.add_argument("--variants", nargs="+", default=list(DEFAULT_VARIANTS))
+    command.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    command.add_argument("--queries", type=int, default=None, help="so many test queries at most")
+    command.add_argument("--output", type=Path, required=True, help="folder for index, vectors and results")
+    options = command.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if options.collection == "medquad":
+        collection = read_medquad(options.path, passages=options.passages)
+    else:
+        collection = read_trec_car(options.path)
+    options.output.mkdir(parents=True, exist_ok=True)
+    bench = prepare(collection, options.output, options.documents, options.queries)
+    runs: list[pd.DataFrame] = []
+    for seed in options.seeds:
+        systems, *_ = build_systems(bench, options.variants, seed, options.triples)
+        if runs:  # only what is trained depends on the seed
+            systems = {name: system for name, system in systems.items() if "std_" in name or "late_" in name}
+        found = pt.Experiment(
+            list(systems.values()),
+            bench.test.topics,
+            bench.test.qrels,
+            list(MEASURES),
+            names=list(systems),
+            perquery=True,
+            verbose=True,
+        )
+        runs.append(found.assign(seed=seed))
+        pd.concat(runs).to_csv(options.output / "per_query.csv", index=False)
+    table = summarise(pd.concat(runs))
+    table.to_csv(options.output / "results.csv")
+    print(table.to_markdown())
+
+
+def prepare(collection: Collection, output: Path, documents: int, queries: int | None) -> Bench:
+    """Makes, or finds in ``output``, the index, the graph and the token vectors."""
+    graph = DocumentGraph(output / "graph")
+    if not graph.built():
+        graph.index(collection.get_corpus_iter(verbose=False))
+    print(collection.name, graph.summary())
+    first = index_bm25(collection, output / "index.pisa", "pisa") % documents >> graph.passages()
+    encoder = encoder_for(graph, output / "encoder")
+    stores = []
+    for titles in (False, True):
+        store = TokenStore(output / ("titled.tokens" if titles else "tokens"))
+        stores.append(store if store.built() else store.build(graph, encoder, titles=titles))
+    splits = []
+    for name in ("train", "dev", "test"):
+        topics = collection.get_topics(name)
+        if name == "test" and queries is not None:
+            topics = topics[:queries]
+        qrels = collection.get_qrels(name)
+        splits.append(Split(topics, qrels[qrels["qid"].isin(topics["qid"])], first(topics)))
+    return Bench(graph, first, encoder, *stores, *splits)
+
+
+def summarise(per_query: pd.DataFrame) -> pd.DataFrame:
+    """Means over queries and seeds, deviation over seeds, and Holm-corrected paired t-tests against MaxSim.
+
+    Args:
+        per_query: ``name, qid, measure, value, seed``.
+    """
+    by_query = per_query.groupby(["name", "measure", "qid"], sort=False)["value"].mean()
+    by_seed = per_query.groupby(["name", "measure", "seed"], sort=False)["value"].mean()
+    deviation = by_seed.groupby(level=[0, 1], sort=False).std()
+    table: dict[str, dict[str, str]] = {}
+    for measure in per_query["measure"].unique():
+        values = by_query.xs(measure, level="measure").unstack("qid")
+        values = values.loc[per_query["name"].unique()]
+        others = [name for name in values.index if name != BASELINE]
+        tests = [ttest_rel(values.loc[name], values.loc[BASELINE]).pvalue for name in others]
+        significant = dict(zip(others, multipletests(tests, method="holm")[0], strict=True))
+        for name, mean in values.mean(axis=1).items():
+            spread = deviation.get((name, measure))
+            cell = f"{mean:.3f}" + ("" if spread is None or pd.isna(spread) else f" ± {spread:.3f}")
+            better = mean > values.loc[BASELINE].mean()
+            mark = ("+" if better else "-") if significant.get(name) else ""
+            table.setdefault(str(name), {})[str(measure)] = cell + mark
+    return pd.DataFrame(table).T.rename_axis("system")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""``python -m pyterrier_graph demo``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Runs the command that is named first."""
+    if sys.argv[1:2] != ["demo"]:
+        raise SystemExit("usage: python -m pyterrier_graph demo [options]; see demo --help")
+    from pyterrier_graph.demo import main as demo
+
+    demo(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()

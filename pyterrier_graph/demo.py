@@ -1,0 +1,264 @@
+"""The main job, end to end: BM25, a document graph, rerankers that listen to it, and one table.
+
+``python -m pyterrier_graph demo`` runs it on the docstrings of installed packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from ir_measures import AP, RR, R, nDCG
+from ir_measures.measures import Measure
+
+from pyterrier_graph.graphs import DocumentGraph
+from pyterrier_graph.rerank import DocumentEvidence, GraphMaxSim, HGATReranker
+from pyterrier_graph.tokens import TokenEncoder, TokenStore
+from pyterrier_graph.tokens.packaged import packaged_minilm
+from pyterrier_graph.training.options import Training
+
+logger = logging.getLogger(__name__)
+
+MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100, AP @ 100)
+DEFAULT_VARIANTS = ("NO_LB", "NO_LB_NS")
+SAMPLE = 400  # passages whose tokens the encoder's projection is made from
+
+# A passage's titles, the passages beside it, those of its section and of its document, and what the document refers to.
+AROUND = {
+    "structural": 1.0,
+    "structural/structural": 1.0,
+    "order": 1.0,
+    "order_i": 1.0,
+    "structural/structural_i": 1.0,
+    "structural/structural/structural_i": 1.0,
+    "structural/structural_i/structural_i": 1.0,
+    "structural/external": 0.5,
+    "structural/structural/external": 0.5,
+}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Queries, their judgments, and the passages that the first stage finds."""
+
+    topics: pd.DataFrame
+    qrels: pd.DataFrame
+    candidates: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all systems share.
+
+    Attributes:
+        graph: The document graph.
+        first_stage: Queries in, passages of the best documents out.
+        encoder: The token encoder.
+        tokens: Token vectors of the nodes.
+        titled_tokens: Likewise, with their titles put before the passages.
+        train: Training split.
+        dev: Development split.
+        test: Test split.
+    """
+
+    graph: DocumentGraph
+    first_stage: pt.Transformer
+    encoder: TokenEncoder
+    tokens: TokenStore
+    titled_tokens: TokenStore
+    train: Split
+    dev: Split
+    test: Split
+
+
+def main(arguments: list[str] | None = None) -> pd.DataFrame:
+    """Runs the demo from the command line and returns its table."""
+    options = parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for chatty in ("httpx", "sentence_transformers", "transformers", "datasets"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)
+    output = Path(options.output)
+    output.mkdir(parents=True, exist_ok=True)
+    bench = prepare(output, options.size, options.first_stage, options.documents)
+    systems, graph_maxsim, trained = build_systems(bench, options.variants, options.seed, options.triples)
+    table = compare(bench.test, systems)
+    table.to_csv(output / "results.csv", index=False)
+    for reranker in trained:
+        check_saved(reranker, output / reranker.config.name, bench)
+    draw(output, bench, graph_maxsim, trained)
+    print(table.to_string(index=False))
+    print(f"\nTable, models and pictures: {output}")
+    return table
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    command = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=main.__doc__)
+    command.add_argument("--size", choices=["numpy", "all"], default="numpy", help="docstrings of numpy, or of five packages")
+    command.add_argument("--first-stage", choices=["pisa", "terrier"], default="pisa", help="what BM25 runs on")
+    command.add_argument("--documents", type=int, default=20, help="documents whose passages are reranked")
+    command.add_argument(
+        "--variants", nargs="+", default=list(DEFAULT_VARIANTS), metavar="VARIANT", help="HGAT variants, such as NO_LB or BASE"
+    )
+    command.add_argument("--triples", type=int, default=1500, help="training triples per HGAT")
+    command.add_argument("--seed", type=int, default=0, help="seed of initial weights, sampling and order")
+    command.add_argument("--output", default="pyterrier_graph-demo", help="folder for results, models and pictures")
+    return command
+
+
+def prepare(output: Path, size: str, first_stage: str, documents: int) -> Bench:
+    """Makes, or finds in ``output``, the index, the graph and the token vectors."""
+    corpus = pt.get_dataset(f"irds:pyterrier-graph/numpydoc/{size}")
+    graph = DocumentGraph(output / f"{size}.graph")
+    if not graph.built():
+        graph.index(corpus.get_corpus_iter(verbose=False))
+    logger.info("graph: %s", graph.summary())
+    bm25 = index_bm25(corpus, output / f"{size}.{first_stage}", first_stage)
+    passages = (bm25 % documents) >> graph.passages()
+    encoder = encoder_for(graph, output / "encoder")
+    stores = []
+    for titles in (False, True):
+        store = TokenStore(output / f"{size}{'.titled' if titles else ''}.tokens")
+        if not store.built():
+            store.build(graph, encoder, titles=titles)
+        stores.append(store)
+    splits = []
+    for name in ("train", "dev", "test"):
+        part = pt.get_dataset(f"irds:pyterrier-graph/numpydoc/{size}/{name}")
+        topics = part.get_topics()
+        splits.append(Split(topics, part.get_qrels(), passages(topics)))
+    return Bench(graph, passages, encoder, *stores, *splits)
+
+
+def index_bm25(corpus: pt.datasets.Dataset, path: Path, first_stage: str) -> pt.Transformer:
+    """BM25 over whole documents, their titles included."""
+
+    def documents() -> Iterator[dict[str, str]]:
+        for document in corpus.get_corpus_iter(verbose=False):
+            yield {"docno": document["docno"], "text": f"{document['title']}\n{document['text']}"}
+
+    if first_stage == "terrier":
+        index = pt.terrier.TerrierIndex(str(path.absolute()))
+        if not index.built():
+            index.indexer(meta={"docno": 100}).index(documents())
+        return pt.rewrite.tokenise() >> index.bm25() >> pt.rewrite.reset()
+    try:
+        from pyterrier_pisa import PisaIndex
+    except ImportError as error:
+        raise SystemExit("PISA is not installed (it needs x86-64 Linux): add --first-stage terrier") from error
+    # as Terrier stems and weights
+    index = PisaIndex(str(path), stemmer="porter2")
+    if not index.built():
+        index.index(documents())
+    return index.bm25(k1=1.2, b=0.75, num_results=1000, verbose=False)
+
+
+def encoder_for(graph: DocumentGraph, path: Path) -> TokenEncoder:
+    """all-MiniLM-L6-v2's token vectors, cut from 384 dimensions to the 128 that late-interaction models have."""
+    if path.exists():
+        return TokenEncoder(str(path))
+    sample = np.random.default_rng(0).choice(graph.passage_nodes, min(SAMPLE, len(graph.passage_nodes)), replace=False)
+    encoder = TokenEncoder(packaged_minilm()).reduced(graph.texts(sample), 128)
+    encoder.network.save(str(path), create_model_card=False)
+    return encoder
+
+
+def build_systems(
+    bench: Bench, variants: list[str], seed: int, triples: int
+) -> tuple[dict[str, pt.Transformer], GraphMaxSim, list[HGATReranker]]:
+    """Tunes and trains everything that is compared.
+
+    Returns:
+        The systems by name, and those of the graph models in them whose nodes are the bare passages.
+    """
+    graph, encoder, bm25 = bench.graph, bench.encoder, bench.first_stage
+
+    def fitted(reranker: pt.Estimator) -> pt.Transformer:
+        logger.info("fitting %r", reranker)
+        train, dev = bench.train, bench.dev
+        return reranker.fit(train.candidates, train.qrels, dev.candidates, dev.qrels)
+
+    maxsim = GraphMaxSim(graph, encoder, {}, tokens=bench.tokens)
+    titled = GraphMaxSim(graph, encoder, {}, tokens=bench.titled_tokens)
+    dev = maxsim(bench.dev.candidates)
+    evidence = DocumentEvidence().fit(dev, bench.dev.qrels)
+    graph_maxsim = fitted(GraphMaxSim(graph, encoder, AROUND, tokens=bench.tokens))
+    systems = {
+        "BM25": bm25,
+        "BM25 >> MaxSim": bm25 >> maxsim,
+        "BM25 >> MaxSim, titles in text": bm25 >> titled,
+        f"BM25 >> MaxSim + {evidence.beta:g} x document": bm25 >> maxsim >> evidence,
+        "BM25 >> GraphMaxSim": bm25 >> graph_maxsim,
+        "BM25 >> GraphMaxSim, titles in text": bm25
+        >> fitted(GraphMaxSim(graph, encoder, AROUND, tokens=bench.titled_tokens)),
+    }
+    training = Training(
+        negatives="candidates", max_triples=triples, epochs=2, batch_size=16, patience=None, seed=seed
+    )
+    trained = []
+    for variant in variants:
+        for tokens, suffix in ((bench.tokens, ""), (bench.titled_tokens, ", titles in text")):
+            if suffix and variant != variants[0]:
+                continue
+            hgat = HGATReranker(
+                graph, encoder, variant, init="identity", layers=2, dropout=0.0,
+                tokens=tokens, training=training, batch_size=32, seed=seed, verbose=True,
+            )  # fmt: skip
+            systems[f"BM25 >> {hgat.config.name}{suffix}"] = bm25 >> fitted(hgat)
+            if not suffix:
+                trained.append(hgat)
+    return systems, graph_maxsim, trained
+
+
+def compare(test: Split, systems: dict[str, pt.Transformer]) -> pd.DataFrame:
+    """One experiment: quality, time per query, and significance against MaxSim, corrected after Holm."""
+    return pt.Experiment(
+        list(systems.values()),
+        test.topics,
+        test.qrels,
+        [*MEASURES, "mrt"],
+        names=list(systems),
+        baseline=list(systems).index("BM25 >> MaxSim"),
+        correction="holm",
+        verbose=True,
+        round=4,
+    )
+
+
+def check_saved(reranker: HGATReranker, path: Path, bench: Bench) -> None:
+    """Saves a model, loads it, and makes sure that it scores as before."""
+    shutil.rmtree(path, ignore_errors=True)
+    reranker.save(path)
+    loaded = HGATReranker.load(path, graph=bench.graph, tokens=bench.tokens)
+    some = bench.test.candidates[bench.test.candidates["qid"].isin(bench.test.topics["qid"][:3])]
+    if not np.array_equal(reranker(some)["score"], loaded(some)["score"]):
+        raise RuntimeError(f"the model in {path} does not score as the one that was saved")
+
+
+def draw(output: Path, bench: Bench, graph_maxsim: GraphMaxSim, trained: list[HGATReranker]) -> None:
+    """Draws one document's graph, and where the score of one result came from."""
+    import matplotlib.pyplot as plt
+
+    from pyterrier_graph import plots
+
+    query = bench.test.topics.iloc[0]
+    best = graph_maxsim(bench.test.candidates[bench.test.candidates["qid"] == query["qid"]])
+    docno = best.sort_values("rank")["docno"].iloc[0]
+    title = f"{query['query']}  →  {docno}"
+    plots.document_graph(bench.graph, docno.rpartition("%p")[0]).figure.savefig(output / "document_graph.png", dpi=120)
+    matches = graph_maxsim.explain(query["query"], docno)
+    plots.token_matches(matches, title=title).figure.savefig(output / "graph_maxsim_score.png", dpi=120)
+    for reranker in trained:
+        name = reranker.config.name
+        parts = reranker.explain(query["query"], docno)
+        plots.contributions(parts, title=title).figure.savefig(output / f"{name}_score.png", dpi=120)
+        weights = plots.relation_weights(reranker.relation_weights())
+        weights.figure.savefig(output / f"{name}_relations.png", dpi=120)
+    plt.close("all")

@@ -1,0 +1,185 @@
+"""GraphMaxSim against loops over tokens, nodes and paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_graph.documents import Link, Node, Reference, StructuredDocument
+from pyterrier_graph.graphs import CandidateGraph, MemoryGraph
+from pyterrier_graph.models.maxsim import maxsim
+from pyterrier_graph.rerank import GraphMaxSim
+from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.tokens import TokenStore
+
+PATHS = ["structural", "structural/structural", "order", "order_i", "structural/structural_i", "external", "internal_i"]
+COLUMNS = ["token", "relation", "node", "match", "similarity", "score"]
+
+
+def neighbours_by_loop(graph: MemoryGraph, node: int, path: str) -> set[int]:
+    front = {node}
+    for relation in path.split("/"):
+        front = {int(j) for i in front for j in graph.neighbours(np.array([i]), relation)[1]}
+    return front - {node}
+
+
+def score_by_loop(graph: MemoryGraph, weights: dict[str, float], query: str, docno: str) -> float:
+    """The formula of the docstring, one query token and one neighbour at a time."""
+    encoder = tiny.encoder()
+    node = int(graph.nodes_of([docno])[0])
+
+    def best(q: torch.Tensor, other: int) -> float | None:
+        return max((float(q @ p) for p in encoder.encode_passages(graph.texts(np.array([other])))[0]), default=None)
+
+    score = 0.0
+    for q in encoder.encode_queries([query])[0]:
+        matches = [best(q, node) or 0.0]
+        for path, weight in weights.items():
+            if weight:
+                found = [best(q, other) for other in neighbours_by_loop(graph, node, path)]
+                matches += [weight * match for match in found if match is not None]
+        score += max(matches)
+    return score
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> MemoryGraph:
+    """Small corpora with untitled sections, empty passages, and references in circles."""
+    count = draw(st.integers(1, 3))
+    text = st.lists(st.sampled_from(tiny.WORDS), max_size=3).map(" ".join)
+    documents = []
+    for number in range(count):
+        sections = draw(st.integers(1, 3))
+        nodes = [Node("section", draw(text), place - 1) for place in range(sections)]
+        nodes += [
+            Node("passage", draw(text), draw(st.integers(0, sections - 1))) for _ in range(draw(st.integers(1, 3)))
+        ]
+        place = st.integers(0, len(nodes) - 1)
+        links = [Link("internal", i, j) for i, j in draw(st.lists(st.tuples(place, place), max_size=2))]
+        references = [Reference("external", draw(place), f"d{draw(st.integers(0, count - 1))}")]
+        documents.append(StructuredDocument(f"d{number}", tuple(nodes), tuple(links), tuple(references)))
+    return MemoryGraph.from_documents(documents)
+
+
+@settings(max_examples=25, deadline=None)
+@given(corpora(), st.dictionaries(st.sampled_from(PATHS), st.sampled_from([0.0, 0.4, 1.0, 1.7]), max_size=4))
+def test_equals_the_loops(graph: MemoryGraph, weights: dict[str, float]) -> None:
+    docnos = graph.ids_of(graph.passage_nodes)
+    frame = pd.DataFrame({"docno": docnos}).merge(tiny.topics(2), how="cross")
+    reranker = GraphMaxSim(graph, tiny.encoder(), weights)
+    out = reranker(frame)
+    slow = [score_by_loop(graph, weights, *row) for row in frame[["query", "docno"]].itertuples(index=False)]
+    np.testing.assert_allclose(out["score"], slow, atol=1e-5)
+    parts = reranker.explain(frame["query"][0], docnos[0])
+    assert parts["score"].sum() == pytest.approx(slow[0], abs=1e-5)
+    assert list(parts.columns) == COLUMNS
+
+
+def test_without_weights_it_is_maxsim() -> None:
+    frame = tiny.run(3)
+    out = GraphMaxSim(tiny.graph(), tiny.encoder(), {})(frame)
+    encoder, graph = tiny.encoder(), tiny.graph()
+    passages = encoder.encode_passages(graph.texts(graph.nodes_of(frame["docno"].tolist())))
+    for place, query in enumerate(frame["query"]):
+        expected = maxsim(encoder.encode_queries([query])[0], passages.select(torch.tensor([place])))
+        assert out["score"].iloc[place] == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_weights_of_zero_are_none() -> None:
+    off = GraphMaxSim(tiny.graph(), tiny.encoder(), dict.fromkeys(PATHS, 0.0))
+    np.testing.assert_allclose(
+        off(tiny.run())["score"], GraphMaxSim(tiny.graph(), tiny.encoder(), {})(tiny.run())["score"]
+    )
+
+
+def test_by_default_titles_and_neighbours_count() -> None:
+    found = GraphMaxSim(tiny.graph(), tiny.encoder())(tiny.run())
+    plain = GraphMaxSim(tiny.graph(), tiny.encoder(), {})(tiny.run())
+    assert (found["score"] >= plain["score"] - 1e-6).all()
+    assert (found["score"] > plain["score"] + 1e-3).any()
+
+
+def test_negative_weights() -> None:
+    with pytest.raises(ValueError, match="must not be negative.*'order': -0.1"):
+        GraphMaxSim(tiny.graph(), tiny.encoder(), {"order": -0.1})
+
+
+def test_explanation_names_the_relation() -> None:
+    """The word of the document's title is found nowhere else around its second passage."""
+    reranker = GraphMaxSim(tiny.graph(), tiny.encoder(), {"structural/structural": 5.0, "order": 0.1})
+    parts = reranker.explain("alpha beta", "d0%p1")
+    assert parts["token"].tolist() == ["[CLS]", "alpha", "beta", "[SEP]"]
+    alpha = parts.iloc[1]
+    assert (alpha["relation"], alpha["node"], alpha["match"]) == ("structural/structural", "d0%s0", alpha["match"])
+    assert alpha["match"] in ("[CLS]", "alpha", "[SEP]")
+    np.testing.assert_allclose(parts["score"], parts["similarity"] * 5)
+    own = GraphMaxSim(tiny.graph(), tiny.encoder(), {}).explain("alpha beta", "d0%p1")
+    assert own["relation"].tolist() == ["SELF"] * 4
+    assert own["node"].tolist() == ["d0%p1"] * 4
+
+
+def test_explanation_of_a_candidates_graph() -> None:
+    frame = tiny.run(1).assign(text="alpha beta", title="gamma")
+    graph = CandidateGraph()(frame)["graph"].iloc[0]
+    reranker = GraphMaxSim(None, tiny.encoder(), {"structural": 1.0})
+    parts = reranker.explain("gamma", "d0%p0", graph)
+    assert parts["score"].sum() == pytest.approx(reranker(frame.assign(graph=graph))["score"].iloc[0], abs=1e-5)
+
+
+def test_explanation_with_stored_titles(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path / "titled").build(tiny.graph(), tiny.encoder(), titles=True, verbose=False)
+    reranker = GraphMaxSim(tiny.graph(), tiny.encoder(), {}, tokens=store)
+    scored = reranker(tiny.run(1))["score"].iloc[1]
+    assert reranker.explain("alpha", "d0%p1")["score"].sum() == pytest.approx(scored, abs=5e-3)
+    bare = GraphMaxSim(tiny.graph(), tiny.encoder(), {})(tiny.run(1))["score"].iloc[1]
+    assert abs(scored - bare) > 1e-2
+
+
+def quality(reranker: GraphMaxSim, frame: pd.DataFrame, qrels: pd.DataFrame) -> float:
+    return RunEvaluator("nDCG@10", qrels)(reranker(frame))
+
+
+def test_fit_raises_the_measure() -> None:
+    """All passages of a document are relevant, but only the first one says its word: the title has to help."""
+    start = {"structural/structural": 0.0, "order_i": 0.0, "order": 0.7}
+    frame, qrels = tiny.run(), tiny.qrels()
+    reranker = GraphMaxSim(tiny.graph(), tiny.encoder(), start)
+    before = quality(reranker, frame, qrels)
+    assert reranker.fit(frame, qrels) is reranker
+    after = quality(reranker, frame, qrels)
+    assert after > before + 0.05
+    assert set(reranker.weights) == set(start)
+    assert all(weight in [step / 10 for step in range(11)] for weight in reranker.weights.values())
+    assert reranker.weights["structural/structural"] > 0
+    again = GraphMaxSim(tiny.graph(), tiny.encoder(), start).fit(frame, qrels)
+    assert again.weights == reranker.weights
+
+
+def test_fit_listens_to_the_validation_queries_if_there_are_any() -> None:
+    frame, qrels = tiny.run(), tiny.qrels()
+    nothing_to_gain = qrels.assign(label=0)
+    start = {"structural/structural": 0.0}
+    by_training = GraphMaxSim(tiny.graph(), tiny.encoder(), start).fit(frame, qrels, frame.iloc[:0], None)
+    by_validation = GraphMaxSim(tiny.graph(), tiny.encoder(), start).fit(frame, qrels, frame, nothing_to_gain)
+    assert by_training.weights != start
+    assert by_validation.weights == start  # no other value is better
+
+
+def test_fit_in_a_pipeline_and_of_candidates() -> None:
+    graph = tiny.graph()
+    frame = tiny.run().assign(text=graph.texts(graph.nodes_of(tiny.run()["docno"].tolist())))
+    stage = pt.Transformer.from_df(frame.assign(title=frame["docno"].str[1].astype(int).map(lambda n: tiny.WORDS[n])))
+    reranker = GraphMaxSim(None, tiny.encoder(), {"structural": 0.0})
+    pipeline = stage >> CandidateGraph() >> reranker
+    before = RunEvaluator("nDCG@10", tiny.qrels())(pipeline(tiny.topics()))
+    pipeline.fit(tiny.topics(), tiny.qrels(), None, None)
+    assert reranker.weights["structural"] > 0
+    assert RunEvaluator("nDCG@10", tiny.qrels())(pipeline(tiny.topics())) > before

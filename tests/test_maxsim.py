@@ -1,0 +1,126 @@
+"""Late interaction against loops, and against sentence-transformers' own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentence_transformers.util import similarity
+
+from pyterrier_graph.models.maxsim import best_of_neighbours, graph_maxsim, maxsim, normalised, token_maxima
+from pyterrier_graph.tokens import TokenStates
+
+DIMENSION = 4
+INFINITY = float("inf")
+SEEDS = st.integers(0, 10_000)
+
+
+def vectors(rows: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.nn.functional.normalize(torch.randn(rows, DIMENSION, generator=generator), dim=1)
+
+
+def passages_of(lengths: list[int], seed: int) -> TokenStates:
+    return TokenStates.pack(
+        [vectors(length, seed + place + 1) for place, length in enumerate(lengths)], torch.zeros(0, DIMENSION)
+    )
+
+
+@settings(deadline=None)
+@given(st.integers(1, 4), st.lists(st.integers(0, 4), max_size=5), SEEDS)
+def test_maxima_by_loops(query_tokens: int, lengths: list[int], seed: int) -> None:
+    query, passages = vectors(query_tokens, seed), passages_of(lengths, seed)
+    slow = torch.tensor(
+        [[max((float(q @ p) for p in passages[node]), default=0.0) for q in query] for node in range(len(passages))]
+    ).reshape(len(passages), query_tokens)
+    torch.testing.assert_close(token_maxima(query, passages), slow, atol=1e-6, rtol=0)
+    torch.testing.assert_close(maxsim(query, passages), slow.sum(1), atol=1e-5, rtol=0)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 4), st.lists(st.integers(1, 4), min_size=1, max_size=5), SEEDS)
+def test_maxsim_of_sentence_transformers(query_tokens: int, lengths: list[int], seed: int) -> None:
+    query, passages = vectors(query_tokens, seed), passages_of(lengths, seed)
+    theirs = similarity.maxsim([query], [passages[node] for node in range(len(passages))])[0]
+    torch.testing.assert_close(maxsim(query, passages), theirs, atol=1e-5, rtol=0)
+
+
+def test_a_negative_best_match_is_not_raised_to_zero() -> None:
+    query = torch.tensor([[1.0, 0, 0, 0]])
+    passages = TokenStates.pack([-query, torch.zeros(0, DIMENSION)], torch.zeros(0, DIMENSION))
+    assert maxsim(query, passages).tolist() == [-1.0, 0.0]
+
+
+def test_normalised_vectors_have_length_one_and_zero_stays_zero() -> None:
+    states = normalised(TokenStates(torch.tensor([[3.0, 4, 0, 0], [0, 0, 0, 0]]), torch.tensor([0, 1, 2])))
+    assert states.values.tolist() == [pytest.approx([0.6, 0.8, 0, 0]), [0, 0, 0, 0]]
+
+
+@settings(deadline=None)
+@given(st.data(), SEEDS)
+def test_best_of_neighbours_by_loops(data: st.DataObject, seed: int) -> None:
+    nodes, count, tokens = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3)))
+    edge = st.tuples(st.integers(0, count - 1), st.integers(0, nodes - 1))
+    edges = data.draw(st.lists(edge, max_size=8))
+    maxima = torch.randn(nodes, tokens, generator=torch.Generator().manual_seed(seed))
+    targets, neighbours = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
+    slow = [
+        [max((float(maxima[j, q]) for i, j in edges if i == target), default=-INFINITY) for q in range(tokens)]
+        for target in range(count)
+    ]
+    torch.testing.assert_close(best_of_neighbours(maxima, targets, neighbours, count), torch.tensor(slow))
+
+
+@settings(deadline=None)
+@given(st.data(), SEEDS)
+def test_graph_maxsim_by_loops(data: st.DataObject, seed: int) -> None:
+    passages, relations, tokens = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)))
+    weights = data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=relations, max_size=relations))
+    generator = torch.Generator().manual_seed(seed)
+    own = torch.rand(passages, tokens, generator=generator) * 2 - 1
+    context = torch.rand(passages, relations, tokens, generator=generator) * 2 - 1
+    context[torch.rand(passages, relations, generator=generator) < 0.3] = -INFINITY
+    slow = []
+    for passage in range(passages):
+        score = 0.0
+        for q in range(tokens):
+            heard = [float(own[passage, q])]
+            for relation, weight in enumerate(weights):
+                there = float(context[passage, relation, q])
+                if weight and there != -INFINITY:
+                    heard.append(weight * there)
+            score += max(heard)
+        slow.append(score)
+    fast = graph_maxsim(own, context, torch.tensor(weights))
+    torch.testing.assert_close(fast, torch.tensor(slow).reshape(passages), atol=1e-6, rtol=0)
+
+
+def test_a_relation_that_is_off_is_not_a_match_of_zero() -> None:
+    """0 x a cosine would beat a negative match in the passage itself."""
+    own, context = torch.tensor([[-0.5]]), torch.tensor([[[0.9]]])
+    assert graph_maxsim(own, context, torch.tensor([0.0])).tolist() == [-0.5]
+    assert graph_maxsim(own, context - INFINITY, torch.tensor([1.0])).tolist() == [-0.5]
+
+
+def test_gradients_go_to_the_tokens_that_matched() -> None:
+    query = torch.eye(DIMENSION)[:2].requires_grad_()
+    values = torch.tensor([[0.9, 0.1, 0, 0], [0.2, 0.8, 0, 0], [0.1, 0.1, 0.9, 0]]).requires_grad_()
+    passages = TokenStates(values, torch.tensor([0, 2, 2, 3]))
+    assert torch.autograd.gradcheck(
+        lambda q, v: maxsim(q, passages.with_values(v)),
+        (query.double().detach().requires_grad_(), values.double().detach().requires_grad_()),
+    )
+    maxsim(query, passages)[0].backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    torch.testing.assert_close(query.grad, values[:2].detach())
+
+
+def test_gradients_of_weights() -> None:
+    own = torch.tensor([[0.5, 0.9]])
+    context = torch.tensor([[[0.8, 0.8], [-INFINITY, -INFINITY]]])
+    weights = torch.tensor([1.0, 0.5], requires_grad=True)
+    graph_maxsim(own, context, weights).sum().backward()
+    assert weights.grad is not None
+    assert weights.grad.tolist() == pytest.approx([0.8, 0.0])  # where there is no neighbour, no gradient (nor NaN)

@@ -1,0 +1,204 @@
+"""Negative sampling against pools that are listed literally."""
+
+from __future__ import annotations
+
+import logging
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_graph.documents import Node, StructuredDocument, split_passage_id
+from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.training.negatives import NegativeSampler, Strategy, Triples
+from pyterrier_graph.training.options import Training
+
+STRATEGIES = get_args(Strategy)
+
+
+def documents_of(sizes: list[int], codes: list[set[str]]) -> list[StructuredDocument]:
+    return [
+        StructuredDocument(
+            f"d{number}",
+            (Node("section", "", -1), *(Node("passage", "alpha", 0) for _ in range(size))),
+            codes=tuple(sorted(held)),
+        )
+        for number, (size, held) in enumerate(zip(sizes, codes, strict=True))
+    ]
+
+
+def judgments(rows: list[tuple[str, str, int]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["qid", "docno", "label"])
+
+
+def pool(
+    documents: list[StructuredDocument],
+    qrels: pd.DataFrame,
+    candidates: pd.DataFrame,
+    strategy: str,
+    qid: str,
+    docno: str,
+) -> set[str]:
+    """All passages that a strategy may draw from for a query and a relevant passage, before looking at labels."""
+
+    def passages_of(chosen: list[StructuredDocument]) -> set[str]:
+        return {f"{document.docno}%p{n}" for document in chosen for n in range(len(document.passages()))}
+
+    relevant = qrels[(qrels["qid"] == qid) & (qrels["label"] > 0)]["docno"]
+    relevant_docnos = {split_passage_id(relevant_docno)[0] for relevant_docno in relevant}
+    relevant_documents = [document for document in documents if document.docno in relevant_docnos]
+    if strategy == "random":
+        return passages_of(documents)
+    if strategy == "same_doc":
+        return passages_of([document for document in documents if document.docno == split_passage_id(docno)[0]])
+    if strategy == "relevant_docs":
+        return passages_of(relevant_documents)
+    if strategy == "shared_codes":
+        codes = {code for document in relevant_documents for code in document.codes}
+        return passages_of([document for document in documents if codes & set(document.codes)])
+    if strategy == "candidates":
+        return set(candidates[candidates["qid"] == qid]["docno"])
+    return pool(documents, qrels, candidates, "relevant_docs", qid, docno) | pool(
+        documents, qrels, candidates, "shared_codes", qid, docno
+    )
+
+
+def named(graph: MemoryGraph, sampler: NegativeSampler, triples: Triples) -> list[tuple[str, str, str]]:
+    positive, negative = graph.ids_of(triples.positive), graph.ids_of(triples.negative)
+    return list(zip(sampler.qids[triples.query].tolist(), positive, negative, strict=True))
+
+
+def check(documents: list[StructuredDocument], qrels: pd.DataFrame, candidates: pd.DataFrame, strategy: str) -> int:
+    """Draws many times, and compares with the literal pools; returns the number of different triples."""
+    graph = MemoryGraph.from_documents(documents)
+    label = {(row.qid, row.docno): row.label for row in qrels.itertuples()}
+    allowed = {
+        (qid, docno): {
+            other
+            for other in pool(documents, qrels, candidates, strategy, qid, docno)
+            if label.get((qid, other), 0) < grade
+        }
+        for (qid, docno), grade in label.items()
+        if grade > 0
+    }
+    sampler = NegativeSampler(graph, qrels, strategy, candidates=candidates, seed=1)
+    if not any(allowed.values()):
+        with pytest.raises(ValueError, match=f"negatives='{strategy}' finds no passage that is judged lower"):
+            sampler.sample()
+        return 0
+    drawn: set[tuple[str, str, str]] = set()
+    for _ in range(30):
+        try:
+            triples = named(graph, sampler, sampler.sample())
+        except ValueError:  # twenty attempts may all miss a small pool
+            continue
+        assert len({pair[:2] for pair in triples}) == len(triples)  # one negative per pair
+        drawn.update(triples)
+    for qid, positive, negative in drawn:
+        assert negative in allowed[qid, positive]
+    return len(drawn)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_negatives_come_from_the_pool_and_are_judged_lower(strategy: str, data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=5))
+    some_codes = st.sets(st.sampled_from("abc"), max_size=2)
+    documents = documents_of(sizes, [data.draw(some_codes) for _ in sizes])
+    passages = [f"d{d}%p{n}" for d, size in enumerate(sizes) for n in range(size)]
+    pairs = st.tuples(st.sampled_from(["q1", "q2"]), st.sampled_from(passages or ["none"]))
+    judged = data.draw(st.dictionaries(pairs, st.integers(-1, 2), max_size=8)) if passages else {}
+    qrels = judgments([(qid, docno, label) for (qid, docno), label in judged.items()])
+    candidates = pd.DataFrame(data.draw(st.lists(pairs, max_size=8)) if passages else [], columns=["qid", "docno"])
+    if (qrels["label"] > 0).any():
+        check(documents, qrels, candidates, strategy)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_passage_of_the_pool_can_be_drawn(strategy: str) -> None:
+    documents, qrels = tiny.documents(4), tiny.qrels(4)
+    candidates = tiny.run(4)[["qid", "docno"]]
+    found = check(documents, qrels, candidates, strategy)
+    # per query p+ of grade 2 may be compared with all but itself, the two of grade 1 with what is not relevant:
+    # of 12 passages, of the document itself, of the two documents with a code (d0, d2)
+    expected = {
+        "random": 4 * (11 + 2 * 9),
+        "same_doc": 4 * 2,
+        "relevant_docs": 4 * 2,
+        "shared_codes": 2 * (5 + 2 * 3),
+        "candidates": 4 * (11 + 2 * 9),
+        "mixed": 2 * (5 + 2 * 3) + 2 * 2,
+    }[strategy]
+    assert 0.85 * expected <= found <= expected
+
+
+def test_codes_lead_to_documents_evenly_however_many_passages_they_have() -> None:
+    documents = documents_of([1, 1, 30], [{"a"}, {"a"}, {"a"}])
+    graph = MemoryGraph.from_documents(documents)
+    sampler = NegativeSampler(graph, judgments([("q", "d0%p0", 1)]), "shared_codes", seed=0)
+    drawn = [graph.ids_of(sampler.sample().negative)[0] for _ in range(600)]
+    assert 0.4 < drawn.count("d1%p0") / 600 < 0.6
+
+
+def test_mixed_is_four_to_six() -> None:
+    # the relevant document has hundreds of passages, of which few are relevant, and is one of a hundred with its code
+    documents = documents_of([500] + [1] * 99, [{"a"}] * 100)
+    graph = MemoryGraph.from_documents(documents)
+    qrels = judgments([(f"q{n}", "d0%p0", 1) for n in range(4000)])
+    triples = NegativeSampler(graph, qrels, "mixed", seed=0).sample()
+    same = (graph.document[triples.negative] == 0).mean()
+    assert same == pytest.approx(0.4 + 0.6 / 100, abs=0.03)
+
+
+def test_mixed_without_codes_has_the_relevant_documents() -> None:
+    documents = documents_of([3, 3], [set(), set()])
+    assert check(documents, judgments([("q", "d0%p0", 1)]), pd.DataFrame(columns=["qid", "docno"]), "mixed") == 2
+
+
+def test_a_seed_gives_the_same_negatives_and_another_one_others() -> None:
+    def draw(seed: int) -> list[list[int]]:
+        sampler = NegativeSampler(tiny.graph(), tiny.qrels(), "random", seed=seed)
+        return [sampler.sample().negative.tolist() for _ in range(3)]
+
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+    assert len({tuple(negatives) for negatives in draw(1)}) == 3
+
+
+def test_pairs_without_negatives_are_left_out_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """In its own document a passage of grade 1 has none, since the others are relevant, too."""
+    sampler = NegativeSampler(tiny.graph(), tiny.qrels(), "same_doc")
+    with caplog.at_level(logging.INFO, logger="pyterrier_graph"):
+        triples = sampler.sample()
+    assert sorted(tiny.graph().ids_of(triples.positive)) == [f"d{d}%p0" for d in range(6)]
+    assert "12 of 18 pairs have no negative by 'same_doc'" in caplog.text
+
+
+def test_the_order_and_type_of_judgments_do_not_matter() -> None:
+    qrels = tiny.qrels().assign(qid=lambda frame: frame["qid"].str[1:].astype(int))
+    shuffled = qrels.sample(frac=1, random_state=0)
+    one, two = (NegativeSampler(tiny.graph(), frame, "random", seed=3).sample() for frame in (qrels, shuffled))
+    for field in ("query", "positive", "negative"):
+        np.testing.assert_array_equal(getattr(one, field), getattr(two, field))
+
+
+def test_what_cannot_be_sampled() -> None:
+    graph, qrels = tiny.graph(), tiny.qrels()
+    with pytest.raises(ValueError, match="negatives must be one of random, same_doc, .* got 'hard'"):
+        NegativeSampler(graph, qrels, "hard")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="negatives must be one of random, same_doc, .* got 'hard'"):
+        Training(negatives="hard")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="needs the first stage's passages"):
+        NegativeSampler(graph, qrels, "candidates")
+    with pytest.raises(ValueError, match="no training query has a relevant passage"):
+        NegativeSampler(graph, qrels.assign(label=0), "random")
+    with pytest.raises(KeyError, match="d77%p0"):
+        NegativeSampler(graph, judgments([("t0", "d77%p0", 1)]), "random")
+    with pytest.raises(ValueError, match="finds no passage that is judged lower"):
+        everything = judgments([("t0", docno, 1) for docno in graph.ids_of(graph.passage_nodes)])
+        NegativeSampler(graph, everything, "random").sample()

@@ -1,0 +1,334 @@
+"""What every reranker owes to a pipeline, and DocumentEvidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+import torch
+
+from pyterrier_graph.graphs import CandidateGraph, DocumentGraph
+from pyterrier_graph.rerank import DocumentEvidence, GraphMaxSim, HGATReranker
+from pyterrier_graph.tokens import TokenEncoder, TokenStore
+
+Make = Callable[..., pt.Transformer]
+
+
+def graph_maxsim(graph: Any, **options: Any) -> GraphMaxSim:
+    return GraphMaxSim(graph, tiny.encoder(), **options)
+
+
+def hgat(graph: Any, **options: Any) -> HGATReranker:
+    return HGATReranker(graph, tiny.encoder(), **{"layers": 2, "heads": 2, "variant": "NO_LB"} | options)
+
+
+RERANKERS = [graph_maxsim, hgat]
+every_reranker = pytest.mark.parametrize("make", RERANKERS)
+
+
+TestGraphMaxSim = pt.testing.transformer_test_class(lambda: graph_maxsim(tiny.graph()))
+TestGraphMaxSimOfCandidates = pt.testing.transformer_test_class(lambda: graph_maxsim(None))
+TestHGAT = pt.testing.transformer_test_class(lambda: hgat(tiny.graph()))
+TestHGATOfCandidates = pt.testing.transformer_test_class(lambda: hgat(None))
+TestDocumentEvidence = pt.testing.transformer_test_class(DocumentEvidence)
+
+
+def scores_of(frame: pd.DataFrame) -> pd.Series:
+    return frame.set_index(["qid", "docno"])["score"].sort_index()
+
+
+def assert_same_scores(one: pd.DataFrame, other: pd.DataFrame, atol: float = 1e-5) -> None:
+    pd.testing.assert_series_equal(scores_of(one), scores_of(other), check_exact=False, atol=atol, rtol=0)
+
+
+def with_text(frame: pd.DataFrame) -> pd.DataFrame:
+    graph = tiny.graph()
+    return frame.assign(text=graph.texts(graph.nodes_of(frame["docno"].tolist())))
+
+
+# --- frames
+
+
+def test_what_is_needed_and_what_comes_out() -> None:
+    for make in RERANKERS:
+        assert pt.inspect.transformer_inputs(make(tiny.graph())) == [["qid", "docno", "query"]]
+        assert pt.inspect.transformer_inputs(make(None)) == [["qid", "docno", "query", "graph"]]
+        outputs = pt.inspect.transformer_outputs(make(tiny.graph()), ["qid", "query", "docno"])
+        assert outputs == ["qid", "query", "docno", "score", "rank"]
+
+
+@pytest.mark.parametrize("make", [*RERANKERS, lambda graph: DocumentEvidence()])
+def test_rows_and_columns_stay_and_an_empty_frame_has_them_too(make: Make) -> None:
+    frame = tiny.run(3).assign(docid=7, text="kept", score=1.0).set_index(np.arange(27) * 5)
+    reranker = make(tiny.graph())
+    out = reranker(frame)
+    kept = ["qid", "query", "docno", "docid", "text"]
+    pd.testing.assert_frame_equal(out[kept], frame[kept])
+    assert list(out.columns) == [*kept, "score", "rank"]
+    assert "rank" in frame and (frame["score"] == 1.0).all()  # the input is not touched
+    empty = reranker(frame.iloc[:0])
+    assert list(empty.columns) == list(out.columns)
+    assert len(empty) == 0
+    assert empty["score"].dtype == float and empty["rank"].dtype == int
+    for qid, part in out.groupby("qid"):
+        assert sorted(part["rank"]) == list(range(9)), qid
+        assert part.sort_values("rank")["score"].is_monotonic_decreasing
+
+
+@every_reranker
+def test_one_row_is_scored_as_among_others(make: Make) -> None:
+    reranker, frame = make(tiny.graph()), tiny.run(2)
+    together = reranker(frame)
+    for row in (0, 4, 11):
+        alone = reranker(frame.iloc[[row]])
+        assert alone["rank"].tolist() == [0]
+        assert alone["score"].item() == pytest.approx(together["score"].iloc[row], abs=1e-5)
+
+
+@every_reranker
+def test_order_of_rows_and_repeated_rows(make: Make) -> None:
+    reranker, frame = make(tiny.graph()), tiny.run(3)
+    plain = reranker(frame)
+    assert_same_scores(plain, reranker(frame.sample(frac=1, random_state=0)))
+    twice = reranker(pd.concat([frame, frame.iloc[:4]]))
+    assert len(twice) == len(frame) + 4
+    assert_same_scores(plain, twice.iloc[: len(frame)])
+    np.testing.assert_allclose(twice["score"].iloc[-4:], plain["score"].iloc[:4], atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["BASE", "NO_LB", "NO_LB_NS"])
+def test_scores_do_not_depend_on_other_queries_or_the_batch(variant: str) -> None:
+    frame = tiny.run()
+    rerankers = [hgat(tiny.graph(), variant=variant, batch_size=size) for size in (64, 1, 5)]
+    together, *others = [reranker(frame) for reranker in rerankers]
+    for other in others:
+        assert_same_scores(together, other)
+    alone = [rerankers[0](part) for _, part in frame.groupby("qid")]
+    assert_same_scores(together, pd.concat(alone))
+    assert scores_of(together).nunique() > 9
+
+
+def test_graph_maxsim_does_not_depend_on_other_queries() -> None:
+    reranker, frame = graph_maxsim(tiny.graph()), tiny.run()
+    assert_same_scores(reranker(frame), pd.concat([reranker(part) for _, part in frame.groupby("qid")]))
+
+
+@every_reranker
+def test_a_query_may_have_its_text_in_one_row_only(make: Make) -> None:
+    reranker, frame = make(tiny.graph()), tiny.run(2)
+    sparse = frame.assign(query=frame["query"].where(frame["docno"] == "d1%p0"))
+    assert_same_scores(reranker(frame), reranker(sparse))
+
+
+@every_reranker
+def test_numbers_as_qids(make: Make) -> None:
+    reranker, frame = make(tiny.graph()), tiny.run(2)
+    numbered = reranker(frame.assign(qid=frame["qid"].str[1:].astype(int)))
+    np.testing.assert_allclose(numbered["score"], reranker(frame)["score"], atol=1e-6)
+
+
+# --- bad input
+
+
+@every_reranker
+@pytest.mark.parametrize("wrong", ["", "  ", None, float("nan"), 3])
+def test_a_query_without_text_is_named(make: Make, wrong: Any) -> None:
+    frame = tiny.run(2).astype({"query": object})
+    frame.loc[frame["qid"] == "t1", "query"] = wrong
+    with pytest.raises(ValueError, match="query 't1' has no text"):
+        make(tiny.graph())(frame)
+
+
+@every_reranker
+def test_passages_that_are_not_in_the_graph(make: Make) -> None:
+    frame, reranker = tiny.run(1), make(tiny.graph())
+    with pytest.raises(KeyError, match="'d9%p0'.*built from another corpus"):
+        reranker(frame.assign(docno="d9%p0"))
+    with pytest.raises(KeyError, match="'d0'.*ids of documents, passages are needed"):
+        reranker(frame.assign(docno="d0"))
+    with pytest.raises(KeyError, match="'d0%p3'.*3 passages"):
+        reranker(frame.assign(docno="d0%p3"))
+
+
+@every_reranker
+@pytest.mark.parametrize("column", ["qid", "query", "docno"])
+def test_a_missing_column(make: Make, column: str) -> None:
+    with pytest.raises(pt.validate.InputValidationError, match=column):
+        make(tiny.graph())(tiny.run(1).drop(columns=column))
+
+
+@every_reranker
+def test_a_missing_graph(make: Make) -> None:
+    with pytest.raises(pt.validate.InputValidationError, match="graph"):
+        make(None)(tiny.run(1))
+    with pytest.raises(ValueError, match="query 't0' has no graph, but None: put CandidateGraph"):
+        make(None)(tiny.run(1).assign(graph=None))
+    with pytest.raises(ValueError, match="explain needs the graph"):
+        make(None).explain("alpha", "d0%p0")
+
+
+@every_reranker
+def test_weights_that_are_not_numbers(make: Make) -> None:
+    encoder = TokenEncoder(tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu")
+    with torch.no_grad():
+        next(encoder.network.parameters())[:] = float("nan")
+    reranker = make(tiny.graph())
+    reranker.encoder = encoder
+    with pytest.raises(ValueError, match="scores query 't0', passage 'd0%p0' as not a number"):
+        reranker(tiny.run(1))
+
+
+@every_reranker
+def test_stored_tokens_of_something_else(make: Make, tmp_path: Path) -> None:
+    other = TokenEncoder(tiny.checkpoint(), max_passage_tokens=20, max_query_tokens=12, device="cpu")
+    store = TokenStore(tmp_path / "other").build(tiny.graph(), other, verbose=False)
+    with pytest.raises(ValueError, match="other weights or lengths"):
+        make(tiny.graph(), tokens=store)
+    store = TokenStore(tmp_path / "small").build(tiny.graph(3), tiny.encoder(), verbose=False)
+    with pytest.raises(ValueError, match="vectors of 15 nodes"):
+        make(tiny.graph(), tokens=store)
+    with pytest.raises(ValueError, match="give the graph, too"):
+        make(None, tokens=store)
+    with pytest.raises(FileNotFoundError, match="no artifact"):
+        make(tiny.graph(), tokens=TokenStore(tmp_path / "none"))
+
+
+@every_reranker
+def test_a_relation_that_the_graph_does_not_have(make: Make) -> None:
+    option = "weights" if make is graph_maxsim else "relations"
+    with pytest.raises(ValueError, match="no relation 'cites', only order, order_i"):
+        make(tiny.graph(), **{option: {"order/cites": 1.0}})
+
+
+# --- graphs and stores
+
+
+@every_reranker
+def test_a_graph_on_disk_and_stored_tokens_give_the_same(make: Make, tmp_path: Path) -> None:
+    graph = DocumentGraph(tmp_path / "graph").index(tiny.documents(), verbose=False)
+    store = TokenStore(tmp_path / "tokens").build(graph, tiny.encoder(), verbose=False)
+    frame = tiny.run()
+    fresh = make(tiny.graph())(frame)
+    assert_same_scores(fresh, make(graph)(frame), atol=1e-6)
+    assert_same_scores(fresh, make(graph, tokens=store)(frame), atol=5e-3)
+
+
+@every_reranker
+def test_a_pipeline_of_text_alone(make: Make) -> None:
+    """No graph offline: what is in the run makes one for each query."""
+    frame = with_text(tiny.run(3)).assign(title="alpha")
+    pipeline = CandidateGraph() >> make(None, **({"weights": {"order_i": 1.0}} if make is graph_maxsim else {}))
+    out = pipeline(frame)
+    assert list(out.columns) == ["qid", "query", "docno", "text", "title", "graph", "score", "rank"]
+    alone = pipeline(frame[frame["qid"] == "t1"])
+    assert_same_scores(out[out["qid"] == "t1"], alone)
+    fewer = pipeline(frame[(frame["qid"] == "t1") & (frame["docno"] != "d1%p0")])
+    assert not np.allclose(scores_of(fewer)["t1"]["d1%p1"], scores_of(alone)["t1"]["d1%p1"])  # its neighbour is gone
+    assert len(pipeline(frame.iloc[:0])) == 0
+    assert list(pipeline(frame.iloc[:0]).columns) == list(out.columns)
+
+
+def test_candidates_that_are_all_of_the_corpus() -> None:
+    """The graph of all passages, section titles apart, is the document graph without sections and references."""
+    frame = with_text(tiny.run(2))
+    relations = ("order", "order_i")
+    by_document = hgat(tiny.graph(), relations=relations)(frame)
+    by_candidates = (CandidateGraph() >> hgat(None, relations=relations))(frame)
+    assert_same_scores(by_document, by_candidates)
+
+
+# --- copies
+
+
+@every_reranker
+def test_a_copy_has_the_weights(make: Make) -> None:
+    reranker = make(tiny.graph())
+    if isinstance(reranker, HGATReranker):
+        with torch.no_grad():
+            for parameter in reranker.model.parameters():
+                parameter.add_(0.1)
+    else:
+        reranker.weights = {"order": 0.3}
+    copy = pt.inspect.transformer_apply_attributes(reranker, verbose=True)
+    assert copy is not reranker and copy.verbose
+    assert_same_scores(reranker(tiny.run(2)), pt.inspect.transformer_apply_attributes(reranker)(tiny.run(2)))
+
+
+def test_a_copy_of_another_shape_starts_anew() -> None:
+    copy = pt.inspect.transformer_apply_attributes(hgat(tiny.graph()), variant="BASE", layers=1)
+    assert copy.config.name == "std_BASE"
+    assert_same_scores(copy(tiny.run(1)), hgat(tiny.graph(), variant="BASE", layers=1)(tiny.run(1)))
+
+
+@every_reranker
+def test_a_name_tells_what_it_is(make: Make) -> None:
+    assert type(make(None)).__name__ in repr(make(tiny.graph()))
+    assert "6 documents" in repr(make(tiny.graph()))
+
+
+def test_grid_search_reaches_the_parameters() -> None:
+    evidence = DocumentEvidence()
+    run = tiny.run().assign(score=[float(len(docno) + place % 4) for place, docno in enumerate(tiny.run()["docno"])])
+    pipeline = pt.Transformer.from_df(run) >> evidence
+    pt.GridSearch(pipeline, {evidence: {"beta": [0.0, 2.0]}}, tiny.topics(), tiny.qrels(), "map", verbose=False)
+    assert evidence.beta in (0.0, 2.0)
+
+
+# --- DocumentEvidence
+
+
+def test_document_evidence_by_hand() -> None:
+    frame = pd.DataFrame(
+        [
+            ["1", "d%p0", 1.0],
+            ["1", "d%p1", 3.0],
+            ["1", "e%p0", 2.5],
+            ["1", "f", 0.5],
+            ["1", "g", 0.4],
+            ["2", "d%p0", 7.0],
+        ],
+        columns=["qid", "docno", "score"],
+    )
+    out = DocumentEvidence(0.5)(frame)
+    assert out["score"].tolist() == [1 + 1.5, 3 + 1.5, 2.5 + 1.25, 0.5 + 0.25, pytest.approx(0.4 + 0.2), 7 + 3.5]
+    assert out["rank"].tolist() == [2, 0, 1, 3, 4, 0]
+
+
+def test_document_evidence_learns_beta() -> None:
+    """The relevant passage is the weak one of the document with a strong one."""
+    frame = pd.DataFrame(
+        [["1", "q", "d%p0", 1.0], ["1", "q", "d%p1", 3.0], ["1", "q", "e%p0", 2.0]],
+        columns=["qid", "query", "docno", "score"],
+    )
+    qrels = pd.DataFrame({"qid": ["1", "1"], "docno": ["d%p0", "d%p1"], "label": [1, 1]})
+    evidence = DocumentEvidence(0.0).fit(frame, qrels)
+    assert evidence.beta == 1.5  # the first of the grid that lifts 1 + 3 beta above 2 + 2 beta
+    assert DocumentEvidence(0.0).fit(frame.assign(score=[3.0, 3.0, 1.0]), qrels).beta == 0.0  # ties: no evidence
+    other = pd.DataFrame({"qid": ["1"], "docno": ["e%p0"], "label": [1]})
+    assert DocumentEvidence(5.0).fit(frame, qrels, frame, other).beta == 0.0  # the validation queries decide
+
+
+@pytest.mark.parametrize("make", [*RERANKERS, lambda graph: DocumentEvidence()])
+def test_judgments_that_do_not_fit(make: Make) -> None:
+    frame, qrels, reranker = tiny.run(2), tiny.qrels(2), make(tiny.graph())
+    with pytest.raises(ValueError, match="none of the queries is judged"):
+        reranker.fit(frame, qrels.assign(qid="other"))
+    with pytest.raises(pt.validate.InputValidationError, match="label"):
+        reranker.fit(frame, qrels.drop(columns="label"))
+    with pytest.raises(ValueError, match="no judgments"):
+        reranker.fit(frame, qrels, frame, None)
+    with pytest.raises(pt.validate.InputValidationError, match="docno"):
+        reranker.fit(frame.drop(columns="docno"), qrels)
+
+
+def test_a_score_that_is_missing() -> None:
+    frame = tiny.run(1)
+    frame.loc[2, "score"] = float("nan")
+    with pytest.raises(ValueError, match="'d0%p2' has no score"):
+        DocumentEvidence()(frame)
