@@ -84,7 +84,7 @@ def prepare(collection: Collection, output: Path, documents: int, queries: int |
             topics = topics[:queries]
         qrels = collection.get_qrels(name)
         splits.append(Split(topics, qrels[qrels["qid"].isin(topics["qid"])], first(topics)))
-    return Bench(graph, first, encoder, *stores, *splits)
+    return Bench(graph, first, encoder, stores[0], stores[1], splits[0], splits[1], splits[2])
 
 
 def summarise(per_query: pd.DataFrame) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -64,13 +65,15 @@ def contextualising(lengths: list[int], layers: int, repeats: int) -> pd.DataFra
             graph = MemoryGraph.from_documents([document("d", length, flat=flat)])
             targets = graph.passage_nodes[:: max(1, length // TARGETS)][:TARGETS]
             texts = graph.texts(targets)
-            encoding = fastest(lambda texts=texts: encoder.encode_passages(texts), repeats) / len(targets)
+            encoding = fastest(partial(encoder.encode_passages, texts), repeats) / len(targets)
             states = encoder.encode_passages(graph.texts(np.arange(graph.num_nodes)))
             for variant in get_args(Variant):
                 config = HGATConfig(encoder.dimension, graph.relations, variant, layers=layers)
                 model = HGAT(config).eval()
 
-                def contextualise(model: HGAT = model, graph: MemoryGraph = graph, targets: Any = targets, states: Any = states) -> None:
+                def contextualise(
+                    model: HGAT = model, graph: MemoryGraph = graph, targets: Any = targets, states: Any = states
+                ) -> None:
                     with torch.inference_mode():
                         propagation = model.plan(graph, targets)
                         model(states.select(torch.from_numpy(propagation.nodes)), propagation)

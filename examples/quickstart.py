@@ -15,11 +15,12 @@ import pyterrier_graph as ptg
 from pyterrier_graph.tokens.packaged import packaged_minilm
 
 
-def main(folder: str = "quickstart") -> None:
+def main(folder: str = "quickstart", queries: int = 20) -> None:
     """Indexes numpy's docstrings, and compares BM25, MaxSim and MaxSim through the graph.
 
     Args:
         folder: Where the index and the graph are put.
+        queries: How many queries are run.
     """
     from pyterrier_pisa import PisaIndex
 
@@ -39,7 +40,7 @@ def main(folder: str = "quickstart") -> None:
     print(
         pt.Experiment(
             [bm25, bm25 >> maxsim, bm25 >> graph_maxsim],
-            test.get_topics().head(20),
+            test.get_topics().head(queries),
             test.get_qrels(),
             [nDCG @ 10, RR @ 10],
             names=["BM25", "BM25 >> MaxSim", "BM25 >> GraphMaxSim"],

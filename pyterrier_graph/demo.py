@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,24 +25,36 @@ from pyterrier_graph.tokens import TokenEncoder, TokenStore
 from pyterrier_graph.tokens.packaged import packaged_minilm
 from pyterrier_graph.training.options import Training
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from pyterrier_graph.models.hgat import Variant
+
 logger = logging.getLogger(__name__)
+Reranker = TypeVar("Reranker", GraphMaxSim, HGATReranker)
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100, AP @ 100)
 DEFAULT_VARIANTS = ("NO_LB", "NO_LB_NS")
+LENGTH = 96  # word pieces of a passage that are encoded; numpy's have 40 in the mean
 SAMPLE = 400  # passages whose tokens the encoder's projection is made from
 
-# A passage's titles, the passages beside it, those of its section and of its document, and what the document refers to.
-AROUND = {
-    "structural": 1.0,
-    "structural/structural": 1.0,
-    "order": 1.0,
-    "order_i": 1.0,
-    "structural/structural_i": 1.0,
-    "structural/structural/structural_i": 1.0,
-    "structural/structural_i/structural_i": 1.0,
-    "structural/external": 0.5,
-    "structural/structural/external": 0.5,
-}
+# What a passage listens to, in one hop: its titles, the passages beside it, and those of its section and of the section
+# around that one, where the description stands.
+AROUND = (
+    "structural",
+    "structural/structural",
+    "order",
+    "order_i",
+    "structural/structural_i",
+    "structural/structural/structural_i",
+)
+
+
+class Corpus(Protocol):
+    """What documents are read from."""
+
+    def get_corpus_iter(self, *, verbose: bool) -> Iterable[dict[str, Any]]:
+        """Documents with ``docno``, ``title`` and ``text``."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +114,15 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     command = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=main.__doc__)
-    command.add_argument("--size", choices=["numpy", "all"], default="numpy", help="docstrings of numpy, or of five packages")
+    command.add_argument("--size", choices=["numpy", "all"], default="numpy", help="numpy, or five packages")
     command.add_argument("--first-stage", choices=["pisa", "terrier"], default="pisa", help="what BM25 runs on")
     command.add_argument("--documents", type=int, default=20, help="documents whose passages are reranked")
     command.add_argument(
-        "--variants", nargs="+", default=list(DEFAULT_VARIANTS), metavar="VARIANT", help="HGAT variants, such as NO_LB or BASE"
+        "--variants",
+        nargs="+",
+        default=list(DEFAULT_VARIANTS),
+        metavar="VARIANT",
+        help="of HGAT: NO_LB, BASE, ...",
     )
     command.add_argument("--triples", type=int, default=1500, help="training triples per HGAT")
     command.add_argument("--seed", type=int, default=0, help="seed of initial weights, sampling and order")
@@ -134,10 +151,10 @@ def prepare(output: Path, size: str, first_stage: str, documents: int) -> Bench:
         part = pt.get_dataset(f"irds:pyterrier-graph/numpydoc/{size}/{name}")
         topics = part.get_topics()
         splits.append(Split(topics, part.get_qrels(), passages(topics)))
-    return Bench(graph, passages, encoder, *stores, *splits)
+    return Bench(graph, passages, encoder, stores[0], stores[1], splits[0], splits[1], splits[2])
 
 
-def index_bm25(corpus: pt.datasets.Dataset, path: Path, first_stage: str) -> pt.Transformer:
+def index_bm25(corpus: Corpus, path: Path, first_stage: str) -> pt.Transformer:
     """BM25 over whole documents, their titles included."""
 
     def documents() -> Iterator[dict[str, str]]:
@@ -163,15 +180,15 @@ def index_bm25(corpus: pt.datasets.Dataset, path: Path, first_stage: str) -> pt.
 def encoder_for(graph: DocumentGraph, path: Path) -> TokenEncoder:
     """all-MiniLM-L6-v2's token vectors, cut from 384 dimensions to the 128 that late-interaction models have."""
     if path.exists():
-        return TokenEncoder(str(path))
+        return TokenEncoder(str(path), max_passage_tokens=LENGTH)
     sample = np.random.default_rng(0).choice(graph.passage_nodes, min(SAMPLE, len(graph.passage_nodes)), replace=False)
-    encoder = TokenEncoder(packaged_minilm()).reduced(graph.texts(sample), 128)
+    encoder = TokenEncoder(packaged_minilm(), max_passage_tokens=LENGTH).reduced(graph.texts(sample), 128)
     encoder.network.save(str(path), create_model_card=False)
     return encoder
 
 
 def build_systems(
-    bench: Bench, variants: list[str], seed: int, triples: int
+    bench: Bench, variants: list[Variant], seed: int, triples: int
 ) -> tuple[dict[str, pt.Transformer], GraphMaxSim, list[HGATReranker]]:
     """Tunes and trains everything that is compared.
 
@@ -179,28 +196,35 @@ def build_systems(
         The systems by name, and those of the graph models in them whose nodes are the bare passages.
     """
     graph, encoder, bm25 = bench.graph, bench.encoder, bench.first_stage
+    weights = dict.fromkeys(AROUND, 1.0)
 
-    def fitted(reranker: pt.Estimator) -> pt.Transformer:
+    def fitted(reranker: Reranker) -> Reranker:
         logger.info("fitting %r", reranker)
         train, dev = bench.train, bench.dev
         return reranker.fit(train.candidates, train.qrels, dev.candidates, dev.qrels)
 
-    maxsim = GraphMaxSim(graph, encoder, {}, tokens=bench.tokens)
-    titled = GraphMaxSim(graph, encoder, {}, tokens=bench.titled_tokens)
-    dev = maxsim(bench.dev.candidates)
-    evidence = DocumentEvidence().fit(dev, bench.dev.qrels)
-    graph_maxsim = fitted(GraphMaxSim(graph, encoder, AROUND, tokens=bench.tokens))
-    systems = {
-        "BM25": bm25,
-        "BM25 >> MaxSim": bm25 >> maxsim,
-        "BM25 >> MaxSim, titles in text": bm25 >> titled,
-        f"BM25 >> MaxSim + {evidence.beta:g} x document": bm25 >> maxsim >> evidence,
-        "BM25 >> GraphMaxSim": bm25 >> graph_maxsim,
-        "BM25 >> GraphMaxSim, titles in text": bm25
-        >> fitted(GraphMaxSim(graph, encoder, AROUND, tokens=bench.titled_tokens)),
-    }
+    systems: dict[str, pt.Transformer] = {"BM25": bm25}
+
+    def add(name: str, reranker: pt.Transformer, evidence: bool = False) -> None:
+        systems[f"BM25 >> {name}"] = bm25 >> reranker
+        if evidence:
+            document = DocumentEvidence().fit(reranker(bench.dev.candidates), bench.dev.qrels)
+            systems[f"BM25 >> {name} + document"] = bm25 >> reranker >> document
+
+    add("MaxSim", GraphMaxSim(graph, encoder, {}, tokens=bench.tokens), evidence=True)
+    add("MaxSim, titles in text", GraphMaxSim(graph, encoder, {}, tokens=bench.titled_tokens))
+    graph_maxsim = fitted(GraphMaxSim(graph, encoder, weights, tokens=bench.tokens))
+    titled = fitted(GraphMaxSim(graph, encoder, weights, tokens=bench.titled_tokens))
+    add("GraphMaxSim", graph_maxsim)
+    add("GraphMaxSim, titles in text", titled, evidence=True)
     training = Training(
-        negatives="candidates", max_triples=triples, epochs=2, batch_size=16, patience=None, seed=seed
+        negatives="candidates",
+        max_triples=triples,
+        epochs=2,
+        batch_size=16,
+        gate_learning_rate=0.02,
+        patience=None,
+        seed=seed,
     )
     trained = []
     for variant in variants:
@@ -208,10 +232,20 @@ def build_systems(
             if suffix and variant != variants[0]:
                 continue
             hgat = HGATReranker(
-                graph, encoder, variant, init="identity", layers=2, dropout=0.0,
-                tokens=tokens, training=training, batch_size=32, seed=seed, verbose=True,
-            )  # fmt: skip
-            systems[f"BM25 >> {hgat.config.name}{suffix}"] = bm25 >> fitted(hgat)
+                graph,
+                encoder,
+                variant,
+                layers=1,
+                heads=4,
+                dropout=0.0,
+                init="identity",
+                relations=AROUND,
+                tokens=tokens,
+                training=training,
+                seed=seed,
+                verbose=True,
+            )
+            add(f"{hgat.config.name}{suffix}", fitted(hgat), evidence=bool(suffix))
             if not suffix:
                 trained.append(hgat)
     return systems, graph_maxsim, trained
@@ -238,7 +272,7 @@ def check_saved(reranker: HGATReranker, path: Path, bench: Bench) -> None:
     reranker.save(path)
     loaded = HGATReranker.load(path, graph=bench.graph, tokens=bench.tokens)
     some = bench.test.candidates[bench.test.candidates["qid"].isin(bench.test.topics["qid"][:3])]
-    if not np.array_equal(reranker(some)["score"], loaded(some)["score"]):
+    if not np.array_equal(reranker.transform(some)["score"], loaded.transform(some)["score"]):
         raise RuntimeError(f"the model in {path} does not score as the one that was saved")
 
 
@@ -249,16 +283,18 @@ def draw(output: Path, bench: Bench, graph_maxsim: GraphMaxSim, trained: list[HG
     from pyterrier_graph import plots
 
     query = bench.test.topics.iloc[0]
-    best = graph_maxsim(bench.test.candidates[bench.test.candidates["qid"] == query["qid"]])
+    best = graph_maxsim.transform(bench.test.candidates[bench.test.candidates["qid"] == query["qid"]])
     docno = best.sort_values("rank")["docno"].iloc[0]
     title = f"{query['query']}  →  {docno}"
-    plots.document_graph(bench.graph, docno.rpartition("%p")[0]).figure.savefig(output / "document_graph.png", dpi=120)
-    matches = graph_maxsim.explain(query["query"], docno)
-    plots.token_matches(matches, title=title).figure.savefig(output / "graph_maxsim_score.png", dpi=120)
+
+    def save(ax: Axes, name: str) -> None:
+        plt.sca(ax)
+        plt.savefig(output / f"{name}.png", dpi=120)
+
+    save(plots.document_graph(bench.graph, docno.rpartition("%p")[0]), "document_graph")
+    save(plots.token_matches(graph_maxsim.explain(query["query"], docno), title=title), "graph_maxsim_score")
     for reranker in trained:
         name = reranker.config.name
-        parts = reranker.explain(query["query"], docno)
-        plots.contributions(parts, title=title).figure.savefig(output / f"{name}_score.png", dpi=120)
-        weights = plots.relation_weights(reranker.relation_weights())
-        weights.figure.savefig(output / f"{name}_relations.png", dpi=120)
+        save(plots.contributions(reranker.explain(query["query"], docno), title=title), f"{name}_score")
+        save(plots.relation_weights(reranker.relation_weights()), f"{name}_relations")
     plt.close("all")

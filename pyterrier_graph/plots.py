@@ -127,7 +127,8 @@ def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
     ax.set_xlim(min(0, float(explanation["score"].min())), widest * 1.6)
     ax.set_xlabel("part of the score")
     ax.set_title(title, loc="left", fontsize=10)
-    ax.legend(handles=[Line2D([], [], color=colour[r], lw=6, label=r) for r in relations], fontsize=8, loc="lower right")
+    handles = [Line2D([], [], color=colour[r], lw=6, label=r) for r in relations]
+    ax.legend(handles=handles, fontsize=8, loc="lower right")
     return ax
 
 

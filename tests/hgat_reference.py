@@ -29,18 +29,28 @@ class EdgeGraph:
         return pairs[:, 0], pairs[:, 1]
 
 
+def with_rows(h_i: Tensor, rows: Tensor | None) -> Tensor:
+    """A node's matrix with further rows."""
+    return h_i if rows is None else torch.cat([h_i, rows])
+
+
 def multi_head(layer: HGATLayer, relation: str, h_i: Tensor, h_j: Tensor) -> Tensor:
     """MultiHead_r(h_i, h_j, h_j), by PyTorch's own module."""
+    own, h_i = h_i, with_rows(h_i, layer.slots)
+    if not len(h_j):
+        return torch.zeros_like(h_i)
     message = layer.attention[relation](h_i[None], h_j[None], h_j[None], need_weights=False)[0][0]
     if relation == SELF and layer.residual:
-        message = message + h_i  # init='identity'
+        message = message + with_rows(own, None if layer.slots is None else 0 * layer.slots)  # init='identity'
     return message
 
 
 def softmax_of(layer: HGATLayer, relation: str, among: list[str], length: int) -> Tensor:
-    """softmax(W_r) over the relation types, for each of the first positions."""
+    """softmax(W_r) over the relation types, for each position; slots come last, and have the last weights."""
     rows = []
-    for position in range(length):
+    config = layer.config
+    tokens = length - config.slots
+    for position in [*range(tokens), *range(config.positions, config.positions + config.slots)]:
         exponentials = {r: torch.exp(layer.weight[r][position]) for r in among}
         rows.append(exponentials[relation] / sum(exponentials.values()))
     return torch.stack(rows)[:, None]
@@ -51,10 +61,10 @@ def new_state(layer: HGATLayer, graph: EdgeGraph, h: list[Tensor], i: int, tgt: 
     config = layer.config
     others = list(config.relations)
     among = others if config.lambda_ else [*others, SELF]
-    context = torch.zeros_like(h[i])
+    context = torch.zeros_like(with_rows(h[i], layer.slots))
     for r in others:
         count = 0
-        summed = torch.zeros_like(h[i])
+        summed = torch.zeros_like(context)
         for j in range(graph.num_nodes):
             if (i, j) not in graph.edges[r] or not len(h[j]):
                 continue
@@ -64,20 +74,23 @@ def new_state(layer: HGATLayer, graph: EdgeGraph, h: list[Tensor], i: int, tgt: 
             count += 1
         if config.aggregation == "mean" and count:
             summed = summed / count
-        context = context + softmax_of(layer, r, among, len(h[i])) * summed
+        context = context + softmax_of(layer, r, among, len(context)) * summed
     if config.no_self and i == tgt:
         return context  # Eq. 8
     content = multi_head(layer, SELF, h[i], h[i])
     if config.lambda_:
         return (1 - layer.lambda_) * content + layer.lambda_ * context  # Eq. 3, 7
-    return context + softmax_of(layer, SELF, among, len(h[i])) * content  # Eq. 1, 2
+    return context + softmax_of(layer, SELF, among, len(context)) * content  # Eq. 1, 2
 
 
 def in_context(model: HGAT, graph: EdgeGraph, texts: list[Tensor], tgt: int) -> Tensor:
     """The representation of one target: all nodes, layer by layer."""
     h = list(texts)
     for layer in model.layers:
-        h = [new_state(layer, graph, h, i, tgt) if len(h[i]) else h[i] for i in range(graph.num_nodes)]
+        h = [
+            new_state(layer, graph, h, i, tgt) if len(h[i]) + model.config.slots else h[i]
+            for i in range(graph.num_nodes)
+        ]
     return h[tgt]
 
 

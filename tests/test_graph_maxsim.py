@@ -69,7 +69,7 @@ def corpora(draw: st.DrawFn) -> MemoryGraph:
     return MemoryGraph.from_documents(documents)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(corpora(), st.dictionaries(st.sampled_from(PATHS), st.sampled_from([0.0, 0.4, 1.0, 1.7]), max_size=4))
 def test_equals_the_loops(graph: MemoryGraph, weights: dict[str, float]) -> None:
     docnos = graph.ids_of(graph.passage_nodes)
@@ -117,9 +117,9 @@ def test_explanation_names_the_relation() -> None:
     reranker = GraphMaxSim(tiny.graph(), tiny.encoder(), {"structural/structural": 5.0, "order": 0.1})
     parts = reranker.explain("alpha beta", "d0%p1")
     assert parts["token"].tolist() == ["[CLS]", "alpha", "beta", "[SEP]"]
-    alpha = parts.iloc[1]
-    assert (alpha["relation"], alpha["node"], alpha["match"]) == ("structural/structural", "d0%s0", alpha["match"])
-    assert alpha["match"] in ("[CLS]", "alpha", "[SEP]")
+    assert set(parts["relation"]) == {"structural/structural"}
+    assert set(parts["node"]) == {"d0%s0"}
+    assert set(parts["match"]) <= {"[CLS]", "alpha", "[SEP]"}
     np.testing.assert_allclose(parts["score"], parts["similarity"] * 5)
     own = GraphMaxSim(tiny.graph(), tiny.encoder(), {}).explain("alpha beta", "d0%p1")
     assert own["relation"].tolist() == ["SELF"] * 4

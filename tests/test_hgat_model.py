@@ -102,6 +102,19 @@ def test_gradients_equal_those_of_the_equations(variant: str, graph: EdgeGraph, 
         )
 
 
+@pytest.mark.parametrize("init", ["random", "identity"])
+@pytest.mark.parametrize("variant", VARIANTS)
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(graph=graphs(), seed=st.integers(0, 1000))
+def test_slots_equal_the_equations(variant: Variant, init: str, graph: EdgeGraph, seed: int) -> None:
+    model = model_of(graph, variant, seed, slots=3, init=init)
+    texts = texts_of(graph, seed)
+    targets = [node for node in range(graph.num_nodes) if len(texts[node])]
+    slow = torch.stack([relevance(model, graph, texts, texts[0], target) for target in targets])
+    fast = fast_scores(model, graph, texts, texts[0], targets)
+    torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_identity_start(variant: str) -> None:
     """Untrained, every variant that hears itself (or fuses late) is plain MaxSim; the equations hold there, too."""

@@ -46,6 +46,9 @@ class HGATConfig:
         positions: Token positions that have a weight of their own per relation: the longest passage.
         init: ``'random'`` as in the paper, or ``'identity'``: see :class:`HGAT`.
         aggregation: ``'sum'`` over neighbours as Eq. 1 has it, or ``'mean'`` over the neighbours of each relation.
+        slots: Empty rows added to the matrix of every node, where the neighbours' content does not have to be mixed
+            with its own. (The paper's matrices always have 180 rows, of which a short passage leaves most empty;
+            it does not say what they hold.) Each asks by a vector of its own, which is learnt.
     """
 
     dimension: int
@@ -58,6 +61,7 @@ class HGATConfig:
     positions: int = 180
     init: Init = "random"
     aggregation: Aggregation = "sum"
+    slots: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relations", tuple(self.relations))
@@ -72,6 +76,8 @@ class HGATConfig:
             raise ValueError(f"init must be 'random' or 'identity', got {self.init!r}")
         if self.aggregation not in get_args(Aggregation):
             raise ValueError(f"aggregation must be 'sum' or 'mean', got {self.aggregation!r}")
+        if self.slots < 0:
+            raise ValueError(f"slots must not be negative, got {self.slots}")
         if self.layers < 1 or self.heads < 1 or self.dimension % self.heads:
             raise ValueError(f"{self.heads} heads do not divide {self.dimension} dimensions, or layers < 1")
         if SELF in self.relations or len(set(self.relations)) != len(self.relations):
@@ -114,15 +120,18 @@ class HGATLayer(nn.Module):
     them, here.
     """
 
-    def __init__(self, config: HGATConfig) -> None:
+    def __init__(self, config: HGATConfig, *, first: bool = True) -> None:
         super().__init__()
         self.config = config
         relations = [SELF, *config.relations]
+        # later layers find the slots in the states that they get
+        vectors = nn.functional.normalize(torch.randn(config.slots, config.dimension), dim=1)
+        self.slots = nn.Parameter(vectors) if first and config.slots else None
         modules = {r: nn.MultiheadAttention(config.dimension, config.heads, batch_first=True) for r in relations}
         self.attention = cast(Mapping[str, nn.MultiheadAttention], nn.ModuleDict(modules))
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). The paper does not say how it starts;
         # uniform in [0, 1], as it says of lambda and alpha.
-        self.weight = nn.ParameterDict({r: nn.Parameter(torch.rand(config.positions)) for r in relations})
+        self.weight = nn.ParameterDict({r: nn.Parameter(torch.rand(config.positions + config.slots)) for r in relations})
         self.lambda_ = nn.Parameter(torch.rand(())) if config.lambda_ else None
         self.residual = config.init == "identity"
         if self.residual:
@@ -157,23 +166,27 @@ class HGATLayer(nn.Module):
         stacked = torch.stack([self.weight[r] for r in relations]).softmax(0)
         return dict(zip(relations, stacked, strict=True))
 
-    def forward(self, states: TokenStates, hop: Hop) -> TokenStates:
+    def forward(self, states: TokenStates, hop: Hop, *, linear: bool = False) -> TokenStates:
         """Computes new states.
 
         Args:
             states: h, the states of the layer before.
             hop: Who listens to whom.
+            linear: Whether gradients take the attention weights for constants.
 
         Returns:
             h', one state per row of the hop.
         """
-        listening = states.select(hop.itself)
+        itself = states.select(hop.itself)
+        asking = listening = itself
+        if self.slots is not None:
+            asking, listening = itself.append(self.slots), itself.append(torch.zeros_like(self.slots))
         share = self.relation_weights()
-        position, owner = listening.position, listening.owner
+        position, owner = self._position_of(listening), listening.owner
         content = torch.zeros_like(listening.values)
         context = torch.zeros_like(listening.values)
         for relation, edges in hop.edges.items():
-            message = self._messages(relation, states, hop, edges)
+            message = self._messages(relation, states, asking, edges, linear)
             if relation == SELF:
                 if self.residual:
                     message = message + listening.values * ~hop.without_self[owner, None]
@@ -185,7 +198,15 @@ class HGATLayer(nn.Module):
         scaled = torch.where(hop.without_self[owner, None], context, self.lambda_ * context)  # Eq. 8 has no lambda
         return listening.with_values((1 - self.lambda_) * content + scaled)  # Eq. 3, 7
 
-    def _messages(self, relation: str, states: TokenStates, hop: Hop, edges: Tensor) -> Tensor:
+    def _position_of(self, states: TokenStates) -> Tensor:
+        """Index into W of each row: its position, and for slots the numbers after all positions."""
+        slots, position = self.config.slots, states.position
+        before = states.lengths[states.owner] - slots
+        return torch.where(position < before, position, position - before + self.config.positions)
+
+    def _messages(
+        self, relation: str, states: TokenStates, listening: TokenStates, edges: Tensor, linear: bool
+    ) -> Tensor:
         """Sum (or mean) over a listener's edges of ``MultiHead_r(h_i, h_j, h_j)``, shape (tokens of listeners, d).
 
         Keys and values are projected once per neighbour, queries once per listener, the output after summing.
@@ -195,9 +216,12 @@ class HGATLayer(nn.Module):
         neighbours, neighbour = edges[1].unique(return_inverse=True)
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
         heard = states.select(neighbours)
-        asking = states.select(hop.itself[listeners])
-        queries = asking.with_values(nn.functional.linear(asking.values, weights[0], biases[0]))
-        keys = heard.with_values(nn.functional.linear(heard.values, weights[1], biases[1]))
+        asking = listening.select(listeners)
+        asking_values, heard_values = asking.values, heard.values
+        if linear:
+            asking_values, heard_values = asking_values.detach(), heard_values.detach()
+        queries = asking.with_values(nn.functional.linear(asking_values, weights[0], biases[0]))
+        keys = heard.with_values(nn.functional.linear(heard_values, weights[1], biases[1]))
         values = heard.with_values(nn.functional.linear(heard.values, weights[2], biases[2]))
         attended = attend_along_edges(
             queries,
@@ -212,8 +236,8 @@ class HGATLayer(nn.Module):
         projected = nn.functional.linear(attended, attention.out_proj.weight) + number * attention.out_proj.bias
         if self.config.aggregation == "mean":
             projected = projected / number.clamp(min=1)
-        lengths = states.lengths[hop.itself]
-        rows = torch.repeat_interleave(torch.isin(torch.arange(len(hop), device=edges.device), listeners), lengths)
+        everyone = torch.arange(len(listening), device=edges.device)
+        rows = torch.repeat_interleave(torch.isin(everyone, listeners), listening.lengths)
         message = projected.new_zeros(len(rows), projected.shape[1])
         return message.index_put((rows.nonzero()[:, 0],), projected)
 
@@ -224,16 +248,17 @@ class HGAT(nn.Module):
     ``init='random'`` is the paper's: PyTorch's initialisation of each MultiHead, lambda and alpha uniform in [0, 1].
     Nothing of the encoder's knowledge survives random projections, and a small training set cannot bring it back.
     ``init='identity'`` therefore starts at the encoder: SELF passes a state on unchanged (a residual connection, the
-    one difference in form) with its attention switched off, and the other relations bring the neighbour's most similar
-    tokens through a gate that is closed: lambda = 0, alpha = 0, or an output projection of 0 where there is neither.
-    The untrained network is then plain MaxSim of the encoder. (NS and LB_NS in the standard framework have no such
+    one difference in form) with its attention switched off, and the other relations bring the neighbours' tokens
+    through a gate that is closed: lambda = 0, alpha = 0, or an output projection of 0 where there is neither.
+    The untrained network is then plain MaxSim of the encoder, as far as similarities are positive (empty slots have 0
+    with everything). (NS and LB_NS in the standard framework have no such
     start, since their targets never hear themselves.)
     """
 
     def __init__(self, config: HGATConfig) -> None:
         super().__init__()
         self.config = config
-        layers = nn.ModuleList(HGATLayer(config) for _ in range(config.layers))
+        layers = nn.ModuleList(HGATLayer(config, first=number == 0) for number in range(config.layers))
         self.layers = cast(Iterable[HGATLayer], layers)
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
         if self.alpha is not None and config.init == "identity":
@@ -252,20 +277,22 @@ class HGAT(nn.Module):
             graph, targets, config.relations, layers=config.layers, no_out=config.no_out, no_self=config.no_self
         )
 
-    def forward(self, inputs: TokenStates, propagation: Propagation) -> TokenStates:
+    def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
         """Contextualises the targets of a propagation.
 
         Args:
             inputs: Encoded texts of ``propagation.nodes``.
             propagation: Who listens to whom, layer by layer.
+            linear: Whether gradients take attention weights and the lengths of vectors for constants. The outcome is
+                then linear in the inputs, but for biases: gradient x input says what each has put in.
 
         Returns:
             The targets' token matrices after the last layer, of unit length, as Eq. 6 needs them.
         """
         states = inputs
         for layer, hop in zip(self.layers, propagation.hops, strict=True):
-            states = layer(states, hop)
-        return normalised(states.select(propagation.targets))
+            states = layer(states, hop, linear=linear)
+        return normalised(states.select(propagation.targets), linear=linear)
 
     def score(self, query: Tensor, content: TokenStates, in_context: TokenStates) -> Tensor:
         """Relevance of passages to one query.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from pyterrier_graph.tokens.states import TokenStates
 
@@ -31,9 +30,15 @@ def maxsim(query: Tensor, passages: TokenStates) -> Tensor:
     return token_maxima(query, passages).sum(1)
 
 
-def normalised(states: TokenStates) -> TokenStates:
-    """Token vectors scaled to unit length, so that the dot product of Eq. 6 is the cosine that its text speaks of."""
-    return states.with_values(functional.normalize(states.values, dim=-1))
+def normalised(states: TokenStates, *, linear: bool = False) -> TokenStates:
+    """Token vectors scaled to unit length, so that the dot product of Eq. 6 is the cosine that its text speaks of.
+
+    Args:
+        states: The vectors; those of length 0 stay as they are.
+        linear: Whether gradients take the length for a constant.
+    """
+    lengths = (states.values.detach() if linear else states.values).norm(dim=-1, keepdim=True)
+    return states.with_values(states.values / lengths.clamp(min=1e-12))
 
 
 def best_of_neighbours(maxima: Tensor, targets: Tensor, neighbours: Tensor, count: int) -> Tensor:

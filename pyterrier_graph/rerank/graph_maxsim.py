@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.tokens import TokenStore
 
 TITLES_AND_NEIGHBOURS = {"structural": 1.0, "structural/structural": 1.0, "order": 0.5, "order_i": 0.5}
-GRID = tuple(step / 10 for step in range(11))
+GRID = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 SWEEPS = 2
 
 
@@ -115,7 +115,7 @@ class GraphMaxSim(GraphReranker):
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> GraphMaxSim:
-        """Learns the weights: each in turn takes the value in 0, 0.1, ... 1 that is best by ``measure``, in two sweeps.
+        """Learns the weights: each in turn takes the value in 0, 0.2, ... 1 that is best by ``measure``, in two sweeps.
 
         So few weights need few queries: the validation set is used where there is one, else the training set.
 

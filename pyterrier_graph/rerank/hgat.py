@@ -71,6 +71,8 @@ class HGATReranker(GraphReranker, pt.Artifact):
         init: ``'random'`` as in the paper; ``'identity'`` starts at plain MaxSim of the encoder, for small training
             sets.
         aggregation: ``'sum'`` over neighbours as in Eq. 1, or the ``'mean'`` over those of each relation.
+        slots: Empty rows in every passage's matrix, to hold what neighbours say beside what it says itself; 0 as in
+            the paper.
         relations: Relations to listen through, or paths of them (``'structural/structural'``: the section's section)
             which are then heard in one hop; by default all of the graph's relations.
         tokens: Stored token vectors of the graph's nodes; without them texts are encoded as they come.
@@ -107,6 +109,7 @@ class HGATReranker(GraphReranker, pt.Artifact):
         dropout: float = 0.7,
         init: Init = "random",
         aggregation: Aggregation = "sum",
+        slots: int = 0,
         relations: Sequence[str] | None = None,
         tokens: TokenStore | None = None,
         contextualised: TokenStore | None = None,
@@ -126,6 +129,7 @@ class HGATReranker(GraphReranker, pt.Artifact):
         self.dropout = dropout
         self.init = init
         self.aggregation = aggregation
+        self.slots = slots
         self.relations = tuple(relations or (graph.relations if graph is not None else PAPER_RELATIONS))
         self.tokens = tokens
         self.training = training or Training()
@@ -144,6 +148,7 @@ class HGATReranker(GraphReranker, pt.Artifact):
             positions=self.encoder.max_passage_tokens,
             init=init,
             aggregation=aggregation,
+            slots=slots,
         )
         if graph is not None:
             check_paths(graph, self.relations)
@@ -329,8 +334,8 @@ class HGATReranker(GraphReranker, pt.Artifact):
     def explain(self, query: str, docno: str, graph: TypedGraph | None = None) -> pd.DataFrame:
         """Says which nodes and tokens a score came from.
 
-        Each token of each text that reached the passage is credited with gradient x input:
-        how much the score changes, to first order, with the token's vector.
+        With attention weights and lengths of vectors as they are, a score is a sum over the tokens of all texts that
+        reached the passage (and over biases, which are no token's): the contributions.
 
         Args:
             query: The query.
@@ -353,8 +358,10 @@ class HGATReranker(GraphReranker, pt.Artifact):
         states = inputs.with_values(vectors)
         propagation = propagation.to(self._device)
         vector = self.encoder.encode_queries([query])[0].to(self._device)
-        score = self.model.score(vector, states.select(propagation.inputs), self.model(states, propagation))
-        (gradient,) = torch.autograd.grad(score.sum(), vectors)
+        in_context = self.model(states, propagation, linear=True)
+        score = self.model.score(vector, states.select(propagation.inputs), in_context)
+        # a No self target without neighbours does not depend on any of them
+        (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
         relation_of: dict[int, str] = {}
         for relation in reversed(self.relations):
             relation_of |= dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation)
@@ -415,14 +422,18 @@ class HGATReranker(GraphReranker, pt.Artifact):
         meta = read_meta(folder, cls._kind())
         about = meta["encoder"]
         encoder = options.pop("encoder", None)
-        if encoder is None:
-            encoder = TokenEncoder(
-                str(folder / "encoder"),
-                max_passage_tokens=about["max_passage_tokens"],
-                max_query_tokens=about["max_query_tokens"],
-                device=options.get("device"),
-            )
-            encoder.name = about["name"]
+        try:
+            weights = load_file(folder / "hgat.safetensors")
+            if encoder is None:
+                encoder = TokenEncoder(
+                    str(folder / "encoder"),
+                    max_passage_tokens=about["max_passage_tokens"],
+                    max_query_tokens=about["max_query_tokens"],
+                    device=options.get("device"),
+                )
+                encoder.name = about["name"]
+        except SafetensorError as error:
+            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
         config = dict(meta["config"])
         dimension, positions = config.pop("dimension"), config.pop("positions")
         if (encoder.dimension, encoder.max_passage_tokens) != (dimension, positions):
@@ -433,11 +444,8 @@ class HGATReranker(GraphReranker, pt.Artifact):
         if encoder.fingerprint() != about["sha256"]:
             raise ValueError(f"the model was trained on {about['name']!r}, {encoder!r} has other weights")
         contextualised = options.pop("contextualised", None)
-        reranker = cls(encoder=encoder, **{"seed": meta["seed"], **config, **options})
-        try:
-            reranker.model.load_state_dict(load_file(folder / "hgat.safetensors"))
-        except (RuntimeError, SafetensorError) as error:
-            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
+        reranker = cls(encoder=encoder, seed=meta["seed"], **config, **options)
+        reranker.model.load_state_dict(weights)
         if reranker._fingerprint() != meta["sha256"]:
             raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
         reranker.path = folder

@@ -57,6 +57,16 @@ class TokenStates:
         offsets, rows = ranges(self.offsets[nodes], self.lengths[nodes])
         return TokenStates(self.values[rows], offsets)
 
+    def append(self, rows: Tensor) -> TokenStates:
+        """The same rows, of shape (n, d), after those of every node."""
+        added = len(rows)
+        offsets = self.offsets + added * torch.arange(len(self.offsets), device=self.offsets.device)
+        values = self.values.new_zeros(len(self.values) + added * len(self), self.values.shape[1])
+        own = torch.arange(len(self.values), device=self.values.device) + added * self.owner
+        new = (offsets[1:, None] - added + torch.arange(added, device=offsets.device)).flatten()
+        values = values.index_put((own,), self.values).index_put((new,), rows.to(values.dtype).repeat(len(self), 1))
+        return TokenStates(values, offsets)
+
     def with_values(self, values: Tensor) -> TokenStates:
         """Other vectors for the same tokens."""
         return TokenStates(values, self.offsets)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyterrier_graph.graphs import TypedGraph
 
 
+CHUNK = 512  # nodes encoded between two steps of the progress bar
+
+
 class TokenStore(pt.Artifact):
     """The token vectors of a graph's nodes, encoded once, memory-mapped (float16).
 
@@ -65,7 +68,7 @@ class TokenStore(pt.Artifact):
         about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
         chunks = (
             encoder.encode_passages(graph.texts(nodes, titles=titles))
-            for nodes in np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // 1024)))
+            for nodes in np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // CHUNK)))
         )
         return self.write(chunks, graph.num_nodes, encoder.dimension, about, verbose=verbose)
 

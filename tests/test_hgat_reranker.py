@@ -1,0 +1,570 @@
+"""HGATReranker: training, artifacts, stored representations, explanations."""
+
+from __future__ import annotations
+
+import functools
+import json
+import multiprocessing
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+import torch
+from accelerate.state import AcceleratorState
+from safetensors.torch import load_file, save_file
+
+from pyterrier_graph.artifacts import META
+from pyterrier_graph.graphs import CandidateGraph, DocumentGraph
+from pyterrier_graph.models.hgat import Variant
+from pyterrier_graph.rerank import HGATReranker
+from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.tokens import TokenEncoder, TokenStore
+from pyterrier_graph.training.negatives import Strategy
+from pyterrier_graph.training.options import Training
+
+QUICK = {"negatives": "candidates", "epochs": 2, "batch_size": 8, "learning_rate": 0.01}
+RUN, QRELS = tiny.run(), tiny.qrels()
+COLUMNS = ["node", "relation", "position", "token", "contribution"]
+
+
+def hgat(graph: Any = "tiny", encoder: TokenEncoder | None = None, **options: Any) -> HGATReranker:
+    training = Training(**QUICK | options.pop("training", {}))
+    shape = {"variant": "NO_LB", "layers": 1, "heads": 2, "dropout": 0.2, "training": training}
+    return HGATReranker(tiny.graph() if graph == "tiny" else graph, encoder or tiny.encoder(), **shape | options)
+
+
+def fresh_encoder() -> TokenEncoder:
+    """The tiny encoder again, for tests that change its weights."""
+    return TokenEncoder(tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu")
+
+
+def scores(reranker: pt.Transformer) -> np.ndarray:
+    return reranker(RUN)["score"].to_numpy()
+
+
+def qualities(reranker: HGATReranker) -> list[float]:
+    return [entry["eval_quality"] for entry in reranker.training_log if "eval_quality" in entry]
+
+
+def measured(reranker: HGATReranker) -> float:
+    return RunEvaluator("nDCG@10", QRELS)(reranker(RUN))
+
+
+@pytest.fixture(scope="module")
+def trained() -> HGATReranker:
+    return hgat().fit(RUN, QRELS)
+
+
+# --- training
+
+
+@pytest.mark.parametrize("negatives", get_args(Strategy))
+def test_training_with_each_strategy(negatives: str) -> None:
+    reranker = hgat(training={"negatives": negatives, "epochs": 3, "learning_rate": 0.02}, dropout=0.0)
+    before = measured(reranker)
+    assert reranker.fit(RUN, QRELS, RUN, QRELS) is reranker
+    assert len(qualities(reranker)) == 3
+    assert measured(reranker) == pytest.approx(max(qualities(reranker)))
+    if negatives != "random":  # of which few show what is relevant here
+        assert measured(reranker) > before
+
+
+def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves() -> None:
+    reranker = hgat(training={"epochs": 12, "learning_rate": 0.05, "patience": 2}, dropout=0.0)
+    reranker.fit(RUN, QRELS, RUN, QRELS)
+    reached = qualities(reranker)
+    best = reached.index(max(reached))
+    assert len(reached) == best + 3 < 12
+    assert reached[-1] < max(reached)
+    assert measured(reranker) == pytest.approx(max(reached))
+    without_patience = hgat(training={"epochs": 12, "learning_rate": 0.05, "patience": None}, dropout=0.0)
+    assert len(qualities(without_patience.fit(RUN, QRELS, RUN, QRELS))) == 12
+
+
+def test_several_evaluations_per_epoch() -> None:
+    reranker = hgat(training={"epochs": 1, "batch_size": 4, "evaluations": 3, "patience": None})
+    reranker.fit(RUN, QRELS, RUN, QRELS)  # 18 triples, 5 steps
+    steps = [entry["step"] for entry in reranker.training_log if "eval_quality" in entry]
+    assert steps == [2, 4, 5]
+
+
+def test_without_validation_queries_the_last_weights_are_kept() -> None:
+    reranker = hgat()
+    reranker.fit(RUN, QRELS, None, None)
+    assert qualities(reranker) == []
+    losses = [entry["loss"] for entry in reranker.training_log if "loss" in entry]
+    assert len(losses) == 2 and losses[1] < losses[0]
+    assert not reranker.model.training
+
+
+def test_seeds(trained: HGATReranker) -> None:
+    same = hgat().fit(RUN, QRELS)
+    np.testing.assert_array_equal(scores(same), scores(trained))
+    for other in (hgat(seed=1), hgat(training={"seed": 1})):
+        assert not np.allclose(scores(other.fit(RUN, QRELS)), scores(trained), atol=1e-3)
+
+
+def test_gates_have_a_rate_of_their_own() -> None:
+    moved = []
+    for rate in (None, 0.0, 0.2):
+        reranker = hgat(variant="NO_LB_NS", init="identity", training={"gate_learning_rate": rate})
+        reranker.fit(RUN, QRELS)
+        moved.append(abs(reranker.model.alpha.item()))
+    assert moved[1] == 0.0 < moved[0] < moved[2]
+
+
+def test_accumulated_gradients_are_those_of_a_larger_batch() -> None:
+    def fitted(**training: Any) -> HGATReranker:
+        return hgat(training={"max_triples": 16, **training}, dropout=0.0).fit(RUN, QRELS, RUN, QRELS)
+
+    whole = fitted(batch_size=8)
+    halves = fitted(batch_size=4, arguments={"gradient_accumulation_steps": 2})
+    np.testing.assert_allclose(scores(whole), scores(halves), atol=1e-4)
+    assert len(qualities(halves)) == 2  # once per epoch, however many steps that is
+
+
+def test_half_precision() -> None:
+    reranker = hgat(training={"arguments": {"bf16": True}}).fit(RUN, QRELS, RUN, QRELS)
+    assert all(parameter.dtype == torch.float32 for parameter in reranker.model.parameters())
+    assert np.isfinite(scores(reranker)).all()
+
+
+def test_training_in_a_pipeline(trained: HGATReranker) -> None:
+    reranker = hgat()
+    pipeline = pt.Transformer.from_df(RUN) >> reranker
+    pipeline.fit(tiny.topics(), QRELS, None, None)
+    np.testing.assert_array_equal(scores(reranker), scores(trained))
+
+
+def test_numbers_as_qids_and_other_columns(trained: HGATReranker) -> None:
+    def numbered(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(qid=frame["qid"].str[1:].astype(int), label=frame.get("label", 9))
+
+    np.testing.assert_array_equal(scores(hgat().fit(numbered(RUN), numbered(QRELS))), scores(trained))
+
+
+def test_training_on_graphs_of_candidates() -> None:
+    graph = tiny.graph()
+    frame = RUN.assign(text=graph.texts(graph.nodes_of(RUN["docno"].tolist())), label=7)
+    frame = pd.concat([frame, frame.iloc[:2]])  # a repeated row is one passage
+    qrels = QRELS[QRELS["qid"] != "t0"]
+    everything = pd.DataFrame([{"qid": "t0", "docno": docno, "label": 1} for docno in RUN["docno"].unique()])
+    made = CandidateGraph()(frame)
+    reranker = hgat(None, training={"epochs": 4}, dropout=0.0)
+    before = RunEvaluator("nDCG@10", QRELS)(reranker(made))
+    reranker.fit(made, pd.concat([qrels, everything]), made, QRELS)  # of t0 there is nothing to be learnt
+    assert RunEvaluator("nDCG@10", QRELS)(reranker(made)) > before
+    with pytest.raises(ValueError, match="no training query has both a relevant passage among its own"):
+        hgat(None).fit(made, everything)
+    with pytest.raises(ValueError, match="without a document graph.*negatives='candidates'"):
+        hgat(None, training={"negatives": "mixed"}).fit(made, qrels)
+
+
+def test_stored_tokens_serve_training(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path / "tokens").build(tiny.graph(), tiny.encoder(), verbose=False)
+    one = hgat(tokens=store, dropout=0.0).fit(RUN, QRELS)
+    other = hgat(dropout=0.0).fit(RUN, QRELS)
+    assert one.tokens is store
+    np.testing.assert_allclose(scores(one), scores(other), atol=0.02)
+
+
+def test_training_that_diverges_or_has_nothing_to_learn() -> None:
+    with pytest.raises(ValueError, match="diverged|not finite"):
+        hgat(training={"learning_rate": float("inf")}).fit(RUN, QRELS)
+    with pytest.raises(ValueError, match="not finite"):
+        hgat(training={"learning_rate": float("inf")}).fit(RUN, QRELS, RUN, QRELS)
+    with pytest.raises(ValueError, match="no training query has a relevant passage"):
+        hgat().fit(RUN, QRELS.assign(label=0))
+    with pytest.raises(KeyError, match="d9%p0"):
+        hgat().fit(RUN, QRELS.assign(docno="d9%p0"))
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch_size": 0}, {"repeats": 0}, {"evaluations": 0}])
+def test_training_options_that_cannot_be(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        Training(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_measure_that_does_not_exist() -> None:
+    with pytest.raises((NameError, ValueError), match="nothing"):
+        Training(measure="nothing@10")
+
+
+# --- the encoder learns, too
+
+
+def layers_of(encoder: TokenEncoder) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in encoder.network.state_dict().items()}
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -> None:
+    encoder = fresh_encoder()
+    store = TokenStore(tmp_path / "tokens").build(tiny.graph(), encoder, verbose=False)
+    training = {"encoder_learning_rate": 1e-3, "frozen_encoder_layers": frozen, "epochs": 1}
+    before = layers_of(encoder)
+    reranker = hgat(encoder=encoder, tokens=store, training=training)
+    reranker.fit(RUN, QRELS, RUN, QRELS)
+    changed = {name for name, value in layers_of(encoder).items() if not torch.equal(value, before[name])}
+    assert any("layer.1." in name for name in changed)
+    assert any("embeddings.word" in name for name in changed) == (frozen == 0)
+    assert any("layer.0." in name for name in changed) == (frozen == 0)
+    assert reranker.tokens is None  # those were of other weights
+    assert measured(reranker) == pytest.approx(max(qualities(reranker)))
+    reranker.save(tmp_path / "saved")
+    loaded = HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), device="cpu")
+    np.testing.assert_array_equal(scores(loaded), scores(reranker))
+
+
+def test_an_encoder_that_learns_learns_what_a_fixed_one_gives() -> None:
+    """The first loss is the same, whether vectors are looked up or computed with gradients."""
+    losses = []
+    for rate in (None, 0.0):
+        training = {"encoder_learning_rate": rate, "batch_size": 18, "epochs": 1, "frozen_encoder_layers": 2}
+        encoder = fresh_encoder()
+        for module in encoder.network.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        reranker = hgat(encoder=encoder, dropout=0.0, training=training).fit(RUN, QRELS)
+        losses.append([entry["loss"] for entry in reranker.training_log if "loss" in entry])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
+
+
+# --- resuming
+
+
+def interrupt(reranker: HGATReranker, evaluation: int, how: Callable[[], None]) -> HGATReranker:
+    """Has training end at an evaluation."""
+    transform, count = reranker.transform, iter(range(1, 100))
+
+    def counting(frame: pd.DataFrame) -> pd.DataFrame:
+        if next(count) == evaluation:
+            how()
+        return transform(frame)
+
+    reranker.transform = counting  # type: ignore[method-assign]
+    return reranker
+
+
+def stop() -> None:
+    raise KeyboardInterrupt
+
+
+LONG = {"epochs": 6, "patience": 2, "batch_size": 8}
+
+
+def weights_of(reranker: HGATReranker) -> dict[str, torch.Tensor]:
+    return {**reranker.model.state_dict(), **layers_of(reranker.encoder)}
+
+
+def assert_same_weights(one: HGATReranker, other: HGATReranker) -> None:
+    for name, value in weights_of(one).items():
+        assert torch.equal(value, weights_of(other)[name]), name
+
+
+@pytest.mark.parametrize("encoder_rate", [None, 1e-3])
+def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, encoder_rate: float | None) -> None:
+    training = LONG | {"encoder_learning_rate": encoder_rate, "frozen_encoder_layers": 1}
+    whole = hgat(encoder=fresh_encoder(), training=training).fit(RUN, QRELS, RUN, QRELS)
+    kept = training | {"output_dir": str(tmp_path)}
+    reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), 3, stop)
+    with pytest.raises(KeyboardInterrupt):
+        reranker.fit(RUN, QRELS, RUN, QRELS)
+    # a checkpoint whose writing was cut short is passed over
+    (tmp_path / "checkpoint-999").mkdir()
+    (tmp_path / "checkpoint-999" / "model.safetensors").write_bytes(b"half")
+    del reranker.transform
+    reranker.fit(RUN, QRELS, RUN, QRELS)
+    assert qualities(reranker) == qualities(whole)
+    assert_same_weights(reranker, whole)
+    # and one that has ended is not gone on with
+    again = hgat(encoder=fresh_encoder(), training=kept).fit(RUN, QRELS, RUN, QRELS)
+    assert qualities(again) == qualities(whole)
+    assert_same_weights(again, whole)
+
+
+def test_a_training_that_was_killed_goes_on_in_another_process(tmp_path: Path) -> None:
+    training = LONG | {"output_dir": str(tmp_path)}
+
+    def die() -> None:
+        interrupt(hgat(training=training), 3, lambda: os._exit(9)).fit(RUN, QRELS, RUN, QRELS)
+
+    process = multiprocessing.get_context("fork").Process(target=die)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 9
+    assert len(list(tmp_path.glob("checkpoint-*"))) == 2
+    resumed = hgat(training=training).fit(RUN, QRELS, RUN, QRELS)
+    whole = hgat(training=LONG).fit(RUN, QRELS, RUN, QRELS)
+    assert qualities(resumed) == qualities(whole)
+    assert_same_weights(resumed, whole)
+
+
+def test_more_epochs_go_on_from_the_last(tmp_path: Path) -> None:
+    kept = {"output_dir": str(tmp_path), "patience": None}
+    hgat(training=kept | {"epochs": 1}).fit(RUN, QRELS)
+    more = hgat(training=kept | {"epochs": 3}).fit(RUN, QRELS)
+    assert_same_weights(more, hgat(training={"epochs": 3, "patience": None}).fit(RUN, QRELS))
+
+
+def test_checkpoints_of_another_training(tmp_path: Path) -> None:
+    kept = {"output_dir": str(tmp_path / "own"), "epochs": 1}
+    hgat(training=kept).fit(RUN, QRELS)
+    with pytest.raises(ValueError, match=r"another training \(other: training.learning_rate\): choose another"):
+        hgat(training=kept | {"learning_rate": 0.5}).fit(RUN, QRELS)
+    with pytest.raises(ValueError, match=r"another training \(other: seed\)"):
+        hgat(training=kept, seed=3).fit(RUN, QRELS)
+    with pytest.raises(ValueError, match=r"another training \(other: config\)"):
+        hgat(training=kept, variant="LB").fit(RUN, QRELS)
+    with pytest.raises(ValueError, match=r"another training \(other: triples\)"):
+        hgat(training=kept).fit(RUN, QRELS[QRELS["qid"] != "t1"])
+    shutil.copytree(tmp_path / "own", tmp_path / "foreign")
+    (tmp_path / "foreign" / "training.json").unlink()
+    with pytest.raises(ValueError, match="another training"):
+        hgat(training=kept | {"output_dir": str(tmp_path / "foreign")}).fit(RUN, QRELS)
+
+
+# --- several processes
+
+
+def train_as(rank: int, port: int, folder: Path) -> None:
+    """What ``torchrun`` or ``accelerate launch`` would start."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in place.items()}
+    AcceleratorState._reset_state(reset_partial_state=True)  # the parent's
+    reranker = hgat(training=SHARED | {"batch_size": 4}, dropout=0.0).fit(RUN, QRELS, RUN, QRELS)
+    assert torch.distributed.get_world_size() == 2
+    save_file(reranker.model.state_dict(), folder / f"{rank}.safetensors")
+    torch.distributed.destroy_process_group()
+
+
+SHARED = {"max_triples": 16, "epochs": 3}
+
+
+def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
+    """And both end with the best weights, which only the first one writes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=train_as, args=(rank, port, tmp_path)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0]
+    one, other = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    together = hgat(dropout=0.0)
+    together.model.load_state_dict(one)
+    alone = hgat(training=SHARED | {"batch_size": 8}, dropout=0.0).fit(RUN, QRELS, RUN, QRELS)
+    np.testing.assert_allclose(scores(together), scores(alone), atol=1e-3)
+
+
+# --- artifacts
+
+
+@pytest.fixture(scope="module")
+def saved(trained: HGATReranker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "hgat"
+    copy = pt.inspect.transformer_apply_attributes(trained)
+    copy.save(path)
+    assert copy.path == path
+    return path
+
+
+def copied(saved: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved, tmp_path / "copy"))
+
+
+def test_a_saved_model_scores_as_before(saved: Path, trained: HGATReranker) -> None:
+    loaded = pt.Artifact.load(str(saved), graph=tiny.graph(), device="cpu", batch_size=5)
+    assert isinstance(loaded, HGATReranker)
+    assert (loaded.batch_size, loaded.config) == (5, trained.config)
+    np.testing.assert_allclose(scores(loaded), scores(trained), atol=1e-5)
+    same_batches = HGATReranker.load(saved, graph=tiny.graph(), encoder=tiny.encoder())
+    np.testing.assert_array_equal(scores(same_batches), scores(trained))
+    meta = json.loads((saved / META).read_text())
+    assert (meta["type"], meta["format"], meta["package_hint"]) == ("reranker", "hgat", "pyterrier_graph")
+    assert not list(saved.rglob("*.bin")) and not list(saved.rglob("*.pt")) and not list(saved.rglob("*.pkl"))
+
+
+@pytest.mark.parametrize("variant", get_args(Variant))
+def test_every_variant_is_saved(variant: Variant, tmp_path: Path) -> None:
+    reranker = hgat(variant=variant, init="identity", aggregation="mean", relations=("order", "structural/structural"))
+    reranker.save(tmp_path / "model")
+    loaded = HGATReranker.load(tmp_path / "model", graph=tiny.graph(), encoder=tiny.encoder())
+    np.testing.assert_array_equal(scores(loaded), scores(reranker))
+
+
+def test_a_package_over_http(saved: Path, trained: HGATReranker, tmp_path: Path) -> None:
+    artifact = HGATReranker.load(saved, encoder=tiny.encoder())
+    artifact.build_package(str(tmp_path / "hgat.tar.lz4"), verbose=False)
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    handler.log_message = lambda *_: None  # type: ignore[attr-defined]
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/hgat.tar.lz4"
+        loaded = pt.Artifact.from_url(url, graph=tiny.graph(), device="cpu")
+    finally:
+        server.shutdown()
+        server.server_close()
+    np.testing.assert_array_equal(scores(loaded), scores(trained))
+
+
+def test_a_model_is_not_replaced(saved: Path, trained: HGATReranker) -> None:
+    with pytest.raises(FileExistsError, match="exists already"):
+        hgat().save(saved)
+
+
+def test_a_saving_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reranker = hgat(encoder=fresh_encoder())
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(reranker.encoder.network, "save", full)
+    with pytest.raises(OSError, match="no space left"):
+        reranker.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_encoder_that_does_not_fit(saved: Path) -> None:
+    sample = [" ".join(tiny.WORDS)]
+    with pytest.raises(ValueError, match="needs an encoder with 16 dimensions and 24 tokens per passage.*has 4 and 24"):
+        HGATReranker.load(saved, encoder=tiny.encoder().reduced(sample, 4))
+    other = fresh_encoder()
+    with torch.no_grad():
+        next(other.network.parameters()).add_(0.01)
+    with pytest.raises(ValueError, match="was trained on .* has other weights"):
+        HGATReranker.load(saved, encoder=other)
+
+
+@pytest.mark.parametrize("file", ["hgat.safetensors", "encoder/model.safetensors"])
+def test_a_model_that_is_damaged(saved: Path, tmp_path: Path, file: str) -> None:
+    path = copied(saved, tmp_path)
+    content = bytearray((path / file).read_bytes())
+    (path / file).write_bytes(content[:-1])
+    with pytest.raises(ValueError, match=f"damaged: '{file}' should have"):
+        HGATReranker.load(path, graph=tiny.graph())
+    for place in (-5, 30):  # a weight, and the header
+        broken = content.copy()
+        broken[place] ^= 255
+        (path / file).write_bytes(broken)
+        with pytest.raises(ValueError, match="damaged|other weights"):
+            HGATReranker.load(path, graph=tiny.graph(), device="cpu")
+
+
+def test_an_artifact_of_another_kind_or_version(saved: Path, tmp_path: Path) -> None:
+    path = copied(saved, tmp_path)
+    meta = json.loads((path / META).read_text())
+    (path / META).write_text(json.dumps(meta | {"format_version": 2}))
+    with pytest.raises(ValueError, match="'format_version': 2.* is needed"):
+        HGATReranker.load(path)
+    with pytest.raises(FileNotFoundError, match="no artifact"):
+        HGATReranker.load(tmp_path / "none")
+    with pytest.raises(TypeError, match="variant"):  # which is saved with the weights
+        HGATReranker.load(saved, encoder=tiny.encoder(), variant="BASE")
+    graph = DocumentGraph(tmp_path / "graph").index(tiny.documents(), verbose=False)
+    with pytest.raises(ValueError, match="'type': 'passage_graph'.* is needed"):
+        HGATReranker.load(graph.path)
+
+
+# --- stored representations
+
+
+@pytest.mark.parametrize("variant", ["BASE", "NO_LB", "NO_LB_NS"])
+def test_stored_representations_score_as_computed_ones(variant: Variant, tmp_path: Path) -> None:
+    reranker = hgat(variant=variant, layers=2, batch_size=4)
+    computed = scores(reranker)
+    store = reranker.contextualise(tmp_path / "in_context", verbose=False)
+    looked_up = hgat(variant=variant, layers=2, contextualised=store)
+    looked_up.model.forward = None  # type: ignore[assignment]
+    np.testing.assert_allclose(scores(looked_up), computed, atol=1e-3)
+    again = hgat(variant=variant, layers=2)
+    again.contextualised = TokenStore(store.path)
+    np.testing.assert_allclose(scores(again), computed, atol=1e-3)
+    assert pt.inspect.transformer_apply_attributes(again).contextualised is again.contextualised
+    assert (store.states(np.arange(30)).lengths.numpy() > 0).tolist() == (tiny.graph().node_type == 0).tolist()
+
+
+def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> None:
+    reranker = hgat()
+    store = reranker.contextualise(tmp_path / "in_context", verbose=False)
+    reranker.contextualised = store
+    reranker.fit(RUN, QRELS)
+    assert reranker.contextualised is None
+    with pytest.raises(ValueError, match="computed with other weights: contextualise again"):
+        reranker.contextualised = store
+    with pytest.raises(ValueError, match="computed with other weights"):
+        hgat(seed=5, contextualised=store)
+    with pytest.raises(ValueError, match="representations of 30 nodes"):
+        hgat(tiny.graph(4), contextualised=store)
+    with pytest.raises(ValueError, match="other weights or lengths"):
+        hgat(tokens=store)
+    with pytest.raises(ValueError, match="only the passages of a document graph"):
+        hgat(None).contextualise(tmp_path / "none")
+    reranker.save(tmp_path / "saved")
+    with pytest.raises(ValueError, match="computed with other weights"):
+        HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), encoder=tiny.encoder(), contextualised=store)
+
+
+# --- explanations
+
+
+@pytest.mark.parametrize("init", ["random", "identity"])
+@pytest.mark.parametrize("variant", get_args(Variant))
+def test_contributions_add_up_to_the_score(variant: Variant, init: Any) -> None:
+    reranker = hgat(variant=variant, layers=2, init=init)
+    with torch.no_grad():
+        for name, parameter in reranker.model.named_parameters():
+            if name.endswith("bias"):  # what biases add is no token's
+                parameter.zero_()
+            elif name.endswith(("lambda_", "alpha")):
+                parameter.fill_(0.4)
+    parts = reranker.explain("alpha", "d0%p1")
+    assert list(parts.columns) == COLUMNS
+    scored = reranker(tiny.run(1))["score"].iloc[1]
+    assert parts["contribution"].sum() == pytest.approx(scored, abs=1e-4)
+    assert parts["contribution"].is_monotonic_decreasing
+    assert parts["contribution"].abs().max() > 1e-3
+
+
+def test_an_explanation_names_nodes_relations_and_tokens() -> None:
+    reranker = hgat(variant="BASE", layers=2)
+    parts = reranker.explain("alpha", "d0%p1").sort_values(["node", "position"])
+    itself = parts[parts["relation"] == "SELF"]
+    assert itself["token"].tolist() == ["[CLS]", "kappa", "lambda", "[SEP]"]
+    assert set(itself["node"]) == {"d0%p1"}
+    heard = parts.drop_duplicates("node").set_index("node")["relation"].to_dict()
+    assert heard["d0%p0"] == "order_i" and heard["d0%p2"] == "order" and heard["d0%s1"] == "structural"
+    assert heard["d0%s0"] == ""  # through its section only
+    assert "d3%p0" not in heard
+    alone = hgat(variant="NS", layers=1, relations=("external",)).explain("alpha", "d0%p1")
+    assert (alone["contribution"] == 0).all()
+
+
+def test_an_explanation_is_of_the_texts_that_are_stored(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path / "titled").build(tiny.graph(), tiny.encoder(), titles=True, verbose=False)
+    parts = hgat(tokens=store).explain("alpha", "d0%p1").sort_values("position")
+    tokens = parts[parts["relation"] == "SELF"]["token"].tolist()
+    assert tokens == ["[CLS]", "alpha", "[UNK]", "lambda", "[UNK]", "kappa", "lambda", "[SEP]"]
+
+
+def test_relation_weights(trained: HGATReranker) -> None:
+    table = trained.relation_weights()
+    assert table.index.name == "relation"
+    assert list(table.columns) == ["layer 1"]
+    assert set(table.index) == {*tiny.graph().relations, "SELF"}
+    assert table["layer 1"].sum() == pytest.approx(1.0)
