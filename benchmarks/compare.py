@@ -11,13 +11,23 @@ from pathlib import Path
 
 import pandas as pd
 import pyterrier as pt
+import torch
 from scipy.stats import ttest_rel
 from statsmodels.stats.multitest import multipletests
 
 from benchmarks.collection import Collection
 from benchmarks.medquad import read_medquad
 from benchmarks.trec_car import read_trec_car
-from pyterrier_graph.demo import DEFAULT_VARIANTS, MEASURES, Bench, Split, build_systems, encoder_for, index_bm25
+from pyterrier_graph.demo import (
+    AROUND,
+    DEFAULT_VARIANTS,
+    MEASURES,
+    Bench,
+    Split,
+    build_systems,
+    encoder_for,
+    index_bm25,
+)
 from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.tokens import TokenStore
 
@@ -38,15 +48,18 @@ def main() -> None:
     command.add_argument("--output", type=Path, required=True, help="folder for index, vectors and results")
     options = command.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    around: tuple[str, ...] = AROUND
     if options.collection == "medquad":
         collection = read_medquad(options.path, passages=options.passages)
     else:
         collection = read_trec_car(options.path)
+        around = (*AROUND, "structural/structural/structural", "same_entity", "same_entity_i")
     options.output.mkdir(parents=True, exist_ok=True)
     bench = prepare(collection, options.output, options.documents, options.queries)
+    torch.set_num_threads(1)  # as in the demo
     runs: list[pd.DataFrame] = []
     for seed in options.seeds:
-        systems, *_ = build_systems(bench, options.variants, seed, options.triples)
+        systems, *_ = build_systems(bench, options.output, options.variants, seed, options.triples, around)
         if runs:  # only what is trained depends on the seed
             systems = {name: system for name, system in systems.items() if "std_" in name or "late_" in name}
         found = pt.Experiment(

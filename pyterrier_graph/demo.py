@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+import torch
 from ir_measures import AP, RR, R, nDCG
 from ir_measures.measures import Measure
 
@@ -36,6 +37,7 @@ Reranker = TypeVar("Reranker", GraphMaxSim, HGATReranker)
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100, AP @ 100)
 DEFAULT_VARIANTS = ("NO_LB", "NO_LB_NS")
 LENGTH = 96  # word pieces of a passage that are encoded; numpy's have 40 in the mean
+SLOTS = 32
 SAMPLE = 400  # passages whose tokens the encoder's projection is made from
 
 # What a passage listens to, in one hop: its titles, the passages beside it, and those of its section and of the section
@@ -100,7 +102,9 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
     output = Path(options.output)
     output.mkdir(parents=True, exist_ok=True)
     bench = prepare(output, options.size, options.first_stage, options.documents)
-    systems, graph_maxsim, trained = build_systems(bench, options.variants, options.seed, options.triples)
+    # From here on there are many small products, for which several threads mostly wait for one another.
+    torch.set_num_threads(1)
+    systems, graph_maxsim, trained = build_systems(bench, output, options.variants, options.seed, options.triples)
     table = compare(bench.test, systems)
     table.to_csv(output / "results.csv", index=False)
     for reranker in trained:
@@ -182,21 +186,30 @@ def encoder_for(graph: DocumentGraph, path: Path) -> TokenEncoder:
     if path.exists():
         return TokenEncoder(str(path), max_passage_tokens=LENGTH)
     sample = np.random.default_rng(0).choice(graph.passage_nodes, min(SAMPLE, len(graph.passage_nodes)), replace=False)
-    encoder = TokenEncoder(packaged_minilm(), max_passage_tokens=LENGTH).reduced(graph.texts(sample), 128)
+    whole = TokenEncoder(packaged_minilm(), max_passage_tokens=LENGTH)
+    whole.name = "all-MiniLM-L6-v2"
+    encoder = whole.reduced(graph.texts(sample), 128)
     encoder.network.save(str(path), create_model_card=False)
     return encoder
 
 
 def build_systems(
-    bench: Bench, variants: list[Variant], seed: int, triples: int
+    bench: Bench,
+    folder: Path,
+    variants: list[Variant],
+    seed: int,
+    triples: int,
+    around: tuple[str, ...] = AROUND,
 ) -> tuple[dict[str, pt.Transformer], GraphMaxSim, list[HGATReranker]]:
     """Tunes and trains everything that is compared.
+
+    What the HGATs make of every passage is computed once and stored in ``folder``: they rerank by looking it up.
 
     Returns:
         The systems by name, and those of the graph models in them whose nodes are the bare passages.
     """
     graph, encoder, bm25 = bench.graph, bench.encoder, bench.first_stage
-    weights = dict.fromkeys(AROUND, 1.0)
+    weights = dict.fromkeys(around, 1.0)
 
     def fitted(reranker: Reranker) -> Reranker:
         logger.info("fitting %r", reranker)
@@ -213,16 +226,16 @@ def build_systems(
 
     add("MaxSim", GraphMaxSim(graph, encoder, {}, tokens=bench.tokens), evidence=True)
     add("MaxSim, titles in text", GraphMaxSim(graph, encoder, {}, tokens=bench.titled_tokens))
-    graph_maxsim = fitted(GraphMaxSim(graph, encoder, weights, tokens=bench.tokens))
-    titled = fitted(GraphMaxSim(graph, encoder, weights, tokens=bench.titled_tokens))
-    add("GraphMaxSim", graph_maxsim)
+    graph_maxsim = fitted(GraphMaxSim(graph, encoder, weights, tokens=bench.tokens, verbose=True))
+    titled = fitted(GraphMaxSim(graph, encoder, weights, tokens=bench.titled_tokens, verbose=True))
+    add("GraphMaxSim", graph_maxsim, evidence=True)
     add("GraphMaxSim, titles in text", titled, evidence=True)
     training = Training(
         negatives="candidates",
         max_triples=triples,
         epochs=2,
         batch_size=16,
-        gate_learning_rate=0.02,
+        gate_learning_rate=0.005,
         patience=None,
         seed=seed,
     )
@@ -239,13 +252,18 @@ def build_systems(
                 heads=4,
                 dropout=0.0,
                 init="identity",
-                relations=AROUND,
+                slots=SLOTS,
+                relations=around,
                 tokens=tokens,
                 training=training,
                 seed=seed,
                 verbose=True,
             )
-            add(f"{hgat.config.name}{suffix}", fitted(hgat), evidence=bool(suffix))
+            fitted(hgat)
+            store = folder / f"{hgat.config.name}{'.titled' if suffix else ''}.tokens"
+            shutil.rmtree(store, ignore_errors=True)
+            hgat.contextualised = hgat.contextualise(store)
+            add(f"{hgat.config.name}{suffix}", hgat, evidence=variant == variants[0])
             if not suffix:
                 trained.append(hgat)
     return systems, graph_maxsim, trained
@@ -270,9 +288,10 @@ def check_saved(reranker: HGATReranker, path: Path, bench: Bench) -> None:
     """Saves a model, loads it, and makes sure that it scores as before."""
     shutil.rmtree(path, ignore_errors=True)
     reranker.save(path)
+    computed = reranker.apply_attributes(contextualised=None)  # not looked up, but computed anew
     loaded = HGATReranker.load(path, graph=bench.graph, tokens=bench.tokens)
     some = bench.test.candidates[bench.test.candidates["qid"].isin(bench.test.topics["qid"][:3])]
-    if not np.array_equal(reranker.transform(some)["score"], loaded.transform(some)["score"]):
+    if not np.array_equal(computed.transform(some)["score"], loaded.transform(some)["score"]):
         raise RuntimeError(f"the model in {path} does not score as the one that was saved")
 
 

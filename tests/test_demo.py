@@ -48,7 +48,7 @@ def test_demo_parts(tmp_path: Path, graph: ptg.DocumentGraph) -> None:
     first = FirstStage() >> graph.passages()
     split = demo.Split(tiny.topics(), tiny.qrels(), first(tiny.topics()))
     bench = demo.Bench(graph, first, encoder, stores[0], stores[1], split, split, split)
-    systems, graph_maxsim, trained = demo.build_systems(bench, ["NO_LB", "NO_LB_NS"], seed=0, triples=10)
+    systems, graph_maxsim, trained = demo.build_systems(bench, tmp_path, ["NO_LB", "NO_LB_NS"], seed=0, triples=10)
     table = demo.compare(split, systems)
     assert list(table.columns[:1]) == ["name"]
     assert list(table["name"]) == list(systems)

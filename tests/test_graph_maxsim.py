@@ -18,7 +18,7 @@ from pyterrier_graph.graphs import CandidateGraph, MemoryGraph
 from pyterrier_graph.models.maxsim import maxsim
 from pyterrier_graph.rerank import GraphMaxSim
 from pyterrier_graph.rerank.evaluation import RunEvaluator
-from pyterrier_graph.tokens import TokenStore
+from pyterrier_graph.tokens import TokenStates, TokenStore
 
 PATHS = ["structural", "structural/structural", "order", "order_i", "structural/structural_i", "external", "internal_i"]
 COLUMNS = ["token", "relation", "node", "match", "similarity", "score"]
@@ -91,6 +91,23 @@ def test_without_weights_it_is_maxsim() -> None:
     for place, query in enumerate(frame["query"]):
         expected = maxsim(encoder.encode_queries([query])[0], passages.select(torch.tensor([place])))
         assert out["score"].iloc[place] == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_a_section_without_a_title_is_no_match(tmp_path: Path) -> None:
+    """Not even one of 0, which would be better than a passage whose tokens point away from the query's."""
+    graph = MemoryGraph.from_documents(
+        [StructuredDocument("d", (Node("section", "", -1), Node("passage", "mu", 0)))],
+    )
+    away = -tiny.encoder().encode_queries(["alpha"])[0].mean(0, keepdim=True)
+    states = TokenStates.pack([away[:0], away / away.norm()], away[:0])
+    about = {"encoder_sha256": tiny.encoder().fingerprint(), "titles": False}
+    store = TokenStore(tmp_path / "away").write([states], 2, 16, about, verbose=False)
+    frame = pd.DataFrame({"qid": ["1"], "query": ["alpha"], "docno": ["d%p0"]})
+    alone, with_section = (
+        GraphMaxSim(graph, tiny.encoder(), weights, tokens=store)(frame)["score"].item()
+        for weights in ({}, {"structural": 1.0})
+    )
+    assert alone == with_section < -1
 
 
 def test_weights_of_zero_are_none() -> None:

@@ -28,6 +28,7 @@ from pyterrier_graph.graphs import CandidateGraph, DocumentGraph
 from pyterrier_graph.models.hgat import Variant
 from pyterrier_graph.rerank import HGATReranker
 from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.rerank.training_set import draw_triples
 from pyterrier_graph.tokens import TokenEncoder, TokenStore
 from pyterrier_graph.training.negatives import Strategy
 from pyterrier_graph.training.options import Training
@@ -153,6 +154,26 @@ def test_numbers_as_qids_and_other_columns(trained: HGATReranker) -> None:
     np.testing.assert_array_equal(scores(hgat().fit(numbered(RUN), numbered(QRELS))), scores(trained))
 
 
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_triples_of_a_run(with_graph: bool) -> None:
+    """Queries in any order, some of them not judged, rows twice."""
+    graph = tiny.graph()
+    frame = RUN.assign(text=graph.texts(graph.nodes_of(RUN["docno"].tolist())))
+    frame = pd.concat([frame.sample(frac=1, random_state=3), frame.iloc[:30]])
+    run = CandidateGraph()(frame)
+    options = Training(negatives="candidates", repeats=3)
+    queries, graphs, triples = draw_triples(run, QRELS[QRELS["qid"] != "t2"], graph if with_graph else None, options)
+    assert len(triples) == 3 * 5 * 3
+    grade = {(row.qid, row.docno): row.label for row in QRELS.itertuples()}
+    qid_of = dict(zip(RUN["query"], RUN["qid"], strict=True))
+    for place, query, positive, negative in triples.tolist():
+        qid = qid_of[queries[query]]
+        better, worse = graphs[place].ids_of(np.array([positive, negative]))
+        assert grade[qid, better] > grade.get((qid, worse), 0)
+    some = draw_triples(run, QRELS, graph, Training(negatives="candidates", max_triples=7))[2]
+    assert len(np.unique(some, axis=0)) == 7
+
+
 def test_training_on_graphs_of_candidates() -> None:
     graph = tiny.graph()
     frame = RUN.assign(text=graph.texts(graph.nodes_of(RUN["docno"].tolist())), label=7)
@@ -260,7 +281,7 @@ def stop() -> None:
     raise KeyboardInterrupt
 
 
-LONG = {"epochs": 6, "patience": 2, "batch_size": 8}
+LONG = {"epochs": 12, "patience": 2, "learning_rate": 0.05}
 
 
 def weights_of(reranker: HGATReranker) -> dict[str, torch.Tensor]:
@@ -277,7 +298,9 @@ def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, encoder_rate: f
     training = LONG | {"encoder_learning_rate": encoder_rate, "frozen_encoder_layers": 1}
     whole = hgat(encoder=fresh_encoder(), training=training).fit(RUN, QRELS, RUN, QRELS)
     kept = training | {"output_dir": str(tmp_path)}
-    reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), 3, stop)
+    # one evaluation without improvement is over, the next one would be the last
+    assert 3 <= len(qualities(whole)) < 12
+    reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), len(qualities(whole)), stop)
     with pytest.raises(KeyboardInterrupt):
         reranker.fit(RUN, QRELS, RUN, QRELS)
     # a checkpoint whose writing was cut short is passed over
@@ -297,13 +320,13 @@ def test_a_training_that_was_killed_goes_on_in_another_process(tmp_path: Path) -
     training = LONG | {"output_dir": str(tmp_path)}
 
     def die() -> None:
-        interrupt(hgat(training=training), 3, lambda: os._exit(9)).fit(RUN, QRELS, RUN, QRELS)
+        interrupt(hgat(training=training), 2, lambda: os._exit(9)).fit(RUN, QRELS, RUN, QRELS)
 
     process = multiprocessing.get_context("fork").Process(target=die)
     process.start()
     process.join(60)
     assert process.exitcode == 9
-    assert len(list(tmp_path.glob("checkpoint-*"))) == 2
+    assert len(list(tmp_path.glob("checkpoint-*"))) == 1
     resumed = hgat(training=training).fit(RUN, QRELS, RUN, QRELS)
     whole = hgat(training=LONG).fit(RUN, QRELS, RUN, QRELS)
     assert qualities(resumed) == qualities(whole)
@@ -401,7 +424,8 @@ def test_a_saved_model_scores_as_before(saved: Path, trained: HGATReranker) -> N
 
 @pytest.mark.parametrize("variant", get_args(Variant))
 def test_every_variant_is_saved(variant: Variant, tmp_path: Path) -> None:
-    reranker = hgat(variant=variant, init="identity", aggregation="mean", relations=("order", "structural/structural"))
+    relations = ("order", "structural/structural")
+    reranker = hgat(variant=variant, init="identity", aggregation="mean", slots=2, relations=relations)
     reranker.save(tmp_path / "model")
     loaded = HGATReranker.load(tmp_path / "model", graph=tiny.graph(), encoder=tiny.encoder())
     np.testing.assert_array_equal(scores(loaded), scores(reranker))
@@ -484,15 +508,16 @@ def test_an_artifact_of_another_kind_or_version(saved: Path, tmp_path: Path) -> 
 # --- stored representations
 
 
-@pytest.mark.parametrize("variant", ["BASE", "NO_LB", "NO_LB_NS"])
-def test_stored_representations_score_as_computed_ones(variant: Variant, tmp_path: Path) -> None:
-    reranker = hgat(variant=variant, layers=2, batch_size=4)
+@pytest.mark.parametrize(("variant", "slots"), [("BASE", 0), ("NO_LB", 0), ("NO_LB", 3), ("NO_LB_NS", 0)])
+def test_stored_representations_score_as_computed_ones(variant: Variant, slots: int, tmp_path: Path) -> None:
+    shape = {"variant": variant, "slots": slots, "layers": 2}
+    reranker = hgat(**shape, batch_size=4)
     computed = scores(reranker)
     store = reranker.contextualise(tmp_path / "in_context", verbose=False)
-    looked_up = hgat(variant=variant, layers=2, contextualised=store)
+    looked_up = hgat(**shape, contextualised=store)
     looked_up.model.forward = None  # type: ignore[assignment]
     np.testing.assert_allclose(scores(looked_up), computed, atol=1e-3)
-    again = hgat(variant=variant, layers=2)
+    again = hgat(**shape)
     again.contextualised = TokenStore(store.path)
     np.testing.assert_allclose(scores(again), computed, atol=1e-3)
     assert pt.inspect.transformer_apply_attributes(again).contextualised is again.contextualised
@@ -523,10 +548,10 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
 # --- explanations
 
 
-@pytest.mark.parametrize("init", ["random", "identity"])
+@pytest.mark.parametrize(("init", "slots"), [("random", 0), ("identity", 0), ("identity", 2)])
 @pytest.mark.parametrize("variant", get_args(Variant))
-def test_contributions_add_up_to_the_score(variant: Variant, init: Any) -> None:
-    reranker = hgat(variant=variant, layers=2, init=init)
+def test_contributions_add_up_to_the_score(variant: Variant, init: Any, slots: int) -> None:
+    reranker = hgat(variant=variant, layers=2, init=init, slots=slots)
     with torch.no_grad():
         for name, parameter in reranker.model.named_parameters():
             if name.endswith("bias"):  # what biases add is no token's

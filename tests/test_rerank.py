@@ -286,12 +286,12 @@ def test_grid_search_reaches_the_parameters() -> None:
 def test_document_evidence_by_hand() -> None:
     frame = pd.DataFrame(
         [
-            ["1", "d%p0", 1.0],
-            ["1", "d%p1", 3.0],
-            ["1", "e%p0", 2.5],
-            ["1", "f", 0.5],
-            ["1", "g", 0.4],
-            ["2", "d%p0", 7.0],
+            ["1", "doc1%p0", 1.0],
+            ["1", "doc1%p10", 3.0],
+            ["1", "doc2%p0", 2.5],
+            ["1", "doc3", 0.5],  # no passage: a document of its own
+            ["1", "doc%p", 0.4],
+            ["2", "doc1%p0", 7.0],
         ],
         columns=["qid", "docno", "score"],
     )

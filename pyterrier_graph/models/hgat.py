@@ -131,7 +131,9 @@ class HGATLayer(nn.Module):
         self.attention = cast(Mapping[str, nn.MultiheadAttention], nn.ModuleDict(modules))
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). The paper does not say how it starts;
         # uniform in [0, 1], as it says of lambda and alpha.
-        self.weight = nn.ParameterDict({r: nn.Parameter(torch.rand(config.positions + config.slots)) for r in relations})
+        self.weight = nn.ParameterDict(
+            {r: nn.Parameter(torch.rand(config.positions + config.slots)) for r in relations}
+        )
         self.lambda_ = nn.Parameter(torch.rand(())) if config.lambda_ else None
         self.residual = config.init == "identity"
         if self.residual:
