@@ -100,9 +100,9 @@ def relation_weights(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax: Where to draw.
     """
     ax = ax if ax is not None else plt.subplots(figsize=(8, 4), layout="constrained")[1]
-    table.plot.bar(ax=ax, color=COLOURS[: table.shape[1]], rot=30)
-    ax.set_ylabel("share")
-    ax.set_xlabel("")
+    table[::-1].plot.barh(ax=ax, color=COLOURS[: table.shape[1]])
+    ax.set_xlabel("share")
+    ax.set_ylabel("")
     ax.set_title("What a node listens to")
     return ax
 
