@@ -75,7 +75,7 @@ def main() -> None:
         pd.concat(runs).to_csv(options.output / "per_query.csv", index=False)
     table = summarise(pd.concat(runs))
     table.to_csv(options.output / "results.csv")
-    print(table.to_markdown())
+    print(table.to_string())
 
 
 def prepare(collection: Collection, output: Path, documents: int, queries: int | None) -> Bench:

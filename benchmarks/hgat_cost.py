@@ -44,7 +44,7 @@ def main() -> None:
     if options.only_build:
         print(f"{build(Path(options.only_build), options.build):.1f} {peak_mib():.0f}")
         return
-    print(contextualising(options.lengths, options.layers, options.repeats).to_markdown(floatfmt=".2f"))
+    print(contextualising(options.lengths, options.layers, options.repeats).round(2).to_string())
     with TemporaryDirectory() as folder:
         child = [sys.executable, "-m", "benchmarks.hgat_cost", "--build", str(options.build), "--only-build", folder]
         seconds, mib = subprocess.run(child, check=True, capture_output=True, text=True).stdout.split()[-2:]

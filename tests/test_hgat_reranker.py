@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import socket
+import sys
 from collections.abc import Callable
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -36,6 +37,8 @@ from pyterrier_graph.training.options import Training
 QUICK = {"negatives": "candidates", "epochs": 2, "batch_size": 8, "learning_rate": 0.01}
 RUN, QRELS = tiny.run(), tiny.qrels()
 COLUMNS = ["node", "relation", "position", "token", "contribution"]
+
+forks = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, so that each need not import torch")
 
 
 def hgat(graph: Any = "tiny", encoder: TokenEncoder | None = None, **options: Any) -> HGATReranker:
@@ -303,9 +306,10 @@ def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, encoder_rate: f
     reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), len(qualities(whole)), stop)
     with pytest.raises(KeyboardInterrupt):
         reranker.fit(RUN, QRELS, RUN, QRELS)
-    # a checkpoint whose writing was cut short is passed over
-    (tmp_path / "checkpoint-999").mkdir()
-    (tmp_path / "checkpoint-999" / "model.safetensors").write_bytes(b"half")
+    # a checkpoint whose writing was cut short is passed over, and written anew
+    cut_short = tmp_path / f"checkpoint-{3 * len(qualities(whole))}"
+    cut_short.mkdir()
+    (cut_short / "model.safetensors").write_bytes(b"half")
     del reranker.transform
     reranker.fit(RUN, QRELS, RUN, QRELS)
     assert qualities(reranker) == qualities(whole)
@@ -316,13 +320,14 @@ def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, encoder_rate: f
     assert_same_weights(again, whole)
 
 
+@forks
 def test_a_training_that_was_killed_goes_on_in_another_process(tmp_path: Path) -> None:
     training = LONG | {"output_dir": str(tmp_path)}
 
     def die() -> None:
         interrupt(hgat(training=training), 2, lambda: os._exit(9)).fit(RUN, QRELS, RUN, QRELS)
 
-    process = multiprocessing.get_context("fork").Process(target=die)
+    process = multiprocessing.get_context("fork").Process(target=die, daemon=True)
     process.start()
     process.join(60)
     assert process.exitcode == 9
@@ -374,13 +379,14 @@ def train_as(rank: int, port: int, folder: Path) -> None:
 SHARED = {"max_triples": 16, "epochs": 4, "learning_rate": 0.02, "patience": None}
 
 
+@forks
 def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
     """And both end with the best weights, which only the first one writes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=train_as, args=(rank, port, tmp_path)) for rank in range(2)]
+    processes = [context.Process(target=train_as, args=(rank, port, tmp_path), daemon=True) for rank in range(2)]
     for process in processes:
         process.start()
     for process in processes:
