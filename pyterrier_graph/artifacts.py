@@ -7,11 +7,30 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyterrier as pt
 
 META = "pt_meta.json"
+
+
+class Versioned(Protocol):
+    """An artifact class, or an artifact."""
+
+    ARTIFACT_TYPE: str
+    ARTIFACT_FORMAT: str
+    ARTIFACT_PACKAGE_HINT: str
+    FORMAT_VERSION: int
+
+
+def kind_of(artifact: Versioned | type[Versioned]) -> dict[str, Any]:
+    """What ``pt_meta.json`` says of the kind of an artifact, and what its reader has to find there."""
+    return {
+        "type": artifact.ARTIFACT_TYPE,
+        "format": artifact.ARTIFACT_FORMAT,
+        "format_version": artifact.FORMAT_VERSION,
+        "package_hint": artifact.ARTIFACT_PACKAGE_HINT,
+    }
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.artifacts import read_meta, writing
+from pyterrier_graph.artifacts import kind_of, read_meta, writing
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.builder import CODES, DOCNOS, build, read_array
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
@@ -87,7 +87,7 @@ class DocumentGraph(TypedGraph, pt.Artifact):
         """
         if passage_words < 1:
             raise ValueError(f"a passage needs at least one word, got passage_words={passage_words}")
-        meta = self._kind()
+        meta = kind_of(self)
         with writing(self.path, meta) as folder:
             documents = (_structured(record, passage_words) for record in corpus_iter)
             meta |= build(folder, documents, verbose=verbose)
@@ -108,16 +108,7 @@ class DocumentGraph(TypedGraph, pt.Artifact):
             FileNotFoundError: If there is no graph.
             ValueError: If it is damaged, of another kind or of another version.
         """
-        return read_meta(self.path, self._kind())
-
-    @classmethod
-    def _kind(cls) -> dict[str, Any]:
-        return {
-            "type": cls.ARTIFACT_TYPE,
-            "format": cls.ARTIFACT_FORMAT,
-            "format_version": cls.FORMAT_VERSION,
-            "package_hint": cls.ARTIFACT_PACKAGE_HINT,
-        }
+        return read_meta(self.path, kind_of(self))
 
     @cached_property
     def docnos(self) -> Lookup:

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from pyterrier_graph.artifacts import read_meta, writing
+from pyterrier_graph.artifacts import kind_of, read_meta, writing
 from pyterrier_graph.graphs import PASSAGE_TYPE
 from pyterrier_graph.graphs.paths import check_paths, follow
 from pyterrier_graph.models.hgat import HGAT, Aggregation, Framework, HGATConfig, Init, Variant
@@ -388,7 +388,7 @@ class HGATReranker(GraphReranker, pt.Artifact):
         """
         import pyterrier_graph
 
-        meta = self._kind() | {
+        meta = kind_of(self) | {
             "version": pyterrier_graph.__version__,
             "config": self.config.to_dict(),
             "seed": self.seed,
@@ -419,7 +419,7 @@ class HGATReranker(GraphReranker, pt.Artifact):
             ValueError: If it is damaged, of another kind, or does not fit the encoder that was given.
         """
         folder = Path(path)
-        meta = read_meta(folder, cls._kind())
+        meta = read_meta(folder, kind_of(cls))
         about = meta["encoder"]
         encoder = options.pop("encoder", None)
         try:
@@ -451,15 +451,6 @@ class HGATReranker(GraphReranker, pt.Artifact):
         reranker.path = folder
         reranker.contextualised = contextualised
         return reranker
-
-    @classmethod
-    def _kind(cls) -> dict[str, Any]:
-        return {
-            "type": cls.ARTIFACT_TYPE,
-            "format": cls.ARTIFACT_FORMAT,
-            "format_version": cls.FORMAT_VERSION,
-            "package_hint": cls.ARTIFACT_PACKAGE_HINT,
-        }
 
     def apply_attributes(self, **attributes: Any) -> HGATReranker:
         """A copy with other attributes, as ``pt.inspect`` asks for; trained weights are kept where they fit."""

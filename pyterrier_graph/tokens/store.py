@@ -12,7 +12,7 @@ import numpy as np
 import pyterrier as pt
 import torch
 
-from pyterrier_graph.artifacts import read_meta, writing
+from pyterrier_graph.artifacts import kind_of, read_meta, writing
 from pyterrier_graph.tokens.encoder import TokenEncoder
 from pyterrier_graph.tokens.states import TokenStates, ranges
 
@@ -41,15 +41,6 @@ class TokenStore(pt.Artifact):
 
     def __repr__(self) -> str:
         return f"TokenStore({str(self.path)!r})"
-
-    @classmethod
-    def _kind(cls) -> dict[str, Any]:
-        return {
-            "type": cls.ARTIFACT_TYPE,
-            "format": cls.ARTIFACT_FORMAT,
-            "format_version": cls.FORMAT_VERSION,
-            "package_hint": cls.ARTIFACT_PACKAGE_HINT,
-        }
 
     def build(
         self, graph: TypedGraph, encoder: TokenEncoder, *, titles: bool = False, verbose: bool = True
@@ -88,7 +79,7 @@ class TokenStore(pt.Artifact):
             FileExistsError: If there is a store already.
             ValueError: If there are more or fewer nodes in the chunks.
         """
-        meta = self._kind() | {"nodes": nodes, "dimension": dimension} | about
+        meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
         lengths = [np.zeros(1, dtype=np.int64)]
         with (
             writing(self.path, meta) as folder,
@@ -114,7 +105,7 @@ class TokenStore(pt.Artifact):
             FileNotFoundError: If the store was not built.
             ValueError: If it is damaged or of another kind.
         """
-        return read_meta(self.path, self._kind())
+        return read_meta(self.path, kind_of(self))
 
     @property
     def dimension(self) -> int:
