@@ -315,8 +315,8 @@ class HGATReranker(GraphReranker, pt.Artifact):
                 yield TokenStates(values, offsets_of(lengths))
 
         about = {"encoder": self.encoder.name, "model": self.config.name, "model_sha256": self._fingerprint()}
-        store = TokenStore(path)
-        return store.write(chunks(), graph.num_nodes, self.encoder.dimension, about, verbose=verbose)
+        size = graph.num_nodes, self.encoder.dimension
+        return TokenStore(path).write(chunks(), *size, about, task="contextualising", verbose=verbose)
 
     def _fingerprint(self) -> str:
         digest = hashlib.sha256(self.encoder.fingerprint().encode())

@@ -64,7 +64,14 @@ class TokenStore(pt.Artifact):
         return self.write(chunks, graph.num_nodes, encoder.dimension, about, verbose=verbose)
 
     def write(
-        self, states: Iterable[TokenStates], nodes: int, dimension: int, about: dict[str, Any], *, verbose: bool = True
+        self,
+        states: Iterable[TokenStates],
+        nodes: int,
+        dimension: int,
+        about: dict[str, Any],
+        *,
+        task: str = "encoding",
+        verbose: bool = True,
     ) -> TokenStore:
         """Writes token states chunk by chunk, in node order.
 
@@ -73,6 +80,7 @@ class TokenStore(pt.Artifact):
             nodes: Number of nodes.
             dimension: Length of a token vector.
             about: Where the vectors come from, for ``pt_meta.json``.
+            task: What the progress bar is called.
             verbose: Whether to show progress.
 
         Raises:
@@ -83,7 +91,7 @@ class TokenStore(pt.Artifact):
         lengths = [np.zeros(1, dtype=np.int64)]
         with (
             writing(self.path, meta) as folder,
-            pt.tqdm(total=nodes, desc="encoding", unit="node", disable=not verbose) as progress,
+            pt.tqdm(total=nodes, desc=task, unit="node", disable=not verbose) as progress,
         ):
             with open(folder / "tokens.f2", "wb") as file:
                 for chunk in states:
