@@ -36,7 +36,7 @@ Reranker = TypeVar("Reranker", GraphMaxSim, HGATReranker)
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100, AP @ 100)
 DEFAULT_VARIANTS = ("NO_LB", "NO_LB_NS")
-LENGTH = 96  # word pieces of a passage that are encoded; numpy's have 40 in the mean
+LENGTH = 96  # word pieces of a passage that are encoded
 SLOTS = 32
 SAMPLE = 400  # passages whose tokens the encoder's projection is made from
 
