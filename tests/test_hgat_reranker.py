@@ -57,7 +57,8 @@ def scores(reranker: pt.Transformer) -> np.ndarray:
 
 
 def qualities(reranker: HGATReranker) -> list[float]:
-    return [entry["eval_quality"] for entry in reranker.training_log if "eval_quality" in entry]
+    """After each epoch; the log begins with that of the untrained model."""
+    return [entry["eval_quality"] for entry in reranker.training_log if "eval_quality" in entry][1:]
 
 
 def measured(reranker: HGATReranker) -> float:
@@ -99,7 +100,18 @@ def test_several_evaluations_per_epoch() -> None:
     reranker = hgat(training={"epochs": 1, "batch_size": 4, "evaluations": 3, "patience": None})
     reranker.fit(RUN, QRELS, RUN, QRELS)  # 18 triples, 5 steps
     steps = [entry["step"] for entry in reranker.training_log if "eval_quality" in entry]
-    assert steps == [2, 4, 5]
+    assert steps == [0, 2, 4, 5]
+
+
+def test_an_untrained_model_that_is_better_is_kept() -> None:
+    reranker = hgat(training={"epochs": 2, "learning_rate": 5.0, "patience": 1}, init="identity")
+    before = scores(reranker)
+    best = RUN.assign(label=reranker(RUN)["rank"].eq(0).astype(int))[["qid", "docno", "label"]]
+    reranker.fit(RUN, QRELS, RUN, best)
+    assert reranker.training_log[0] == {"eval_quality": pytest.approx(1.0), "epoch": 0.0, "step": 0}
+    assert max(qualities(reranker)) < 1
+    np.testing.assert_array_equal(scores(reranker), before)
+    assert not reranker.model.training
 
 
 def test_without_validation_queries_the_last_weights_are_kept() -> None:
@@ -235,9 +247,9 @@ def layers_of(encoder: TokenEncoder) -> dict[str, torch.Tensor]:
 def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -> None:
     encoder = fresh_encoder()
     store = TokenStore(tmp_path / "tokens").build(tiny.graph(), encoder, verbose=False)
-    training = {"encoder_learning_rate": 1e-3, "frozen_encoder_layers": frozen, "epochs": 1}
+    training = {"encoder_learning_rate": 1e-3, "frozen_encoder_layers": frozen, "epochs": 3, "learning_rate": 0.02}
     before = layers_of(encoder)
-    reranker = hgat(encoder=encoder, tokens=store, training=training)
+    reranker = hgat(encoder=encoder, tokens=store, training=training, dropout=0.0)
     reranker.fit(RUN, QRELS, RUN, QRELS)
     changed = {name for name, value in layers_of(encoder).items() if not torch.equal(value, before[name])}
     assert any("layer.1." in name for name in changed)
@@ -303,7 +315,7 @@ def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, encoder_rate: f
     kept = training | {"output_dir": str(tmp_path)}
     # one evaluation without improvement is over, the next one would be the last
     assert 3 <= len(qualities(whole)) < 12
-    reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), len(qualities(whole)), stop)
+    reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), len(qualities(whole)) + 1, stop)
     with pytest.raises(KeyboardInterrupt):
         reranker.fit(RUN, QRELS, RUN, QRELS)
     # a checkpoint whose writing was cut short is passed over, and written anew
@@ -325,7 +337,7 @@ def test_a_training_that_was_killed_goes_on_in_another_process(tmp_path: Path) -
     training = LONG | {"output_dir": str(tmp_path)}
 
     def die() -> None:
-        interrupt(hgat(training=training), 2, lambda: os._exit(9)).fit(RUN, QRELS, RUN, QRELS)
+        interrupt(hgat(training=training), 3, lambda: os._exit(9)).fit(RUN, QRELS, RUN, QRELS)
 
     process = multiprocessing.get_context("fork").Process(target=die, daemon=True)
     process.start()

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
-from safetensors.torch import load_model
+from safetensors import safe_open
+from safetensors.torch import load_model, save_model
 from torch import nn
 from torch.utils.data import Dataset
 from transformers import (
@@ -31,6 +32,7 @@ from pyterrier_graph.training.options import Training
 
 logger = logging.getLogger(__name__)
 METRIC = "eval_quality"
+START = "start.safetensors"
 
 
 class RankingTrainer(Trainer):
@@ -88,6 +90,24 @@ def stalled(state: TrainerState) -> int:
     return len(qualities) - 1 - qualities.index(max(qualities)) if qualities else 0
 
 
+def _keep_start(model: nn.Module, file: Path, quality: Callable[[], float], main: bool) -> None:
+    """Writes down the untrained model and how good it is."""
+    model.eval()
+    measured = quality()
+    if main:
+        save_model(model, str(file), metadata={METRIC: repr(measured)})
+
+
+def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState) -> list[dict[str, float]]:
+    """Puts the first weights back where training did not improve on them; returns the whole log."""
+    with safe_open(file, framework="pt") as start:
+        quality = float(start.metadata()[METRIC])
+    if state.best_metric is not None and state.best_metric < quality:
+        logger.warning("training did not improve on the untrained model: its weights are kept")
+        load_model(model, file)
+    return [{METRIC: quality, "epoch": 0.0, "step": 0}, *state.log_history]
+
+
 def train(
     model: nn.Module,
     examples: Dataset,
@@ -100,7 +120,7 @@ def train(
     device: torch.device,
     verbose: bool,
 ) -> list[dict[str, float]]:
-    """Trains a model in place and keeps the weights that were best on the validation topics.
+    """Trains a model in place and keeps the weights that were best on the validation topics, the first ones included.
 
     Args:
         model: Its ``forward(**batch)`` returns ``{'loss': ...}``.
@@ -146,11 +166,14 @@ def train(
         arguments.output_dir = str(folder)
         with arguments.main_process_first(local=False):
             checkpoint = _checkpoint_of(folder, identity | _identity_of(options))
+        start = folder / START
+        if quality is not None and (checkpoint is None or not start.exists()):
+            _keep_start(model, start, quality, arguments.process_index == 0)
         if checkpoint is not None and options.patience:
             state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
             if stalled(state) >= options.patience:  # it was not killed: it had ended
                 load_model(model, folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}" / SAFE_WEIGHTS_NAME)
-                return state.log_history
+                return _unless_better_at_start(model, start, state)
         trainer = RankingTrainer(
             model=model,
             args=arguments,
@@ -164,7 +187,9 @@ def train(
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         trainer.accelerator.wait_for_everyone()  # before the temporary folder goes
-        return trainer.state.log_history
+        if quality is None:
+            return trainer.state.log_history
+        return _unless_better_at_start(model, start, trainer.state)
 
 
 def _identity_of(options: Training) -> dict[str, Any]:
