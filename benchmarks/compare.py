@@ -1,6 +1,7 @@
 """The demo's comparison on real collections, over several seeds.
 
-``python -m benchmarks.compare medquad PATH --passages 2000`` or ``python -m benchmarks.compare trec-car PATH``
+``python -m benchmarks.compare medquad PATH --passages 2000``, ``python -m benchmarks.compare trec-car PATH``, or
+``python -m benchmarks.compare numpydoc``, which needs no data.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from statsmodels.stats.multitest import multipletests
 from benchmarks.collection import Collection
 from benchmarks.medquad import read_medquad
 from benchmarks.trec_car import read_trec_car
+from pyterrier_graph import demo
 from pyterrier_graph.demo import (
     AROUND,
     DEFAULT_VARIANTS,
@@ -37,8 +39,8 @@ BASELINE = "BM25 >> MaxSim"
 def main() -> None:
     """Runs the comparison and writes ``per_query.csv`` and ``results.csv``."""
     command = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=main.__doc__)
-    command.add_argument("collection", choices=["medquad", "trec-car"])
-    command.add_argument("path", type=Path, help="folder of the collection")
+    command.add_argument("collection", choices=["medquad", "trec-car", "numpydoc"])
+    command.add_argument("path", type=Path, nargs="?", help="folder of the collection; numpydoc has none")
     command.add_argument("--passages", type=int, default=2000, help="size of the sample of MedQuAD")
     command.add_argument("--documents", type=int, default=20, help="documents whose passages are reranked")
     command.add_argument("--triples", type=int, default=1500, help="training triples per HGAT")
@@ -48,14 +50,18 @@ def main() -> None:
     command.add_argument("--output", type=Path, required=True, help="folder for index, vectors and results")
     options = command.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    around: tuple[str, ...] = AROUND
-    if options.collection == "medquad":
-        collection = read_medquad(options.path, passages=options.passages)
-    else:
-        collection = read_trec_car(options.path)
-        around = (*AROUND, "structural/structural/structural", "same_entity", "same_entity_i")
+    if (options.path is None) != (options.collection == "numpydoc"):
+        command.error("medquad and trec-car need the folder they are in, numpydoc is in the package")
     options.output.mkdir(parents=True, exist_ok=True)
-    bench = prepare(collection, options.output, options.documents, options.queries)
+    around: tuple[str, ...] = AROUND
+    if options.collection == "numpydoc":
+        bench = demo.prepare(options.output, "numpy", "pisa", options.documents)
+    elif options.collection == "medquad":
+        collection = read_medquad(options.path, passages=options.passages)
+        bench = prepare(collection, options.output, options.documents, options.queries)
+    else:
+        around = (*AROUND, "structural/structural/structural", "same_entity", "same_entity_i")
+        bench = prepare(read_trec_car(options.path), options.output, options.documents, options.queries)
     torch.set_num_threads(1)  # as in the demo
     runs: list[pd.DataFrame] = []
     for seed in options.seeds:
@@ -100,11 +106,12 @@ def prepare(collection: Collection, output: Path, documents: int, queries: int |
     return Bench(graph, first, encoder, stores[0], stores[1], splits[0], splits[1], splits[2])
 
 
-def summarise(per_query: pd.DataFrame) -> pd.DataFrame:
-    """Means over queries and seeds, deviation over seeds, and Holm-corrected paired t-tests against MaxSim.
+def summarise(per_query: pd.DataFrame, baseline: str = BASELINE) -> pd.DataFrame:
+    """Means over queries and seeds, deviation over seeds, and Holm-corrected paired t-tests against the baseline.
 
     Args:
         per_query: ``name, qid, measure, value, seed``.
+        baseline: Name of the system that the others are compared with.
     """
     by_query = per_query.groupby(["name", "measure", "qid"], sort=False)["value"].mean()
     by_seed = per_query.groupby(["name", "measure", "seed"], sort=False)["value"].mean()
@@ -113,13 +120,13 @@ def summarise(per_query: pd.DataFrame) -> pd.DataFrame:
     for measure in per_query["measure"].unique():
         values = by_query.xs(measure, level="measure").unstack("qid")
         values = values.loc[per_query["name"].unique()]
-        others = [name for name in values.index if name != BASELINE]
-        tests = [ttest_rel(values.loc[name], values.loc[BASELINE]).pvalue for name in others]
+        others = [name for name in values.index if name != baseline]
+        tests = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in others]
         significant = dict(zip(others, multipletests(tests, method="holm")[0], strict=True))
         for name, mean in values.mean(axis=1).items():
             spread = deviation.get((name, measure))
             cell = f"{mean:.3f}" + ("" if spread is None or pd.isna(spread) else f" ± {spread:.3f}")
-            better = mean > values.loc[BASELINE].mean()
+            better = mean > values.loc[baseline].mean()
             mark = ("+" if better else "-") if significant.get(name) else ""
             table.setdefault(str(name), {})[str(measure)] = cell + mark
     return pd.DataFrame(table).T.rename_axis("system")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.base.modules.dense import Dense
 
 from pyterrier_graph.artifacts import META, read_meta, writing
+from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.tokens import TokenEncoder, TokenStates, TokenStore
 from pyterrier_graph.tokens.encoder import load_multi_vector_encoder
 from pyterrier_graph.tokens.states import offsets_of, ranges
@@ -255,6 +257,14 @@ def test_another_encoders_vectors(store: TokenStore) -> None:
         store.check(other, tiny.graph())
     with pytest.raises(ValueError, match="vectors of 30 nodes, .* has 15"):
         store.check(tiny.encoder(), tiny.graph(3))
+
+
+def test_another_graph_of_the_same_size(store: TokenStore) -> None:
+    first, *others = tiny.documents()
+    nodes = (*first.nodes[:1], first.nodes[1]._replace(text="another text"), *first.nodes[2:])
+    changed = MemoryGraph.from_documents([dataclasses.replace(first, nodes=nodes), *others])
+    with pytest.raises(ValueError, match="vectors of other texts"):
+        store.check(tiny.encoder(), changed)
 
 
 def copy_of(store: TokenStore, path: Path) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -30,6 +32,7 @@ PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
 SECTION_SEPARATOR = "%s"
 TITLE_SEPARATOR = " - "
+FINGERPRINT_TEXTS = 256
 
 
 class TypedGraph(ABC):
@@ -82,6 +85,15 @@ class TypedGraph(ABC):
     def num_nodes(self) -> int:
         """Number of nodes."""
         return len(self.node_type)
+
+    def fingerprint(self) -> str:
+        """A digest of the graph's size and of texts from all over it, which tells it from a graph of other texts.
+
+        It costs milliseconds whatever the size, since most texts are not read: a change of few of them goes unnoticed.
+        """
+        sample = np.unique(np.linspace(0, self.num_nodes - 1, min(self.num_nodes, FINGERPRINT_TEXTS)).astype(np.int64))
+        described = json.dumps([self.num_nodes, self._texts(sample)])
+        return hashlib.sha256(described.encode()).hexdigest()
 
     @property
     def node_type(self) -> np.ndarray:

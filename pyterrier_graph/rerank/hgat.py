@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from pyterrier_graph.artifacts import kind_of, read_meta, writing
+from pyterrier_graph.artifacts import check_vacant, kind_of, read_meta, writing
 from pyterrier_graph.graphs import PASSAGE_TYPE
 from pyterrier_graph.graphs.paths import check_paths, follow
 from pyterrier_graph.models.hgat import HGAT, Aggregation, Framework, HGATConfig, Init, Variant
@@ -179,8 +180,8 @@ class HGATReranker(GraphReranker, pt.Artifact):
     @contextualised.setter
     def contextualised(self, store: TokenStore | None) -> None:
         if store is not None:
-            if self.graph is None or len(store) != self.graph.num_nodes:
-                raise ValueError(f"{store!r} holds representations of {len(store)} nodes, not those of {self.graph!r}")
+            if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
+                raise ValueError(f"{store!r} holds representations of other passages than those of {self.graph!r}")
             if store.meta.get("model_sha256") != self._fingerprint():
                 raise ValueError(f"{store!r} was computed with other weights: contextualise again")
         self._contextualised = store
@@ -298,9 +299,8 @@ class HGATReranker(GraphReranker, pt.Artifact):
         if self.graph is None:
             raise ValueError("only the passages of a document graph can be contextualised in advance")
         graph = self.graph
-        tokens = self.tokens if self.tokens is not None else FreshTokens(graph, self.encoder)
 
-        def chunks() -> Iterator[TokenStates]:
+        def chunks(tokens: TokenStore) -> Iterator[TokenStates]:
             for nodes in np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // self.batch_size))):
                 is_passage = graph.node_type[nodes] == PASSAGE_TYPE
                 lengths = torch.zeros(len(nodes), dtype=torch.long)
@@ -315,8 +315,15 @@ class HGATReranker(GraphReranker, pt.Artifact):
                 yield TokenStates(values, offsets_of(lengths))
 
         about = {"encoder": self.encoder.name, "model": self.config.name, "model_sha256": self._fingerprint()}
-        size = graph.num_nodes, self.encoder.dimension
-        return TokenStore(path).write(chunks(), *size, about, task="contextualising", verbose=verbose)
+        about["graph_sha256"] = graph.fingerprint()
+        store = TokenStore(path)
+        check_vacant(store.path)
+        with tempfile.TemporaryDirectory() as scratch:  # every node is encoded once, and none is kept in memory
+            tokens = self.tokens
+            if tokens is None:
+                tokens = TokenStore(Path(scratch, "tokens")).build(graph, self.encoder, verbose=verbose)
+            size = graph.num_nodes, self.encoder.dimension
+            return store.write(chunks(tokens), *size, about, task="contextualising", verbose=verbose)
 
     def _fingerprint(self) -> str:
         digest = hashlib.sha256(self.encoder.fingerprint().encode())

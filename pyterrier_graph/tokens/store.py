@@ -57,6 +57,7 @@ class TokenStore(pt.Artifact):
             FileExistsError: If there is a store already.
         """
         about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
+        about["graph_sha256"] = graph.fingerprint()
         chunks = (
             encoder.encode_passages(graph.texts(nodes, titles=titles))
             for nodes in np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // CHUNK)))
@@ -131,7 +132,7 @@ class TokenStore(pt.Artifact):
             return False
 
     def check(self, encoder: TokenEncoder, graph: TypedGraph) -> None:
-        """Raises ValueError unless the vectors were made with this encoder, for as many nodes as the graph has."""
+        """Raises ValueError unless the vectors were made with this encoder, for this graph."""
         if self.meta.get("encoder_sha256") != encoder.fingerprint():
             raise ValueError(
                 f"{self!r} holds vectors of {self.meta.get('encoder')!r} with other weights or lengths "
@@ -139,6 +140,8 @@ class TokenStore(pt.Artifact):
             )
         if len(self) != graph.num_nodes:
             raise ValueError(f"{self!r} holds vectors of {len(self)} nodes, {graph!r} has {graph.num_nodes}")
+        if self.meta.get("graph_sha256") != graph.fingerprint():
+            raise ValueError(f"{self!r} holds vectors of other texts than those of {graph!r}: build it again")
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """The token matrices of some nodes, in float32."""
