@@ -27,6 +27,7 @@ REQUIRES = [
     "scikit-learn>=1.5",
     "pandas>=2.2",
     "numpy>=2.0",
+    "lxml>=5",
     "lz4>=4.0",
 ]
 
@@ -55,7 +56,7 @@ setup(
         "gpu": ["faiss-gpu>=1.14.3; platform_system == 'Linux'"],
         "adaptive": ADAPTIVE,
         "demo": DEMO,
-        "test": [*DEMO, *ADAPTIVE, "hypothesis>=6", "lxml>=5", "mypy>=1.15", "pytest>=8", "ruff>=0.9"],
+        "test": [*DEMO, *ADAPTIVE, "hypothesis>=6", "mypy>=1.15", "pytest>=8", "ruff>=0.9"],
     },
     entry_points={
         "pyterrier.artifact": [

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import pyterrier as pt
-from lxml import etree  # type: ignore[import-untyped]
+from lxml import etree
 
 from pyterrier_graph.documents import (
     NO_PARENT,

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from pyterrier_graph.documents import StructuredDocument as StructuredDocument
     from pyterrier_graph.graphs import CandidateGraph as CandidateGraph
     from pyterrier_graph.graphs import DocumentGraph as DocumentGraph
+    from pyterrier_graph.protocol import by_query_length as by_query_length
+    from pyterrier_graph.protocol import cross_validate as cross_validate
+    from pyterrier_graph.protocol import folds_of as folds_of
+    from pyterrier_graph.protocol import query_folds as query_folds
     from pyterrier_graph.rerank import DocumentEvidence as DocumentEvidence
     from pyterrier_graph.rerank import GraphMaxSim as GraphMaxSim
     from pyterrier_graph.rerank import HGATReranker as HGATReranker
@@ -29,6 +33,10 @@ _MODULES = {
     "TokenEncoder": "tokens",
     "TokenStore": "tokens",
     "Training": "training",
+    "by_query_length": "protocol",
+    "cross_validate": "protocol",
+    "folds_of": "protocol",
+    "query_folds": "protocol",
 }
 __all__ = [*_MODULES]
 

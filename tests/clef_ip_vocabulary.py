@@ -170,8 +170,8 @@ infrared shutter | m Infrarotverschluss | m obturateur infrarouge
 tilt mirror | m Kippspiegel | m miroir basculant
 flash diode | f Blitzdiode | f diode flash
 cover glass | n Deckglas | m verre de protection
-the picture is sharp at short distances too | das Bild auch auf kurze Entfernung scharf ist | la photo est nette même de \
-près
+the picture is sharp at short distances too | das Bild auch auf kurze Entfernung scharf ist | la photo est nette \
+même de près
 stray light does not reach the pixels | kein Streulicht auf die Bildpunkte fällt | la lumière parasite n'atteint pas \
 les pixels
 the module is thinner than known ones | das Modul dünner als bekannte Module ist | le module est plus mince que les \
@@ -186,7 +186,7 @@ master cylinder | m Geberzylinder | m maître-cylindre
 brake caliper | m Bremssattel | m étrier de frein
 ceramic pad | m Keramikbelag | f plaquette en céramique
 return spring | f Rückholfeder | m ressort de rappel
-ventilated rotor | m belüfteter Bremsring | m rotor ventilé
+ventilated rotor | f Lochscheibe | m rotor ventilé
 hose connector | m Schlauchanschluss | m raccord de durite
 rim sensor | m Felgensensor | m capteur de jante
 fork mount | f Gabelaufnahme | f fixation de fourche
@@ -232,25 +232,26 @@ un produit poudreux
 more bags are filled in a minute | mehr Beutel je Minute gefüllt werden | le nombre de sachets par minute augmente
 """)
 
+# The last sentence says what the invention is for.
 BACKGROUND = {
     "EN": (
         "{d.a} in which {p.the} and {q.the} are formed separately is known from the prior art.",
         "Known devices have the drawback that {p.the} wears out early and must be replaced together with {q.the}.",
-        "It is an object of the invention to provide {d.a} {purpose} that costs less than one with {p.a}.",
         "Where space is scarce, {p.the} has so far been left out, although {q.the} then works less reliably.",
+        "It is an object of the invention to provide {d.a} {purpose} that costs less than one with {p.a}.",
     ),
     "DE": (
-        "Aus dem Stand der Technik ist {d.a} bekannt, bei welcher Bauart {p.the} und {q.the} getrennt ausgebildet sind.",
+        "Bekannt ist {d.a} einer Bauart, bei der {p.the} und {q.the} getrennt ausgebildet sind.",
         "Bekannte Vorrichtungen haben den Nachteil, dass {p.the} früh verschleißt und samt {q.dem} zu ersetzen ist.",
+        "Bei knappem Bauraum wurde {p.the} bisher weggelassen, obwohl {q.the} dann weniger zuverlässig arbeitet.",
         "Der Erfindung liegt die Aufgabe zugrunde, {d.accusative} {purpose} zu schaffen, die Kosten für {p.accusative} "
         "aber zu sparen.",
-        "Bei knappem Bauraum wurde {p.the} bisher weggelassen, obwohl {q.the} dann weniger zuverlässig arbeitet.",
     ),
     "FR": (
         "On connaît déjà {d.a} où {p.the} et {q.the} sont réalisés séparément.",
         "Les dispositifs connus ont l'inconvénient que {p.the} s'use vite et doit être remplacé{p.e} avec {q.the}.",
-        "L'invention a pour but de proposer {d.a} {purpose}, moins coûteux que la solution avec {p.a}.",
         "Lorsque la place manque, on a jusqu'ici supprimé {p.the}, bien que {q.the} soit alors moins fiable.",
+        "L'invention a pour but de proposer {d.a} {purpose}, d'un coût moindre que la solution avec {p.a}.",
     ),
 }
 
@@ -292,8 +293,8 @@ TITLE = {
 }
 
 INDEPENDENT_CLAIM = {
-    "EN": "{d.a} {purpose}, comprising {p.a}, {q.a} and {r.a}, characterised in that {p.the} is arranged between {q.the} "
-    "and {r.the}, so that {effect}.",
+    "EN": "{d.a} {purpose}, comprising {p.a}, {q.a} and {r.a}, characterised in that {p.the} is arranged between "
+    "{q.the} and {r.the}, so that {effect}.",
     "DE": "{d.bare} {purpose}, mit {p.einem}, {q.einem} und {r.einem}, dadurch gekennzeichnet, dass {p.the} zwischen "
     "{q.dem} und {r.dem} angeordnet ist, sodass {effect}.",
     "FR": "{d.bare} {purpose}, comprenant {p.a}, {q.a} et {r.a}, caractérisé{d.e} en ce que {p.the} est disposé{p.e} "

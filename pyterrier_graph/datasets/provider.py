@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyterrier as pt
 
 NAMESPACE = "pyterrier-graph"
+CLEF_IP = "clef-ip"
 
 
 def load_module() -> ModuleType:
@@ -33,10 +34,11 @@ def load_module() -> ModuleType:
 
 @functools.cache
 def register() -> None:
-    """Makes the ids ``pyterrier-graph/...`` known to ir_datasets. A second call does nothing."""
+    """Makes the ids ``pyterrier-graph/...`` and ``clef-ip/...`` known to ir_datasets. A second call does nothing."""
     import ir_datasets
 
     ir_datasets.registry.register_pattern(rf"{NAMESPACE}/numpydoc/(.*)$", _numpydoc)
+    ir_datasets.registry.register_pattern(rf"{CLEF_IP}(?:/.*)?$", _clef_ip)
 
 
 def _numpydoc(_: str, groups: Sequence[str]) -> ir_datasets.Dataset:
@@ -45,10 +47,17 @@ def _numpydoc(_: str, groups: Sequence[str]) -> ir_datasets.Dataset:
     return numpydoc.dataset(groups[0])
 
 
+def _clef_ip(name: str, _: Sequence[str]) -> ir_datasets.Dataset:
+    from pyterrier_graph.datasets.clef_ip import collection
+
+    return collection.dataset(name)
+
+
 class GraphDatasetProvider:
     """Entry point ``pyterrier-graph`` of the group ``pyterrier.dataset_provider``.
 
-    ``pt.get_dataset("pyterrier-graph:numpydoc/numpy")`` is ``pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy")``.
+    ``pt.get_dataset("pyterrier-graph:numpydoc/numpy")`` is ``pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy")``,
+    ``pt.get_dataset("pyterrier-graph:clef-ip")`` is ``pt.get_dataset("irds:clef-ip")``.
     """
 
     def get_dataset(self, name: str) -> pt.datasets.Dataset:
@@ -60,10 +69,11 @@ class GraphDatasetProvider:
         import pyterrier as pt
 
         register()
-        return pt.get_dataset(f"irds:{NAMESPACE}/{name}")
+        return pt.get_dataset(f"irds:{name}" if name.split("/")[0] == CLEF_IP else f"irds:{NAMESPACE}/{name}")
 
     def list_dataset_names(self) -> Iterable[str]:
         """The names of all datasets of this package."""
         from pyterrier_graph.datasets import numpydoc
+        from pyterrier_graph.datasets.clef_ip import collection
 
-        return [f"numpydoc/{name}" for name in numpydoc.dataset_names()]
+        return [*(f"numpydoc/{name}" for name in numpydoc.dataset_names()), *collection.dataset_names()]

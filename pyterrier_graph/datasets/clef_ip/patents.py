@@ -1,0 +1,302 @@
+"""Reads a patent from its XML file."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from pyterrier_graph.datasets.clef_ip.claim_references import claim_references
+from pyterrier_graph.datasets.clef_ip.xpaths import PARAGRAPHS, format_xpath, is_docno, parse_xpath
+from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference, passage_id, split_passage_id
+
+MAX_BYTES = 1 << 27
+
+_TITLES = {
+    "DE": {"abstract": "Zusammenfassung", "description": "Beschreibung", "claims": "Ansprüche"},
+    "EN": {"abstract": "Abstract", "description": "Description", "claims": "Claims"},
+    "FR": {"abstract": "Abrégé", "description": "Description", "claims": "Revendications"},
+}
+_BLOCKS = frozenset("br claim-text dd dl dt entry heading li ol p row table ul".split())
+# What follows a group is a date, with or without a space between them.
+_IPC = re.compile(r"([A-H]\d\d[A-Z])(?: ?(\d{1,4}) ?/ ?(\d{2,6}?)(?=(?:19|20)\d{6}|\D|$))?")
+_IPC_TAGS = ("classification-ipcr", "main-classification", "further-classification")
+_PARSER = etree.XMLParser(
+    resolve_entities=False,
+    load_dtd=False,
+    no_network=True,
+    huge_tree=False,  # so libxml2's limits hold: 10 MB per text, 256 levels
+    remove_comments=True,
+    remove_pis=True,
+)
+
+
+@dataclass(frozen=True)
+class Patent:
+    """A patent document: one file of the collection.
+
+    Attributes:
+        docno: The name of its file without ``.xml``: country, number and kind code, such as ``EP-1480263-A1``.
+        language: The document's, as ``'EN'``, ``'DE'``, ``'FR'``; empty where the file does not say.
+        title: In that language, if there is one.
+        codes: IPC codes, each as subclass and as group: ``'C07C'``, ``'C07C45/50'``.
+        citations: Docnos of the documents that it cites.
+        nodes: Sections and passages; see :class:`pyterrier_graph.documents.StructuredDocument`.
+        links: From passages to the claims that they refer to.
+        xpaths: Of the passages; passage N of ``nodes`` has the id ``docno%pN``.
+        versions: How many abstracts, descriptions and sets of claims there are, mostly one per language.
+        claims_in_first: How many claims the first claim element holds: in files of the older shape that is all of them.
+    """
+
+    docno: str
+    language: str
+    title: str
+    codes: tuple[str, ...]
+    citations: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    xpaths: tuple[str, ...]
+    versions: dict[str, int]
+    claims_in_first: int
+
+    @property
+    def passages(self) -> list[str]:
+        """The texts of the passages, by number."""
+        return [node.text for node in self.nodes if node.kind == PASSAGE]
+
+    @property
+    def abstract(self) -> str:
+        """The text of the abstract; empty if there is none."""
+        start = format_xpath("abstract", 0)
+        passages = zip(self.passages, self.xpaths, strict=True)
+        return " ".join(text for text, xpath in passages if xpath.startswith(start))
+
+    def passage_id(self, xpath: str) -> str:
+        """The id of the passage at an XPath.
+
+        A passage stands for its translations too, and where one element holds all claims, for each of them.
+
+        Args:
+            xpath: Indices that it lacks are 1.
+
+        Raises:
+            KeyError: If there is no such passage: no such element, or an empty one.
+            ValueError: If it is no XPath of a passage.
+        """
+        part, version, position = parse_xpath(xpath)
+        wanted = [format_xpath(part, position)]
+        if position == 1:
+            wanted.append(format_xpath(part, 0))
+        if part == "claims" and 1 < position <= self.claims_in_first:
+            wanted.append(format_xpath(part, 1))
+        for candidate in wanted:
+            if candidate in self.xpaths and version <= self.versions[part]:
+                return passage_id(self.docno, self.xpaths.index(candidate))
+        raise KeyError(f"{self.docno} has no passage at {xpath}")
+
+    def xpath(self, identifier: str) -> str:
+        """The XPath of a passage, as a run names it.
+
+        Args:
+            identifier: ``docno%pN``.
+
+        Raises:
+            KeyError: If it is no passage of this patent.
+        """
+        docno, number = split_passage_id(identifier)
+        if docno != self.docno or number is None or number >= len(self.xpaths):
+            raise KeyError(f"{self.docno} has {len(self.xpaths)} passages, {identifier!r} is none of them")
+        return self.xpaths[number]
+
+    def to_record(self) -> dict[str, Any]:
+        """The patent as :meth:`pyterrier_graph.documents.StructuredDocument.from_record` reads it."""
+        return {
+            "docno": self.docno,
+            "title": self.title,
+            "text": "\n\n".join(self.passages),
+            "language": self.language,
+            "nodes": self.nodes,
+            "links": self.links,
+            "references": tuple(Reference("external", 0, docno) for docno in self.citations),
+            "codes": self.codes,
+            "xpaths": self.xpaths,
+        }
+
+
+def read_patent(path: str | Path) -> Patent:
+    """Reads a file.
+
+    Args:
+        path: Its name is the docno with ``.xml``.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If its name is no docno, or it does not hold a patent document; the message names the file.
+    """
+    path = Path(path)
+    if path.suffix != ".xml" or not is_docno(path.stem):
+        raise ValueError(f"{path}: no patent's file, these are called like EP-1480263-A1.xml")
+    with open(path, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, no patent is")
+    try:
+        return parse_patent(data, path.stem)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def parse_patent(data: bytes, docno: str) -> Patent:
+    """Parses a patent document.
+
+    Where there are several abstracts, descriptions, claims or titles, the first in the document's language is taken, or
+    the first. Entities are not expanded, nothing is loaded from elsewhere.
+
+    Args:
+        data: The XML.
+        docno: Its docno.
+
+    Raises:
+        ValueError: If it is not well-formed, declares entities, or is not a ``patent-document``.
+    """
+    try:
+        root = etree.fromstring(data, _PARSER)
+    except etree.LxmlError as error:
+        raise ValueError(f"not well-formed XML: {error}") from error
+    declared = root.getroottree().docinfo.internalDTD
+    if declared is not None and next(declared.iterentities(), None) is not None:
+        raise ValueError("declares entities, which no file of the collection needs")
+    if root.tag != "patent-document":
+        raise ValueError(f"its root element is <{root.tag}>, expected <patent-document>")
+    language = _document_language(root)
+    title = _choose(list(root.iter("invention-title")), language)
+    nodes = [Node(SECTION, "" if title is None else _text(title), NO_PARENT)]
+    xpaths: list[str] = []
+    claims: dict[int, int] = {}
+    versions = {part: root.findall(part) for part in PARAGRAPHS}
+    chosen = {part: _choose(found, language) for part, found in versions.items()}
+    for part, element in chosen.items():
+        if element is not None:
+            _add_part(element, part, _TITLES.get(language, _TITLES["EN"])[part], nodes, xpaths, claims)
+    return Patent(
+        docno,
+        language,
+        nodes[0].text,
+        tuple(_codes(root)),
+        tuple(dict.fromkeys(cited for cited in _citations(root) if cited != docno)),
+        tuple(nodes),
+        tuple(_links(nodes, claims)),
+        tuple(xpaths),
+        {part: len(found) for part, found in versions.items()},
+        _claims_in_first(chosen["claims"]),
+    )
+
+
+def _language(element: etree._Element) -> str:
+    return (element.get("lang") or "").strip().upper()
+
+
+def _document_language(root: etree._Element) -> str:
+    elements = (root, *(found for tag in ("description", "claims", "invention-title") for found in root.iter(tag)))
+    return next(filter(None, map(_language, elements)), "")
+
+
+def _choose(versions: list[etree._Element], language: str) -> etree._Element | None:
+    """The first that has content and is in the language; of others, one that does not say which it is in."""
+
+    def rank(version: etree._Element) -> tuple[bool, int]:
+        is_empty = not len(version) and not (version.text or "").strip()
+        return is_empty, [language, "", _language(version)].index(_language(version))
+
+    return min(versions, key=rank, default=None)
+
+
+def _add_part(
+    element: etree._Element, part: str, title: str, nodes: list[Node], xpaths: list[str], claims: dict[int, int]
+) -> None:
+    """Adds the nodes of an abstract, a description or claims; notes the nodes of claims under their numbers."""
+    section = len(nodes)
+    if element.find(PARAGRAPHS[part]) is None:  # text without paragraphs
+        if text := _text(element):
+            nodes += [Node(SECTION, title, 0), Node(PASSAGE, text, section)]
+            xpaths.append(format_xpath(part, 0))
+        return
+    nodes.append(Node(SECTION, title, 0))
+    upper = section = current = len(nodes) - 1
+    position = 0
+    for child in element:
+        if child.tag not in ("heading", PARAGRAPHS[part]):
+            continue
+        text = _text(child)
+        if child.tag == "heading":
+            if text:  # a heading in capitals holds those after it that are not
+                current = len(nodes)
+                nodes.append(Node(SECTION, text, section if text.isupper() else upper))
+                upper = current if text.isupper() else upper
+            continue
+        position += 1
+        if text:
+            if part == "claims":
+                claims.setdefault(_claim_number(child, position), len(nodes))
+            nodes.append(Node(PASSAGE, text, current))
+            xpaths.append(format_xpath(part, position))
+
+
+def _claims_in_first(claims: etree._Element | None) -> int:
+    elements = [] if claims is None else claims.findall("claim")
+    return len(elements[0].findall("claim-text")) if len(elements) == 1 else min(1, len(elements))
+
+
+def _claim_number(claim: etree._Element, position: int) -> int:
+    number = (claim.get("num") or "").strip()
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 9 else position
+
+
+def _text(element: etree._Element) -> str:
+    return " ".join("".join(_pieces(element)).split())
+
+
+def _pieces(element: etree._Element) -> Iterator[str]:
+    """Texts in an element, parts that stand on lines of their own kept apart."""
+    yield element.text or ""
+    for child in element:
+        if isinstance(child, etree._Entity):  # of a DTD that was not loaded
+            yield html.unescape(child.text)
+        else:
+            is_block = child.tag in _BLOCKS
+            yield " " * is_block
+            yield from _pieces(child)
+            yield " " * is_block
+        yield child.tail or ""
+
+
+def _codes(root: etree._Element) -> dict[str, None]:
+    codes: dict[str, None] = {}
+    for element in root.iter(*_IPC_TAGS):
+        if match := _IPC.match(_text(element).upper()):
+            subclass, group, subgroup = match.groups()
+            codes[subclass] = None
+            if group:
+                codes[f"{subclass}{int(group)}/{subgroup}"] = None
+    return codes
+
+
+def _citations(root: etree._Element) -> Iterator[str]:
+    for citation in root.iter("patcit"):
+        parts = (citation.findtext(f"document-id/{tag}") or "" for tag in ("country", "doc-number", "kind"))
+        cited = citation.get("ucid") or "-".join(part.strip() for part in parts)
+        if is_docno(cited):
+            yield cited
+
+
+def _links(nodes: list[Node], claims: dict[int, int]) -> Iterator[Link]:
+    numbers = {node: number for number, node in claims.items()}
+    for position, node in enumerate(nodes):
+        if node.kind == PASSAGE:
+            for number in claim_references(node.text, claims, numbers.get(position)):
+                yield Link("internal", position, claims[number])

@@ -1,0 +1,7 @@
+"""How experiments are done: folds, cross-validation, groups of queries."""
+
+from pyterrier_graph.protocol.cross_validation import cross_validate
+from pyterrier_graph.protocol.folds import folds_of, query_folds
+from pyterrier_graph.protocol.query_length import by_query_length
+
+__all__ = ["by_query_length", "cross_validate", "folds_of", "query_folds"]

@@ -1,0 +1,215 @@
+"""The CLEF-IP collection as ir_datasets and PyTerrier find it, on a miniature of it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import ir_datasets
+import pandas as pd
+import pyterrier as pt
+import pytest
+from clef_ip_miniature import SPLITS, Miniature, write_miniature
+
+from pyterrier_graph.datasets import provider
+from pyterrier_graph.datasets.clef_ip import Archive, collection
+from pyterrier_graph.graphs import DocumentGraph
+
+TASK = "clef-ip/{}/claims-to-passages/{}/{}"
+SETS = [(split, language) for split in SPLITS for language in ("en", "de", "fr")]
+
+
+@pytest.fixture(scope="module")
+def miniature(tmp_path_factory: pytest.TempPathFactory) -> Miniature:
+    return write_miniature(tmp_path_factory.mktemp("home") / "clef-ip")
+
+
+@pytest.fixture
+def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("IR_DATASETS_HOME", str(miniature.home.parent))
+    provider.register()
+    return miniature.home
+
+
+def load(split: str, language: str) -> ir_datasets.Dataset:
+    return ir_datasets.load(TASK.format(*split.split("/"), language))
+
+
+@pytest.mark.parametrize("layout", ["tree", "folders"])
+def test_documents(layout: str, tmp_path: Path) -> None:
+    miniature = write_miniature(tmp_path, layout)  # type: ignore[arg-type]
+    patents = [*Archive(tmp_path / "documents").patents(strict=True)]
+    assert [patent.docno for patent in patents] == sorted(miniature.documents)
+    for patent in patents:
+        expected = miniature.documents[patent.docno]
+        assert (patent.language, patent.title) == (expected.language, expected.title)
+        assert [*zip(patent.xpaths, patent.passages, strict=True)] == [*expected.passages]
+        assert patent.citations == expected.citations
+        assert [code for code in patent.codes if "/" in code] == [code.replace(" ", "") for code in expected.codes]
+        assert {code[:4] for code in patent.codes} == {code for code in patent.codes if "/" not in code}
+        headings = [node.text for node in patent.nodes if node.kind == "section"]
+        assert [text for text, _ in expected.headings] == [text for text in headings if text in dict(expected.headings)]
+        claims = "/patent-document/claims/claim[{}]"
+        passages = [position for position, node in enumerate(patent.nodes) if node.kind == "passage"]
+        xpath = dict(zip(passages, patent.xpaths, strict=True))
+        assert {(xpath[link.source], xpath[link.target]) for link in patent.links} == {
+            *((claims.format(source), claims.format(target)) for source, target in expected.claim_references),
+            *((source, claims.format(target)) for source, target in expected.description_references),
+        }
+
+
+def test_documents_through_ir_datasets(home: Path, miniature: Miniature) -> None:
+    dataset = ir_datasets.load("clef-ip")
+    documents = [*dataset.docs_iter()]
+    assert [document.doc_id for document in documents] == [*miniature.documents]
+    assert [*dataset.docs_iter(workers=2, strict=True)] == documents
+    assert [*dataset.docs_iter()[3:8][1:3]] == documents[4:6]
+    assert dataset.docs_iter()[5] == documents[5]
+    with pytest.raises(IndexError):
+        dataset.docs_iter()[len(documents)]
+    with pytest.raises(ValueError, match="not known"):
+        dataset.docs_iter()[-3:]
+    store = dataset.docs_store()
+    assert store.get(documents[7].doc_id) == documents[7]
+    assert [*store.get_many(["EP-9999999-A1", documents[0].doc_id])] == [documents[0].doc_id]
+    with pytest.raises(KeyError):
+        store.get("../EP-9999999-A1")
+    assert dataset.docs_count() is None
+
+
+def test_graph_of_the_collection(home: Path, miniature: Miniature, tmp_path: Path) -> None:
+    graph = DocumentGraph(tmp_path / "graph")
+    graph.index(pt.get_dataset("irds:clef-ip").get_corpus_iter(verbose=False), verbose=False)
+    cited = [citation for document in miniature.documents.values() for citation in document.citations]
+    assert graph.unresolved == {"external": sum(citation not in miniature.documents for citation in cited)}
+    assert 0 < graph.unresolved["external"] < len(cited)
+    codes = {code.replace(" ", "") for document in miniature.documents.values() for code in document.codes}
+    assert {*graph.code_names} == codes | {code[:4] for code in codes}
+    assert graph.meta["documents"] == len(miniature.documents)
+
+
+@pytest.mark.parametrize("split, language", SETS)
+def test_topics_and_judgments(split: str, language: str, home: Path, miniature: Miniature) -> None:
+    dataset = load(split, language)
+    topics = [topic for topic in miniature.split_topics(split) if topic.language == language.upper()]  # type: ignore[arg-type]
+    queries = [*dataset.queries_iter()]
+    assert topics and [query.query_id for query in queries] == [topic.tid for topic in topics]
+    for query, topic in zip(queries, topics, strict=True):
+        assert (query.text, query.claims, query.family) == (topic.text, topic.claims, topic.family)
+        assert (query.document, query.language) == (topic.document.ucid, topic.language)
+        abstract = [text for xpath, text in topic.document.passages if "/abstract/" in xpath]
+        assert query.abstract == " ".join(abstract) and query.title == topic.document.title
+        assert [code for code in query.codes if "/" in code] == [code.replace(" ", "") for code in topic.document.codes]
+
+    judgments = miniature.split_judgments(split, language.upper())  # type: ignore[arg-type]
+    numbers = {
+        (ucid, xpath): number
+        for ucid, document in miniature.documents.items()
+        for number, (xpath, _) in enumerate(document.passages)
+    }
+    qrels = [*dataset.qrels_iter()]
+    assert {(qrel.query_id, qrel.doc_id) for qrel in qrels} == {
+        (topic, f"{ucid}%p{numbers[ucid, xpath]}") for topic, ucid, xpath, _ in judgments
+    }
+    assert {qrel.iteration for qrel in qrels} == {judgment.written for judgment in judgments}
+    assert {qrel.relevance for qrel in qrels} == {1} and dataset.qrels_unresolved() == []
+    assert Counter((qrel.query_id, qrel.doc_id) for qrel in dataset.qrels_documents_iter()) == Counter(
+        {(topic, ucid) for topic, ucid, _, _ in judgments}
+    )
+
+
+def test_pyterrier_finds_it(home: Path) -> None:
+    name = TASK.format("2013", "test", "en")
+    dataset = pt.get_dataset(f"irds:{name}")
+    topics, qrels = dataset.get_topics("abstract"), dataset.get_qrels()
+    assert [*topics.columns] == ["qid", "query"] and {*topics["qid"]} == {*qrels["qid"]}
+    assert [*qrels.columns] == ["qid", "docno", "label", "iteration"]
+    texts = dataset.text_loader(["title", "text"])(pd.DataFrame({"docno": qrels["docno"].str.split("%").str[0]}))
+    assert texts["text"].str.len().min() > 100
+    assert pt.get_dataset(f"pyterrier-graph:{name}").get_topics("text").equals(dataset.get_topics("text"))
+    names = {*provider.GraphDatasetProvider().list_dataset_names()}
+    assert {"clef-ip", name, TASK.format("2012", "train", "fr")} <= names
+    for unknown in (TASK.format("2011", "test", "en"), TASK.format("2013", "test", "it"), "clef-ip/"):
+        with pytest.raises(KeyError):
+            pt.get_dataset(f"irds:{unknown}")
+
+
+def test_says_where_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
+    provider.register()
+    dataset = load("2013/test", "en")
+    for missing in (dataset.docs_iter, dataset.docs_store, lambda: [*dataset.queries_iter()], dataset.qrels_iter):
+        with pytest.raises(FileNotFoundError) as raised:
+            missing()
+        for part in (
+            str(tmp_path / "clef-ip"),
+            "10.48436/",
+            "CC BY-NC-SA 3.0",
+            "EP/000000/96/81/18",
+            SPLITS["2013/test"][0],
+        ):
+            assert part in str(raised.value)
+
+
+@pytest.fixture
+def own(miniature: Miniature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the miniature that a test may change."""
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
+    provider.register()
+    shutil.copytree(miniature.home, tmp_path / "clef-ip")
+    return tmp_path / "clef-ip"
+
+
+def test_judgments_of_what_is_not_there(own: Path, miniature: Miniature, caplog: pytest.LogCaptureFixture) -> None:
+    before = [*miniature.split_judgments("2013/test", "EN")]
+    path = own / SPLITS["2013/test"].qrels.format("EN")
+    topic = before[0].topic
+    odd = [
+        f"{topic},EP-9999999-A1,/patent-document/claims/claim[1]",
+        f"{topic},{before[0].ucid},/patent-document/claims/claim[999]",
+        f"{topic},{before[0].ucid},/patent-document/description/heading[1]",
+        f"PSG999,{before[0].ucid},/patent-document/claims/claim[1]",
+    ]
+    path.write_text(path.read_text("utf-8") + "\n".join(odd), "utf-8")
+    dataset = load("2013/test", "en")
+    with caplog.at_level(logging.WARNING):
+        assert len([*dataset.qrels_iter()]) == len(before)
+    assert [f"{found.docno},{found.xpath}" for found in dataset.qrels_unresolved()] == [
+        line.partition(",")[2] for line in (odd[1], odd[2], odd[0])
+    ]
+    assert f"3 of {len(before) + 3} judgments are left out" in caplog.text
+    assert (topic, "EP-9999999-A1", 1) in [*dataset.qrels_documents_iter()]
+
+
+def test_language_is_that_of_the_judgments_or_else_of_the_application(own: Path, miniature: Miniature) -> None:
+    (own / SPLITS["2013/test"].qrels.format("EN")).unlink()
+    german = own / SPLITS["2013/test"].qrels.format("DE")
+    english = [topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"]
+    assert [query.query_id for query in load("2013/test", "en").queries_iter()] == english
+    german.write_text(german.read_text("utf-8") + f"{english[0]},EP-1-A1,/patent-document/claims/claim\n", "utf-8")
+    collection._topic_set.cache_clear()
+    assert [query.query_id for query in load("2013/test", "en").queries_iter()] == english[1:]
+    assert english[0] in [query.query_id for query in load("2013/test", "de").queries_iter()]
+
+
+def test_application_without_its_claims(own: Path, miniature: Miniature, caplog: pytest.LogCaptureFixture) -> None:
+    topics = own / SPLITS["2013/test"].topics
+    topic = miniature.split_topics("2013/test")[0]
+    topics.write_text(topics.read_text("utf-8").replace(topic.claims[0], "/patent-document/claims/claim[999]"), "utf-8")
+    assert next(load("2013/test", topic.language.lower()).queries_iter()).text
+    assert f"topic {topic.tid}: {topic.document.ucid} has no passage at" in caplog.text
+    shutil.rmtree(own / SPLITS["2013/test"].topic_documents)
+    with pytest.raises(FileNotFoundError, match=topic.document.ucid):
+        [*load("2013/test", topic.language.lower()).queries_iter()]
+
+
+def test_imports_are_light() -> None:
+    code = (
+        "import sys, pyterrier_graph.datasets.clef_ip\n"
+        "assert not {'torch', 'pandas', 'pyterrier', 'ir_datasets', 'numpy'} & {*sys.modules}, sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)

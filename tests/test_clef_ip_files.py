@@ -1,0 +1,325 @@
+"""Topics, judgments and runs of the CLEF-IP task, and the folders of its patents."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_graph.datasets.clef_ip.layout import CHUNK, CHUNKS_AHEAD, Archive
+from pyterrier_graph.datasets.clef_ip.qrels import Judgment, read_qrels
+from pyterrier_graph.datasets.clef_ip.runs import RetrievedPassage, read_run, write_run
+from pyterrier_graph.datasets.clef_ip.topics import Topic, read_topics
+
+CLAIM = "/patent-document/claims/claim[{}]"
+TOPICS_2013 = """<tid>PSG1</tid>
+<tfile>EP-1480263-A1.xml</tfile>
+<tfam-docs>JP-2003224099-A.xml WO-2003065434-A1.xml</tfam-docs>
+<tclaims>/patent-document/claims/claim[1] /patent-document/claims/claim[2]</tclaims>
+
+<tid>PSG2</tid>
+<tfile>WO-2002015251-A1.xml</tfile>
+<tfam-docs></tfam-docs>
+<tclaims>/patent-document/claims/claim</tclaims>
+"""
+TOPICS_2012 = """<tid>tPSG-5</tid>
+<file>EP-1480263-A1.xml</tfile>
+<claims>/patent-document/claims/claim[1]
+    /patent-document/claims/claim[2],
+/patent-document/claims/claim[2]</tclaims>
+<tid> tPSG-6
+<TFILE>EP-1480263-A1.xml
+<tclaims>/patent-document/claims/claim[9]"""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str | bytes], Path]:
+    def write(text: str | bytes, name: str = "file.txt") -> Path:
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def test_topics_of_2013(write: Callable[[str], Path]) -> None:
+    expected = [
+        Topic("PSG1", "EP-1480263-A1", (CLAIM.format(1), CLAIM.format(2)), ("JP-2003224099-A", "WO-2003065434-A1")),
+        Topic("PSG2", "WO-2002015251-A1", ("/patent-document/claims/claim",)),
+    ]
+    assert read_topics(write(TOPICS_2013)) == expected
+    assert read_topics(write("\ufeff" + TOPICS_2013.replace("\n", "\r\n"))) == expected
+    assert read_topics(write(TOPICS_2013.replace("\n", ""))) == expected
+
+
+def test_topics_of_2012(write: Callable[[str], Path]) -> None:
+    assert read_topics(write(TOPICS_2012)) == [
+        Topic("tPSG-5", "EP-1480263-A1", (CLAIM.format(1), CLAIM.format(2))),
+        Topic("tPSG-6", "EP-1480263-A1", (CLAIM.format(9),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("EP-1480263-A1.xml", "../../etc/passwd", "topic PSG1.*passwd"),
+        ("EP-1480263-A1.xml", "/etc/EP-1480263-A1.xml", "topic PSG1.*etc"),
+        ("JP-2003224099-A.xml", "..\\JP-2003224099-A.xml", "topic PSG1.*JP"),
+        ("EP-1480263-A1.xml", "", "topic PSG1: <tfile>"),
+        ("<tfile>EP-1480263-A1.xml</tfile>", "", "topic PSG1: <tfile>"),
+        ("EP-1480263-A1.xml", "EP-1480263-A1.xml EP-1480263-A2.xml", "topic PSG1: <tfile>"),
+        ("<tclaims>/patent-document/claims/claim</tclaims>", "", "topic PSG2: no <tclaims>"),
+        ("/patent-document/claims/claim[2]", "claim[2]", "topic PSG1: 'claim.2"),
+        ("<tid>PSG2", "<tid>PSG1", "PSG1 comes twice"),
+        ("<tid>PSG2", "<tid>", "one word as its <tid>"),
+        ("<tid>PSG1</tid>", "", "one word as its <tid>"),
+        (TOPICS_2013, "", "no topic"),
+        (TOPICS_2013, "Please see the web page.", "no topic"),
+    ],
+)
+def test_bad_topics(old: str, new: str, message: str, write: Callable[[str], Path]) -> None:
+    with pytest.raises(ValueError, match=f"file.txt.*{message}"):
+        read_topics(write(TOPICS_2013.replace(old, new)))
+
+
+JUDGMENTS = [
+    Judgment("PSG1", "EP-1000000-A1", CLAIM.format(2), 1),
+    Judgment("PSG1", "WO-2002015251-A1", "/patent-document/abstract/p", 1),
+    Judgment("PSG2", "EP-1000000-A1", "/patent-document/description/p[22]", 1),
+]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{0},{1},{2}",
+        "{0} Q0 {1} {2}",
+        "{0} {1} {2}",
+        "{0}\t0\t{1}\t{2}\t1",
+        "{0}, {1}.xml, {2} ,",
+        "  {0} 0 {1} {2} 1\r",
+    ],
+)
+def test_qrels_in_each_variant(line: str, write: Callable[[str], Path]) -> None:
+    text = "\n\n".join(line.format(*judgment) for judgment in JUDGMENTS) + "\n"
+    assert [*read_qrels(write(text))] == JUDGMENTS
+
+
+def test_grades(write: Callable[[str], Path]) -> None:
+    lines = "PSG1 0 EP-1-A1 /patent-document/abstract/p {}\n"
+    assert [judgment.relevance for judgment in read_qrels(write(lines.format(0) + lines.format("2")))] == [0, 2]
+
+
+@pytest.mark.parametrize("line", ["PSG1", "PSG1 Q0 EP-1000000 /x", "PSG1,EP-1000000-A1", "topic,document,xpath", "\0"])
+def test_bad_qrels(line: str, write: Callable[[str], Path]) -> None:
+    with pytest.raises(ValueError, match=r"file.txt, line 3: .*does not name a topic, a docno and an XPath"):
+        [*read_qrels(write(f"PSG1,EP-1-A1,/a\n\n{line}\n"))]
+
+
+def retrieved(documents: int, passages: int, query_id: str = "PSG1") -> list[RetrievedPassage]:
+    return [
+        RetrievedPassage(
+            query_id, f"EP-{document:07d}-A1", f"/patent-document/description/p[{passage}]", -float(document)
+        )
+        for passage in range(1, passages + 1)
+        for document in range(documents)
+    ]
+
+
+def test_run_round_trip(tmp_path: Path) -> None:
+    run = [*retrieved(3, 2, "tPSG-5"), RetrievedPassage("PSG-é", "WO-2002015251-A1", CLAIM.format(5), 1 / 3)]
+    write_run(tmp_path / "run.txt", run)
+    lines = (tmp_path / "run.txt").read_text("utf-8").splitlines()
+    assert lines[0] == "PSG-é Q0 WO-2002015251-A1 /patent-document/claims/claim[5] 1 0.3333333333333333"
+    assert lines[1] == "tPSG-5 Q0 EP-0000000-A1 /patent-document/description/p[1] 1 -0.0"
+    assert lines[2] == "tPSG-5 Q0 EP-0000000-A1 /patent-document/description/p[2] 2 -0.0"
+    assert [line.split()[4] for line in lines] == ["1", *"123456"]
+    found = [*read_run(tmp_path / "run.txt")]
+    assert sorted(found) == sorted(run) and found == sorted(found, key=lambda line: (line.query_id, -line.score))
+
+
+def test_run_has_a_hundred_documents_and_all_their_passages(tmp_path: Path) -> None:
+    write_run(tmp_path / "run.txt", [*retrieved(150, 3), *retrieved(7, 1, "PSG2")][::-1])
+    found = [*read_run(tmp_path / "run.txt")]
+    assert {line.docno for line in found if line.query_id == "PSG1"} == {f"EP-{number:07d}-A1" for number in range(100)}
+    assert len(found) == 307
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"score": math.nan},
+        {"score": math.inf},
+        {"docno": "EP-1000000"},
+        {"xpath": "/patent-document"},
+        {"query_id": "two words"},
+        {"query_id": ""},
+    ],
+)
+def test_nothing_is_written_of_a_bad_run(change: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        write_run(tmp_path / "run.txt", [*retrieved(1, 1), retrieved(1, 1)[0]._replace(**change)])
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tPSG-5 Q0 WO-2002015251-A1 /patent-document/claims/claim 5",
+        "tPSG-5 Q0 WO-2002015251-A1 /patent-document/claims/claim five 1.34",
+        "tPSG-5 Q0 WO-2002015251-A1 /patent-document/claims/claim 5 nan",
+        "tPSG-5 Q0 WO-2002015251 /patent-document/claims/claim 5 1.34",
+        "tPSG-5 Q0 WO-2002015251-A1 claim[5] 5 1.34",
+    ],
+)
+def test_bad_runs(line: str, write: Callable[[str], Path]) -> None:
+    with pytest.raises(ValueError, match=r"file.txt, line 1: .*is not 'topic Q0 document xpath rank score'"):
+        [*read_run(write(line))]
+
+
+READERS: list[Callable[[Path], Iterable[object]]] = [read_topics, read_qrels, read_run]
+SAMPLE = TOPICS_2013 + "PSG1 Q0 EP-1000000-A1 /patent-document/claims/claim[2] 1 2.5\nPSG1,EP-1000000-A1,/x\n"
+
+
+def reads_or_names_the_file(data: bytes, folder: Path) -> None:
+    path = folder / "fuzzed.txt"
+    path.write_bytes(data)
+    for reader in READERS:
+        try:
+            for found in reader(path):
+                docno = found.document if isinstance(found, Topic) else found.docno  # type: ignore[attr-defined]
+                assert re.fullmatch(r"[A-Z]{2}-[0-9A-Z]+-[A-Z0-9]{1,2}", docno)
+        except ValueError as error:
+            assert str(path) in str(error)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_readers_of_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    reads_or_names_the_file(data, tmp_path_factory.getbasetemp())
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(SAMPLE)), st.integers(0, 40), st.text(max_size=3)), max_size=4))
+def test_readers_of_mutated_files(tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[int, int, str]]) -> None:
+    text = SAMPLE
+    for start, length, inserted in edits:
+        text = text[:start] + inserted + text[start + length :]
+    reads_or_names_the_file(text.encode(), tmp_path_factory.getbasetemp())
+    reads_or_names_the_file(text.encode("utf-16"), tmp_path_factory.getbasetemp())
+
+
+def test_readers_do_not_hang(tmp_path: Path) -> None:
+    for piece in ("<tid>", "<t", "PSG1 ", "/", "<tclaims>/patent-document/claims/claim[1", ", " * 100, "\n"):
+        reads_or_names_the_file(piece.encode() * 50_000, tmp_path)
+
+
+# Folders
+
+DOCNOS = ["EP-0000001-A1", "EP-0968118-A1", "EP-0968118-B1", "EP-1234567-A2", "WO-1981000001-A1", "WO-2002015251-A1"]
+TREE = {
+    "EP-0000001-A1": "EP/000000/00/00/01",
+    "EP-0968118-A1": "EP/000000/96/81/18",
+    "EP-0968118-B1": "EP/000000/96/81/18",
+    "EP-1234567-A2": "EP/000001/23/45/67",
+    "WO-1981000001-A1": "WO/001981/00/00/01",
+    "WO-2002015251-A1": "WO/002002/01/52/51",
+}
+FOLDERS = {docno: docno.rpartition("-")[0] for docno in DOCNOS}
+BY_COUNTRY = {docno: f"{docno[:2]}/{docno.rpartition('-')[0]}" for docno in DOCNOS}
+XML = "<patent-document><invention-title>{}</invention-title><abstract><p>Of it.</p></abstract></patent-document>"
+
+
+def make(folder: Path, places: dict[str, str]) -> Archive:
+    for docno, place in places.items():
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        (folder / place / f"{docno}.xml").write_text(XML.format(docno), "utf-8")
+    return Archive(folder)
+
+
+@pytest.mark.parametrize("places", [TREE, FOLDERS, BY_COUNTRY])
+def test_layouts(places: dict[str, str], tmp_path: Path) -> None:
+    archive = make(tmp_path, places)
+    patents = [*archive.patents()]
+    assert [patent.docno for patent in patents] == [patent.title for patent in patents] == DOCNOS
+    for patent in patents:
+        assert archive.patent(patent.docno) == patent
+        assert archive.path(patent.docno) == tmp_path / places[patent.docno] / f"{patent.docno}.xml"
+    for docno in ("EP-0968118-A2", "EP-0968118", "EP-../../etc-A1", "../EP-0968118-A1", "", "EP-0968118-A1/", "JP-1-A"):
+        with pytest.raises(KeyError, match="there is no patent"):
+            archive.path(docno)
+
+
+def test_workers_give_the_same(tmp_path: Path) -> None:
+    count = CHUNK * (2 * CHUNKS_AHEAD + 2) + 3
+    places = {f"EP-{number:07d}-A1": f"EP/000000/00/{number // 100:02d}/{number % 100:02d}" for number in range(count)}
+    archive = make(tmp_path, places)
+    (tmp_path / "EP/000000/00/00/05/EP-0000005-A1.xml").write_text("<patent-document>", "utf-8")
+    alone, two = archive.patents(), archive.patents(workers=2)
+    assert [*two] == [*alone] and two.read == alone.read == count - 1 and two.skipped == alone.skipped == 1
+    begun = archive.patents(workers=2)
+    next(begun)
+    del begun  # ends its processes
+    with pytest.raises(ValueError, match="workers=0"):
+        archive.patents(workers=0)
+
+
+def test_bad_files_are_named_counted_and_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    archive = make(tmp_path, TREE)
+    bad = {
+        "EP/000000/96/81/18/EP-0968118-A1.xml": XML[:50],
+        "EP/000000/96/81/18/UN-EP-0968118.xml": XML,
+        "EP/000001/23/45/67/EP-1234567-A2.xml": "<us-patent-grant/>",
+        "WO/readme.txt": "words",
+    }
+    for name, text in bad.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    patents = archive.patents()
+    assert [patent.docno for patent in patents] == [DOCNOS[0], DOCNOS[2], *DOCNOS[4:]]
+    assert (patents.read, patents.skipped) == (4, 4)
+    for name, message in zip(bad, caplog.messages, strict=False):
+        assert f"skipped {tmp_path / name}" in message
+    assert "4 patents read, 4 files skipped" in caplog.messages[-1]
+    with pytest.raises(ValueError, match="EP-0968118-A1.xml: not well-formed"):
+        [*archive.patents(strict=True)]
+    with pytest.raises(ValueError, match="EP-0968118-A1.xml: not well-formed"):
+        [*archive.patents(strict=True, workers=2)]
+
+
+def test_reading_begins_before_all_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = make(tmp_path, TREE)
+    listed: list[str] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: listed.append(os.fspath(path)) or scandir(path))  # type: ignore[func-returns-value]
+    patents = archive.patents()
+    assert not listed
+    assert next(patents).docno == DOCNOS[0]
+    assert [os.path.relpath(path, tmp_path) for path in listed] == [
+        *(".", "EP", "EP/000000", "EP/000000/00", "EP/000000/00/00", "EP/000000/00/00/01")
+    ]
+
+
+def test_links(tmp_path: Path) -> None:
+    make(tmp_path / "disk", {DOCNOS[0]: TREE[DOCNOS[0]]})
+    archive = make(tmp_path / "home", {DOCNOS[4]: TREE[DOCNOS[4]]})
+    (tmp_path / "home/EP").symlink_to(tmp_path / "disk/EP")
+    (tmp_path / "home/WO/001981/00/circle").symlink_to(tmp_path / "home")
+    assert [patent.docno for patent in archive.patents()] == [DOCNOS[0], DOCNOS[4]]
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    patents = Archive(tmp_path / "nothing").patents()
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        next(patents)
+
+
+def test_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert len([*itertools.islice(make(tmp_path, TREE).patents(verbose=True), 3)]) == 3
+    assert "reading patents" in capfd.readouterr().err

@@ -1,0 +1,471 @@
+"""Patents of the CLEF-IP collection: their XML in all its shapes, XPaths, references to claims."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_graph.datasets.clef_ip.claim_references import claim_references
+from pyterrier_graph.datasets.clef_ip.patents import Patent, parse_patent, read_patent
+from pyterrier_graph.datasets.clef_ip.xpaths import format_xpath, is_docno, parse_xpath
+from pyterrier_graph.documents import Link, Reference, StructuredDocument
+
+DOCNO = "EP-1000000-A1"
+FULL = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE patent-document PUBLIC "-//MXW//DTD patent-document XML//EN" "http://dtd.invalid/patent-document.dtd">
+<!-- a comment --><?an instruction?>
+<patent-document ucid="EP-1000000-A1" country="EP" doc-number="1000000" kind="A1" lang="EN" family-id="1">
+<bibliographic-data><technical-data>
+<classifications-ipcr>
+<classification-ipcr status="new">C07C  45/50        20060101A I20051008RMEP</classification-ipcr>
+<classification-ipcr>G06F17/3020060101AFI20051220RMJP</classification-ipcr>
+<classification-ipcr>H01L21/20720060101C</classification-ipcr>
+</classifications-ipcr>
+<classification-ipc><edition>7</edition><main-classification>C07C  45/50</main-classification>
+<further-classification>C07F   9/145</further-classification><further-classification>A01B</further-classification>
+<further-classification>unclear</further-classification></classification-ipc>
+<invention-title lang="DE">Verfahren</invention-title><invention-title lang="EN">A <i>method</i></invention-title>
+<citations><patent-citations><patcit ucid="JP-5708229-B2"><document-id><country>JP</country></document-id></patcit>
+<patcit><document-id><country>EP</country><doc-number>0968118</doc-number><kind>A1</kind></document-id></patcit>
+<patcit ucid="JP-5708229-B2"/><patcit ucid="EP-1000000-A1"/><patcit ucid="../x%p1"/><patcit/>
+</patent-citations><non-patent-citations><nplcit>A book</nplcit></non-patent-citations></citations>
+</technical-data></bibliographic-data>
+<abstract lang="FR"><p>un procédé</p></abstract>
+<abstract lang="EN"><p>a method for H<sub>2</sub>O &alpha;</p></abstract>
+<description lang="EN" status="new"><p num="0001">Before all headings.</p><heading>BACKGROUND</heading><p num="7">The
+state   of <!-- no --> the art.</p><heading>Known methods</heading><p/><p>See <figref>Fig. 1</figref>.</p>
+<table><row><entry>no passage</entry></row></table>
+<heading>SUMMARY</heading><p>It has what claim 2 says.</p></description>
+<claims lang="DE"><claim num="1"><claim-text>Verfahren</claim-text></claim></claims>
+<claims lang="EN">
+<claim num="1"><claim-text>A method<claim-text>- with steps,</claim-text>and so on.</claim-text></claim>
+<claim num="2"><claim-text>The method of claim 1.</claim-text></claim>
+<claim num="3"><claim-text>The method of any preceding claim.</claim-text></claim></claims>
+</patent-document>"""
+
+
+def parse(body: str, attributes: str = 'lang="EN"', docno: str = DOCNO) -> Patent:
+    return parse_patent(f"<patent-document {attributes}>{body}</patent-document>".encode(), docno)
+
+
+def outline(patent: Patent) -> list[tuple[str, str]]:
+    """Every node after its section."""
+    return [(patent.nodes[node.parent].text, node.text) for node in patent.nodes if node.parent >= 0]
+
+
+def test_full_patent() -> None:
+    patent = parse_patent(FULL.encode(), DOCNO)
+    assert (patent.docno, patent.language, patent.title) == (DOCNO, "EN", "A method")
+    assert patent.codes == (
+        *("C07C", "C07C45/50", "G06F", "G06F17/30", "H01L", "H01L21/207", "C07F", "C07F9/145", "A01B"),
+    )
+    assert patent.citations == ("JP-5708229-B2", "EP-0968118-A1")
+    assert patent.abstract == "a method for H2O α"
+    assert outline(patent) == [
+        ("A method", "Abstract"),
+        ("Abstract", "a method for H2O α"),
+        ("A method", "Description"),
+        ("Description", "Before all headings."),
+        ("Description", "BACKGROUND"),
+        ("BACKGROUND", "The state of the art."),
+        ("BACKGROUND", "Known methods"),
+        ("Known methods", "See Fig. 1."),
+        ("Description", "SUMMARY"),
+        ("SUMMARY", "It has what claim 2 says."),
+        ("A method", "Claims"),
+        ("Claims", "A method - with steps, and so on."),
+        ("Claims", "The method of claim 1."),
+        ("Claims", "The method of any preceding claim."),
+    ]
+    assert [xpath.removeprefix("/patent-document/") for xpath in patent.xpaths] == [
+        "abstract/p[1]",
+        *(f"description/p[{position}]" for position in (1, 2, 4, 5)),
+        *(f"claims/claim[{position}]" for position in (1, 2, 3)),
+    ]
+    summary, first, second, third = 10, 12, 13, 14
+    assert [(link.source, link.target) for link in patent.links] == [
+        *((summary, second), (second, first), (third, first), (third, second)),
+    ]
+    assert {link.relation for link in patent.links} == {"internal"}
+
+
+def test_record_is_a_structured_document() -> None:
+    patent = parse_patent(FULL.encode(), DOCNO)
+    record = patent.to_record()
+    document = StructuredDocument.from_record(record)
+    assert document.title == patent.title and document.passages() == patent.passages == record["text"].split("\n\n")
+    assert document.codes == patent.codes and document.links == patent.links
+    assert document.references == (
+        Reference("external", 0, "JP-5708229-B2"),
+        Reference("external", 0, "EP-0968118-A1"),
+    )
+    assert record["xpaths"] == patent.xpaths and record["language"] == "EN"
+
+
+def test_xpaths_both_ways() -> None:
+    patent = parse_patent(FULL.encode(), DOCNO)
+    for number, xpath in enumerate(patent.xpaths):
+        assert patent.passage_id(xpath) == f"{DOCNO}%p{number}"
+        assert patent.xpath(f"{DOCNO}%p{number}") == xpath
+    for xpath, number in {
+        "/patent-document/abstract/p": 0,
+        "/patent-document/abstract[1]/p[1]": 0,
+        "/patent-document/abstract[2]/p": 0,
+        "/patent-document[1]/description[1]/p": 1,
+        "/patent-document/claims/claim": 5,
+        "/patent-document/claims[2]/claim[ 2 ]": 6,
+        "/patent-document/claims/claim[2]/claim-text[1]": 6,
+        " /patent-document/claims/claim[3]\n": 7,
+    }.items():
+        assert patent.passage_id(xpath) == f"{DOCNO}%p{number}", xpath
+    for xpath in (
+        "/patent-document/abstract[3]/p[1]",  # there are two
+        "/patent-document/abstract/p[2]",
+        "/patent-document/description/p[3]",  # empty; the heading before it does not count
+        "/patent-document/description/p[6]",
+        "/patent-document/claims/claim[4]",
+        "/patent-document/claims",
+    ):
+        with pytest.raises(KeyError, match=re.escape(xpath)):
+            patent.passage_id(xpath)
+    for identifier in (f"{DOCNO}%p8", DOCNO, "EP-1000000-A2%p0", "%p0"):
+        with pytest.raises(KeyError, match=re.escape(identifier)):
+            patent.xpath(identifier)
+
+
+@pytest.mark.parametrize(
+    "xpath",
+    [
+        "",
+        "/",
+        "patent-document/claims/claim[1]",
+        "/patent-document/claims/claim[0]",
+        "/patent-document/claims/claim[-1]",
+        "/patent-document/claims/claim[1",
+        "/patent-document/claims/claim[1] or 1",
+        "/patent-document/claims/p[1]",
+        "/patent-document/description/heading[1]",
+        "/patent-document/abstract/claim",
+        "/patent-document/bibliographic-data/invention-title",
+        f"/patent-document/description/p[{'9' * 5000}]",
+    ],
+)
+def test_no_xpath_of_a_passage(xpath: str) -> None:
+    with pytest.raises(ValueError, match="is no XPath of a passage"):
+        parse_xpath(xpath)
+
+
+@given(st.sampled_from(["abstract", "description", "claims"]), st.integers(1, 10**8))
+def test_xpath_round_trip(part: str, position: int) -> None:
+    assert parse_xpath(format_xpath(part, position)) == (part, 1, position)
+
+
+def test_older_claims_are_one_passage() -> None:
+    texts = "".join(f"<claim-text>{number}. A device of claim {number - 1}.</claim-text>" for number in range(1, 5))
+    patent = parse(f'<claims lang="EN"><claim num="1">{texts}</claim></claims>')
+    assert len(patent.passages) == 1 and patent.passages[0].startswith("1. A device of claim 0. 2. A device of")
+    assert patent.links == ()
+    for position in (1, 2, 4):
+        assert patent.passage_id(f"/patent-document/claims/claim[{position}]") == f"{DOCNO}%p0"
+    assert patent.passage_id("/patent-document/claims/claim[1]/claim-text[3]") == f"{DOCNO}%p0"
+    with pytest.raises(KeyError):
+        patent.passage_id("/patent-document/claims/claim[5]")
+
+
+def test_empty_claim_is_no_passage_and_nobody_refers_to_it() -> None:
+    patent = parse("<claims><claim>One.</claim><claim/><claim>As claims 1 and 2.</claim></claims>")
+    assert [xpath[-8:] for xpath in patent.xpaths] == ["claim[1]", "claim[3]"]
+    assert patent.links == (Link("internal", 3, 2),)
+    with pytest.raises(KeyError):
+        patent.passage_id("/patent-document/claims/claim[2]")
+
+
+def test_claims_are_referred_to_by_number_and_found_by_position() -> None:
+    patent = parse(
+        '<claims><claim num="0011">A.</claim><claim num="12">B of claim 11.</claim><claim>of 1</claim></claims>'
+    )
+    assert patent.links == (Link("internal", 3, 2),)
+    assert patent.passage_id("/patent-document/claims/claim[2]") == f"{DOCNO}%p1"
+
+
+def test_language_versions() -> None:
+    abstracts = (
+        '<abstract lang="FR"><p>f</p></abstract><abstract><p>?</p></abstract><abstract lang="en"><p>e</p></abstract>'
+    )
+    assert parse(abstracts).abstract == "e"
+    assert parse(abstracts, 'lang="FR"').abstract == "f"
+    assert parse(abstracts, 'lang="DE"').abstract == "?"
+    empty = '<abstract lang="EN"/><abstract lang="FR"><p>f</p></abstract>'
+    assert parse(empty).abstract == "f"
+    only_others = '<abstract lang="FR"><p>f</p></abstract><abstract lang="EN"><p>e</p></abstract>'
+    assert parse(only_others, 'lang="DE"').abstract == "f"
+    unsaid = '<abstract lang="FR"><p>f</p></abstract><abstract lang="DE"><p>d</p></abstract><claims lang="DE"/>'
+    patent = parse(unsaid, "")
+    assert (patent.language, patent.abstract) == ("DE", "d")
+    assert patent.nodes[1].text == "Zusammenfassung"
+    assert parse("<abstract><p>x</p></abstract>", "").language == ""
+
+
+def test_what_may_be_missing() -> None:
+    patent = parse("")
+    assert (patent.title, patent.abstract, patent.codes, patent.citations, patent.xpaths) == ("", "", (), (), ())
+    assert StructuredDocument.from_record(patent.to_record()).passages() == []
+    assert parse("<abstract/><description> </description><claims>\n</claims>").nodes == patent.nodes
+
+
+def test_text_without_paragraphs_is_one_passage() -> None:
+    patent = parse("<abstract>All in <b>one</b>.</abstract><description><heading>A</heading>b</description>")
+    assert patent.passages == ["All in one.", "A b"]
+    assert patent.xpaths == ("/patent-document/abstract", "/patent-document/description")
+    assert patent.passage_id("/patent-document/abstract/p") == f"{DOCNO}%p0"
+    assert patent.xpath(f"{DOCNO}%p1") == "/patent-document/description"
+
+
+def test_headings_in_capitals_hold_the_others() -> None:
+    headings = ["Field", "BACKGROUND", "Art", "More art", "", "SUMMARY", "Advantages"]
+    body = "".join(f"<heading>{heading}</heading><p>of {heading}</p>" for heading in headings)
+    assert [pair for pair in outline(parse(f"<description>{body}</description>")) if pair[1] in headings] == [
+        ("Description", "Field"),
+        ("Description", "BACKGROUND"),
+        ("BACKGROUND", "Art"),
+        ("BACKGROUND", "More art"),
+        ("Description", "SUMMARY"),
+        ("SUMMARY", "Advantages"),
+    ]
+
+
+def test_lines_are_kept_apart_and_letters_together() -> None:
+    body = "<p>CO<sub>2</sub> at<br/>10<sup>5</sup> Pa<ul><li>one,</li><li>two</li></ul>end&#xA0;&amp; so on</p>"
+    assert parse(f"<description>{body}</description>").passages == ["CO2 at 105 Pa one, two end & so on"]
+
+
+@pytest.mark.parametrize(
+    "docno, valid",
+    [
+        ("EP-1480263-A1", True),
+        ("WO-2002015251-A1", True),
+        ("JP-2003224099-A", True),
+        ("US-RE38123-E1", True),
+        ("EP-1480263", False),
+        ("ep-1480263-A1", False),
+        ("EP-1480263-A1.xml", False),
+        ("EP-../../etc-A1", False),
+        ("EP-1480263-A1\n", False),
+        ("EP-\u0661\u0662-A1", False),
+    ],
+)
+def test_docnos(docno: str, valid: bool) -> None:
+    assert is_docno(docno) == valid
+
+
+ENGLISH = {
+    "as in claim 3": [3],
+    "according to claims 1 to 4": [1, 2, 3, 4],
+    "of claims 1-3 and 8": [1, 2, 3, 8],
+    "of claims 1 – 3, 5, and/or 7": [1, 2, 3, 5, 7],
+    "of claim 1 or 2": [1, 2],
+    "of claim 1 or claim 4": [1, 4],
+    "of any one of claims 2 through 4 or 7": [2, 3, 4, 7],
+    "of Claims (2) to (4)": [2, 3, 4],
+    "claims 4 to 2": [2, 3, 4],
+    "of claim 1, 5 mm thick": [1],
+    "of claim 1, 2.5 times as thick": [1],
+    "of claims 1,2,3": [1, 2, 3],
+    "what is claimed: 1. a device": [],
+    "a disclaimer 1": [],
+    "claim 99 and claim 6": [],  # the first does not exist, the other is itself
+    "claims 1 to 9999": [1, 2, 3, 4, 5, 7, 8, 9],
+    "any one of the preceding claims": [1, 2, 3, 4, 5],
+    "any preceding claim": [1, 2, 3, 4, 5],
+    "the preceding claim": [5],
+    "the method of claim 7 and of the previous claims": [1, 2, 3, 4, 5, 7],
+}
+GERMAN = {
+    "nach Anspruch 3": [3],
+    "nach einem der Ansprüche 1 bis 4": [1, 2, 3, 4],
+    "nach den Ansprüchen 1, 2 oder 5": [1, 2, 5],
+    "gemäß Patentanspruch 1 und/oder 2": [1, 2],
+    "nach einem der vorhergehenden Ansprüche": [1, 2, 3, 4, 5],
+    "nach mindestens einem der vorstehenden Patentansprüche": [1, 2, 3, 4, 5],
+    "nach einem vorangehenden Anspruch": [1, 2, 3, 4, 5],
+    "nach dem vorhergehenden Anspruch": [5],
+    "des Anspruchs 4": [4],
+    "nach den Ansprueche 1 - 3": [1, 2, 3],
+    "nach Anspruch1": [1],
+    "die Aussprache 4": [],
+}
+FRENCH = {
+    "selon la revendication 3": [3],
+    "selon l'une quelconque des revendications 1 à 4": [1, 2, 3, 4],
+    "selon les revendications 1, 2 et 5": [1, 2, 5],
+    "selon la revendication 1 ou 2": [1, 2],
+    "selon l'une des revendications précédentes": [1, 2, 3, 4, 5],
+    "selon une revendication précédente": [1, 2, 3, 4, 5],
+    "selon la revendication précédente": [5],
+    "selon l'une des précédentes revendications": [1, 2, 3, 4, 5],
+    "selon l'une des revendications qui précèdent": [1, 2, 3, 4, 5],
+}
+
+
+@pytest.mark.parametrize("text, expected", [*(ENGLISH | GERMAN | FRENCH).items()])
+def test_claim_references(text: str, expected: list[int]) -> None:
+    assert claim_references(text, range(1, 10), 6) == expected
+    assert claim_references(text.upper(), range(1, 10), 6) == expected
+    assert claim_references(f"A thing\n {text.replace(' ', '  ')}, wherein 3 is 4.", range(1, 10), 6) == expected
+
+
+def test_what_stands_before_is_said_by_claims_only() -> None:
+    assert claim_references("any one of the preceding claims", range(1, 10)) == []
+    assert claim_references("the preceding claim", range(1, 10), 1) == []
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *(" ,;-/&()1234567890.%"),
+                *"claim claims anspruch revendications to bis à or any preceding of the mm".split(),
+            ]
+        ),
+        max_size=60,
+    ),
+    st.sets(st.integers(0, 30)),
+    st.integers(0, 30),
+)
+def test_claim_references_are_other_existing_claims(words: list[str], claims: set[int], own: int) -> None:
+    found = claim_references(" ".join(words), claims, own)
+    assert found == sorted(set(found)) and set(found) <= claims - {own}
+
+
+def test_claim_references_take_linear_time() -> None:
+    text = "claims " + "1 to 2, and 3 or " * 20_000
+    assert claim_references(text + "(" * 20_000 + "any one of the preceding " * 20_000, range(1, 4), 3) == [1, 2]
+
+
+# What no parser must do
+
+
+def write(folder: Path, data: bytes, name: str = f"{DOCNO}.xml") -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def laughs(levels: int) -> str:
+    entities = itertools.pairwise(f"e{level}" for level in range(levels))
+    declared = "".join(f'<!ENTITY {name} "{f"&{inner};" * 10}">' for inner, name in entities)
+    return f'<!DOCTYPE patent-document [<!ENTITY e0 "ha">{declared}]>'
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        " ",
+        "no XML",
+        "<patent-document>",
+        FULL[: len(FULL) // 2],
+        FULL.replace("<p/>", "<p>"),
+        "<claims/>",
+        "\0",
+        "<patent-document><p>\0</p></patent-document>",
+        "<patent-document>" + "<p>" * 5000 + "</p>" * 5000 + "</patent-document>",
+        f"{laughs(30)}<patent-document><abstract><p>&e29;</p></abstract></patent-document>",
+        f'{laughs(30)}<patent-document lang="&e29;"/>',
+        f"{laughs(3)}<patent-document/>",
+        '<!DOCTYPE patent-document [<!ENTITY x SYSTEM "{secret}">]><patent-document><p>&x;</p></patent-document>',
+        '<!DOCTYPE patent-document [<!ENTITY x SYSTEM "http://127.0.0.1:9/x">]><patent-document>&x;</patent-document>',
+        '<!DOCTYPE patent-document [<!ENTITY % x SYSTEM "{secret}">%x;]><patent-document/>',
+        '<!DOCTYPE patent-document [<!ENTITY x "<abstract/>">]><patent-document>&x;</patent-document>',
+    ],
+)
+def test_bad_files_are_refused_by_name(source: str, tmp_path: Path) -> None:
+    secret = write(tmp_path, b"<!ENTITY y 'secret'>", "secret")
+    path = write(tmp_path, source.replace("{secret}", secret.as_uri()).encode())
+    with pytest.raises(ValueError, match=DOCNO) as raised:
+        read_patent(path)
+    assert "secret'" not in str(raised.value)
+
+
+def test_dtds_elsewhere_are_not_read(tmp_path: Path) -> None:
+    dtd = write(tmp_path, b'<!ENTITY x "secret"><!ATTLIST patent-document lang CDATA "FR">', "x.dtd")
+    source = f'<!DOCTYPE patent-document SYSTEM "{dtd.as_uri()}"><patent-document><abstract><p>a &x; b</p></abstract>'
+    patent = read_patent(write(tmp_path, f"{source}</patent-document>".encode()))
+    assert patent.passages == ["a &x; b"] and patent.language == ""
+
+
+@pytest.mark.parametrize("name", ["EP-1000000.xml", "EP-1000000-A1.txt", "readme.xml", "UN-EP-0968118.xml"])
+def test_other_names_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{name}: no patent's file"):
+        read_patent(write(tmp_path, FULL.encode(), name))
+
+
+def test_files_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, FULL.encode())
+    monkeypatch.setattr("pyterrier_graph.datasets.clef_ip.patents.MAX_BYTES", len(FULL.encode()) - 1)
+    with pytest.raises(ValueError, match="larger than"):
+        read_patent(path)
+
+
+def test_other_encodings() -> None:
+    source = FULL.replace("&alpha;", "ä")
+    utf8 = parse_patent(source.encode(), DOCNO)
+    assert utf8.abstract.endswith("ä")
+    for encoding in ("ISO-8859-1", "UTF-16"):
+        assert parse_patent(source.replace("UTF-8", encoding).encode(encoding), DOCNO) == utf8
+    with pytest.raises(ValueError, match="not well-formed"):
+        parse_patent(source.encode("latin-1"), DOCNO)
+
+
+def parses_or_refuses(data: bytes) -> None:
+    try:
+        patent = parse_patent(data, DOCNO)
+    except ValueError:
+        return
+    StructuredDocument.from_record(patent.to_record())
+    assert [patent.passage_id(xpath) for xpath in patent.xpaths] == [
+        f"{DOCNO}%p{number}" for number in range(len(patent.passages))
+    ]
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=400), st.booleans())
+def test_any_bytes(data: bytes, wrapped: bool) -> None:
+    parses_or_refuses(b"<patent-document>%b</patent-document>" % data if wrapped else data)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(FULL)), st.integers(0, 60), st.integers(0, len(FULL))), max_size=4))
+def test_mutated_patents(cuts: list[tuple[int, int, int]]) -> None:
+    source = FULL
+    for start, length, place in cuts:  # moves a piece elsewhere, or drops it
+        piece, source = source[start : start + length], source[:start] + source[start + length :]
+        source = source[:place] + piece * (place % 2) + source[place:]
+    parses_or_refuses(source.encode())
+
+
+ELEMENTS = st.sampled_from(
+    "abstract description claims claim claim-text p heading invention-title patcit table br sub".split()
+)
+ATTRIBUTES = st.sampled_from(["", ' lang="EN"', ' lang="DE"', ' num="2"', ' num="-1"', ' num="²"', ' ucid="EP-1-A"'])
+TREES = st.recursive(
+    st.sampled_from(["", "text", " claim 1 ", "&amp;", "nach einem der Ansprüche 1 bis 3"]),
+    lambda inner: st.builds(
+        lambda tag, attribute, children: f"<{tag}{attribute}>{''.join(children)}</{tag}>",
+        ELEMENTS,
+        ATTRIBUTES,
+        st.lists(inner, max_size=4),
+    ),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(TREES, max_size=5))
+def test_elements_in_any_order(trees: list[str]) -> None:
+    parses_or_refuses(f"<patent-document lang='EN'>{''.join(trees)}</patent-document>".encode())
