@@ -1,0 +1,98 @@
+"""What dual-encoders are trained by: query-centric and passage-centric similarity relations.
+
+R. Ren, S. Lv, Y. Qu, J. Liu, W. X. Zhao, Q. She, H. Wu, H. Wang, J.-R. Wen: PAIR: Leveraging passage-centric similarity
+relation for improving dense passage retrieval. Findings of ACL-IJCNLP 2021. "Eq. n" below are that paper's; "the code"
+is its authors' release.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+Form = Literal["released", "printed"]
+
+
+def pair_loss(
+    queries: Tensor,
+    positives: Tensor,
+    negatives: Tensor,
+    alpha: float = 0.1,
+    *,
+    form: Form = "released",
+    scale: float = 1.0,
+    rows: slice = slice(None),
+) -> Tensor:
+    """The loss of PAIR, ``(1 - alpha) L_Q + alpha L_P`` (Eq. 6), of a batch of queries with a positive passage each.
+
+    Similarities are dot products, and a loss is the mean negative log likelihood of the right one. In L_Q (Eq. 3) each
+    query ranks all positives and negatives of the batch, its own positive being the right one. In L_P (Eq. 5) each
+    positive ranks its own query, the right one, and all negatives, and beside them what ``form`` says.
+
+    Args:
+        queries: q, shape (batch, dimensions).
+        positives: p+ of each query, shape (batch, dimensions).
+        negatives: Hard negatives p- of all queries together, in any order, shape (any number, dimensions).
+        alpha: Weight of L_P, 0 to 1.
+        form: ``'released'``: the other queries of the batch (the code). ``'printed'``: the other positives, so that the
+            sums of Eq. 3 and Eq. 5 run over the same p-, as they are printed.
+        scale: Factor of all similarities, the inverse of a temperature; 1 is none, as in the paper.
+        rows: The queries and positives to compute the loss of, without a step; all others only are what these rank.
+
+    Returns:
+        A scalar, in 32 bits at least.
+
+    Raises:
+        ValueError: If shapes do not fit, an option is unknown or out of range, or the loss is not finite.
+    """
+    check_options(alpha, form, scale)
+    _check_shapes(queries, positives, negatives)
+    # half a precision has steps of 1 where dot products are above 128 (bfloat16), and ends at 65504 (float16)
+    dtype = reduce(torch.promote_types, (queries.dtype, positives.dtype, negatives.dtype), torch.float32)
+    with torch.autocast(queries.device.type, enabled=False):
+        q, positive, negative = (vectors.to(dtype) for vectors in (queries, positives, negatives))
+        passages = torch.cat([positive, negative])
+        own = torch.arange(len(q), device=q.device)[rows]
+        loss = q.new_zeros(())
+        if alpha < 1:
+            loss = loss + (1 - alpha) * cross_entropy(scale * q[rows] @ passages.T, own)  # Eq. 3, 6
+        if alpha > 0:
+            centres = positive[rows]
+            if form == "released":
+                similarities = centres @ torch.cat([q, negative]).T
+            else:  # s(p+, q) in the place of s(p+, p+)
+                similarities = (centres @ passages.T).scatter(1, own[:, None], (centres * q[rows]).sum(1, keepdim=True))
+            loss = loss + alpha * cross_entropy(scale * similarities, own)  # Eq. 5, 6
+    if not loss.isfinite():
+        named = {"queries": queries, "positives": positives, "negatives": negatives}
+        wrong = [name for name, vectors in named.items() if not vectors.isfinite().all()]
+        raise ValueError(f"the loss is not finite: {' and '.join(wrong) or 'no vectors'} hold NaN or infinity")
+    return loss
+
+
+def check_options(alpha: float, form: str, scale: float) -> None:
+    """Raises ValueError if an option of :func:`pair_loss` is unknown or out of range."""
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
+    if form not in get_args(Form):
+        raise ValueError(f"form must be one of {get_args(Form)}, got {form!r}")
+    if not scale > 0:
+        raise ValueError(f"scale must be positive, got {scale}")
+
+
+def _check_shapes(queries: Tensor, positives: Tensor, negatives: Tensor) -> None:
+    if queries.ndim != 2 or not len(queries):
+        raise ValueError(f"queries must have shape (batch, dimensions), with one at least, got {tuple(queries.shape)}")
+    if positives.shape != queries.shape:
+        raise ValueError(
+            f"positives must have the shape of queries, {tuple(queries.shape)}, got {tuple(positives.shape)}"
+        )
+    if negatives.ndim != 2 or negatives.shape[1] != queries.shape[1]:
+        raise ValueError(
+            f"negatives must have shape (any number, {queries.shape[1]}), for the dimensions of queries, "
+            f"got {tuple(negatives.shape)}"
+        )

@@ -1,0 +1,162 @@
+"""The loss of PAIR for the trainer of sentence-transformers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses import CachedLossMixin, has_static_embedding_input
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.util import all_gather_with_grad, get_rank
+from torch import Tensor, nn
+
+from pyterrier_graph.models.losses import Form, check_options, pair_loss
+
+logger = logging.getLogger(__name__)
+
+
+class PAIRLoss(CachedLossMixin, nn.Module):
+    """Query-centric and passage-centric similarity relations: :func:`~pyterrier_graph.models.losses.pair_loss`.
+
+    Columns of the dataset, in this order and whatever their names: query, positive passage, and any number of hard
+    negatives (none, too), which serve all queries of the batch. A passage that is in a batch twice is its own negative:
+    use ``batch_sampler=BatchSamplers.NO_DUPLICATES``. ``alpha=0`` is the query-centric loss, for the second stage of
+    training.
+
+    Queries and passages need one space, so the paper has one encoder for both. With a ``Router`` there are two.
+
+    Args:
+        model: The dual-encoder.
+        alpha: Weight of the passage-centric loss (the paper: 0.1 in pre-training, 0 in fine-tuning).
+        form: What a positive ranks beside its query and the negatives; see ``pair_loss``.
+        scale: Factor of the dot products. 1, as in the paper, is for vectors of any length; of those that are
+            normalised, hard negatives would hardly count for more than easy ones.
+        gather_across_devices: Whether queries rank the passages of all processes, and positives their queries
+            (cross-batch negatives), each process having a batch of the same size.
+        mini_batch_size: So many texts are encoded at once, and so many rows of similarities computed, in a batch of any
+            size; loss and gradients are those of the whole batch. Only the vectors take more memory in a larger one,
+            but all is encoded twice (GradCache). None encodes a column of the batch at once.
+
+    Raises:
+        ValueError: If an option is unknown or out of range.
+    """
+
+    mini_batch_size: int | None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        alpha: float = 0.1,
+        *,
+        form: Form = "released",
+        scale: float = 1.0,
+        gather_across_devices: bool = False,
+        mini_batch_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_options(alpha, form, scale)
+        if mini_batch_size is not None:
+            if mini_batch_size < 1:
+                raise ValueError(f"mini_batch_size must be positive or None, got {mini_batch_size}")
+            if has_static_embedding_input(model):
+                raise ValueError("the inputs of a StaticEmbedding cannot be split: mini_batch_size must be None")
+        if scale == 1 and any(isinstance(module, Normalize) for module in model.modules()):
+            logger.warning("vectors are normalised: with scale=1, hard negatives hardly count for more than easy ones")
+        self.model = model
+        self.alpha = alpha
+        self.form: Form = form
+        self.scale = scale
+        self.gather_across_devices = gather_across_devices
+        self.mini_batch_size = mini_batch_size
+        self.uses_gradient_cache = mini_batch_size is not None  # asked by losses that wrap this one
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """Computes the loss of a batch.
+
+        Args:
+            sentence_features: Tokens of each column.
+            labels: Not used.
+
+        Returns:
+            A scalar.
+
+        Raises:
+            ValueError: If a column is missing, or the loss is not finite.
+        """
+        columns = list(sentence_features)
+        if len(columns) < 2:
+            raise ValueError(f"needs a column of queries, one of positives, then any of negatives, got {len(columns)}")
+        if self.uses_gradient_cache:
+            return self.forward_cached(columns)
+        return self.calculate_loss([[self.model(features)["sentence_embedding"]] for features in columns])
+
+    def calculate_loss(
+        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+    ) -> Tensor:
+        """Computes the loss from what was encoded; what gradient caching calls.
+
+        Args:
+            reps: Vectors of each column's parts, of shape (texts, dimensions).
+            labels: Not used.
+            with_backward: Whether to go back to the vectors, a few rows of similarities at a time.
+
+        Returns:
+            A scalar; detached ``with_backward``.
+        """
+        queries, positives, *negatives = (torch.cat(parts) for parts in reps)
+        size, first = len(queries), 0
+        vectors = [queries, positives, *([torch.cat(negatives)] if negatives else [])]
+        if self.gather_across_devices:
+            vectors = [all_gather_with_grad(part) for part in vectors]
+            first = get_rank() * size
+        # their gradients are summed up here, and sent to the other processes once
+        leaves = [part.detach().requires_grad_() for part in vectors] if with_backward else vectors
+        step = self.mini_batch_size or size
+        total = queries.new_zeros(())
+        for start in range(first, first + size, step):
+            rows = slice(start, min(start + step, first + size))
+            loss = pair_loss(
+                leaves[0],
+                leaves[1],
+                leaves[2] if negatives else leaves[0][:0],
+                self.alpha,
+                form=self.form,
+                scale=self.scale,
+                rows=rows,
+            )
+            loss = loss * ((rows.stop - rows.start) / size)
+            if with_backward:
+                loss.backward()
+                loss = loss.detach()
+            total = total + loss
+        if with_backward:
+            torch.autograd.backward(vectors, [leaf.grad for leaf in leaves])
+        return total
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Options, for the model card."""
+        return {
+            "alpha": self.alpha,
+            "form": self.form,
+            "scale": self.scale,
+            "gather_across_devices": self.gather_across_devices,
+            "mini_batch_size": self.mini_batch_size,
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX, for the model card."""
+        return """
+@inproceedings{ren2021pair,
+    title = {{PAIR}: Leveraging Passage-Centric Similarity Relation for Improving Dense Passage Retrieval},
+    author = {Ren, Ruiyang and Lv, Shangwen and Qu, Yingqi and Liu, Jing and Zhao, Wayne Xin and She, Qiaoqiao and
+        Wu, Hua and Wang, Haifeng and Wen, Ji-Rong},
+    booktitle = {Findings of the Association for Computational Linguistics: ACL-IJCNLP 2021},
+    pages = {2173--2183},
+    year = {2021},
+    doi = {10.18653/v1/2021.findings-acl.191},
+}
+"""

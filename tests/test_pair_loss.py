@@ -1,0 +1,435 @@
+"""PAIR's loss against the literal equations, and in the trainer of sentence-transformers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pair_reference as reference
+import pytest
+import tiny
+import torch
+from accelerate.state import AcceleratorState
+from datasets import Dataset
+from safetensors.torch import load_file, save_file
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.base.modules import Normalize, Router, Transformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from sentence_transformers.util import dot_score
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from pyterrier_graph.models.losses import Form, pair_loss
+from pyterrier_graph.training.pair_loss import PAIRLoss
+
+FORMS = get_args(Form)
+ALPHAS = [0.0, 0.1, 1.0]
+QUERIES = tiny.WORDS[:5]
+POSITIVES = [f"{word} mu" for word in tiny.WORDS[5:10]]
+NEGATIVES = [f"{word} lambda" for word in tiny.WORDS[5:10]]
+
+
+def vectors(batch: int, negatives: int, dimensions: int = 6, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    torch.manual_seed(batch + 10 * negatives)
+    return [torch.randn(count, dimensions, dtype=dtype) for count in (batch, batch, batch * negatives)]
+
+
+def gradients(loss: Tensor, inputs: Any) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(inputs), allow_unused=True, materialize_grads=True))
+
+
+def encoder(*, dropout: float = 0.0) -> list[torch.nn.Module]:
+    config = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    transformer = Transformer(tiny.checkpoint(), config_kwargs=config)
+    return [transformer, Pooling(transformer.get_embedding_dimension())]
+
+
+def dual_encoder(*further: torch.nn.Module, dropout: float = 0.0) -> SentenceTransformer:
+    return SentenceTransformer(modules=[*encoder(dropout=dropout), *further], device="cpu")
+
+
+def examples(negatives: int = 1) -> dict[str, list[str]]:
+    hard = {f"negative_{number}": np.roll(NEGATIVES, number).tolist() for number in range(negatives)}
+    return {"anchor": QUERIES, "positive": POSITIVES} | hard
+
+
+def columns(model: SentenceTransformer, negatives: int) -> list[dict[str, Tensor]]:
+    return [model.preprocess(texts) for texts in examples(negatives).values()]
+
+
+def step(loss: torch.nn.Module, model: SentenceTransformer, negatives: int) -> tuple[Tensor, list[Tensor]]:
+    """The loss and the gradients of one batch."""
+    model.zero_grad()
+    value = loss(columns(model, negatives), None)
+    value.backward()
+    return value.detach(), [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+
+
+def assert_same_step(one: tuple[Tensor, list[Tensor]], other: tuple[Tensor, list[Tensor]]) -> None:
+    assert one[0].dtype == torch.float64  # so that rounding does not hide what differs
+    assert len(one[1]) == len(other[1]) > 10
+    assert max(gradient.abs().max() for gradient in one[1]) > 0.01
+    torch.testing.assert_close(one, other, atol=1e-9, rtol=0)
+
+
+# --- the equations
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("negatives", [0, 1, 4])
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 5])
+def test_equations_forward_and_backward(batch: int, negatives: int, form: Form) -> None:
+    given = [part.requires_grad_() for part in vectors(batch, negatives)]
+    for alpha in ALPHAS:
+        expected = reference.combined(*given, alpha=alpha, form=form)
+        loss = pair_loss(*given, alpha=alpha, form=form)
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(gradients(loss, given), gradients(expected, given))
+
+
+def test_two_queries_by_hand() -> None:
+    queries, positives = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 1.0], [0.0, 3.0]])
+    negatives = torch.tensor([[2.0, 0.0]])
+    # queries: 1 against 0 and 2; 6 against 2 and 0
+    query = -(np.log(np.exp(1) / np.exp([1, 0, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 2, 0]).sum())) / 2
+    # positives: 1 against q2 (2) or p2 (3), and n (2); 6 against q1 (0) or p1 (3), and n (0)
+    released = -(np.log(np.exp(1) / np.exp([1, 2, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 0, 0]).sum())) / 2
+    printed = -(np.log(np.exp(1) / np.exp([1, 3, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 3, 0]).sum())) / 2
+    assert pair_loss(queries, positives, negatives).item() == pytest.approx(0.9 * query + 0.1 * released)
+    literal = pair_loss(queries, positives, negatives, 0.1, form="printed")
+    assert literal.item() == pytest.approx(0.9 * query + 0.1 * printed)
+
+
+def test_whom_a_positive_ranks_in_each_form() -> None:
+    for form, heard in {"released": (True, False), "printed": (False, True)}.items():
+        given = [part.requires_grad_() for part in vectors(3, 2)]
+        loss = pair_loss(*given, alpha=1.0, form=form, rows=slice(0, 1))
+        queries, positives, negatives = (gradient.abs().sum(1) > 0 for gradient in gradients(loss, given))
+        assert queries.tolist() == [True, heard[0], heard[0]]
+        assert positives.tolist() == [True, heard[1], heard[1]]
+        assert negatives.all()
+
+
+def test_where_the_forms_differ() -> None:
+    for batch, negatives in [(2, 0), (3, 1), (4, 4)]:
+        given = vectors(batch, negatives)
+        assert not torch.isclose(pair_loss(*given), pair_loss(*given, form="printed"))
+        assert pair_loss(*given, 0.0) == pair_loss(*given, 0.0, form="printed")
+    alone = vectors(1, 3)
+    torch.testing.assert_close(pair_loss(*alone, 1.0), pair_loss(*alone, 1.0, form="printed"))
+    assert pair_loss(*vectors(1, 0)) == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_are_parts_of_the_whole(form: Form) -> None:
+    given = vectors(5, 2)
+    parts = [pair_loss(*given, form=form, rows=slice(start, start + 2)) * min(2, 5 - start) for start in (0, 2, 4)]
+    torch.testing.assert_close(sum(parts) / 5, pair_loss(*given, form=form))
+
+
+def test_the_order_of_negatives_does_not_matter_but_that_of_positives_does() -> None:
+    queries, positives, negatives = vectors(4, 2)
+    loss = pair_loss(queries, positives, negatives)
+    torch.testing.assert_close(pair_loss(queries, positives, negatives.flip(0)), loss)
+    assert not torch.isclose(pair_loss(queries, positives.flip(0), negatives), loss)
+
+
+def test_scale() -> None:
+    queries, positives, negatives = vectors(4, 1)
+    for form in FORMS:  # of all similarities: as if vectors were longer
+        longer = [part * 2 for part in (queries, positives, negatives)]
+        torch.testing.assert_close(
+            pair_loss(queries, positives, negatives, form=form, scale=4.0), pair_loss(*longer, form=form)
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype: torch.dtype) -> None:
+    """Of dot products beyond 65504, with differences of 1."""
+    ones = torch.full((3, 700), 10.0)
+    queries, positives, negatives = ones.clone(), ones.clone(), ones.clone()
+    positives[:, 0] += torch.tensor([0.25, 0.125, 0.0])
+    expected = pair_loss(queries, positives, negatives)
+    halves = [part.to(dtype).requires_grad_() for part in (queries, positives, negatives)]
+    with torch.autocast("cpu", dtype=dtype):
+        loss = pair_loss(*halves)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, expected)
+    assert all(gradient.isfinite().all() for gradient in gradients(loss, halves))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((4, 3), (4, 2), (0, 3)), r"positives must have the shape of queries, \(4, 3\), got \(4, 2\)"),
+        (((4, 3), (5, 3), (0, 3)), r"positives must have the shape of queries, \(4, 3\), got \(5, 3\)"),
+        (((4, 3), (4, 3), (4, 2)), r"negatives must have shape \(any number, 3\).*got \(4, 2\)"),
+        (((4, 3), (4, 3), (4, 2, 3)), r"negatives must have shape \(any number, 3\).*got \(4, 2, 3\)"),
+        (((0, 3), (0, 3), (4, 3)), r"queries must have shape \(batch, dimensions\), with one at least, got \(0, 3\)"),
+        (((3,), (3,), (0, 3)), r"queries must have shape \(batch, dimensions\)"),
+    ],
+)
+def test_shapes_that_do_not_fit(shapes: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pair_loss(*(torch.zeros(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 1.5}, "alpha must be between 0 and 1, got 1.5"),
+        ({"alpha": float("nan")}, "alpha must be between 0 and 1, got nan"),
+        ({"form": "literal"}, "form must be one of .*'printed'.*got 'literal'"),
+        ({"scale": 0.0}, "scale must be positive"),
+    ],
+)
+def test_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pair_loss(*vectors(2, 1), **options)
+    with pytest.raises(ValueError, match=message):
+        PAIRLoss(torch.nn.Identity(), **options)
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "queries"), (1, "positives"), (2, "negatives")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_vectors_that_are_not_finite(number: int, name: str, value: float) -> None:
+    given = vectors(3, 1)
+    given[number][1, 2] = value
+    with pytest.raises(ValueError, match=f"the loss is not finite: {name} hold NaN or infinity"):
+        pair_loss(*given)
+
+
+# --- in sentence-transformers
+
+
+@pytest.mark.parametrize("negatives", [0, 1, 4])
+def test_the_loss_of_texts_is_that_of_their_vectors(negatives: int) -> None:
+    model = dual_encoder()
+    queries, positives, *hard = (torch.tensor(model.encode(texts)) for texts in examples(negatives).values())
+    expected = pair_loss(queries, positives, torch.cat([torch.zeros(0, 16), *hard]), 0.3, form="printed")
+    loss = PAIRLoss(model, 0.3, form="printed")(columns(model, negatives))
+    torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize("negatives", [0, 1, 4])
+def test_alpha_0_is_the_usual_loss(negatives: int) -> None:
+    model = dual_encoder().double()
+    usual = MultipleNegativesRankingLoss(model, scale=1, similarity_fct=dot_score)
+    assert_same_step(step(PAIRLoss(model, 0), model, negatives), step(usual, model, negatives))
+    sharper = MultipleNegativesRankingLoss(model, scale=3, similarity_fct=dot_score)
+    assert_same_step(step(PAIRLoss(model, 0, scale=3), model, negatives), step(sharper, model, negatives))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("negatives", [0, 1, 4])
+def test_cached_gradients_are_those_of_the_whole_batch(negatives: int, form: Form) -> None:
+    model = dual_encoder().double()
+    whole = step(PAIRLoss(model, 0.4, form=form), model, negatives)
+    for size in (2, 64):
+        cached = PAIRLoss(model, 0.4, form=form, mini_batch_size=size)
+        assert_same_step(step(cached, model, negatives), whole)
+        with torch.no_grad():
+            torch.testing.assert_close(cached(columns(model, negatives)), whole[0], atol=1e-9, rtol=0)
+
+
+def test_cached_gradients_with_dropout() -> None:
+    """What is encoded again is what was encoded: one mini-batch is the whole batch, by the same random numbers."""
+    model = dual_encoder(dropout=0.3).double().train()
+    steps = []
+    for size in (None, 5):
+        torch.manual_seed(1)
+        steps.append(step(PAIRLoss(model, mini_batch_size=size), model, 1))
+    assert_same_step(*steps)
+    assert not torch.isclose(step(PAIRLoss(model), model, 1)[0], steps[0][0])
+
+
+@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast(dtype: torch.dtype, size: int | None) -> None:
+    model = dual_encoder()
+    full = step(PAIRLoss(model, mini_batch_size=size), model, 4)
+    with torch.autocast("cpu", dtype=dtype):
+        loss, found = step(PAIRLoss(model, mini_batch_size=size), model, 4)
+    torch.testing.assert_close(loss.float(), full[0], atol=0.05, rtol=0)
+    assert len(found) == len(full[1]) and all(gradient.isfinite().all() for gradient in found)
+
+
+def test_separate_encoders_for_queries_and_passages() -> None:
+    modules = [Router.for_query_document(encoder(), encoder())]
+    model = SentenceTransformer(modules=modules, device="cpu")
+    tasks = ["query", "document", "document"]
+    routed = [model.preprocess(t, task=task) for task, t in zip(tasks, examples().values(), strict=True)]
+    for size in (None, 2):
+        model.zero_grad()
+        PAIRLoss(model, 0, mini_batch_size=size)([dict(features) for features in routed]).backward()
+        of_route = {name: [w.grad for w in route.parameters()] for name, route in modules[0].sub_modules.items()}
+        assert all(any(g is not None and g.abs().max() > 0 for g in found) for found in of_route.values())
+
+
+def test_columns_that_are_missing() -> None:
+    model = dual_encoder()
+    for size in (None, 2):
+        with pytest.raises(ValueError, match="a column of queries, one of positives, then any of negatives, got 1"):
+            PAIRLoss(model, mini_batch_size=size)(columns(model, 0)[:1])
+
+
+def test_a_query_without_positive() -> None:
+    model = dual_encoder()
+    uneven = [model.preprocess(texts) for texts in (QUERIES, POSITIVES[:3])]
+    with pytest.raises(ValueError, match=r"positives must have the shape of queries, \(5, 16\), got \(3, 16\)"):
+        PAIRLoss(model)(uneven)
+
+
+def test_mini_batches_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="mini_batch_size must be positive or None, got 0"):
+        PAIRLoss(dual_encoder(), mini_batch_size=0)
+    static = StaticEmbedding(AutoTokenizer.from_pretrained(tiny.checkpoint()), embedding_dim=8)
+    model = SentenceTransformer(modules=[static], device="cpu")
+    with pytest.raises(ValueError, match="StaticEmbedding cannot be split"):
+        PAIRLoss(model, mini_batch_size=2)
+    assert PAIRLoss(model)(columns(model, 1)).isfinite()
+
+
+def test_a_model_that_normalises_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    PAIRLoss(dual_encoder()), PAIRLoss(dual_encoder(Normalize()), scale=20)
+    assert not caplog.text
+    PAIRLoss(dual_encoder(Normalize()))
+    assert "with scale=1, hard negatives hardly count" in caplog.text
+
+
+def test_the_config_makes_the_same_loss() -> None:
+    model = dual_encoder()
+    loss = PAIRLoss(model, 0.2, form="printed", scale=2.0, gather_across_devices=True, mini_batch_size=3)
+    config = loss.get_config_dict()
+    assert config == {
+        "alpha": 0.2,
+        "form": "printed",
+        "scale": 2.0,
+        "gather_across_devices": True,
+        "mini_batch_size": 3,
+    }
+    assert PAIRLoss(model, **config).get_config_dict() == config
+
+
+# --- the trainer
+
+
+def train(
+    model: SentenceTransformer, loss: torch.nn.Module, folder: Path, repeats: int = 1, **options: Any
+) -> list[float]:
+    """Trains in place; returns the loss of each step."""
+    defaults: dict[str, Any] = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "per_device_train_batch_size": 5,
+        "learning_rate": 1e-2,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+        "seed": 0,
+    }
+    data = Dataset.from_dict({name: texts * repeats for name, texts in examples().items()})
+    arguments = SentenceTransformerTrainingArguments(**defaults | options)
+    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss)
+    trainer.train()
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def similarities(model: SentenceTransformer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """s(q, p+) and s(p+, p-) of each query, and s(q, p) of all queries and all passages."""
+    queries, positives, negatives = (model.encode(texts) for texts in (QUERIES, POSITIVES, NEGATIVES))
+    own = (positives * queries).sum(1), (positives * negatives).sum(1)
+    return *own, queries @ np.concatenate([positives, negatives]).T
+
+
+@pytest.mark.parametrize("options", [{"form": "printed"}, {"mini_batch_size": 3}], ids=str)
+def test_training_brings_positives_to_queries_and_away_from_negatives(options: dict[str, Any], tmp_path: Path) -> None:
+    model = dual_encoder()
+    own, of_negative, ranked = similarities(model)
+    assert (own < of_negative).all() and (ranked.argmax(1) != range(5)).any()
+    losses = train(model, PAIRLoss(model, **options), tmp_path, num_train_epochs=15)
+    own, of_negative, ranked = similarities(model)
+    assert losses[-1] < 0.2 < losses[0]
+    assert (own > of_negative).all()
+    assert (ranked.argmax(1) == range(5)).all()
+    model.save(str(tmp_path / "model"))
+    assert "ren2021pair" in (tmp_path / "model" / "README.md").read_text("utf-8")
+    loaded = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    np.testing.assert_allclose(similarities(loaded)[2], ranked, atol=1e-4)
+
+
+def test_training_in_bfloat16(tmp_path: Path) -> None:
+    """Where the trainer, and not a context, sees to autocast, also when texts are encoded again."""
+    for size in (None, 2):
+        model = dual_encoder()
+        losses = train(model, PAIRLoss(model, mini_batch_size=size), tmp_path, num_train_epochs=5, bf16=True)
+        assert np.isfinite(losses).all() and losses[-1] < losses[0] - 0.5
+
+
+# --- several processes
+
+# steps of plain gradient descent, so that weights say what gradients were
+SHARED: dict[str, Any] = {
+    "repeats": 4,
+    "num_train_epochs": 1,
+    "optim": "sgd",
+    "learning_rate": 0.005,
+    "max_grad_norm": 0.0,
+}
+SETUPS = {
+    "whole": {"gather_across_devices": True},
+    "cached": {"gather_across_devices": True, "mini_batch_size": 3},
+    "apart": {},
+}
+
+
+def train_as(rank: int, port: int, folder: Path) -> None:
+    """What ``torchrun`` or ``accelerate launch`` would start."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in place.items()}
+    AcceleratorState._reset_state(reset_partial_state=True)  # the parent's
+    for name, options in SETUPS.items():
+        model = dual_encoder()
+        losses = train(model, PAIRLoss(model, 0.3, **options), folder / "run", **SHARED)
+        assert torch.distributed.get_world_size() == 2
+        save_file(model.state_dict() | {"losses": torch.tensor(losses)}, folder / f"{name}-{rank}.safetensors")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, so that each need not import torch")
+def test_two_processes_compute_what_one_does_with_the_doubled_batch(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=train_as, args=(rank, port, tmp_path), daemon=True) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0]
+    alone = dual_encoder()
+    start = {name: weight.clone() for name, weight in alone.state_dict().items()}
+    losses = train(alone, PAIRLoss(alone, 0.3), tmp_path, **SHARED | {"per_device_train_batch_size": 10})
+    expected = alone.state_dict() | {"losses": torch.tensor(losses)}
+    assert len(losses) == 2
+    distances = {}
+    for name in SETUPS:
+        one, other = (load_file(tmp_path / f"{name}-{rank}.safetensors") for rank in range(2))
+        assert all(torch.equal(one[key], other[key]) for key in one)
+        distances[name] = max((one[key] - expected[key]).abs().max().item() for key in one)
+    moved = max((weight - start[name]).abs().max().item() for name, weight in alone.state_dict().items())
+    assert max(distances["whole"], distances["cached"]) < 1e-5 < 1e-2 < moved
+    assert distances["apart"] > 1e-2
