@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pyterrier_graph import measures as measures
+
 if TYPE_CHECKING:
     from pyterrier_graph.documents import StructuredDocument as StructuredDocument
     from pyterrier_graph.graphs import CandidateGraph as CandidateGraph
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# A module is imported when its first name is used: importing the package loads neither torch nor PyTerrier.
+# A module is imported when its first name is used: importing the package loads neither torch nor PyTerrier. The measures
+# alone are registered with ir_measures at once.
 _MODULES = {
     "CandidateGraph": "graphs",
     "DocumentEvidence": "rerank",

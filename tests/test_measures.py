@@ -1,0 +1,533 @@
+from __future__ import annotations
+
+import math
+import pickle
+import subprocess
+import sys
+
+import ir_measures
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ir_measures import AP, RR, P, Qrel, R, ScoredDoc, SetP, nDCG
+
+from pyterrier_graph.measures import MAPD, PRECD, PRES, on_documents
+
+ALL = [PRES @ 100, MAPD, PRECD, on_documents(PRES @ 100), on_documents(AP @ 100)]
+QUICK = settings(max_examples=25, deadline=None)
+
+
+def qrels_of(labels: dict[str, dict[str, int]]) -> pd.DataFrame:
+    rows = [(query, doc, label) for query, judged in labels.items() for doc, label in judged.items()]
+    return pd.DataFrame(rows, columns=["query_id", "doc_id", "relevance"])
+
+
+def run_of(rankings: dict[str, list[str]]) -> pd.DataFrame:
+    rows = [(query, doc, -float(rank)) for query, docs in rankings.items() for rank, doc in enumerate(docs)]
+    return pd.DataFrame(rows, columns=["query_id", "doc_id", "score"])
+
+
+def per_topic(measure: ir_measures.Measure, qrels, run) -> dict[str, float]:
+    return {metric.query_id: metric.value for metric in ir_measures.iter_calc([measure], qrels, run)}
+
+
+def aggregate(measure: ir_measures.Measure, qrels, run) -> float:
+    return ir_measures.calc_aggregate([measure], qrels, run)[measure]
+
+
+# --- equations -------------------------------------------------------------------------------------------------------
+
+
+def ranked_at(ranks: list[int], relevant: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A topic with so many relevant documents, of which those that are found are at these ranks."""
+    docs = [f"r{ranks.index(rank)}" if rank in ranks else f"n{rank}" for rank in range(1, max(ranks, default=3) + 1)]
+    return qrels_of({"q": {f"r{number}": 1 for number in range(relevant)}}), run_of({"q": docs})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "relevant", "cutoff", "pres", "average_precision", "recall"),
+    [
+        ([1], 4, 100, 0.2500, 0.25, 0.25),
+        ([50, 51, 53, 54], 4, 100, 0.5050, 0.0475, 1),
+        ([1, 2, 3, 4], 4, 100, 1, 1, 1),
+        ([1, 98, 99, 100], 4, 100, 0.2800, 0.2727, 1),
+        ([97, 98, 99, 100], 4, 100, 0.0400, 0.0253, 1),
+        ([2, 4], 4, 100, 0.4925, 0.25, 0.5),
+        ([100], 4, 100, 0.0025, 0.0025, 0.25),
+        ([101, 102, 103, 104], 4, 100, 0, 0, 0),
+        ([], 4, 100, 0, 0, 0),
+        ([1, 150], 4, 100, 0.2500, 0.25, 0.25),
+        ([1], 1, 100, 1, 1, 1),
+        ([50], 1, 100, 0.5100, 0.02, 1),
+        ([100], 1, 100, 0.0100, 0.01, 1),
+        ([2, 4], 2, 10, 0.8500, 0.5, 1),
+        ([3], 2, 10, 0.4000, 0.1667, 0.5),
+        ([10], 3, 10, 0.0333, 0.0333, 0.3333),
+        ([1, 2, 3], 5, 10, 0.6000, 0.6, 0.6),
+        ([1, 5, 10], 3, 10, 0.6667, 0.5667, 1),
+        ([10], 1, 1000, 0.9910, 0.1, 1),
+        ([10], 1, 15, 0.4000, 0.1, 1),
+        ([10], 1, 10, 0.1000, 0.1, 1),
+        ([*range(1, 11)], 20, 10, 0.5000, 0.5, 0.5),
+    ],
+)
+def test_pres_of_known_rankings(ranks, relevant, cutoff, pres, average_precision, recall):
+    qrels, run = ranked_at(ranks, relevant)
+    values = ir_measures.calc_aggregate([PRES @ cutoff, AP @ cutoff, R @ cutoff], qrels, run)
+    assert values[PRES @ cutoff] == pytest.approx(pres, abs=5e-5)
+    assert values[AP @ cutoff] == pytest.approx(average_precision, abs=5e-5)
+    assert values[R @ cutoff] == pytest.approx(recall, abs=5e-5)
+
+
+def pres_in_words(ranking: list[str], labels: dict[str, int], cutoff: int, minimum: int) -> float:
+    """As Magdy and Jones have it: where the missing documents are, then the sum of all ranks."""
+    relevant = {doc for doc, label in labels.items() if label >= minimum}
+    ranks = [rank for rank, doc in enumerate(ranking[:cutoff], 1) if doc in relevant]
+    while len(ranks) < len(relevant):
+        ranks.append(cutoff + len(ranks) + 1)
+    count = len(relevant)
+    return 1 - (sum(ranks) / count - (count + 1) / 2) / cutoff
+
+
+QUERIES, DOCS = [f"q{number}" for number in range(4)], [f"d{number}" for number in range(12)]
+LABELS = st.dictionaries(
+    st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(DOCS), st.integers(-1, 2), min_size=1), min_size=1
+)
+SCORES = st.sampled_from([-1.0, 0.0, 0.5, 0.5 + 1e-9, 2.0, math.inf, -math.inf])  # few, so that there are ties
+RUNS = st.dictionaries(st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(DOCS), SCORES, min_size=1))
+CUTOFFS = st.integers(1, 15)
+
+
+def in_order(scores: dict[str, float]) -> list[str]:
+    """As trec_eval ranks: scores in single precision, then ids, both descending."""
+    return sorted(scores, key=lambda doc: (np.float32(scores[doc]), doc), reverse=True)
+
+
+@QUICK
+@given(LABELS, RUNS, CUTOFFS, st.integers(1, 2))
+def test_pres_is_the_definition(labels, run, cutoff, minimum):
+    expected = {
+        query: pres_in_words(in_order(run.get(query, {})), judged, cutoff, minimum)
+        for query, judged in labels.items()
+        if max(judged.values()) >= minimum
+    }
+    assert per_topic(PRES(rel=minimum) @ cutoff, labels, run) == pytest.approx(expected)
+
+
+@QUICK
+@given(LABELS, RUNS, CUTOFFS)
+def test_pres_is_between_its_bounds(labels, run, cutoff):
+    labels = {query: {doc: max(label, 1) for doc, label in judged.items()} for query, judged in labels.items()}
+    recall = per_topic(R @ cutoff, labels, run)
+    for query, value in per_topic(PRES @ cutoff, labels, run).items():
+        least = len(labels[query]) * recall[query] ** 2 / cutoff
+        assert least - 1e-9 <= value <= recall[query] + 1e-9
+
+
+@QUICK
+@given(st.permutations(DOCS), st.sets(st.sampled_from(DOCS), min_size=1), CUTOFFS, st.integers(1, len(DOCS) - 1))
+def test_pres_rises_with_a_relevant_document(ranking, relevant, cutoff, at):
+    def value(docs):
+        return aggregate(PRES @ cutoff, {"q": dict.fromkeys(relevant, 1)}, run_of({"q": docs}))
+
+    swapped = [*ranking]
+    swapped[at - 1 : at + 1] = ranking[at], ranking[at - 1]
+    gain = (ranking[at] in relevant) - (ranking[at - 1] in relevant)
+    assert gain * (value(swapped) - value(ranking)) >= 0
+
+
+def test_pres_looks_at_a_thousand_results_where_nothing_is_said():
+    qrels, run = ranked_at([1000, 1001], 2)
+    assert aggregate(PRES, qrels, run) == aggregate(PRES @ 1000, qrels, run) == pytest.approx(1 / 2000)
+
+
+@pytest.mark.parametrize(
+    ("ranking", "mapd", "precd"),
+    [
+        ("a1 x1 a3 b2 a2 b1", (5 / 6 + 1 / 2) / 2, (2 / 3 + 1 / 2) / 2),
+        ("a1 a3 a2", 5 / 12, 1 / 3),
+        ("a3 a1 b1", 0.625, 0.75),
+        ("b1 a1 a2", 1, 1),
+        ("x1", 0, 0),
+    ],
+)
+@pytest.mark.parametrize("separator", ["%p", "#"])
+def test_within_documents_of_known_rankings(ranking, mapd, precd, separator):
+    qrels = qrels_of({"q": {f"A{separator}a1": 1, f"A{separator}a2": 1, f"B{separator}b1": 1, f"A{separator}a3": 0}})
+    run = run_of({"q": [f"{name[0].upper()}{separator}{name}" for name in ranking.split()]})
+    given_separator = {} if separator == "%p" else {"separator": separator}
+    assert aggregate(MAPD(**given_separator), qrels, run) == pytest.approx(mapd)
+    assert aggregate(PRECD(**given_separator), qrels, run) == pytest.approx(precd)
+
+
+def within_in_words(ranking, labels, minimum, cutoff, per_document) -> tuple[float, float]:
+    relevant = {doc for doc, label in labels.items() if label >= minimum}
+    documents = sorted({doc.split("%p")[0] for doc in relevant})
+    precisions, averages = [], []
+    for document in documents:
+        found = [doc for doc in ranking[:cutoff] if doc.split("%p")[0] == document][:per_document]
+        hits, total = 0, 0.0
+        for place, doc in enumerate(found, 1):
+            if doc in relevant:
+                hits += 1
+                total += hits / place
+        precisions.append(hits / len(found) if found else 0)
+        averages.append(total / sum(doc.split("%p")[0] == document for doc in relevant))
+    return sum(averages) / len(documents), sum(precisions) / len(documents)
+
+
+PASSAGES = [f"{document}%p{number}" for document in ("A", "A1", "B") for number in range(5)]
+PASSAGE_LABELS = st.dictionaries(
+    st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(PASSAGES), st.integers(-1, 2), min_size=1), min_size=1
+)
+PASSAGE_RUNS = st.dictionaries(st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(PASSAGES), SCORES, min_size=1))
+LIMITS = st.none() | st.integers(1, 6)
+
+
+@QUICK
+@given(PASSAGE_LABELS, PASSAGE_RUNS, st.integers(1, 2), LIMITS, LIMITS)
+def test_within_documents_is_the_definition(labels, run, minimum, cutoff, per_document):
+    parameters = {"rel": minimum, "cutoff": cutoff, "per_document": per_document}
+    parameters = {name: value for name, value in parameters.items() if value is not None}
+    expected = {
+        query: within_in_words(in_order(run.get(query, {})), judged, minimum, cutoff, per_document)
+        for query, judged in labels.items()
+        if max(judged.values()) >= minimum
+    }
+    mapd, precd = (per_topic(measure(**parameters), labels, run) for measure in (MAPD, PRECD))
+    assert {query: (mapd[query], precd[query]) for query in mapd} == {
+        query: pytest.approx(values) for query, values in expected.items()
+    }
+
+
+@pytest.mark.parametrize("cutoff", [1, 2, 4, 9])
+def test_cutoff_is_that_of_the_run(cutoff):
+    qrels = qrels_of({"q": {"A%p1": 1, "A%p2": 1, "B%p1": 1}})
+    ranking = ["A%p1", "X%p1", "A%p3", "B%p2", "A%p2", "B%p1"]
+    for measure in (MAPD, PRECD):
+        assert aggregate(measure @ cutoff, qrels, run_of({"q": ranking})) == aggregate(
+            measure, qrels, run_of({"q": ranking[:cutoff]})
+        )
+
+
+def test_ids_without_separator_are_no_passages():
+    with pytest.raises(ValueError, match=r"'B/p1' is no passage: there is no '%p' in it.*MAPD\(separator='#'\)"):
+        aggregate(MAPD, qrels_of({"q": {"A%p1": 1}}), run_of({"q": ["A%p1", "B/p1"]}))
+    with pytest.raises(ValueError, match="'A#1' is no passage"):
+        aggregate(PRECD, qrels_of({"q": {"A#1": 1}}), run_of({"q": []}))
+
+
+# --- documents of passages -------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(PASSAGE_LABELS, PASSAGE_RUNS, CUTOFFS)
+def test_on_documents_is_the_measure_of_the_documents(labels, run, cutoff):
+    best = {
+        query: {
+            document: max(label for passage, label in judged.items() if passage.startswith(f"{document}%"))
+            for document in {passage.split("%p")[0] for passage in judged}
+        }
+        for query, judged in labels.items()
+    }
+    rankings = {query: [passage.split("%p")[0] for passage in in_order(scores)] for query, scores in run.items()}
+    documents = run_of({query: [*dict.fromkeys(ranking)] for query, ranking in rankings.items()})
+    measures = [AP @ cutoff, R @ cutoff, AP(rel=2) @ cutoff, nDCG @ cutoff, PRES @ cutoff, PRES(rel=2)]
+    values = ir_measures.iter_calc([on_documents(measure) for measure in measures], labels, run)
+    expected = ir_measures.iter_calc(measures, best, documents)
+    assert {(metric.query_id, str(metric.measure)): metric.value for metric in values} == pytest.approx(
+        {(metric.query_id, str(on_documents(metric.measure))): metric.value for metric in expected}, nan_ok=True
+    )
+
+
+def test_document_is_where_its_first_passage_is():
+    qrels = qrels_of({"q": {"A%p0": 0, "A%p9": 2, "B%p1": 1}})
+    run = run_of({"q": ["X%p1", "A%p1", "X%p2", "A%p9", "B%p7"]})  # X A B, of which A and B are relevant
+    assert aggregate(on_documents(AP @ 100), qrels, run) == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert aggregate(on_documents(AP(rel=2) @ 100), qrels, run) == pytest.approx(1 / 2)
+    assert aggregate(on_documents(R @ 2), qrels, run) == 0.5
+
+
+def test_documents_may_be_judged_and_found_as_such():
+    documents, passages = qrels_of({"q": {"A": 1}}), qrels_of({"q": {"A%p3": 1}})
+    for qrels in (documents, passages):
+        for ranking in (["B", "A"], ["B%p1", "B%p2", "A%p1"]):
+            assert aggregate(on_documents(AP @ 100), qrels, run_of({"q": ranking})) == 0.5
+
+
+def test_separator_of_on_documents():
+    qrels, run = qrels_of({"q": {"A#/claims/claim[1]": 1}}), run_of({"q": ["B#/p", "A#/claims/claim[2]"]})
+    for measure in (on_documents(AP @ 100, "#"), on_documents("AP@100", separator="#")):
+        assert str(measure) == "on_documents(measure='AP@100',separator='#')"
+        assert aggregate(measure, qrels, run) == 0.5
+    both = [on_documents(P @ 2, "#"), on_documents(P @ 2)]
+    assert ir_measures.calc_aggregate(both, qrels, run) == {both[0]: 0.5, both[1]: 0}
+
+
+def test_on_documents_of_measures_without_name():
+    unnamed = ir_measures.define_byquery(lambda qrels, run: float(len(run)), name=None)
+    assert aggregate(on_documents(unnamed), {"q": {"A%p1": 1}}, run_of({"q": ["A%p1", "B%p1", "A%p2"]})) == 2
+    nested = on_documents(on_documents(SetP))
+    assert aggregate(nested, {"q": {"A%p1": 1}}, run_of({"q": ["A%p1", "B%p1", "A%p2"]})) == 0.5
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(LABELS, RUNS)
+def test_ties_are_in_the_order_of_trec_eval(labels, run):
+    # With one relevant document PRES knows nothing but its rank, which trec_eval gives as reciprocal rank.
+    one = {f"{query} {doc}": {doc: 1} for query in labels for doc in labels[query] if doc in run.get(query, {})}
+    rank = per_topic(RR, one, {topic: run[topic.split()[0]] for topic in one})
+    assert per_topic(PRES @ 100, one, {topic: run[topic.split()[0]] for topic in one}) == pytest.approx(
+        {topic: (101 - 1 / value) / 100 for topic, value in rank.items()}
+    )
+
+
+def test_tied_passages_and_documents():
+    qrels = qrels_of({"q": {"A%p1": 1, "B%p1": 1}})
+    run = run_of({"q": ["A%p1", "A%p2", "B%p1", "C%p1"]}).assign(score=1.0)  # C1 B1 A2 A1
+    assert aggregate(MAPD, qrels, run) == pytest.approx((1 / 2 + 1) / 2)
+    assert aggregate(on_documents(AP @ 100), qrels, run) == pytest.approx((1 / 2 + 2 / 3) / 2)
+
+
+@QUICK
+@given(PASSAGE_LABELS, PASSAGE_RUNS, st.randoms(use_true_random=False))
+def test_order_of_rows_does_not_matter(labels, run, random):
+    rows = [(query, doc, score) for query, scores in run.items() for doc, score in scores.items()]
+    shuffled = pd.DataFrame(random.sample(rows, len(rows)), columns=["query_id", "doc_id", "score"])
+    qrels = qrels_of(labels)
+    judged = qrels.iloc[random.sample(range(len(qrels)), len(qrels))]
+    values, expected = (
+        {(metric.query_id, metric.measure): metric.value for metric in ir_measures.iter_calc(ALL, *given)}
+        for given in ((judged, shuffled), (labels, run))
+    )
+    assert values == pytest.approx(expected, nan_ok=True)
+
+
+# --- ir_measures -----------------------------------------------------------------------------------------------------
+
+NAMES = [
+    "PRES",
+    "PRES@100",
+    "PRES(rel=2)@50",
+    "MAPD",
+    "MAPD(separator='#')",
+    "PRECD(rel=2)@100",
+    "PRECD(per_document=3,separator='#')@10",
+    "on_documents(measure='PRES(rel=2)@100')",
+    "on_documents(measure='AP@100',separator='/')",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_name_can_be_parsed(name):
+    measure = ir_measures.parse_measure(name)
+    assert str(measure) == name
+    assert pickle.loads(pickle.dumps(measure)) == measure
+    assert isinstance(measure, ir_measures.Measure)
+
+
+def test_cutoff_of_on_documents_is_that_of_the_measure():
+    assert on_documents(PRES) @ 100 == on_documents(PRES @ 100)
+    assert ir_measures.parse_measure("on_documents(measure='R')@20") == on_documents(R @ 20)
+    assert on_documents(AP)(separator="#") == on_documents(AP, "#")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: PRES @ 0, "PRES: cutoff cannot be 0 "),
+        (lambda: PRES @ 10.5, "cutoff cannot be 10.5"),
+        (lambda: PRES(relevance=2), r"PRES has no parameter 'relevance', only \['cutoff', 'rel'\]"),
+        (lambda: PRES(rel=0), "rel cannot be 0"),
+        (lambda: MAPD(separator=""), "separator cannot be ''"),
+        (lambda: PRECD(per_document=-1), "per_document cannot be -1"),
+        (lambda: ir_measures.parse_measure("PRES(cutoff='10')"), "cutoff cannot be '10'"),
+        (lambda: on_documents(10), "measure cannot be 10"),
+    ],
+)
+def test_wrong_parameters(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+LEFT_OUT_LABELS = {"1": {"A%p1": 1}, "2": {"A%p1": 1, "B%p1": 2}, "3": {"A%p1": 0}, "4": {"C%p1": 1}}
+LEFT_OUT_RUN = {"1": ["A%p1"], "2": ["B%p1", "X%p1"], "3": ["A%p1"], "5": ["A%p1"]}  # 4 is missing, 5 not judged
+# Of 1, 2 and 4: 1, the half of 1, and 0.
+MEANS = dict.fromkeys(ALL, 1.5 / 3) | {on_documents(AP @ 100): 1.5 / 4}
+
+
+@pytest.mark.parametrize("measure", [PRES @ 100, MAPD, PRECD, on_documents(PRES @ 100)], ids=str)
+def test_missing_topics_count_and_topics_without_relevant_documents_do_not(measure):
+    qrels, run = qrels_of(LEFT_OUT_LABELS), run_of(LEFT_OUT_RUN)
+    assert per_topic(measure, qrels, run) == pytest.approx({"1": 1, "2": 0.5, "4": 0})
+    assert aggregate(measure, qrels, run) == 0.5
+    assert measure.calc(qrels, run).aggregated == 0.5
+    assert ir_measures.evaluator([measure], qrels).calc_aggregate(run) == {measure: 0.5}
+
+
+def test_topics_are_left_out_beside_measures_that_count_them():
+    qrels, run = qrels_of(LEFT_OUT_LABELS), run_of(LEFT_OUT_RUN)
+    values = ir_measures.calc_aggregate([*ALL, PRES(rel=2), AP, nDCG @ 10], qrels, run)
+    assert {measure: values[measure] for measure in ALL} == pytest.approx(MEANS)
+    assert values[PRES(rel=2)] == 1
+    assert values[AP] == pytest.approx(1.5 / 4)
+    metrics = [*ir_measures.iter_calc([PRES @ 100, PRES(rel=2), AP], qrels, run)]
+    listed = {(metric.query_id, str(metric.measure)): metric.value for metric in metrics}
+    assert len(listed) == len(metrics) == 12
+    assert [key for key, value in sorted(listed.items()) if math.isnan(value)] == [
+        ("1", "PRES(rel=2)"),
+        ("3", "PRES(rel=2)"),
+        ("3", "PRES@100"),
+        ("4", "PRES(rel=2)"),
+    ]
+
+
+def test_nothing_relevant_at_all():
+    values = ir_measures.calc_aggregate([PRES, MAPD, AP], {"q": {"A%p1": 0}}, {"q": {"A%p1": 1.0}})
+    assert math.isnan(values[PRES]) and math.isnan(values[MAPD]) and values[AP] == 0
+    assert [*ir_measures.iter_calc([PRES, MAPD], {"q": {"A%p1": 0}}, {"q": {"A%p1": 1.0}})] == []
+
+
+def to_pyterrier(frame: pd.DataFrame) -> pd.DataFrame:
+    return pt.model.from_ir_measures(frame)
+
+
+@pytest.mark.parametrize("plan", ["linear", "tree"])
+@pytest.mark.parametrize("batch_size", [None, 1, 2, 10])
+@pytest.mark.parametrize("others", [[], [nDCG @ 10, AP]], ids=["alone", "beside others"])
+def test_experiment(batch_size, others, plan):
+    topics = pd.DataFrame({"qid": [*"123456"], "query": "query"})
+    qrels, run = to_pyterrier(qrels_of(LEFT_OUT_LABELS)), to_pyterrier(run_of(LEFT_OUT_RUN))
+    # A batch must have results, so topics 4 and 6 have some that are not judged.
+    none = pd.DataFrame({"qid": ["4", "6"], "docno": "Z%p1", "score": 0.0})
+    systems = [pt.Transformer.from_df(pd.concat([run, none]).assign(query="query")) for _ in range(2)]
+    measures = [PRES @ 100, MAPD, PRECD, on_documents(PRES @ 100), *others]
+    options = {"batch_size": batch_size, "plan": plan, "names": ["a", "b"]}
+    table = pt.Experiment(systems, topics, qrels, measures, **options)
+    assert {*table.columns} == {"name", *map(str, measures)}
+    for measure in measures[:4]:
+        assert table[str(measure)].tolist() == pytest.approx([0.5, 0.5])
+    if others:
+        assert table["AP"].tolist() == pytest.approx([1.5 / 4] * 2)
+    with pytest.warns(UserWarning, match="not found in qrels"):
+        listed = pt.Experiment(systems[:1], topics, qrels, measures, perquery=True, **options | {"names": ["a"]})
+    for measure in measures[:4]:
+        values = listed[listed["measure"] == str(measure)].set_index("qid")["value"]
+        assert values.dropna().to_dict() == pytest.approx({"1": 1, "2": 0.5, "4": 0})
+        assert values.mean() == 0.5
+
+
+def test_experiment_with_frames_and_topics_that_are_missing():
+    topics = pd.DataFrame({"qid": [*"1234"], "query": "query"})
+    qrels, run = to_pyterrier(qrels_of(LEFT_OUT_LABELS)), to_pyterrier(run_of(LEFT_OUT_RUN)).assign(rank=0)
+    table = pt.Experiment([run], topics, qrels, [*ALL, nDCG @ 10], names=["a"], validate="error")
+    assert {measure: table[str(measure)][0] for measure in ALL} == pytest.approx(MEANS)
+    assert pt.Evaluate(run, qrels, [PRES @ 100, AP])["PRES@100"] == 0.5
+
+
+def test_limits_of_experiment():
+    """What the docstring of the module warns of."""
+    topics = pd.DataFrame({"qid": [*"1234"], "query": "query"})
+    qrels, run = to_pyterrier(qrels_of(LEFT_OUT_LABELS)), to_pyterrier(run_of(LEFT_OUT_RUN)).assign(rank=0)
+    options = {"names": ["a"], "perquery": "both"}
+    assert pt.Experiment([run], topics, qrels, [PRES @ 100, AP], **options).averages["PRES@100"][0] == 0.5
+    with pytest.warns(UserWarning, match="not found in qrels"):
+        assert math.isnan(pt.Experiment([run], topics, qrels, [PRES @ 100], **options).averages["PRES@100"][0])
+
+
+def forms(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    ids = {"query_id": int, "doc_id": int}
+    return [frame.astype(ids), frame.astype(object), frame.astype(dict.fromkeys(ids, "category")), frame.astype("str")]
+
+
+@pytest.mark.parametrize("form", range(4), ids=["int", "object", "category", "str"])
+def test_ids_of_any_kind(form):
+    qrels, run = qrels_of({"10": {"9": 1, "100": 2}, "9": {"1": 1}}), run_of({"10": ["1", "9"], "9": ["1"]})
+    run["score"] = 0.5  # as text, 9 is above 1
+    for qrels_form in (qrels, forms(qrels)[form]):
+        for measure in (PRES @ 10, on_documents(PRES @ 10)):
+            assert per_topic(measure, qrels_form, forms(run)[form]) == pytest.approx({"10": 0.5, "9": 1})
+
+
+def test_tuples_and_dictionaries():
+    qrels, run = qrels_of(LEFT_OUT_LABELS), run_of(LEFT_OUT_RUN)
+    qrel_tuples = (Qrel(*row) for row in qrels.itertuples(index=False))
+    run_tuples = (ScoredDoc(*row) for row in run.itertuples(index=False))
+    scores = {query: {doc: -rank for rank, doc in enumerate(docs)} for query, docs in LEFT_OUT_RUN.items()}
+    for given_qrels, given_run in ((qrel_tuples, run_tuples), (LEFT_OUT_LABELS, scores)):
+        values = ir_measures.calc_aggregate([*ALL, AP], given_qrels, given_run)
+        assert {measure: values[measure] for measure in ALL} == pytest.approx(MEANS)
+
+
+@pytest.mark.parametrize(
+    "run", [{}, [], run_of({}), run_of({"5": ["A%p1"]})], ids=["dict", "list", "frame", "unjudged"]
+)
+def test_empty_run(run):
+    assert ir_measures.calc_aggregate(ALL, LEFT_OUT_LABELS, run) == dict.fromkeys(ALL, 0)
+
+
+@pytest.mark.parametrize("qrels", [{}, [], qrels_of({})], ids=["dict", "list", "frame"])
+def test_empty_judgments(qrels):
+    values = ir_measures.calc_aggregate(ALL, qrels, run_of(LEFT_OUT_RUN))
+    assert all(math.isnan(value) for value in values.values())
+
+
+@pytest.mark.parametrize("measure", ALL, ids=str)
+def test_bad_runs(measure):
+    qrels, run = qrels_of(LEFT_OUT_LABELS), run_of(LEFT_OUT_RUN)
+    with pytest.raises(ValueError, match=r"missing in the run: \{'query_id': '1', 'doc_id': 'A%p1', 'score': nan\}"):
+        aggregate(measure, qrels, run.assign(score=math.nan))
+    with pytest.raises(ValueError, match=r"missing in the run: .*None"):
+        aggregate(measure, qrels, run.astype(object).assign(doc_id=None))
+    with pytest.raises(ValueError, match=r"twice for a query: \{'query_id': '2', 'doc_id': 'B%p1', 'score': 7.0\}"):
+        aggregate(measure, qrels, pd.concat([run, run.iloc[1:2].assign(score=7.0)]))
+    with pytest.raises(ValueError, match="missing columns"):
+        aggregate(measure, qrels, run.drop(columns="score"))
+    with pytest.raises(ValueError, match="missing in the judgments: .*'relevance': nan"):
+        aggregate(measure, qrels.assign(relevance=math.nan), run)
+
+
+def test_higher_label_of_what_is_judged_twice():
+    qrels = pd.concat([qrels_of({"q": {"A%p1": 2, "B%p1": 1}}), qrels_of({"q": {"A%p1": 1, "B%p1": 1}})])
+    run = run_of({"q": ["A%p1"]})
+    assert aggregate(PRES(rel=2) @ 10, qrels, run) == 1
+    assert aggregate(PRES @ 10, qrels, run) == 0.5
+    assert aggregate(MAPD, qrels, run) == 0.5
+
+
+def test_evaluator_serves_several_runs():
+    evaluator = ir_measures.evaluator(ALL, LEFT_OUT_LABELS)
+    assert evaluator.calc_aggregate(run_of(LEFT_OUT_RUN)) == pytest.approx(MEANS)
+    assert evaluator.calc_aggregate(run_of({})) == dict.fromkeys(ALL, 0)
+    assert evaluator.calc_aggregate(run_of(LEFT_OUT_RUN)) == pytest.approx(MEANS)
+
+
+# --- registration ----------------------------------------------------------------------------------------------------
+
+PARSE = "assert [str(ir_measures.parse_measure(name)) for name in {names!r}] == {names!r}"
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import pyterrier_graph, ir_measures",
+        "import ir_measures, pyterrier_graph",
+        "import pyterrier as pt, pyterrier_graph, ir_measures; assert pt.measures.PRES == ptg().measures.PRES",
+        "import pyterrier_graph, pyterrier as pt, ir_measures; assert str(pt.measures.on_documents) == 'on_documents'",
+        "import ir_measures, pyterrier_graph, pyterrier as pt; assert pt.measures.MAPD == ptg().measures.MAPD",
+    ],
+)
+def test_registered_with_the_package(imports):
+    code = f"import sys; ptg = lambda: sys.modules['pyterrier_graph']; {imports}; {PARSE.format(names=NAMES)}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_registration_is_light():
+    code = "import pyterrier_graph.measures, sys; print({'torch', 'pandas', 'numpy', 'pyterrier'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "set()\n"
