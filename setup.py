@@ -60,6 +60,7 @@ setup(
     },
     entry_points={
         "pyterrier.artifact": [
+            "document_frequencies.hashed = pyterrier_graph.patents:DocumentFrequencies",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
             "reranker.hgat = pyterrier_graph.rerank.hgat:HGATReranker.load",
             "token_store.passage_graph = pyterrier_graph.tokens:TokenStore",

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# A module is imported when its first name is used: importing the package loads neither torch nor PyTerrier. The measures
-# alone are registered with ir_measures at once.
+# A module is imported when its first name is used: importing the package loads neither torch nor PyTerrier. Only the
+# measures are registered with ir_measures at once.
 _MODULES = {
     "CandidateGraph": "graphs",
     "DocumentEvidence": "rerank",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pyterrier_graph.documents import Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.rerank.training_set import draw_triples
 from pyterrier_graph.training.negatives import NegativeSampler, Strategy, Triples
 from pyterrier_graph.training.options import Training
 
@@ -143,6 +144,25 @@ def test_codes_lead_to_documents_evenly_however_many_passages_they_have() -> Non
     sampler = NegativeSampler(graph, judgments([("q", "d0%p0", 1)]), "shared_codes", seed=0)
     drawn = [graph.ids_of(sampler.sample().negative)[0] for _ in range(600)]
     assert 0.4 < drawn.count("d1%p0") / 600 < 0.6
+
+
+def test_codes_of_the_query_go_before_those_of_its_relevant_documents() -> None:
+    documents = documents_of([1, 2, 2, 2], [{"a"}, {"a"}, {"b"}, {"c"}])
+    graph = MemoryGraph.from_documents(documents)
+    qrels = judgments([("q", "d0%p0", 1), ("none", "d0%p0", 1)])
+    codes = {"q": ("b", "c", "of no document"), "none": ("of no document",)}
+    sampler = NegativeSampler(graph, qrels, "shared_codes", codes=codes, seed=0)
+    drawn = {triple for _ in range(100) for triple in named(graph, sampler, sampler.sample())}
+    assert drawn == {("q", "d0%p0", other) for other in ("d2%p0", "d2%p1", "d3%p0", "d3%p1")}
+
+
+def test_codes_in_a_run_are_those_of_its_queries() -> None:
+    run = tiny.run().assign(codes=[("even",)] * len(tiny.run()))
+    options = Training(negatives="shared_codes")
+    _, (graph,), triples = draw_triples(run, tiny.qrels(), tiny.graph(), options)
+    assert len(triples) == 18  # without codes in the run, the documents of odd number have none
+    assert {docno.split("%")[0] for docno in graph.ids_of(triples[:, 3])} <= {"d0", "d2", "d4"}
+    assert len(draw_triples(tiny.run(), tiny.qrels(), tiny.graph(), options)[2]) == 9
 
 
 def test_mixed_is_four_to_six() -> None:

@@ -18,18 +18,18 @@ WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".spl
 
 
 @cache
-def checkpoint() -> str:
-    """Folder of an untrained BERT with two layers and 16 dimensions, its vocabulary ``WORDS``."""
+def checkpoint(words: tuple[str, ...] = tuple(WORDS), positions: int = 64) -> str:
+    """Folder of an untrained BERT with two layers and 16 dimensions, which knows some words."""
     folder = Path(mkdtemp(prefix="tiny-bert-"))
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]), "utf-8")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), "utf-8")
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(WORDS) + 5,
+        vocab_size=len(words) + 5,
         hidden_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=32,
-        max_position_embeddings=64,
+        max_position_embeddings=positions,
     )
     BertModel(config).save_pretrained(folder)
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)

@@ -225,7 +225,8 @@ class HGATReranker(GraphReranker, pt.Artifact):
         """Trains on triples <q, p+, p->, with Adam and pairwise softmax cross-entropy (Sect. 5.2.3).
 
         Args:
-            topics_or_res_tr: Training queries with their passages, as for :meth:`transform`.
+            topics_or_res_tr: Training queries with their passages, as for :meth:`transform`; with ``codes`` of the
+                queries where they have some, for ``negatives='shared_codes'`` or ``'mixed'``.
             qrels_tr: Judgments for them: ``qid, docno, label``, docno a passage id.
             topics_or_res_va: Validation queries with their passages: the weights that are best on them are kept.
             qrels_va: Judgments for them.

@@ -22,7 +22,7 @@ def draw_triples(
     """Draws negatives as the options say.
 
     Args:
-        run: ``qid, query, docno``, and ``graph`` where there is no document graph.
+        run: ``qid, query, docno``, and ``graph`` where there is no document graph; ``codes`` where queries have some.
         qrels: ``qid, docno, label``; ids are text, as in the run.
         graph: The document graph, or None.
         options: How to train.
@@ -46,10 +46,13 @@ def draw_triples(
         )
     if not sources:
         raise ValueError("no training query has both a relevant passage among its own and one that is judged lower")
+    codes = run.drop_duplicates("qid").set_index("qid")["codes"].to_dict() if "codes" in run.columns else None
     drawn = []
     for place, (source, labels, candidates) in enumerate(sources):
         given = candidates if options.negatives == "candidates" else None
-        sampler = NegativeSampler(source, labels, options.negatives, candidates=given, seed=options.seed + place)
+        sampler = NegativeSampler(
+            source, labels, options.negatives, candidates=given, codes=codes, seed=options.seed + place
+        )
         query = texts.index.get_indexer(sampler.qids)
         for _ in range(options.repeats):
             new = sampler.sample()

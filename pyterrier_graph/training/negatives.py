@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -52,8 +53,8 @@ class NegativeSampler:
     * ``random``: from the corpus.
     * ``same_doc``: from the document of p+.
     * ``relevant_docs``: from the documents that have a passage relevant to the query.
-    * ``shared_codes``: from the documents that share a code with one of the query's relevant documents.
-      (The paper takes the codes of the patent that the query was made from; other collections' queries have none.)
+    * ``shared_codes``: from the documents that share a code with the patent that the query was made from (``codes``),
+      as in the paper; where queries have no codes, with one of the query's relevant documents.
       A code, then a document, then a passage are drawn evenly, so that no list of all passages under a code is made.
     * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6.
     * ``candidates``: from the passages that the first stage ranked for the query. Not in the paper.
@@ -63,6 +64,7 @@ class NegativeSampler:
         qrels: ``qid, docno, label``; docno is a passage id. Judgments of passages that are not in the graph raise.
         strategy: One of the above.
         candidates: ``qid, docno`` of the first stage's passages, needed by ``candidates``.
+        codes: Codes by qid. A query without any, or whose codes no document has, gets no negative by ``shared_codes``.
         seed: Seed of the random generator.
 
     Raises:
@@ -77,6 +79,7 @@ class NegativeSampler:
         strategy: Strategy,
         *,
         candidates: pd.DataFrame | None = None,
+        codes: Mapping[str, Collection[str]] | None = None,
         seed: int = 0,
     ) -> None:
         check_strategy(strategy)
@@ -100,6 +103,7 @@ class NegativeSampler:
             candidates = candidates[candidates["qid"].isin(self.qids)]
             row = np.searchsorted(self.qids, candidates["qid"].astype(str))
             self._candidates = _Ragged.group(row, graph.nodes_of(candidates["docno"].tolist()), len(self.qids))
+        self._codes = None if codes is None else self._numbers_of(codes)
         documents = np.unique(np.stack([self._query, graph.document[self._positive]]), axis=1)
         self._relevant_documents = _Ragged.group(documents[0], documents[1], len(self.qids))
 
@@ -139,8 +143,11 @@ class NegativeSampler:
         if strategy == "relevant_docs":
             return self._passage_of(self._relevant_documents.draw(query, self.random))
         if strategy == "shared_codes":
-            document = self._relevant_documents.draw(query, self.random)
-            code = _Ragged(*graph.document_codes).draw(document, self.random)
+            if self._codes is not None:
+                code = self._codes.draw(query, self.random)
+            else:
+                document = self._relevant_documents.draw(query, self.random)
+                code = _Ragged(*graph.document_codes).draw(document, self.random)
             return self._passage_of(_Ragged(*graph.code_documents).draw(code, self.random))
         if strategy == "candidates":
             return self._candidates.draw(query, self.random)
@@ -150,6 +157,13 @@ class NegativeSampler:
 
     def _passage_of(self, documents: np.ndarray) -> np.ndarray:
         return _Ragged(self.graph.passage_offsets, self.graph.passage_nodes).draw(documents, self.random)
+
+    def _numbers_of(self, codes: Mapping[str, Collection[str]]) -> _Ragged:
+        """Per query the numbers of its codes, as far as the graph has them."""
+        pairs = [(row, code) for row, qid in enumerate(self.qids) for code in codes.get(qid, ())]
+        number = pd.Index(self.graph.code_names, dtype=object).get_indexer([code for _, code in pairs])
+        row = np.array([row for row, _ in pairs], dtype=np.int64)
+        return _Ragged.group(row[number >= 0], number[number >= 0], len(self.qids))
 
     def _label_of(self, query: np.ndarray, node: np.ndarray) -> np.ndarray:
         key = query * self.graph.num_nodes + node

@@ -1,0 +1,24 @@
+"""Search for prior art, as HGAT's experiment does it: transformers for topics and results of CLEF-IP.
+
+Albarede et al. 2023, Sect. 5.1.2 and 5.2.2, as a pipeline::
+
+    documents = ClaimsQuery() >> AbstractTerms(frequencies) >> bm25 >> pt.rewrite.reset()
+    passages = documents >> SharedCodes(graph) >> graph.passages()
+    passages >> reranker >> DocumentCutoff(100)
+"""
+
+from pyterrier_graph.patents.document_frequencies import DocumentFrequencies
+from pyterrier_graph.patents.filters import DocumentCutoff, NotOwnFamily, SharedCodes
+from pyterrier_graph.patents.official_runs import read_official_run, write_official_run
+from pyterrier_graph.patents.query_forms import AbstractTerms, ClaimsQuery
+
+__all__ = [
+    "AbstractTerms",
+    "ClaimsQuery",
+    "DocumentCutoff",
+    "DocumentFrequencies",
+    "NotOwnFamily",
+    "SharedCodes",
+    "read_official_run",
+    "write_official_run",
+]

@@ -1,0 +1,143 @@
+"""In how many documents a word occurs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyterrier as pt
+
+from pyterrier_graph.artifacts import check_vacant, kind_of, read_meta, writing
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+BATCH = 64
+BUCKETS = 1 << 22
+WORD = r"\b[^\W\d_]{2,}\b"
+COUNTS = "{}.u4"
+
+
+class DocumentFrequencies(pt.Artifact):
+    """Document frequencies of words, language by language, on disk and memory-mapped.
+
+    A language's own frequencies tell its function words without lists of them: nearly all of its documents have them,
+    so that their idf is nearly 0. Among documents in several languages it would not be.
+
+    Words are hashed into four million counters per language, so that memory does not grow with the collection. Words
+    that share a counter add up: a frequency can be too high, not too low.
+
+    Args:
+        path: Folder of the frequencies; it may not exist yet, see :meth:`index`. Nothing is read before it is needed.
+    """
+
+    ARTIFACT_TYPE = "document_frequencies"
+    ARTIFACT_FORMAT = "hashed"
+    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
+    FORMAT_VERSION = 1
+    path: Path
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(Path(path))
+        self._counts: dict[str, np.ndarray] = {}
+
+    def __repr__(self) -> str:
+        return f"DocumentFrequencies({str(self.path)!r})"
+
+    def index(self, corpus_iter: Iterable[Mapping[str, Any]], *, verbose: bool = True) -> DocumentFrequencies:
+        """Counts; the documents are gone through once.
+
+        Args:
+            corpus_iter: Records with ``text`` and ``language``.
+            verbose: Whether to show progress.
+
+        Returns:
+            These frequencies.
+
+        Raises:
+            FileExistsError: If there is something at their path already.
+            ValueError: If a document lacks a text or a language, or there is no document.
+        """
+        check_vacant(self.path)
+        counts: dict[str, np.ndarray] = {}
+        documents: dict[str, int] = {}
+        records = iter(pt.tqdm(corpus_iter, desc="counting words", unit="doc", disable=not verbose))
+        while batch := [*itertools.islice(records, BATCH)]:
+            for language, texts in _by_language(batch).items():
+                if language not in counts:
+                    counts[language] = np.zeros(BUCKETS, dtype="<u4")
+                np.add.at(counts[language], self._vectorizer.transform(texts).indices, 1)
+                documents[language] = documents.get(language, 0) + len(texts)
+        if not counts:
+            raise ValueError("there is no document whose words could be counted")
+        with writing(self.path, kind_of(self) | {"documents": documents}) as folder:
+            for language, array in counts.items():
+                array.tofile(folder / COUNTS.format(language))
+        return self
+
+    def built(self) -> bool:
+        """Whether there are complete frequencies at this path."""
+        try:
+            return bool(self.documents)
+        except (FileNotFoundError, ValueError):
+            return False
+
+    @cached_property
+    def documents(self) -> dict[str, int]:
+        """Number of documents in each language.
+
+        Raises:
+            FileNotFoundError: If nothing was counted.
+            ValueError: If the artifact is damaged, of another kind or of another version.
+        """
+        return read_meta(self.path, kind_of(self))["documents"]
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text as they are counted: of two letters or more, in lower case; numbers are none."""
+        return self._vectorizer.build_analyzer()(text)
+
+    def idf(self, words: Sequence[str], language: str) -> np.ndarray:
+        """Inverse document frequency, ``ln(documents / document frequency)``, shape (words,).
+
+        Args:
+            words: As :meth:`words` makes them.
+            language: The language whose documents count.
+
+        Returns:
+            For each word a number from 0 up; infinity for one that no document has.
+
+        Raises:
+            KeyError: If there is no document in that language.
+        """
+        if language not in self.documents:
+            known = ", ".join(map(repr, self.documents))
+            raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {known}")
+        if language not in self._counts:
+            counts_of = np.memmap(self.path / COUNTS.format(language), dtype="<u4", mode="r")
+            self._counts[language] = np.asarray(counts_of)
+        counts = self._counts[language][self._vectorizer.transform(words).indices] if len(words) else np.zeros(0)
+        with np.errstate(divide="ignore"):
+            return np.log(self.documents[language] / counts)
+
+    @cached_property
+    def _vectorizer(self) -> HashingVectorizer:
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        return HashingVectorizer(
+            n_features=BUCKETS, token_pattern=WORD, binary=True, norm=None, alternate_sign=False, dtype=np.float32
+        )
+
+
+def _by_language(records: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    for record in records:
+        text, language = record.get("text"), record.get("language")
+        if not isinstance(text, str) or not isinstance(language, str) or not language.isalnum():
+            raise ValueError(f"document {record.get('docno')!r} needs 'text' and 'language' (fields: {sorted(record)})")
+        texts.setdefault(language, []).append(text)
+    return texts

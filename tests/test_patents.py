@@ -1,0 +1,432 @@
+"""Search for prior art: query forms, filters, official runs, and the whole experiment on the miniature."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import clef_ip_2013
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+from clef_ip_miniature import Miniature, write_miniature
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_graph.datasets import provider
+from pyterrier_graph.datasets.clef_ip import Archive, read_run
+from pyterrier_graph.documents import Node, StructuredDocument
+from pyterrier_graph.graphs import DocumentGraph, MemoryGraph
+from pyterrier_graph.patents import (
+    AbstractTerms,
+    ClaimsQuery,
+    DocumentCutoff,
+    DocumentFrequencies,
+    NotOwnFamily,
+    SharedCodes,
+    read_official_run,
+    write_official_run,
+)
+
+CORPUS = [
+    {"docno": "1", "language": "EN", "text": "The laser of the cutter, 20 mm wide"},
+    {"docno": "2", "language": "EN", "text": "The cutter cuts the paper the printer feeds"},
+    {"docno": "3", "language": "EN", "text": "The printer"},
+    {"docno": "4", "language": "DE", "text": "Der Laser der Schneidmaschine, größer als der Drucker"},
+]
+CODES = ("A01B", "A01B1/00", "A01B2/10", "B22C", "B22C3/04")
+
+
+@pytest.fixture(scope="module")
+def miniature(tmp_path_factory: pytest.TempPathFactory) -> Miniature:
+    return write_miniature(tmp_path_factory.mktemp("home") / "clef-ip")
+
+
+@pytest.fixture
+def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("IR_DATASETS_HOME", str(miniature.home.parent))
+    provider.register()
+    return miniature.home
+
+
+@pytest.fixture(scope="module")
+def patents(miniature: Miniature) -> Archive:
+    return Archive(miniature.home / "documents")
+
+
+@pytest.fixture(scope="module")
+def frequencies(tmp_path_factory: pytest.TempPathFactory) -> DocumentFrequencies:
+    return DocumentFrequencies(tmp_path_factory.mktemp("frequencies")).index(CORPUS, verbose=False)
+
+
+def topics(**columns: Any) -> pd.DataFrame:
+    topic = {
+        "qid": "t1",
+        "text": "A cutter with the laser.",
+        "abstract": "The cutter has the laser. The cutter cuts; the cutter prints.",
+        "language": "EN",
+        "document": "EP-1000001-A1",
+        "family": ("WO-2000000001-A1",),
+        "codes": CODES[:2],
+    }
+    return pd.DataFrame([topic | columns])
+
+
+def graph_of(codes: dict[str, tuple[str, ...]]) -> MemoryGraph:
+    nodes = (Node("section", "", -1), Node("passage", "text", 0))
+    return MemoryGraph.from_documents([StructuredDocument(docno, nodes, codes=own) for docno, own in codes.items()])
+
+
+def results(*docnos: str, **columns: Any) -> pd.DataFrame:
+    found = pd.DataFrame({"docno": docnos, "score": [-float(number) for number in range(len(docnos))]})
+    return pt.model.add_ranks(topics(**columns).merge(found, how="cross"))
+
+
+GRAPH = graph_of({"EP-1-A1": CODES[:1], "EP-2-A1": CODES[3:], "EP-3-A1": ()})
+TestClaimsQuery = pt.testing.transformer_test_class(ClaimsQuery)
+TestAbstractTerms = pt.testing.transformer_test_class(lambda: AbstractTerms(DocumentFrequencies("none")))
+TestSharedCodes = pt.testing.transformer_test_class(lambda: SharedCodes(GRAPH))
+TestNotOwnFamily = pt.testing.transformer_test_class(NotOwnFamily)
+TestDocumentCutoff = pt.testing.transformer_test_class(DocumentCutoff)
+
+
+# --- frames
+
+
+def test_empty_frames_have_the_same_columns_and_what_misses_is_named(frequencies: DocumentFrequencies) -> None:
+    found = results("EP-1-A1", "EP-2-A1")
+    for transformer, frame, needed in [
+        (ClaimsQuery(), topics(), ["text"]),
+        (AbstractTerms(frequencies), ClaimsQuery()(topics()), ["query", "abstract", "language"]),
+        (SharedCodes(GRAPH), found, ["codes", "docno"]),
+        (NotOwnFamily(), found, ["document", "family"]),
+        (DocumentCutoff(), found, ["rank"]),
+    ]:
+        before = frame.copy()
+        out = transformer(frame)
+        pd.testing.assert_frame_equal(frame, before)
+        empty = transformer(frame.iloc[:0])
+        assert len(out) and not len(empty) and [*empty.columns] == [*out.columns], transformer
+        assert all(empty[name].dtype == out[name].dtype for name in ("rank", "query") if name in out), transformer
+        for column in needed:
+            with pytest.raises(pt.validate.InputValidationError, match=f"(?s){type(transformer).__name__}.*{column}"):
+                transformer(frame.drop(columns=column))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ClaimsQuery(0),
+        lambda: AbstractTerms(DocumentFrequencies("none"), 0),
+        lambda: SharedCodes(GRAPH, "class"),  # type: ignore[arg-type]
+        lambda: DocumentCutoff(0),
+        lambda: DocumentCutoff(passages=0),
+    ],
+)
+def test_options_out_of_range(make: Any) -> None:
+    with pytest.raises(ValueError, match="at least one|one of subclass, group"):
+        make()
+
+
+# --- query forms
+
+
+def test_document_frequencies(frequencies: DocumentFrequencies) -> None:
+    assert frequencies.documents == {"EN": 3, "DE": 1} and frequencies.built()
+    assert frequencies.words("Größer, CO2-Sensor 20 mm: a printer") == ["größer", "sensor", "mm", "printer"]
+    for language in ("EN", "DE"):
+        texts = [{*frequencies.words(record["text"])} for record in CORPUS if record["language"] == language]
+        counts = Counter(word for words in texts for word in words)
+        expected = [math.log(len(texts) / count) for count in counts.values()]
+        np.testing.assert_allclose(DocumentFrequencies(frequencies.path).idf([*counts], language), expected)
+    assert frequencies.idf(["unheard"], "EN") == np.inf and not len(frequencies.idf([], "EN"))
+    with pytest.raises(KeyError, match="'FR', but in 'EN', 'DE'"):
+        frequencies.idf(["laser"], "FR")
+
+
+def test_frequencies_are_complete_or_not_there(tmp_path: Path) -> None:
+    frequencies = DocumentFrequencies(tmp_path / "new")
+    speechless = [*CORPUS, {"docno": "x", "text": "y"}]
+    for corpus, message in (([], "no document"), (speechless, "'x' needs 'text' and 'language'")):
+        with pytest.raises(ValueError, match=message):
+            frequencies.index(corpus, verbose=False)
+        assert not frequencies.built() and not frequencies.path.exists()
+    frequencies.index(CORPUS, verbose=False)
+    with pytest.raises(FileExistsError):
+        frequencies.index(CORPUS, verbose=False)
+    (frequencies.path / "EN.u4").write_bytes(b"")
+    assert not DocumentFrequencies(frequencies.path).built()
+
+
+def test_more_documents_than_a_batch(tmp_path: Path) -> None:
+    corpus = [{"docno": str(n), "language": "EN", "text": "even" if n % 2 else "odd odd"} for n in range(200)]
+    frequencies = DocumentFrequencies(tmp_path / "new").index(iter(corpus), verbose=False)
+    np.testing.assert_allclose(frequencies.idf(["even", "odd"], "EN"), math.log(2))
+
+
+def test_claims_query() -> None:
+    out = ClaimsQuery(3)(topics(text=" A cutter\nwith the laser.", query="before", title="kept"))
+    assert out["query"].tolist() == ["A cutter with"] and "text" not in out and out["title"].tolist() == ["kept"]
+
+
+def test_abstract_terms(frequencies: DocumentFrequencies) -> None:
+    form = ClaimsQuery() >> AbstractTerms(frequencies, 3)
+    out = form(topics())
+    # cutter: 3 ln 3/2, cuts: ln 3, laser: ln 3; the: 4 ln 1; has, prints: in no document
+    assert out["query"].tolist() == ["cutter laser cuts"]
+    assert out["query_0"].tolist() == ["A cutter with the laser."]
+    assert pt.rewrite.reset()(out)["query"].tolist() == ["A cutter with the laser."]
+    assert form(topics(abstract=""))["query"].tolist() == ["laser cutter the"]
+    assert form(topics(language="DE", abstract="Der Laser"))["query"].tolist() == ["der laser"]
+    with pytest.raises(ValueError, match="'t1'.*'EN'.*'unheard whispers'"):
+        form(topics(abstract="unheard whispers"))
+    with pytest.raises(KeyError, match="'FR'"):
+        form(topics(language="FR"))
+
+
+# --- filters
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.frozensets(st.sampled_from(CODES)), min_size=1, max_size=6),
+    st.dictionaries(st.sampled_from("abc"), st.frozensets(st.sampled_from((*CODES, "X01Y", "X01Y1/00"))), min_size=1),
+    st.sampled_from(["subclass", "group"]),
+    st.data(),
+)
+def test_shared_codes(documents: Any, wanted: Any, level: Any, data: st.DataObject) -> None:
+    codes = {f"d{number}": tuple(own) for number, own in enumerate(documents)}
+    pairs = st.sampled_from([(qid, docno) for qid in wanted for docno in codes])
+    found = data.draw(st.lists(pairs, unique=True, min_size=1))
+    frame = pd.DataFrame(found, columns=["qid", "docno"])
+    frame["codes"] = [tuple(wanted[qid]) for qid in frame["qid"]]
+    frame["rank"] = frame.groupby("qid").cumcount()
+    out = SharedCodes(graph_of(codes), level)(frame)
+    of_level = {qid: {code for code in own if ("/" in code) == (level == "group")} for qid, own in wanted.items()}
+    expected = [(qid, docno) for qid, docno in found if not of_level[qid] or of_level[qid] & {*codes[docno]}]
+    assert [*zip(out["qid"], out["docno"], strict=True)] == expected
+    assert out["rank"].tolist() == out.groupby("qid").cumcount().tolist()
+
+
+def test_shared_codes_of_a_document_that_is_not_in_the_graph() -> None:
+    with pytest.raises(KeyError, match="EP-9-A1"):
+        SharedCodes(GRAPH)(results("EP-9-A1"))
+
+
+def test_not_own_family() -> None:
+    found = results("EP-1000001-B1", "EP-10000-A1", "WO-2000000001-A1%p3", "EP-1000002-A1", "EP-1000001-A1")
+    other = found.assign(qid="t2", document="EP-7-A1", family=[()] * len(found))
+    out = NotOwnFamily()(pd.concat([found, other]))
+    assert out[out["qid"] == "t1"]["docno"].tolist() == ["EP-10000-A1", "EP-1000002-A1"]
+    assert out["rank"].tolist() == [0, 1, *range(5)]
+    assert out[out["qid"] == "t2"]["docno"].tolist() == found["docno"].tolist()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 3)), unique=True, min_size=1),
+    st.integers(1, 4),
+    st.one_of(st.none(), st.integers(1, 3)),
+    st.randoms(use_true_random=False),
+)
+def test_document_cutoff(found: Any, documents: int, passages: int | None, random: Any) -> None:
+    frame = pd.DataFrame([(qid, f"EP-{document}-A1%p{passage}") for qid, document, passage in found])
+    frame = frame.set_axis(["qid", "docno"], axis=1).assign(rank=lambda frame: frame.groupby("qid").cumcount())
+    expected: dict[str, list[str]] = {}
+    per_document: dict[tuple[str, str], int] = {}
+    for qid, docno in zip(frame["qid"], frame["docno"], strict=True):
+        pair = qid, docno.partition("%")[0]
+        others = {other for topic, other in per_document if topic == qid} - {pair[1]}
+        if len(others) < documents or pair in per_document:
+            per_document[pair] = per_document.get(pair, 0) + 1
+            if passages is None or per_document[pair] <= passages:
+                expected.setdefault(qid, []).append(docno)
+    shuffled = frame.sample(frac=1, random_state=random.randrange(100))
+    out = DocumentCutoff(documents, passages)(shuffled).sort_values(["qid", "rank"])
+    assert {qid: rows["docno"].tolist() for qid, rows in out.groupby("qid")} == expected
+    assert out["rank"].tolist() == out.groupby("qid").cumcount().tolist()
+
+
+# --- official runs
+
+
+def test_official_runs(
+    miniature: Miniature, patents: Archive, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    passages = [
+        (f"{ucid}%p{number}", ucid, xpath)
+        for ucid, document in miniature.documents.items()
+        for number, (xpath, _) in enumerate(document.passages)
+    ]
+    random = np.random.default_rng(0)
+    rows = [
+        {"qid": qid, "docno": docno, "score": float(random.integers(50)) / 7}
+        for qid in ("PSG2", "PSG10")
+        for docno, _, _ in random.permutation(np.array(passages, dtype=object))[:300]
+    ]
+    run = pt.model.add_ranks(pd.DataFrame(rows))
+    write_official_run(run.sample(frac=1, random_state=0), tmp_path / "run.txt", patents)
+    read = read_official_run(tmp_path / "run.txt", patents)
+    columns = ["qid", "docno", "score", "rank"]
+    expected = run.sort_values(["qid", "rank"])[columns].reset_index(drop=True)
+    pd.testing.assert_frame_equal(read[columns], expected, check_dtype=False)
+    xpaths = {docno: (ucid, xpath) for docno, ucid, xpath in passages}
+    lines = [line.split() for line in (tmp_path / "run.txt").read_text("utf-8").splitlines()]
+    assert [(line[2], line[3]) for line in lines] == [xpaths[docno] for docno in expected["docno"]]
+    assert [int(line[4]) for line in lines] == [rank + 1 for rank in expected["rank"]]
+
+    _, ucid, xpath = passages[0]
+    more = [("EP-9999999-A1", xpath), (ucid, "/patent-document/claims/claim[999]"), (ucid, xpath + "/b"), (ucid, xpath)]
+    (tmp_path / "more.txt").write_text("".join(f"1 Q0 {docno} {path} 1 1\n" for docno, path in more), "utf-8")
+    with caplog.at_level(logging.WARNING):
+        assert read_official_run(tmp_path / "more.txt", patents)["docno"].tolist() == [passages[0][0]]
+    assert "2 of 4 lines name no passage" in caplog.text and "EP-9999999-A1" in caplog.text
+
+
+def test_official_runs_have_a_hundred_documents(tmp_path: Path) -> None:
+    class Opened(dict):
+        def patent(self, docno: str) -> Any:
+            return self.setdefault(docno, SimpleNamespace(xpath=lambda _: "/patent-document/claims/claim[1]"))
+
+    docnos = [f"EP-{number % 150 + 1}-A1%p{number // 150}" for number in range(450)]
+    run = pd.DataFrame({"qid": "1", "docno": docnos, "score": -np.arange(450.0)})
+    write_official_run(run, tmp_path / "run.txt", opened := Opened())  # type: ignore[arg-type]
+    written = pd.DataFrame(read_run(tmp_path / "run.txt"))
+    assert [*written["docno"].unique()] == [docno.partition("%")[0] for docno in docnos[:100]] == [*opened]
+    assert len(written) == 300
+
+
+def test_official_runs_without_lines_and_with_what_cannot_be_written(patents: Archive, tmp_path: Path) -> None:
+    nothing = pd.DataFrame({"qid": [], "docno": [], "score": []})
+    write_official_run(nothing, tmp_path / "run.txt", patents)
+    assert [*read_official_run(tmp_path / "run.txt", patents).columns] == ["qid", "docno", "score", "rank"]
+    known = "EP-0968118-A1%p0"
+    for row, error in [
+        (("1", "EP-9999999-A1%p0", 1.0), KeyError),
+        (("1", "EP-0968118-A1%p999", 1.0), KeyError),
+        (("1", known, np.nan), ValueError),
+        (("1 2", known, 1.0), ValueError),
+    ]:
+        with pytest.raises(error):
+            run = pd.DataFrame([("1", known, 2.0), row], columns=["qid", "docno", "score"])
+            write_official_run(run, tmp_path / "other.txt", patents)
+        assert not (tmp_path / "other.txt").exists()
+    with pytest.raises(pt.validate.InputValidationError, match="score"):
+        write_official_run(nothing.drop(columns="score"), tmp_path / "other.txt", patents)
+
+
+# --- the experiment
+
+
+def words_of(miniature: Miniature) -> tuple[str, ...]:
+    texts = (text for document in miniature.documents.values() for _, text in document.passages)
+    return tuple(sorted({word for text in texts for word in re.findall(r"[^\W\d_]+", text.lower())}))
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("experiment")
+
+
+@pytest.fixture(scope="module")
+def arguments(output: Path, miniature: Miniature) -> list[str]:
+    pytest.importorskip("pyterrier_pisa", reason="the first stage is PISA, for x86-64 Linux")
+    small = {"documents": 4, "passages": 3, "repeats": 1, "runs": 2, "passage-tokens": 12, "query-tokens": 12}
+    named = [part for name, value in small.items() for part in (f"--{name}", str(value))]
+    encoder = tiny.checkpoint(words_of(miniature))
+    return [*named, "--encoder", encoder, "--variants", "NO_LB", "NO_LB_NS", "--output", str(output)]
+
+
+@pytest.fixture(scope="module")
+def table(arguments: list[str], miniature: Miniature) -> pd.DataFrame:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IR_DATASETS_HOME", str(miniature.home.parent))
+        provider.register()
+        return clef_ip_2013.main(arguments)
+
+
+def test_experiment(table: pd.DataFrame, output: Path, miniature: Miniature, patents: Archive) -> None:
+    assert table["model"].tolist() == ["BM25", "MaxSim", "std_NO_LB", "late_NO_LB_NS"]
+    assert [*table.columns[2:]] == ["PRES@100", "Recall@100", "MAP@100", "MAP(D)", "PREC(D)"]
+    cell = re.compile(r"\d+\.\d( [ij]+)? ± \d+\.\d")
+    assert table[table[""] != ""].iloc[:, 2:].map(lambda text: bool(cell.fullmatch(text))).all(axis=None)
+    values = pd.read_csv(output / "values.csv").set_index(["model", "seed"])
+    assert len(values) == 6 and values.iloc[1:].apply(lambda column: column.between(0, 1)).all(axis=None)
+    assert values.loc["BM25", ["MAP(D)", "PREC(D)"]].isna().all(axis=None)  # it ranks no passages
+    assert table.loc[0, ["MAP(D)", "PREC(D)"]].tolist() == ["-", "-"]
+    assert (values["Recall@100"] > 0.3).all()  # the first stage is a real one
+    assert values.loc["std_NO_LB"].nunique().max() == 2  # seeds differ
+    tested = {topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"}
+    files = [*(output / "runs").iterdir()]
+    assert len(files) == 6
+    for file in files:
+        run = pd.DataFrame(read_run(file))
+        assert {*run["query_id"]} == tested
+        assert run.groupby("query_id")["docno"].nunique().max() <= 4
+        assert run.groupby(["query_id", "docno"]).size().max() == 3
+        assert len(read_official_run(file, patents)) == len(run)
+
+
+@pytest.mark.usefixtures("table", "home")
+def test_experiment_goes_on_where_it_stopped(
+    arguments: list[str], output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[int] = []
+    train = clef_ip_2013.train
+    monkeypatch.setattr(clef_ip_2013, "train", lambda *made_with: trained.append(made_with[3]) or train(*made_with))
+    values, file = (output / "values.csv").read_text("utf-8"), output / "runs" / "std_NO_LB-1.txt"
+    run = file.read_bytes()
+    file.unlink()
+    clef_ip_2013.main(arguments)
+    assert trained == [1] and file.read_bytes() == run
+    assert (output / "values.csv").read_text("utf-8") == values
+    with pytest.raises(SystemExit, match="choose another --output"):
+        clef_ip_2013.main([*arguments, "--level", "group"])
+    assert json.loads((output / "options.json").read_text("utf-8"))["level"] == "subclass"
+
+
+def test_filter_keeps_what_is_relevant(home: Path, patents: Archive, tmp_path: Path) -> None:
+    """It might discard relevant documents (Sect. 5.2.2); in the miniature it does not."""
+    graph = DocumentGraph(tmp_path / "graph").index((p.to_record() for p in patents.patents()), verbose=False)
+    dataset = pt.get_dataset(clef_ip_2013.DATASET.format("train", "en"))
+    qrels = dataset.get_qrels()
+    every = dataset.get_topics().merge(pd.DataFrame({"docno": graph.docnos_of(np.arange(len(graph)))}), how="cross")
+    kept = (NotOwnFamily() >> SharedCodes(graph))(every)
+    assert len(kept) < len(every) / 2
+    relevant = {*zip(qrels["qid"], qrels["docno"].str.partition("%")[0], strict=True)}
+    assert relevant <= {*zip(kept["qid"], kept["docno"], strict=True)}
+
+
+def test_without_the_collection_it_says_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"(?s)is not there.*CC BY-NC-SA.*doi\.org.*Unpack"):
+        clef_ip_2013.main(["--output", str(tmp_path / "output")])
+    assert not (tmp_path / "output").exists()
+
+
+def test_table_has_the_paper_s_letters() -> None:
+    starts = {"low": 0.4, "high": 0.5, "same": 0.501}
+    frames = [
+        pd.DataFrame({"model": model, "seed": range(10), "measure": start + 0.002 * np.arange(10)})
+        for model, start in starts.items()
+    ]
+    table = clef_ip_2013.table_of(pd.concat([pd.DataFrame({"model": "BM25", "seed": [0], "measure": [0.9]}), *frames]))
+    assert table[""].tolist() == ["", "i", "j", "k"]
+    assert table["measure"].tolist() == ["90.0", "40.9 ± 0.6", "50.9 i ± 0.6", "51.0 i ± 0.6"]
+
+
+def test_the_defaults_are_the_paper_s() -> None:
+    options = clef_ip_2013.parser().parse_args([])
+    assert (options.runs, options.documents, options.repeats, options.encoder_learning_rate) == (10, 1000, 1000, 3e-6)
+    assert len(options.variants) == 8 and options.negatives == ["mixed"] and options.language == "en"
+    names = [clef_ip_2013.model_name(variant, "mixed") for variant in options.variants]
+    assert {"std_BASE", "std_NO_LB", "late_NO_NS", "late_NO_LB_NS"} < {*names}
+    assert clef_ip_2013.model_name("BASE", "same_doc") == "std_BASE same_doc"
