@@ -63,6 +63,7 @@ setup(
             "document_frequencies.hashed = pyterrier_graph.patents:DocumentFrequencies",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
             "reranker.hgat = pyterrier_graph.rerank.hgat:HGATReranker.load",
+            "reranker.lgre = pyterrier_graph.rerank.lgre:LGReReranker.load",
             "token_store.passage_graph = pyterrier_graph.tokens:TokenStore",
         ],
         "pyterrier.dataset_provider": ["pyterrier-graph = pyterrier_graph.datasets.provider:GraphDatasetProvider"],

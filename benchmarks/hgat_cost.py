@@ -44,11 +44,11 @@ def main() -> None:
     if options.only_build:
         print(f"{build(Path(options.only_build), options.build):.1f} {peak_mib():.0f}")
         return
-    print(contextualising(options.lengths, options.layers, options.repeats).round(2).to_string())
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:  # first, while this process is small: its peak would count for the child's
         child = [sys.executable, "-m", "benchmarks.hgat_cost", "--build", str(options.build), "--only-build", folder]
         seconds, mib = subprocess.run(child, check=True, capture_output=True, text=True).stdout.split()[-2:]
-    print(f"\nGraph of {options.build} passages: {seconds} s, peak memory {mib} MiB")
+    print(f"Graph of {options.build} passages: {seconds} s, peak memory {mib} MiB\n")
+    print(contextualising(options.lengths, options.layers, options.repeats).round(2).to_string())
 
 
 def contextualising(lengths: list[int], layers: int, repeats: int) -> pd.DataFrame:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.documents import StructuredDocument as StructuredDocument
     from pyterrier_graph.graphs import CandidateGraph as CandidateGraph
     from pyterrier_graph.graphs import DocumentGraph as DocumentGraph
+    from pyterrier_graph.models.lgre_losses import LGReLoss as LGReLoss
     from pyterrier_graph.protocol import by_query_length as by_query_length
     from pyterrier_graph.protocol import cross_validate as cross_validate
     from pyterrier_graph.protocol import folds_of as folds_of
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from pyterrier_graph.rerank import DocumentEvidence as DocumentEvidence
     from pyterrier_graph.rerank import GraphMaxSim as GraphMaxSim
     from pyterrier_graph.rerank import HGATReranker as HGATReranker
+    from pyterrier_graph.rerank import LGReReranker as LGReReranker
     from pyterrier_graph.tokens import TokenEncoder as TokenEncoder
     from pyterrier_graph.tokens import TokenStore as TokenStore
     from pyterrier_graph.training import Training as Training
+    from pyterrier_graph.training.pairs import LGReTraining as LGReTraining
 
 __version__ = "0.1.0"
 
@@ -32,6 +35,9 @@ _MODULES = {
     "DocumentGraph": "graphs",
     "GraphMaxSim": "rerank",
     "HGATReranker": "rerank",
+    "LGReLoss": "models.lgre_losses",
+    "LGReReranker": "rerank",
+    "LGReTraining": "training.pairs",
     "StructuredDocument": "documents",
     "TokenEncoder": "tokens",
     "TokenStore": "tokens",

@@ -1,4 +1,4 @@
-"""Pictures: a document's graph, relation weights, and where a score came from.
+"""Pictures: graphs of documents and of words, relation weights, states, and where a score came from.
 
 Every function draws into the axes that it is given, or into new ones, and returns them; none needs a display.
 """
@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogLocator
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
     from pyterrier_graph.graphs import TypedGraph
+    from pyterrier_graph.rerank.lgre import LearntWordGraph
 
 # Readable on white and on black, and told apart by people who do not see all colours (after Okabe and Ito).
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999933", "#882255")
@@ -159,6 +163,112 @@ def contributions(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
     names = {relation: relation or "further away" for relation in relations}
     handles = [Line2D([], [], color=colour[r], lw=6, label=names[r]) for r in relations]
     ax.legend(handles=handles, fontsize=8, loc="lower right")
+    return ax
+
+
+def word_graph(
+    explanation: LearntWordGraph, *, layer: int = -1, ax: Axes | None = None, title: str = "", most: int = 40
+) -> Axes:
+    """Draws a learnt word graph as a matrix: how much each word (row) hears from each word (column; paper 004, Fig. 4).
+
+    Lines divide query and document, words that both have are framed, and what is not linked is grey. Colours have a
+    logarithmic scale, for a word of the query hears many more words than one of the document.
+
+    Args:
+        explanation: What ``LGReReranker.explain()`` returns.
+        layer: Which of ``explanation.layers``, by position.
+        ax: Where to draw.
+        title: Title; by default the layer and the score.
+        most: Number of words after which the document is cut: those that query words hear most are drawn.
+
+    Raises:
+        IndexError: If there is no such layer.
+    """
+    adjacency, segments = explanation.adjacency[layer], explanation.segments
+    query, words = np.flatnonzero(segments == 0), np.flatnonzero(segments == 1)
+    heard = adjacency[np.ix_(query, words)].max(0, initial=0.0)
+    shown = np.sort(words[np.argsort(-heard, kind="stable")[:most]])
+    chosen = np.concatenate([query, shown])
+    part = np.ma.masked_equal(adjacency[np.ix_(chosen, chosen)], 0)
+    size = 2.5 + 0.22 * len(chosen)
+    ax = ax if ax is not None else plt.subplots(figsize=(size + 1, size), layout="constrained")[1]
+    colours = plt.get_cmap("viridis").with_extremes(bad="#DDDDDD")
+    largest = float(part.max())  # there is one: every word hears itself or all others
+    image = ax.imshow(part, cmap=colours, norm=LogNorm(max(float(part.min()), largest / 1000), largest, clip=True))
+    names = [explanation.tokens[place] for place in chosen]
+    ax.set_xticks(range(len(chosen)), names, rotation=90, fontsize=8)
+    ax.set_yticks(range(len(chosen)), names, fontsize=8)
+    border = len(query) - 0.5
+    ax.axhline(border, color="black")
+    ax.axvline(border, color="black")
+    for row, column in np.argwhere(np.array(names[: len(query)])[:, None] == np.array(names[len(query) :])):
+        for corner in ((len(query) + column - 0.5, row - 0.5), (row - 0.5, len(query) + column - 0.5)):
+            ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=COLOURS[4], linewidth=2))
+    ax.set_ylabel("words")
+    ax.set_xlabel("heard words")
+    ticks = LogLocator(subs=(1, 2, 5))
+    ax.figure.colorbar(image, ax=ax, shrink=0.7, label="share", ticks=ticks, format="{x:g}").minorticks_off()
+    cut = f", {len(shown)} of {len(words)} document words" if len(shown) < len(words) else ""
+    named = f"layer {explanation.layers[layer]}, score {explanation.score:.3g}"
+    ax.set_title((title or named) + cut, loc="left", fontsize=10)
+    return ax
+
+
+def state_map(
+    states: pd.DataFrame,
+    qrels: pd.DataFrame,
+    *,
+    method: Literal["tsne", "pca"] = "tsne",
+    seed: int = 0,
+    ax: Axes | None = None,
+    title: str = "",
+) -> Axes:
+    """Draws states of queries and documents in two dimensions, a star at the mean of each group (paper 004, Fig. 5).
+
+    States are brought to length 1 first, for the distances that were learnt are between their directions.
+
+    Args:
+        states: What ``LGReReranker.states()`` returns, for the documents of one query or of several.
+        qrels: ``qid, docno, label``: a document with a label above 0 is relevant.
+        method: ``'tsne'`` (the paper) or ``'pca'``.
+        seed: Seed of t-SNE.
+        ax: Where to draw.
+        title: Title, the query for example.
+
+    Raises:
+        ValueError: If there are fewer than three states, or the method is unknown.
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+    from sklearn.preprocessing import normalize
+
+    if len(states) < 3:
+        raise ValueError(f"a map needs three states at least, there are {len(states)}")
+    if method not in ("tsne", "pca"):
+        raise ValueError(f"method must be 'tsne' or 'pca', got {method!r}")
+    perplexity = min(30.0, (len(states) - 1) / 3)
+    reduce = PCA(2) if method == "pca" else TSNE(2, perplexity=perplexity, init="pca", random_state=seed)
+    points = reduce.fit_transform(normalize(np.stack(states["state"])))
+    relevant = set(zip(*(qrels.loc[qrels["label"] > 0, key].astype(str) for key in ("qid", "docno")), strict=True))
+    pairs = zip(states["qid"].astype(str), states["docno"].astype(str), strict=True)
+    is_relevant = np.array([pair in relevant for pair in pairs])
+    is_query = (states["side"] == "query").to_numpy()
+    groups = {
+        "query": is_query,
+        "relevant document": ~is_query & is_relevant,
+        "other document": ~is_query & ~is_relevant,
+    }
+    ax = ax if ax is not None else plt.subplots(figsize=(7, 5), layout="constrained")[1]
+    for (name, rows), marker, colour in zip(groups.items(), "^os", COLOURS, strict=False):
+        if not rows.any():
+            continue
+        x, y = points[rows].T
+        ax.scatter(x, y, marker=marker, color=colour, s=22, alpha=0.6, linewidth=0, label=name)
+        ax.scatter(x.mean(), y.mean(), marker="*", color=colour, s=200, edgecolor="black", zorder=3)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.legend(fontsize=8)
+    ax.set_title(title, loc="left", fontsize=10)
     return ax
 
 

@@ -100,14 +100,7 @@ class GraphReranker(pt.Estimator):
         scores = np.zeros(len(inp))
         for work in self._work(inp):
             scores[work.rows] = self._score(work)
-        if not np.isfinite(scores).all():
-            culprit = inp.iloc[int(np.flatnonzero(~np.isfinite(scores))[0])]
-            raise ValueError(
-                f"{self!r} scores query {culprit['qid']!r}, passage {culprit['docno']!r} as not a number: "
-                "the weights of its model or encoder are not finite"
-            )
-        ranked = inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores)
-        return pt.model.add_ranks(ranked)
+        return ranked(inp, scores, self)
 
     def _work(self, inp: pd.DataFrame) -> Iterator[QueryPassages]:
         """The frame, a graph at a time: all of it, or query by query where each has a graph of its own."""
@@ -127,6 +120,21 @@ class GraphReranker(pt.Estimator):
             graph = graph_of(part)
             nodes = graph.nodes_of(part["docno"].tolist())
             yield QueryPassages(graph, FreshTokens(graph, self.encoder), queries, query[rows], nodes, rows)
+
+
+def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd.DataFrame:
+    """The rows of a run with new ``score`` and ``rank``.
+
+    Raises:
+        ValueError: If a score is not finite.
+    """
+    if not np.isfinite(scores).all():
+        culprit = run.iloc[int(np.flatnonzero(~np.isfinite(scores))[0])]
+        raise ValueError(
+            f"{context!r} scores query {culprit['qid']!r}, passage {culprit['docno']!r} as not a number: "
+            "the weights of its model or encoder are not finite"
+        )
+    return pt.model.add_ranks(run.drop(columns=["score", "rank"], errors="ignore").assign(score=scores))
 
 
 def query_texts(run: pd.DataFrame) -> pd.Series:

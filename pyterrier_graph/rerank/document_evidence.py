@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.documents import PASSAGE_SEPARATOR
-from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, tuning_set
+from pyterrier_graph.rerank.evaluation import RunEvaluator, documents_of, judged, tuning_set
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 
@@ -61,5 +60,5 @@ class DocumentEvidence(pt.Estimator):
     def _scores(run: pd.DataFrame, beta: float) -> pd.Series:
         if run["score"].isna().any():
             raise ValueError(f"passage {run['docno'][run['score'].isna()].iloc[0]!r} has no score")
-        document = run["docno"].str.replace(rf"{PASSAGE_SEPARATOR}[0-9]+$", "", regex=True)
-        return run["score"] + beta * run["score"].groupby([run["qid"], document]).transform("max")
+        best = run["score"].groupby([run["qid"], documents_of(run["docno"])]).transform("max")
+        return run["score"] + beta * best

@@ -6,6 +6,20 @@ import ir_measures
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.documents import PASSAGE_SEPARATOR
+
+PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
+
+
+def documents_of(docnos: pd.Series) -> pd.Series:
+    """Ids of the documents that passages are of; other ids stay."""
+    return docnos.str.replace(PASSAGE_NUMBER, "", regex=True)
+
+
+def judged_ids(docnos: pd.Series, qrels: pd.DataFrame) -> pd.Series:
+    """The ids under which judgments are found: those of documents for passages, where no passage is judged."""
+    return docnos if qrels["docno"].str.contains(PASSAGE_NUMBER).any() else documents_of(docnos)
+
 
 def tuning_set(
     run: pd.DataFrame, qrels: pd.DataFrame, validation_run: pd.DataFrame | None, validation_qrels: pd.DataFrame | None

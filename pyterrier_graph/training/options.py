@@ -8,24 +8,15 @@ from typing import Any
 from pyterrier_graph.training.negatives import Strategy, check_strategy
 
 
-@dataclass(frozen=True)
-class Training:
-    """Options of ``.fit()``; training itself is done by ``transformers.Trainer``.
-
-    The defaults are those of Albarede et al. 2023, Sect. 5.2.3, where it says.
+@dataclass(frozen=True, kw_only=True)
+class TrainerOptions:
+    """What all trainings have in common; training itself is done by ``transformers.Trainer``.
 
     Attributes:
-        negatives: How p- is drawn: see :class:`~pyterrier_graph.training.negatives.NegativeSampler`.
-        repeats: How often a negative is drawn for each pair of a query and a relevant passage (the paper: 1000).
-        max_triples: So many triples, drawn at random, are used at most; None takes all.
-        epochs: Passes over the triples.
-        batch_size: Triples per step.
-        learning_rate: Of the graph model (the paper: 1e-3).
-        gate_learning_rate: Of its relation weights, lambda and alpha; None takes ``learning_rate``, as the paper does.
-            These scalars have to go a long way, which takes thousands of steps at the rate of the matrices.
-        encoder_learning_rate: Of the encoder (the paper: 3e-6); None leaves it as it is, so that stored token vectors
-            serve.
-        frozen_encoder_layers: The encoder's first layers, which stay as they are, embeddings included (the paper: 6).
+        epochs: Passes over the examples.
+        batch_size: Examples per step.
+        learning_rate: Of what is on top of the encoder.
+        encoder_learning_rate: Of the encoder; None leaves it as it is.
         measure: An ir_measures measure on the validation topics; the weights that were best by it are kept.
         evaluations: How often it is computed per epoch.
         patience: Training stops after so many evaluations without improvement; None lets it run to the end.
@@ -36,15 +27,10 @@ class Training:
             ``{'bf16': True, 'gradient_accumulation_steps': 4}``.
     """
 
-    negatives: Strategy = "mixed"
-    repeats: int = 1
-    max_triples: int | None = None
     epochs: int = 10
     batch_size: int = 32
     learning_rate: float = 1e-3
-    gate_learning_rate: float | None = None
     encoder_learning_rate: float | None = None
-    frozen_encoder_layers: int = 6
     measure: str = "nDCG@10"
     evaluations: int = 1
     patience: int | None = 3
@@ -55,7 +41,37 @@ class Training:
     def __post_init__(self) -> None:
         import ir_measures
 
-        if min(self.repeats, self.epochs, self.batch_size, self.evaluations) < 1:
-            raise ValueError("repeats, epochs, batch_size and evaluations must be positive")
-        check_strategy(self.negatives)
+        if min(self.epochs, self.batch_size, self.evaluations) < 1:
+            raise ValueError("epochs, batch_size and evaluations must be positive")
         ir_measures.parse_measure(self.measure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(TrainerOptions):
+    """Options of ``HGATReranker.fit()``.
+
+    The defaults are those of Albarede et al. 2023, Sect. 5.2.3, where it says: ``learning_rate`` is 1e-3. (The paper's
+    ``encoder_learning_rate`` is 3e-6; by default the encoder does not learn, so that stored token vectors serve.)
+
+    Attributes:
+        negatives: How p- is drawn: see :class:`~pyterrier_graph.training.negatives.NegativeSampler`.
+        repeats: How often a negative is drawn for each pair of a query and a relevant passage (the paper: 1000).
+        max_triples: So many triples, drawn at random, are used at most; None takes all.
+        gate_learning_rate: Of its relation weights, lambda and alpha; None takes ``learning_rate``, as the paper does.
+            These scalars have to go a long way, which takes thousands of steps at the rate of the matrices.
+        frozen_encoder_layers: The encoder's first layers, which stay as they are, embeddings included (the paper: 6).
+
+    For the other attributes see :class:`TrainerOptions`.
+    """
+
+    negatives: Strategy = "mixed"
+    repeats: int = 1
+    max_triples: int | None = None
+    gate_learning_rate: float | None = None
+    frozen_encoder_layers: int = 6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.repeats < 1:
+            raise ValueError("repeats must be positive")
+        check_strategy(self.negatives)

@@ -20,6 +20,7 @@ from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
     Trainer,
+    TrainerCallback,
     TrainerControl,
     TrainerState,
     TrainingArguments,
@@ -28,7 +29,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from pyterrier_graph.training.options import Training
+from pyterrier_graph.training.options import TrainerOptions
 
 logger = logging.getLogger(__name__)
 METRIC = "eval_quality"
@@ -84,6 +85,21 @@ class Patience(EarlyStoppingCallback):
         self.early_stopping_patience_counter = stalled(state)
 
 
+class Redraw(TrainerCallback):
+    """Has a training set draw its examples anew in each epoch.
+
+    Args:
+        draw: Takes the number of the epoch, from 0.
+    """
+
+    def __init__(self, draw: Callable[[int], None]) -> None:
+        self.draw = draw
+
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Draws; an epoch that was interrupted has the same examples again."""
+        self.draw(int(state.epoch or 0))
+
+
 def stalled(state: TrainerState) -> int:
     """Number of evaluations since the best one."""
     qualities = [entry[METRIC] for entry in state.log_history if METRIC in entry]
@@ -112,7 +128,7 @@ def train(
     model: nn.Module,
     examples: Dataset,
     collate: Callable[[list[Any]], Any],
-    options: Training,
+    options: TrainerOptions,
     *,
     rates: list[tuple[list[nn.Parameter], float]],
     quality: Callable[[], float] | None,
@@ -124,7 +140,7 @@ def train(
 
     Args:
         model: Its ``forward(**batch)`` returns ``{'loss': ...}``.
-        examples: The training set.
+        examples: The training set. If it has a method ``draw(epoch)``, that is called before each epoch.
         collate: Makes a batch of examples.
         options: How to train.
         rates: Learning rate per group of parameters.
@@ -185,6 +201,8 @@ def train(
             rates=rates,
         )
         trainer.remove_callback(PrinterCallback)
+        if (draw := getattr(examples, "draw", None)) is not None:
+            trainer.add_callback(Redraw(draw))
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         trainer.accelerator.wait_for_everyone()  # before the temporary folder goes
         if quality is None:
@@ -192,7 +210,7 @@ def train(
         return _unless_better_at_start(model, start, trainer.state)
 
 
-def _identity_of(options: Training) -> dict[str, Any]:
+def _identity_of(options: TrainerOptions) -> dict[str, Any]:
     """What must be equal for a checkpoint to be gone on from: all but how long and where."""
     identity = {f"training.{name}": value for name, value in dataclasses.asdict(options).items()}
     for name in ("epochs", "output_dir", "patience"):

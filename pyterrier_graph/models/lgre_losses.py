@@ -1,0 +1,113 @@
+"""What LGRe is trained by: a pairwise ranking loss and the triangle distance.
+
+Q. Dong, S. Niu: Latent graph recurrent network for document ranking. DASFAA 2021. "Eq. n" below are that paper's;
+"the code" is its authors' release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pyterrier_graph.models.lgre import LGReOutput
+
+Ranking = Literal["hinge", "softmax"]
+Distance = Literal["none", "point", "pair", "triangle"]
+Similarity = Literal["pairs", "means"]
+PairLayers = Literal["last", "all"]
+
+
+@dataclass(frozen=True)
+class LGReLoss:
+    """Ranking loss plus lambda times a distance; called with a batch of documents of several queries.
+
+    Attributes:
+        ranking: ``'hinge'``: max(0, 1 - f+ + f-) (Eq. 15). ``'softmax'``: 1 - p+ + p-, where p is the softmax of both
+            scores (the code).
+        distance: ``'none'``; ``'point'`` (Eq. 13), between a query and a document; ``'pair'`` (Eq. 12), between two
+            documents; ``'triangle'``, both (Eq. 14).
+        weight: lambda.
+        rescaled: Whether each distance is first scaled to the value of the ranking loss, so that lambda is its share
+            (the code), instead of taken as it is.
+        similarity: cos(E^q, E^d) of Eq. 13, where the paper leaves open which vectors these are. ``'pairs'``: mean over
+            all pairs of a query word and a document word (the code). ``'means'``: cosine of the mean word states.
+        pair_layers: ``'last'``: Eq. 12, for whose printed sum [CLS] and graph of the last layer have a cosine each.
+            ``'all'``: 1 plus the cosine of all layers' representations one after the other (the code).
+    """
+
+    ranking: Ranking = "hinge"
+    distance: Distance = "triangle"
+    weight: float = 0.01
+    rescaled: bool = False
+    similarity: Similarity = "pairs"
+    pair_layers: PairLayers = "last"
+
+    def __post_init__(self) -> None:
+        choices = {"ranking": Ranking, "distance": Distance, "similarity": Similarity, "pair_layers": PairLayers}
+        for name, values in choices.items():
+            if getattr(self, name) not in get_args(values):
+                raise ValueError(f"{name} must be one of {get_args(values)}, got {getattr(self, name)!r}")
+
+    def __call__(self, output: LGReOutput, segments: Tensor, relevant: Tensor, queries: Tensor) -> Tensor:
+        """Computes the loss: per query over its documents or pairs of them, then the mean over queries.
+
+        A query without both kinds of documents has no pairs, and only takes part in Eq. 13.
+
+        Args:
+            output: Of the model, for the documents of the batch.
+            segments: What the model was given, shape (batch, tokens).
+            relevant: y, whether a document is relevant, shape (batch,).
+            queries: Number of each document's query, shape (batch,).
+
+        Returns:
+            A scalar.
+        """
+        relevant = relevant.bool()
+        same = queries[:, None] == queries
+        pairs = same & relevant[:, None] & ~relevant
+        of_query = same.float() @ pairs.sum(1).float()  # n+ n-
+        pair_share = pairs / of_query.clamp(min=1)
+
+        difference = output.scores - output.scores[:, None]  # f- minus f+, for d+ in rows and d- in columns
+        ranking = (1 + difference).relu() if self.ranking == "hinge" else 2 * difference.sigmoid()
+        loss = rank = _mean(ranking, pair_share)  # Eq. 15
+        distances = []
+        if self.distance in ("point", "triangle"):
+            sign = 1 - 2 * relevant.float()
+            distances.append(_mean(1 + sign * self._similarity(output.states, segments), 1 / same.sum(1)))  # Eq. 13
+        if self.distance in ("pair", "triangle"):
+            distances.append(_mean(self._likeness(output), pair_share))  # Eq. 12
+        for distance in distances:  # Eq. 14
+            if self.rescaled:
+                distance = distance * (rank / distance.clamp(min=torch.finfo(distance.dtype).eps)).detach()
+            loss = loss + self.weight * distance
+        return loss
+
+    def _similarity(self, states: Tensor, segments: Tensor) -> Tensor:
+        """cos(E^q, E^d) of each pair, shape (batch,)."""
+        if self.similarity == "pairs":
+            states = functional.normalize(states, dim=-1)
+        query, document = (_mean(states, (segments == number)[..., None], 1) for number in (0, 1))
+        if self.similarity == "pairs":
+            return (query * document).sum(-1)  # the mean of products is the product of means
+        return functional.cosine_similarity(query, document, dim=-1)
+
+    def _likeness(self, output: LGReOutput) -> Tensor:
+        """What Eq. 12 sums up, for all pairs of documents; shape (batch, batch)."""
+        if self.pair_layers == "all":
+            return 1 + _cosines(output.representations.flatten(1))
+        return (2 + _cosines(output.states[:, 0]) + _cosines(output.representations[:, -1])) / 2
+
+
+def _cosines(vectors: Tensor) -> Tensor:
+    unit = functional.normalize(vectors, dim=-1)
+    return unit @ unit.mT
+
+
+def _mean(values: Tensor, weights: Tensor, dim: int | None = None) -> Tensor:
+    """Weighted mean; 0 where all weights are."""
+    return (values * weights).sum(dim) / weights.sum(dim).clamp(min=torch.finfo(values.dtype).eps)
