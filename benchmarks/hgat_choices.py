@@ -14,8 +14,8 @@ import pandas as pd
 import pyterrier as pt
 import torch
 
-from benchmarks.compare import summarise
 from pyterrier_graph.demo import AROUND, HGAT_SHAPE, MEASURES, TRAINING, prepare
+from pyterrier_graph.protocol import summarise
 from pyterrier_graph.rerank import HGATReranker
 from pyterrier_graph.training import Training
 
@@ -26,7 +26,7 @@ RELATIONS = ("order", "order_i", "structural", "structural_i", "internal", "inte
 CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     BASELINE: ({}, {}),
     "gates at the rate of the matrices, 1e-3": ({}, {"gate_learning_rate": None}),
-    "gates at 3e-2": ({}, {"gate_learning_rate": 0.03}),
+    "gates at 5e-3": ({}, {"gate_learning_rate": 0.005}),
     "no slots": ({"slots": 0}, {}),
     "matrices at 1e-4": ({}, {"learning_rate": 1e-4}),
     "the eight relations, 1 layer": ({"relations": RELATIONS}, {}),

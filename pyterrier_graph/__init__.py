@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from pyterrier_graph.protocol import cross_validate as cross_validate
     from pyterrier_graph.protocol import folds_of as folds_of
     from pyterrier_graph.protocol import query_folds as query_folds
+    from pyterrier_graph.protocol import summarise as summarise
     from pyterrier_graph.rerank import DocumentEvidence as DocumentEvidence
     from pyterrier_graph.rerank import GraphMaxSim as GraphMaxSim
     from pyterrier_graph.rerank import HGATReranker as HGATReranker
     from pyterrier_graph.rerank import LGReReranker as LGReReranker
+    from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
     from pyterrier_graph.tokens import TokenEncoder as TokenEncoder
     from pyterrier_graph.tokens import TokenStore as TokenStore
     from pyterrier_graph.training import Training as Training
+    from pyterrier_graph.training.pairs import CrossEncoderTraining as CrossEncoderTraining
     from pyterrier_graph.training.pairs import LGReTraining as LGReTraining
 
 __version__ = "0.1.0"
@@ -31,6 +34,8 @@ __version__ = "0.1.0"
 # measures are registered with ir_measures at once.
 _MODULES = {
     "CandidateGraph": "graphs",
+    "CrossEncoderReranker": "rerank.cross_encoder",
+    "CrossEncoderTraining": "training.pairs",
     "DocumentEvidence": "rerank",
     "DocumentGraph": "graphs",
     "GraphMaxSim": "rerank",
@@ -46,6 +51,7 @@ _MODULES = {
     "cross_validate": "protocol",
     "folds_of": "protocol",
     "query_folds": "protocol",
+    "summarise": "protocol",
 }
 __all__ = [*_MODULES]
 

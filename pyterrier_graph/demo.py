@@ -56,7 +56,7 @@ TRAINING: dict[str, Any] = {
     "negatives": "candidates",
     "epochs": 2,
     "batch_size": 16,
-    "gate_learning_rate": 0.005,
+    "gate_learning_rate": 0.03,
     "patience": None,
 }
 

@@ -73,8 +73,7 @@ class LGReLoss:
         pair_share = pairs / of_query.clamp(min=1)
 
         difference = output.scores - output.scores[:, None]  # f- minus f+, for d+ in rows and d- in columns
-        ranking = (1 + difference).relu() if self.ranking == "hinge" else 2 * difference.sigmoid()
-        loss = rank = _mean(ranking, pair_share)  # Eq. 15
+        loss = rank = _mean(pairwise_loss(difference, self.ranking), pair_share)  # Eq. 15
         distances = []
         if self.distance in ("point", "triangle"):
             sign = 1 - 2 * relevant.float()
@@ -101,6 +100,11 @@ class LGReLoss:
         if self.pair_layers == "all":
             return 1 + _cosines(output.representations.flatten(1))
         return (2 + _cosines(output.states[:, 0]) + _cosines(output.representations[:, -1])) / 2
+
+
+def pairwise_loss(difference: Tensor, ranking: Ranking) -> Tensor:
+    """Eq. 15, or the loss of the authors' code, of f- minus f+; of the same shape."""
+    return (1 + difference).relu() if ranking == "hinge" else 2 * difference.sigmoid()
 
 
 def _cosines(vectors: Tensor) -> Tensor:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +23,15 @@ from pyterrier_graph.models.lgre import (
     Init,
     LGRe,
     LGReConfig,
-    LGReOutput,
     Pooling,
     Readout,
     SelfLoops,
     SpecialTokens,
     WordGraph,
 )
-from pyterrier_graph.rerank.base import query_texts, ranked
-from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, judged_ids
+from pyterrier_graph.rerank.text_reranker import TextReranker, check_length, device_of
 from pyterrier_graph.tokens.pairs import PairTokenizer
-from pyterrier_graph.training.pairs import LGReTraining, PairCollator, PairModel, QueryPairs
-from pyterrier_graph.training.trainer import train
+from pyterrier_graph.training.pairs import LGReTraining, PairModel
 
 SIDES = ("query", "document")
 
@@ -63,7 +58,7 @@ class LearntWordGraph:
     score: float
 
 
-class LGReReranker(pt.Estimator, pt.Artifact):
+class LGReReranker(TextReranker):
     """Reranks documents by a cross-encoder whose word states are refined on a graph of query and document words.
 
     .. cite.dblp:: conf/dasfaa/DongN21
@@ -150,7 +145,7 @@ class LGReReranker(pt.Estimator, pt.Artifact):
         self.self_loops = self_loops
         self.per_layer = per_layer
         self.dropout = dropout
-        self.training = training or LGReTraining()
+        self.training: LGReTraining = training or LGReTraining()
         self.batch_size = batch_size
         self.max_length = max_length
         self.text_field = text_field
@@ -177,11 +172,9 @@ class LGReReranker(pt.Estimator, pt.Artifact):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             encoder = _cross_encoder(self.model) if init == "identity" else _encoder(self.model)
-            limit = min(self.tokenizer.limit, getattr(encoder.config, "max_position_embeddings", max_length))
-            if max_length > limit:
-                raise ValueError(f"{self.model!r} reads at most {limit} tokens: max_length={max_length} is more")
-            self.network: LGRe = LGRe(encoder, config).eval()
-        self.network.to(_device(device))
+            check_length(self.model, max_length, self.tokenizer, encoder.config)
+            self.network = LGRe(encoder, config).eval()
+        self.network.to(device_of(device))
 
     def __repr__(self) -> str:
         return f"LGReReranker({self.model!r}, {self.words!r})"
@@ -191,129 +184,19 @@ class LGReReranker(pt.Estimator, pt.Artifact):
         """Shape of what is on top of the encoder."""
         return self.network.config
 
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores documents anew; a score does not depend on the other rows.
+    @property
+    def encoder(self) -> PreTrainedModel:
+        """The encoder, or the cross-encoder that ``init='identity'`` starts from."""
+        return self.network.encoder
 
-        Args:
-            inp: ``qid, query, docno`` and the column with the text. An empty text is scored as such. The query's may
-                stand in some of its rows only.
+    def _scores(self, batch: dict[str, Tensor]) -> Tensor:
+        return self.network(**batch).scores
 
-        Returns:
-            The rows with new ``score`` and ``rank``.
+    def _learner(self) -> PairModel:
+        return PairModel(self.network, self.training.loss)
 
-        Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            ValueError: If a query is empty, or it or a document's text is not a text.
-        """
-        pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
-        scores = np.zeros(len(inp))
-        for rows, output, _ in self._outputs(inp):
-            scores[rows] = output.scores.cpu().numpy()
-        return ranked(inp, scores, self)
-
-    def _outputs(self, run: pd.DataFrame) -> Iterator[tuple[np.ndarray, LGReOutput, Tensor]]:
-        """Batch by batch, documents of similar length together: rows, what the model says of them, and segments."""
-        queries, documents = self._texts(run)
-        lengths = np.array([len(query) + len(document) for query, document in zip(queries, documents, strict=True)])
-        order = np.argsort(-lengths, kind="stable")
-        batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        for rows in pt.tqdm(batches, desc="LGRe", unit="batch", disable=not self.verbose):
-            output, batch = self._compute([queries[row] for row in rows], [documents[row] for row in rows])
-            yield rows, output, batch["segments"]
-
-    def _compute(
-        self, queries: Sequence[str], documents: Sequence[str], **options: bool
-    ) -> tuple[LGReOutput, dict[str, Tensor]]:
-        device = _device(self.device)
-        batch = {name: tensor.to(device) for name, tensor in self.tokenizer(queries, documents).items()}
-        with torch.inference_mode():
-            return self.network(**batch, **options), batch
-
-    def _texts(self, run: pd.DataFrame) -> tuple[list[str], list[str]]:
-        """Query and document of each row."""
-        queries = query_texts(run).reindex(run["qid"]).tolist() if len(run) else []
-        documents = run[self.text_field].tolist()
-        for docno, document in zip(run["docno"], documents, strict=True):
-            if not isinstance(document, str):
-                raise ValueError(f"document {docno!r} has no text in column {self.text_field!r}: {document!r}")
-        return queries, documents
-
-    def fit(
-        self,
-        topics_or_res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        topics_or_res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> LGReReranker:
-        """Trains on pairs of a relevant and a less relevant document among those of a query (Sect. 3.3).
-
-        Of passages (``docno%pN``), judgments of documents hold for all of a document's passages, and on the validation
-        queries documents are ranked by their best one; unless passages are judged.
-
-        Args:
-            topics_or_res_tr: Training queries with their documents, as for :meth:`transform`.
-            qrels_tr: Judgments for them: ``qid, docno, label``.
-            topics_or_res_va: Validation queries with their documents: the weights that are best on them are kept.
-            qrels_va: Judgments for them.
-
-        Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            ValueError: If there is nothing to learn from, or ``training.output_dir`` holds another training.
-        """
-        options = self.training
-        pt.validate.result_frame(topics_or_res_tr, extra_columns=["query", self.text_field], context=self)
-        quality = None
-        if topics_or_res_va is not None and len(topics_or_res_va):
-            pt.validate.result_frame(topics_or_res_va, extra_columns=["query", self.text_field], context=self)
-            quality = self._quality(*judged(topics_or_res_va, qrels_va, self))
-        run, qrels = judged(topics_or_res_tr, qrels_tr, self)
-        run = run.drop_duplicates(["qid", "docno"])
-        queries, documents = self._texts(run)
-        labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
-        judgments = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
-        label = labels.reindex(judgments, fill_value=0).to_numpy()
-        pairs = QueryPairs(run["qid"].factorize()[0], label, options.pairs_per_epoch, options.seed)
-        examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
-        identity = {
-            "config": dataclasses.asdict(self.config) | {"layers": list(self.network.layers)},
-            "seed": self.seed,
-            "model": self.model,
-            "max_length": self.max_length,
-            "examples": hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes()).hexdigest(),
-        }
-        device = _device(self.device)
-        encoder = list(self.network.encoder.parameters())
-        others = [p for name, p in self.network.named_parameters() if not name.startswith("encoder.")]
-        rates = [(others, options.learning_rate)]
-        self.network.encoder.requires_grad_(options.encoder_learning_rate is not None)
-        if options.encoder_learning_rate is not None:
-            rates.append((encoder, options.encoder_learning_rate))
-        self.training_log = train(
-            PairModel(self.network, options.loss),
-            pairs,
-            PairCollator(self.tokenizer, queries, documents),
-            options,
-            rates=rates,
-            quality=quality,
-            identity=identity,
-            device=device,
-            verbose=self.verbose,
-        )
-        self.network.to(device).eval()
-        if any(not torch.isfinite(parameter).all() for parameter in self.network.parameters()):
-            raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
-        return self
-
-    def _quality(self, run: pd.DataFrame, qrels: pd.DataFrame) -> Callable[[], float]:
-        """Measures the model as it is on validation queries."""
-        evaluate = RunEvaluator(self.training.measure, qrels)
-        ids = judged_ids(run["docno"], qrels)
-
-        def quality() -> float:
-            scored = self.transform(run).assign(docno=ids)
-            return evaluate(scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max())
-
-        return quality
+    def _shape(self) -> dict[str, Any]:
+        return dataclasses.asdict(self.config) | {"layers": list(self.network.layers)}
 
     def explain(self, query: str, text: str) -> LearntWordGraph:
         """The word graph of a query and a document (the paper's Fig. 4), for :func:`pyterrier_graph.plots.word_graph`.
@@ -326,7 +209,9 @@ class LGReReranker(pt.Estimator, pt.Artifact):
             ValueError: If the query is empty, or one of them is not a text.
         """
         pair = pd.DataFrame({"qid": ["1"], "query": query, "docno": "1", self.text_field: text})
-        output, batch = self._compute(*self._texts(pair), adjacency=True)
+        batch = self._tokens(*self._texts(pair))
+        with torch.inference_mode():
+            output = self.network(**batch, adjacency=True)
         assert output.adjacency is not None
         return LearntWordGraph(
             self.tokenizer.tokens(batch["input_ids"][0]),
@@ -354,11 +239,13 @@ class LGReReranker(pt.Estimator, pt.Artifact):
             ValueError: As for :meth:`transform`.
         """
         pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
-        size = self.network.encoder.config.hidden_size
+        size = self.encoder.config.hidden_size
         states = {side: np.zeros((len(run), size), dtype=np.float32) for side in SIDES}
-        for rows, output, segments in self._outputs(run):
+        for rows, batch in self._batches(run):
+            with torch.inference_mode():
+                output = self.network(**batch)
             for number, side in enumerate(SIDES):
-                words = (segments == number).float()
+                words = (batch["segments"] == number).float()
                 share = words / words.sum(1, keepdim=True).clamp(min=1)
                 states[side][rows] = torch.einsum("bt,btd->bd", share, output.states).cpu().numpy()
         parts = [run[["qid", "docno"]].assign(side=side, state=list(states[side])) for side in SIDES]
@@ -417,27 +304,6 @@ class LGReReranker(pt.Estimator, pt.Artifact):
         reranker.model = meta["model"]
         reranker.path = folder
         return reranker
-
-    def _fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.network.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
-
-    def apply_attributes(self, **attributes: Any) -> LGReReranker:
-        """A copy with other attributes, as ``pt.inspect`` asks for; one of another shape or length starts anew."""
-        if attributes.keys() <= {"training", "batch_size", "text_field", "device", "verbose"}:
-            twin = copy.copy(self)
-            vars(twin).update(attributes)
-            twin.network = copy.deepcopy(self.network).to(_device(twin.device))
-            return twin
-        names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
-        return type(self)(**{name: getattr(self, name) for name in names} | attributes)
-
-
-def _device(name: str | None) -> torch.device:
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def _encoder(model: str) -> PreTrainedModel:

@@ -1,31 +1,31 @@
-"""Pairs for LGRe: a relevant and a less relevant document of the same query."""
+"""Pairs to train with: a relevant and a less relevant document of the same query."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
+from transformers import PreTrainedModel
 
 from pyterrier_graph.models.lgre import LGRe
-from pyterrier_graph.models.lgre_losses import LGReLoss
+from pyterrier_graph.models.lgre_losses import LGReLoss, Ranking, pairwise_loss
 from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.options import TrainerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class LGReTraining(TrainerOptions):
-    """Options of ``LGReReranker.fit()``.
+class PairTraining(TrainerOptions):
+    """Options of a training with pairs of documents.
 
     The defaults are those of Dong and Niu 2021, Sect. 4.1: 20 epochs, batches of 32 pairs, rates of 1e-5 for the
     encoder and 5e-5 for the rest. The paper has no early stopping: ``patience=None``.
 
     Attributes:
-        loss: Ranking loss, distance, and lambda.
         pairs_per_epoch: Number of pairs, drawn anew for each epoch (the authors' code: 512).
 
     For the other attributes see :class:`~pyterrier_graph.training.options.TrainerOptions`.
@@ -35,13 +35,43 @@ class LGReTraining(TrainerOptions):
     learning_rate: float = 5e-5
     encoder_learning_rate: float | None = 1e-5
     measure: str = "nDCG@20"
-    loss: LGReLoss = field(default_factory=LGReLoss)
     pairs_per_epoch: int = 512
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pairs_per_epoch < 1:
             raise ValueError("pairs_per_epoch must be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LGReTraining(PairTraining):
+    """Options of ``LGReReranker.fit()``.
+
+    Attributes:
+        loss: Ranking loss, distance, and lambda.
+
+    For the other attributes see :class:`PairTraining`.
+    """
+
+    loss: LGReLoss = field(default_factory=LGReLoss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEncoderTraining(PairTraining):
+    """Options of ``CrossEncoderReranker.fit()``.
+
+    Attributes:
+        ranking: Ranking loss: see :class:`~pyterrier_graph.models.lgre_losses.LGReLoss`.
+
+    For the other attributes see :class:`PairTraining`; ``learning_rate`` is that of the classification head.
+    """
+
+    ranking: Ranking = "hinge"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ranking not in get_args(Ranking):
+            raise ValueError(f"ranking must be one of {get_args(Ranking)}, got {self.ranking!r}")
 
 
 class QueryPairs(Dataset):
@@ -151,3 +181,30 @@ class PairModel(nn.Module):
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
         """As ``Trainer`` asks for it with ``TrainingArguments(gradient_checkpointing=True)``."""
         self.lgre.gradient_checkpointing_enable(**arguments)
+
+
+class CrossEncoderPairs(nn.Module):
+    """A cross-encoder with the loss on pairs.
+
+    Args:
+        model: For sequence classification, with one label.
+        ranking: The loss.
+    """
+
+    def __init__(self, model: PreTrainedModel, ranking: Ranking) -> None:
+        super().__init__()
+        self.model = model
+        self.ranking = ranking
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, segments: Tensor, token_type_ids: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """The mean loss of pairs (d+, d-); as for :class:`PairModel`, whose segments it has no use for."""
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids.flatten(0, 1)}
+        output = self.model(input_ids=input_ids.flatten(0, 1), attention_mask=attention_mask.flatten(0, 1), **types)
+        positive, negative = output.logits[:, 0].view(-1, 2).unbind(1)
+        return {"loss": pairwise_loss(negative - positive, self.ranking).mean()}
+
+    def gradient_checkpointing_enable(self, **arguments: Any) -> None:
+        """As ``Trainer`` asks for it with ``TrainingArguments(gradient_checkpointing=True)``."""
+        self.model.gradient_checkpointing_enable(**arguments)

@@ -1,0 +1,161 @@
+"""CrossEncoderReranker: a cross-encoder of sentence-transformers in a pipeline."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyterrier as pt
+import torch
+from safetensors import SafetensorError
+from sentence_transformers import CrossEncoder
+from torch import Tensor, nn
+from transformers import AutoConfig
+
+from pyterrier_graph.artifacts import kind_of, read_meta, writing
+from pyterrier_graph.rerank.text_reranker import TextReranker, check_length, device_of
+from pyterrier_graph.tokens.pairs import PairTokenizer
+from pyterrier_graph.training.pairs import CrossEncoderPairs, CrossEncoderTraining
+
+CHECKPOINT = "cross-encoder"
+
+
+class CrossEncoderReranker(TextReranker):
+    """Reranks documents by a cross-encoder, which a classification head on [CLS] makes of an encoder.
+
+    What LGRe is compared with: it is trained on the same pairs by the same trainer, which the trainer of
+    sentence-transformers would not do (it draws its examples once, and has no ranking measure to stop by). Read and
+    written it is by sentence-transformers: ``save(path)`` makes an ordinary ``CrossEncoder`` of ``path/cross-encoder``.
+
+    Long documents are cut at ``max_length``; to rank them by their best passage, as for
+    :class:`~pyterrier_graph.rerank.lgre.LGReReranker`::
+
+        bm25 >> pt.text.get_text(dataset) >> pt.text.sliding(...) >> cross_encoder >> pt.text.max_passage()
+
+    Args:
+        model: Hugging Face id or folder: a cross-encoder with one label, or an encoder, whose head is then random.
+        training: Options of :meth:`fit`.
+        batch_size: Documents scored at once.
+        max_length: Tokens of query and document together; the longer of the two is cut.
+        text_field: Column of the document's text.
+        seed: Seed of the head, if it is new.
+        device: As torch names it; by default a GPU where there is one.
+        verbose: Whether to show progress.
+
+    Columns: see :meth:`transform`. A score is the logit, as it is.
+
+    Raises:
+        ValueError: If the checkpoint is a classifier with several labels, or does not read ``max_length`` tokens.
+    """
+
+    schematic = {"label": "cross-encoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    ARTIFACT_TYPE = "reranker"
+    ARTIFACT_FORMAT = "cross_encoder"
+    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
+    ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
+    FORMAT_VERSION = 1
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] = "bert-base-uncased",
+        *,
+        training: CrossEncoderTraining | None = None,
+        batch_size: int = 32,
+        max_length: int = 512,
+        text_field: str = "text",
+        seed: int = 0,
+        device: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
+        self.model = str(model)
+        self.training: CrossEncoderTraining = training or CrossEncoderTraining()
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self.text_field = text_field
+        self.seed = seed
+        self.device = device
+        self.verbose = verbose
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be positive, got {batch_size}")
+        config = AutoConfig.from_pretrained(self.model)
+        classifies = any("ForSequenceClassification" in name for name in config.architectures or ())
+        if classifies and config.num_labels != 1:
+            raise ValueError(f"{self.model!r} is no cross-encoder with one label: it has {config.num_labels}")
+        self.tokenizer = PairTokenizer(self.model, max_length)
+        check_length(self.model, max_length, self.tokenizer, config)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.network = CrossEncoder(
+                self.model,
+                num_labels=1,
+                activation_fn=nn.Identity(),
+                model_kwargs={"dtype": torch.float32},
+                device=str(device_of(device)),
+            ).eval()
+
+    def __repr__(self) -> str:
+        return f"CrossEncoderReranker({self.model!r})"
+
+    @property
+    def encoder(self) -> nn.Module:
+        """What is below the head."""
+        return self.network.model.base_model
+
+    def _scores(self, batch: dict[str, Tensor]) -> Tensor:
+        return self.network.model(**{name: tensor for name, tensor in batch.items() if name != "segments"}).logits[:, 0]
+
+    def _learner(self) -> CrossEncoderPairs:
+        return CrossEncoderPairs(self.network.model, self.training.ranking)
+
+    def _shape(self) -> dict[str, Any]:
+        return {}
+
+    def save(self, path: str | os.PathLike[str]) -> CrossEncoderReranker:
+        """Writes the model as an artifact, with a folder ``cross-encoder`` that sentence-transformers reads, too.
+
+        (As it is not told ``max_length``, another model that starts there may read longer texts.)
+
+        Raises:
+            FileExistsError: If something lies at ``path``.
+        """
+        import pyterrier_graph
+
+        meta = kind_of(self) | {
+            "version": pyterrier_graph.__version__,
+            "model": self.model,
+            "max_length": self.max_length,
+            "text_field": self.text_field,
+            "seed": self.seed,
+            "sha256": self._fingerprint(),
+        }
+        with writing(path, meta) as folder:
+            self.network.save_pretrained(str(folder / CHECKPOINT), create_model_card=False)
+        self.path = Path(path)
+        return self
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **options: Any) -> CrossEncoderReranker:
+        """Reads what :meth:`save` wrote; it scores as before.
+
+        Args:
+            path: The artifact's folder.
+            **options: Those of the constructor, such as ``device`` or ``batch_size``.
+
+        Raises:
+            FileNotFoundError: If there is no artifact.
+            ValueError: If it is damaged, or of another kind.
+        """
+        folder = Path(path)
+        meta = read_meta(folder, kind_of(cls))
+        kept = {name: meta[name] for name in ("max_length", "text_field", "seed")}
+        try:
+            reranker = cls(folder / CHECKPOINT, **kept | options)
+        except SafetensorError as error:
+            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
+        if reranker._fingerprint() != meta["sha256"]:
+            raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
+        reranker.model = meta["model"]
+        reranker.path = folder
+        return reranker

@@ -1,0 +1,208 @@
+"""What the rerankers that read a query and a document together have in common: frames, training, copies."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+from torch import Tensor, nn
+
+from pyterrier_graph.rerank.base import query_texts, ranked
+from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, judged_ids
+from pyterrier_graph.tokens.pairs import PairTokenizer
+from pyterrier_graph.training.pairs import PairCollator, PairTraining, QueryPairs
+from pyterrier_graph.training.trainer import train
+
+
+class TextReranker(pt.Estimator, pt.Artifact):
+    """Base of the rerankers that score texts, each query and document by itself.
+
+    Attributes:
+        network: What is trained and saved.
+        tokenizer: Makes its input.
+    """
+
+    model: str
+    training: PairTraining
+    batch_size: int
+    max_length: int
+    text_field: str
+    seed: int
+    device: str | None
+    verbose: bool
+    network: Any  # a module whose attributes a subclass knows
+    tokenizer: PairTokenizer
+
+    @property
+    @abstractmethod
+    def encoder(self) -> nn.Module:
+        """The part of the network that learns at ``training.encoder_learning_rate``."""
+
+    @abstractmethod
+    def _scores(self, batch: dict[str, Tensor]) -> Tensor:
+        """Scores of pairs that were tokenized, shape (pairs,)."""
+
+    @abstractmethod
+    def _learner(self) -> nn.Module:
+        """The network with its loss: takes what :class:`PairCollator` makes."""
+
+    @abstractmethod
+    def _shape(self) -> dict[str, Any]:
+        """What tells this network from others of the same checkpoint."""
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Scores documents anew; a score does not depend on the other rows.
+
+        Args:
+            inp: ``qid, query, docno`` and the column with the text. An empty text is scored as such. The query's may
+                stand in some of its rows only.
+
+        Returns:
+            The rows with new ``score`` and ``rank``.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            ValueError: If a query is empty, or it or a document's text is not a text.
+        """
+        pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
+        scores = np.zeros(len(inp))
+        for rows, batch in self._batches(inp):
+            with torch.inference_mode():
+                scores[rows] = self._scores(batch).cpu().numpy()
+        return ranked(inp, scores, self)
+
+    def _batches(self, run: pd.DataFrame) -> Iterator[tuple[np.ndarray, dict[str, Tensor]]]:
+        """Rows and their tokens, documents of similar length together."""
+        queries, documents = self._texts(run)
+        lengths = np.array([len(query) + len(document) for query, document in zip(queries, documents, strict=True)])
+        order = np.argsort(-lengths, kind="stable")
+        batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        for rows in pt.tqdm(batches, desc=type(self).__name__, unit="batch", disable=not self.verbose):
+            yield rows, self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
+
+    def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> dict[str, Tensor]:
+        device = device_of(self.device)
+        return {name: tensor.to(device) for name, tensor in self.tokenizer(queries, documents).items()}
+
+    def _texts(self, run: pd.DataFrame) -> tuple[list[str], list[str]]:
+        """Query and document of each row."""
+        queries = query_texts(run).reindex(run["qid"]).tolist() if len(run) else []
+        documents = run[self.text_field].tolist()
+        for docno, document in zip(run["docno"], documents, strict=True):
+            if not isinstance(document, str):
+                raise ValueError(f"document {docno!r} has no text in column {self.text_field!r}: {document!r}")
+        return queries, documents
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Trains on pairs of a relevant and a less relevant document among those of a query.
+
+        Of passages (``docno%pN``), judgments of documents hold for all of a document's passages, and on the validation
+        queries documents are ranked by their best one; unless passages are judged.
+
+        Args:
+            topics_or_res_tr: Training queries with their documents, as for :meth:`transform`.
+            qrels_tr: Judgments for them: ``qid, docno, label``.
+            topics_or_res_va: Validation queries with their documents: the weights that are best on them are kept.
+            qrels_va: Judgments for them.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            ValueError: If there is nothing to learn from, or ``training.output_dir`` holds another training.
+        """
+        options = self.training
+        pt.validate.result_frame(topics_or_res_tr, extra_columns=["query", self.text_field], context=self)
+        quality = None
+        if topics_or_res_va is not None and len(topics_or_res_va):
+            pt.validate.result_frame(topics_or_res_va, extra_columns=["query", self.text_field], context=self)
+            quality = self._quality(*judged(topics_or_res_va, qrels_va, self))
+        run, qrels = judged(topics_or_res_tr, qrels_tr, self)
+        run = run.drop_duplicates(["qid", "docno"])
+        queries, documents = self._texts(run)
+        labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
+        judgments = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
+        label = labels.reindex(judgments, fill_value=0).to_numpy()
+        pairs = QueryPairs(run["qid"].factorize()[0], label, options.pairs_per_epoch, options.seed)
+        examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
+        identity = {
+            "config": self._shape(),
+            "seed": self.seed,
+            "model": self.model,
+            "max_length": self.max_length,
+            "examples": hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes()).hexdigest(),
+        }
+        device = device_of(self.device)
+        encoder = list(self.encoder.parameters())
+        inside = {id(parameter) for parameter in encoder}
+        others = [parameter for parameter in self.network.parameters() if id(parameter) not in inside]
+        rates = [(others, options.learning_rate)]
+        self.encoder.requires_grad_(options.encoder_learning_rate is not None)
+        if options.encoder_learning_rate is not None:
+            rates.append((encoder, options.encoder_learning_rate))
+        self.training_log = train(
+            self._learner(),
+            pairs,
+            PairCollator(self.tokenizer, queries, documents),
+            options,
+            rates=rates,
+            quality=quality,
+            identity=identity,
+            device=device,
+            verbose=self.verbose,
+        )
+        self.network.to(device).eval()
+        if any(not torch.isfinite(parameter).all() for parameter in self.network.parameters()):
+            raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
+        return self
+
+    def _quality(self, run: pd.DataFrame, qrels: pd.DataFrame) -> Callable[[], float]:
+        """Measures the model as it is on validation queries."""
+        evaluate = RunEvaluator(self.training.measure, qrels)
+        ids = judged_ids(run["docno"], qrels)
+
+        def quality() -> float:
+            scored = self.transform(run).assign(docno=ids)
+            return evaluate(scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max())
+
+        return quality
+
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.network.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def apply_attributes(self, **attributes: Any) -> Self:
+        """A copy with other attributes, as ``pt.inspect`` asks for; one of another shape or length starts anew."""
+        if attributes.keys() <= {"training", "batch_size", "text_field", "device", "verbose"}:
+            twin = copy.copy(self)
+            vars(twin).update(attributes)
+            twin.network = copy.deepcopy(self.network).to(device_of(twin.device))
+            return twin
+        names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
+        return type(self)(**{name: getattr(self, name) for name in names} | attributes)
+
+
+def device_of(name: str | None) -> torch.device:
+    """The device of that name; a GPU where there is one and none is named."""
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def check_length(model: str, max_length: int, tokenizer: PairTokenizer, config: Any) -> None:
+    """Raises ValueError if a checkpoint does not read so many tokens."""
+    limit = min(tokenizer.limit, getattr(config, "max_position_embeddings", max_length))
+    if max_length > limit:
+        raise ValueError(f"{model!r} reads at most {limit} tokens: max_length={max_length} is more")
