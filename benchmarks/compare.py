@@ -44,7 +44,7 @@ def main() -> None:
     command.add_argument("path", type=Path, nargs="?", help="folder of the collection; numpydoc has none")
     command.add_argument("--passages", type=int, default=2000, help="size of the sample of MedQuAD")
     command.add_argument("--documents", type=int, default=20, help="documents whose passages are reranked")
-    command.add_argument("--triples", type=int, default=1500, help="training triples per HGAT")
+    command.add_argument("--triples", type=int, default=1000, help="training triples per HGAT")
     command.add_argument("--variants", nargs="*", default=list(DEFAULT_VARIANTS), help="of HGAT; none leaves it out")
     command.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     command.add_argument("--queries", type=int, default=None, help="so many test queries at most")

@@ -137,7 +137,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="VARIANT",
         help="of HGAT: NO_LB, BASE, ...",
     )
-    command.add_argument("--triples", type=int, default=1500, help="training triples per HGAT")
+    command.add_argument("--triples", type=int, default=1000, help="training triples per HGAT")
     command.add_argument("--seed", type=int, default=0, help="seed of initial weights, sampling and order")
     command.add_argument("--output", default="pyterrier_graph-demo", help="folder for results, models and pictures")
     return command
