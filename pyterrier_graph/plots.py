@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Readable on white and on black, and told apart by people who do not see all colours (after Okabe and Ito).
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999933", "#882255")
 NEUTRAL = "#808080"
+TITLE_WIDTH = 80
 
 
 def document_graph(graph: TypedGraph, docno: str, *, ax: Axes | None = None, most: int = 30) -> Axes:
@@ -130,7 +131,7 @@ def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
         ax.annotate(f" {row.match}   ({row.node})", (max(row.score, 0), y), va="center", fontsize=8)
     ax.set_xlim(min(0, float(explanation["score"].min())), widest * 1.6)
     ax.set_xlabel("part of the score")
-    ax.set_title(title, loc="left", fontsize=10)
+    ax.set_title(_lines(title), loc="left", fontsize=10)
     handles = [Line2D([], [], color=colour[r], lw=6, label=r) for r in relations]
     ax.legend(handles=handles, fontsize=8, loc="lower right")
     return ax
@@ -159,7 +160,7 @@ def contributions(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
         ax.annotate(f" {row.tokens}", (max(row.contribution, 0), y), va="center", fontsize=8)
     ax.margins(x=0.3)
     ax.set_xlabel("part of the score (gradient × input)")
-    ax.set_title(title, loc="left", fontsize=10)
+    ax.set_title(_lines(title), loc="left", fontsize=10)
     names = {relation: relation or "further away" for relation in relations}
     handles = [Line2D([], [], color=colour[r], lw=6, label=names[r]) for r in relations]
     ax.legend(handles=handles, fontsize=8, loc="lower right")
@@ -210,7 +211,7 @@ def word_graph(
     ax.figure.colorbar(image, ax=ax, shrink=0.7, label="share", ticks=ticks, format="{x:g}").minorticks_off()
     cut = f", {len(shown)} of {len(words)} document words" if len(shown) < len(words) else ""
     named = f"layer {explanation.layers[layer]}, score {explanation.score:.3g}"
-    ax.set_title((title or named) + cut, loc="left", fontsize=10)
+    ax.set_title(_lines((title or named) + cut), loc="left", fontsize=10)
     return ax
 
 
@@ -268,8 +269,13 @@ def state_map(
     ax.set_xticks([])
     ax.set_yticks([])
     ax.legend(fontsize=8)
-    ax.set_title(title, loc="left", fontsize=10)
+    ax.set_title(_lines(title), loc="left", fontsize=10)
     return ax
+
+
+def _lines(title: str) -> str:
+    """A query can be longer than a picture is wide."""
+    return textwrap.fill(title, TITLE_WIDTH)
 
 
 def _first_three(tokens: pd.Series) -> str:
