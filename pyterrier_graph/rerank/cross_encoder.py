@@ -8,12 +8,10 @@ from typing import Any
 
 import pyterrier as pt
 import torch
-from safetensors import SafetensorError
 from sentence_transformers import CrossEncoder
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from pyterrier_graph.artifacts import kind_of, read_meta, writing
 from pyterrier_graph.rerank.text_reranker import TextReranker, check_length, device_of
 from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import CrossEncoderPairs, CrossEncoderTraining
@@ -26,7 +24,8 @@ class CrossEncoderReranker(TextReranker):
 
     What LGRe is compared with: it is trained on the same pairs by the same trainer, which the trainer of
     sentence-transformers would not do (it draws its examples once, and has no ranking measure to stop by). Read and
-    written it is by sentence-transformers: ``save(path)`` makes an ordinary ``CrossEncoder`` of ``path/cross-encoder``.
+    written it is by sentence-transformers: ``save(path)`` makes an ordinary ``CrossEncoder`` of ``path/cross-encoder``
+    (which is not told ``max_length``: another model that starts there may read longer texts).
 
     Long documents are cut at ``max_length``; to rank them by their best passage, as for
     :class:`~pyterrier_graph.rerank.lgre.LGReReranker`::
@@ -50,11 +49,7 @@ class CrossEncoderReranker(TextReranker):
     """
 
     schematic = {"label": "cross-encoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
-    ARTIFACT_TYPE = "reranker"
     ARTIFACT_FORMAT = "cross_encoder"
-    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
-    ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
-    FORMAT_VERSION = 1
 
     def __init__(
         self,
@@ -112,50 +107,10 @@ class CrossEncoderReranker(TextReranker):
     def _shape(self) -> dict[str, Any]:
         return {}
 
-    def save(self, path: str | os.PathLike[str]) -> CrossEncoderReranker:
-        """Writes the model as an artifact, with a folder ``cross-encoder`` that sentence-transformers reads, too.
-
-        (As it is not told ``max_length``, another model that starts there may read longer texts.)
-
-        Raises:
-            FileExistsError: If something lies at ``path``.
-        """
-        import pyterrier_graph
-
-        meta = kind_of(self) | {
-            "version": pyterrier_graph.__version__,
-            "model": self.model,
-            "max_length": self.max_length,
-            "text_field": self.text_field,
-            "seed": self.seed,
-            "sha256": self._fingerprint(),
-        }
-        with writing(path, meta) as folder:
-            self.network.save_pretrained(str(folder / CHECKPOINT), create_model_card=False)
-        self.path = Path(path)
-        return self
+    def _write(self, folder: Path) -> dict[str, Any]:
+        self.network.save_pretrained(str(folder / CHECKPOINT), create_model_card=False)
+        return {}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], **options: Any) -> CrossEncoderReranker:
-        """Reads what :meth:`save` wrote; it scores as before.
-
-        Args:
-            path: The artifact's folder.
-            **options: Those of the constructor, such as ``device`` or ``batch_size``.
-
-        Raises:
-            FileNotFoundError: If there is no artifact.
-            ValueError: If it is damaged, or of another kind.
-        """
-        folder = Path(path)
-        meta = read_meta(folder, kind_of(cls))
-        kept = {name: meta[name] for name in ("max_length", "text_field", "seed")}
-        try:
-            reranker = cls(folder / CHECKPOINT, **kept | options)
-        except SafetensorError as error:
-            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
-        if reranker._fingerprint() != meta["sha256"]:
-            raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
-        reranker.model = meta["model"]
-        reranker.path = folder
-        return reranker
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> CrossEncoderReranker:
+        return cls(folder / CHECKPOINT, **options)

@@ -12,12 +12,10 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 
-from pyterrier_graph.artifacts import kind_of, read_meta, writing
 from pyterrier_graph.models.lgre import (
     Gate,
     Init,
@@ -34,6 +32,8 @@ from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import LGReTraining, PairModel
 
 SIDES = ("query", "document")
+ENCODER = "encoder"
+WEIGHTS = "lgre.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,11 +101,7 @@ class LGReReranker(TextReranker):
     """
 
     schematic = {"label": "LGRe", "help_url": "https://pypi.org/project/pyterrier-graph/"}
-    ARTIFACT_TYPE = "reranker"
     ARTIFACT_FORMAT = "lgre"
-    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
-    ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
-    FORMAT_VERSION = 1
 
     def __init__(
         self,
@@ -251,58 +247,19 @@ class LGReReranker(TextReranker):
         parts = [run[["qid", "docno"]].assign(side=side, state=list(states[side])) for side in SIDES]
         return pd.concat(parts, ignore_index=True)
 
-    def save(self, path: str | os.PathLike[str]) -> LGReReranker:
-        """Writes the model as an artifact: weights in safetensors, configuration in JSON, the encoder beside it.
-
-        Raises:
-            FileExistsError: If something lies at ``path``.
-        """
-        import pyterrier_graph
-
-        meta = kind_of(self) | {
-            "version": pyterrier_graph.__version__,
-            "model": self.model,
-            "config": dataclasses.asdict(self.config),
-            "max_length": self.max_length,
-            "text_field": self.text_field,
-            "seed": self.seed,
-            "sha256": self._fingerprint(),
-        }
-        with writing(path, meta) as folder:
-            self.network.encoder.save_pretrained(folder / "encoder")
-            self.tokenizer.save(folder / "encoder")
-            weights = self.network.state_dict().items()
-            own = {name: tensor.contiguous() for name, tensor in weights if not name.startswith("encoder.")}
-            save_file(own, folder / "lgre.safetensors")
-        self.path = Path(path)
-        return self
+    def _write(self, folder: Path) -> dict[str, Any]:
+        self.network.encoder.save_pretrained(folder / ENCODER)
+        self.tokenizer.save(folder / ENCODER)
+        weights = self.network.state_dict().items()
+        own = {name: tensor.contiguous() for name, tensor in weights if not name.startswith("encoder.")}
+        save_file(own, folder / WEIGHTS)
+        return {"config": dataclasses.asdict(self.config)}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], **options: Any) -> LGReReranker:
-        """Reads what :meth:`save` wrote; it scores as before.
-
-        Args:
-            path: The artifact's folder.
-            **options: Those of the constructor that do not shape the model, such as ``device`` or ``batch_size``.
-
-        Raises:
-            FileNotFoundError: If there is no artifact.
-            ValueError: If it is damaged, or of another kind.
-        """
-        folder = Path(path)
-        meta = read_meta(folder, kind_of(cls))
-        kept = {"max_length": meta["max_length"], "text_field": meta["text_field"]}
-        shape = dict(meta["config"])
-        words = shape.pop("word_graph")
-        try:
-            reranker = cls(folder / "encoder", words, seed=meta["seed"], **shape, **kept | options)
-            reranker.network.load_state_dict(load_file(folder / "lgre.safetensors"), strict=False)
-        except SafetensorError as error:
-            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
-        if reranker._fingerprint() != meta["sha256"]:
-            raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
-        reranker.model = meta["model"]
-        reranker.path = folder
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> LGReReranker:
+        shape = dict(about["config"])
+        reranker = cls(folder / ENCODER, shape.pop("word_graph"), **shape, **options)
+        reranker.network.load_state_dict(load_file(folder / WEIGHTS), strict=False)
         return reranker
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from pyterrier_graph.artifacts import kind_of, read_meta, writing
 from pyterrier_graph.rerank.base import query_texts, ranked
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, judged_ids
 from pyterrier_graph.tokens.pairs import PairTokenizer
@@ -28,6 +32,12 @@ class TextReranker(pt.Estimator, pt.Artifact):
         network: What is trained and saved.
         tokenizer: Makes its input.
     """
+
+    ARTIFACT_TYPE = "reranker"
+    ARTIFACT_FORMAT: str
+    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
+    ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
+    FORMAT_VERSION = 1
 
     model: str
     training: PairTraining
@@ -177,6 +187,61 @@ class TextReranker(pt.Estimator, pt.Artifact):
             return evaluate(scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max())
 
         return quality
+
+    @abstractmethod
+    def _write(self, folder: Path) -> dict[str, Any]:
+        """Writes weights and tokenizer; returns what :meth:`_read` has to know beside them."""
+
+    @classmethod
+    @abstractmethod
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
+        """Makes a reranker of what :meth:`_write` wrote, with these options of the constructor."""
+
+    def save(self, path: str | os.PathLike[str]) -> Self:
+        """Writes the model as an artifact: weights in safetensors, configuration in JSON.
+
+        Raises:
+            FileExistsError: If something lies at ``path``.
+        """
+        import pyterrier_graph
+
+        meta = kind_of(self) | {
+            "version": pyterrier_graph.__version__,
+            "model": self.model,
+            "max_length": self.max_length,
+            "text_field": self.text_field,
+            "seed": self.seed,
+            "sha256": self._fingerprint(),
+        }
+        with writing(path, meta) as folder:
+            meta |= self._write(folder)
+        self.path = Path(path)
+        return self
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Reads what :meth:`save` wrote; it scores as before.
+
+        Args:
+            path: The artifact's folder.
+            **options: Those of the constructor that do not shape the model, such as ``device`` or ``batch_size``.
+
+        Raises:
+            FileNotFoundError: If there is no artifact.
+            ValueError: If it is damaged, or of another kind.
+        """
+        folder = Path(path)
+        meta = read_meta(folder, kind_of(cls))
+        kept = {name: meta[name] for name in ("max_length", "text_field", "seed")}
+        try:
+            reranker = cls._read(folder, meta, kept | options)
+        except SafetensorError as error:
+            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
+        if reranker._fingerprint() != meta["sha256"]:
+            raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
+        reranker.model = meta["model"]
+        reranker.path = folder
+        return reranker
 
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
