@@ -24,15 +24,10 @@ from pyterrier_graph.demo import (
     DEFAULT_VARIANTS,
     MEASURES,
     Bench,
-    Split,
     build_systems,
-    encoder_for,
-    index_bm25,
 )
-from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.measures import on_documents
 from pyterrier_graph.protocol import summarise
-from pyterrier_graph.tokens import TokenStore
 
 BASELINE = "BM25 >> MaxSim"
 
@@ -87,24 +82,12 @@ def main() -> None:
 
 def prepare(collection: Collection, output: Path, documents: int, queries: int | None) -> Bench:
     """Makes, or finds in ``output``, the index, the graph and the token vectors."""
-    graph = DocumentGraph(output / "graph")
-    if not graph.built():
-        graph.index(collection.get_corpus_iter(verbose=False))
-    print(collection.name, graph.summary())
-    first = index_bm25(collection, output / "index.pisa", "pisa") % documents >> graph.passages()
-    encoder = encoder_for(graph, output / "encoder")
-    stores = []
-    for titles in (False, True):
-        store = TokenStore(output / ("titled.tokens" if titles else "tokens"))
-        stores.append(store if store.built() else store.build(graph, encoder, titles=titles))
     splits = []
     for name in ("train", "dev", "test"):
-        topics = collection.get_topics(name)
-        if name == "test" and queries is not None:
-            topics = topics[:queries]
+        topics = collection.get_topics(name)[: queries if name == "test" else None]
         qrels = collection.get_qrels(name)
-        splits.append(Split(topics, qrels[qrels["qid"].isin(topics["qid"])], first(topics)))
-    return Bench(graph, first, encoder, stores[0], stores[1], splits[0], splits[1], splits[2])
+        splits.append((topics, qrels[qrels["qid"].isin(topics["qid"])]))
+    return demo.make_bench(collection, splits, output, "pisa", documents)
 
 
 if __name__ == "__main__":

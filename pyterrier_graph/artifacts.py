@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyterrier as pt
+
+if TYPE_CHECKING:
+    from torch import nn
 
 META = "pt_meta.json"
 
@@ -31,6 +35,18 @@ def kind_of(artifact: Versioned | type[Versioned]) -> dict[str, Any]:
         "format_version": artifact.FORMAT_VERSION,
         "package_hint": artifact.ARTIFACT_PACKAGE_HINT,
     }
+
+
+def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
+    """SHA-256 over a module's weights and their names, with a text before and one after them."""
+    import torch
+
+    digest = hashlib.sha256(before.encode())
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    digest.update(after.encode())
+    return digest.hexdigest()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -144,27 +144,46 @@ def parser() -> argparse.ArgumentParser:
 
 
 def prepare(output: Path, size: str, first_stage: str, documents: int) -> Bench:
-    """Makes, or finds in ``output``, the index, the graph and the token vectors."""
-    corpus = pt.get_dataset(f"irds:pyterrier-graph/numpydoc/{size}")
-    graph = DocumentGraph(output / f"{size}.graph")
+    """The demo's data."""
+    dataset = f"irds:pyterrier-graph/numpydoc/{size}"
+    parts = [pt.get_dataset(f"{dataset}/{name}") for name in ("train", "dev", "test")]
+    judged = [(part.get_topics(), part.get_qrels()) for part in parts]
+    return make_bench(pt.get_dataset(dataset), judged, output, first_stage, documents, prefix=f"{size}.")
+
+
+def make_bench(
+    corpus: Corpus,
+    splits: Sequence[tuple[pd.DataFrame, pd.DataFrame]],
+    output: Path,
+    first_stage: str,
+    documents: int,
+    prefix: str = "",
+) -> Bench:
+    """Makes, or finds in ``output``, the index, the graph and the token vectors.
+
+    Args:
+        corpus: What is searched.
+        splits: Topics and judgments for training, development and test.
+        output: Folder of what is made.
+        first_stage: ``'pisa'`` or ``'terrier'``.
+        documents: Documents whose passages are reranked.
+        prefix: What the names of the files begin with.
+    """
+    graph = DocumentGraph(output / f"{prefix}graph")
     if not graph.built():
         graph.index(corpus.get_corpus_iter(verbose=False))
     logger.info("graph: %s", graph.summary())
-    bm25 = index_bm25(corpus, output / f"{size}.{first_stage}", first_stage)
+    bm25 = index_bm25(corpus, output / f"{prefix}{first_stage}", first_stage)
     passages = (bm25 % documents) >> graph.passages()
     encoder = encoder_for(graph, output / "encoder")
     stores = []
     for titles in (False, True):
-        store = TokenStore(output / f"{size}{'.titled' if titles else ''}.tokens")
+        store = TokenStore(output / f"{prefix}{'titled.' if titles else ''}tokens")
         if not store.built():
             store.build(graph, encoder, titles=titles)
         stores.append(store)
-    splits = []
-    for name in ("train", "dev", "test"):
-        part = pt.get_dataset(f"irds:pyterrier-graph/numpydoc/{size}/{name}")
-        topics = part.get_topics()
-        splits.append(Split(topics, part.get_qrels(), passages(topics)))
-    return Bench(graph, passages, encoder, stores[0], stores[1], splits[0], splits[1], splits[2])
+    train, dev, test = (Split(topics, qrels, passages(topics)) for topics, qrels in splits)
+    return Bench(graph, passages, encoder, stores[0], stores[1], train, dev, test)
 
 
 def index_bm25(corpus: Corpus, path: Path, first_stage: str) -> pt.Transformer:

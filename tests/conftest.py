@@ -7,6 +7,12 @@ import os
 import tempfile
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from clef_ip_miniature import Miniature
 
 # Set before any test module is imported: some libraries read their settings when they are.
 _HOME = tempfile.TemporaryDirectory(prefix="pyterrier_graph-tests-", ignore_cleanup_errors=True)
@@ -28,6 +34,24 @@ _INVENTORY = Path(os.environ["PYTERRIER_HOME"], "documentation", "objects.inv")
 _INVENTORY.parent.mkdir(parents=True)
 _INVENTORY.write_bytes(b"# Sphinx inventory version 2\n# Project: none\n# Version: 0\n# zlib\n" + zlib.compress(b""))
 os.utime(_INVENTORY, (0, 0))
+
+
+@pytest.fixture(scope="module")
+def miniature(tmp_path_factory: pytest.TempPathFactory) -> Miniature:
+    """A small CLEF-IP collection."""
+    from clef_ip_miniature import write_miniature
+
+    return write_miniature(tmp_path_factory.mktemp("home") / "clef-ip")
+
+
+@pytest.fixture
+def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its folder, where ir_datasets looks for it."""
+    from pyterrier_graph.datasets import provider
+
+    monkeypatch.setenv("IR_DATASETS_HOME", str(miniature.home.parent))
+    provider.register()
+    return miniature.home
 
 
 def pytest_collection_finish() -> None:

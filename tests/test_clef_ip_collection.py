@@ -23,18 +23,6 @@ TASK = "clef-ip/{}/claims-to-passages/{}/{}"
 SETS = [(split, language) for split in SPLITS for language in ("en", "de", "fr")]
 
 
-@pytest.fixture(scope="module")
-def miniature(tmp_path_factory: pytest.TempPathFactory) -> Miniature:
-    return write_miniature(tmp_path_factory.mktemp("home") / "clef-ip")
-
-
-@pytest.fixture
-def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("IR_DATASETS_HOME", str(miniature.home.parent))
-    provider.register()
-    return miniature.home
-
-
 def load(split: str, language: str) -> ir_datasets.Dataset:
     return ir_datasets.load(TASK.format(*split.split("/"), language))
 

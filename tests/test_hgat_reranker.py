@@ -7,9 +7,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import socket
-import sys
-from collections.abc import Callable
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -21,8 +18,8 @@ import pyterrier as pt
 import pytest
 import tiny
 import torch
-from accelerate.state import AcceleratorState
 from safetensors.torch import load_file, save_file
+from trainings import forks, in_two_processes, interrupt, stop
 
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph
@@ -37,8 +34,6 @@ from pyterrier_graph.training.options import Training
 QUICK = {"negatives": "candidates", "epochs": 2, "batch_size": 8, "learning_rate": 0.01}
 RUN, QRELS = tiny.run(), tiny.qrels()
 COLUMNS = ["node", "relation", "position", "token", "contribution"]
-
-forks = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, so that each need not import torch")
 
 
 def hgat(graph: Any = "tiny", encoder: TokenEncoder | None = None, **options: Any) -> HGATReranker:
@@ -279,23 +274,6 @@ def test_an_encoder_that_learns_learns_what_a_fixed_one_gives() -> None:
 # --- resuming
 
 
-def interrupt(reranker: HGATReranker, evaluation: int, how: Callable[[], None]) -> HGATReranker:
-    """Has training end at an evaluation."""
-    transform, count = reranker.transform, iter(range(1, 100))
-
-    def counting(frame: pd.DataFrame) -> pd.DataFrame:
-        if next(count) == evaluation:
-            how()
-        return transform(frame)
-
-    reranker.transform = counting  # type: ignore[method-assign]
-    return reranker
-
-
-def stop() -> None:
-    raise KeyboardInterrupt
-
-
 LONG = {"epochs": 12, "patience": 2, "learning_rate": 0.05}
 
 
@@ -377,15 +355,9 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
 # --- several processes
 
 
-def train_as(rank: int, port: int, folder: Path) -> None:
-    """What ``torchrun`` or ``accelerate launch`` would start."""
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ |= {name: str(value) for name, value in place.items()}
-    AcceleratorState._reset_state(reset_partial_state=True)  # the parent's
+def train_as(rank: int, folder: Path) -> None:
     reranker = hgat(training=SHARED | {"batch_size": 4}, dropout=0.0).fit(RUN, QRELS, RUN, QRELS)
-    assert torch.distributed.get_world_size() == 2
     save_file(reranker.model.state_dict(), folder / f"{rank}.safetensors")
-    torch.distributed.destroy_process_group()
 
 
 SHARED = {"max_triples": 16, "epochs": 4, "learning_rate": 0.02, "patience": None}
@@ -394,16 +366,7 @@ SHARED = {"max_triples": 16, "epochs": 4, "learning_rate": 0.02, "patience": Non
 @forks
 def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
     """And both end with the best weights, which only the first one writes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=train_as, args=(rank, port, tmp_path), daemon=True) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0]
+    in_two_processes(train_as, tmp_path)
     one, other = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)
     together = hgat(dropout=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,6 +18,7 @@ import pyterrier as pt
 import pytest
 import tiny
 import torch
+from trainings import interrupt, stop
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from pyterrier_graph import plots
@@ -318,23 +319,6 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
     reranker.fit(RUN, QRELS, RUN, best)
     assert max(qualities(reranker)) < 1
     np.testing.assert_array_equal(scores(reranker), before)
-
-
-def stop() -> None:
-    raise KeyboardInterrupt
-
-
-def interrupt(reranker: LGReReranker, evaluation: int, how: Callable[[], None]) -> LGReReranker:
-    """Has training end at an evaluation."""
-    transform, count = reranker.transform, iter(range(1, 100))
-
-    def counting(frame: pd.DataFrame) -> pd.DataFrame:
-        if next(count) == evaluation:
-            how()
-        return transform(frame)
-
-    reranker.transform = counting  # type: ignore[method-assign]
-    return reranker
 
 
 @pytest.mark.parametrize(("evaluations", "epochs"), [(1, [0, 1, 2]), (2, [0, 0, 1, 2])])

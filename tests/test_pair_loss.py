@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import socket
-import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +10,6 @@ import pair_reference as reference
 import pytest
 import tiny
 import torch
-from accelerate.state import AcceleratorState
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from sentence_transformers import (
@@ -27,6 +22,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from sentence_transformers.util import dot_score
 from torch import Tensor
+from trainings import forks, in_two_processes
 from transformers import AutoTokenizer
 
 from pyterrier_graph.models.losses import Form, pair_loss
@@ -395,31 +391,17 @@ SETUPS = {
 }
 
 
-def train_as(rank: int, port: int, folder: Path) -> None:
-    """What ``torchrun`` or ``accelerate launch`` would start."""
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ |= {name: str(value) for name, value in place.items()}
-    AcceleratorState._reset_state(reset_partial_state=True)  # the parent's
+def train_as(rank: int, folder: Path) -> None:
     for name, options in SETUPS.items():
         model = dual_encoder()
         losses = train(model, PAIRLoss(model, 0.3, **options), folder / "run", **SHARED)
         assert torch.distributed.get_world_size() == 2
         save_file(model.state_dict() | {"losses": torch.tensor(losses)}, folder / f"{name}-{rank}.safetensors")
-    torch.distributed.destroy_process_group()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, so that each need not import torch")
+@forks
 def test_two_processes_compute_what_one_does_with_the_doubled_batch(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=train_as, args=(rank, port, tmp_path), daemon=True) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0]
+    in_two_processes(train_as, tmp_path)
     alone = dual_encoder()
     start = {name: weight.clone() for name, weight in alone.state_dict().items()}
     losses = train(alone, PAIRLoss(alone, 0.3), tmp_path, **SHARED | {"per_device_train_batch_size": 10})

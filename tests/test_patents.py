@@ -17,7 +17,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
-from clef_ip_miniature import Miniature, write_miniature
+from clef_ip_miniature import Miniature
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,18 +43,6 @@ CORPUS = [
     {"docno": "4", "language": "DE", "text": "Der Laser der Schneidmaschine, größer als der Drucker"},
 ]
 CODES = ("A01B", "A01B1/00", "A01B2/10", "B22C", "B22C3/04")
-
-
-@pytest.fixture(scope="module")
-def miniature(tmp_path_factory: pytest.TempPathFactory) -> Miniature:
-    return write_miniature(tmp_path_factory.mktemp("home") / "clef-ip")
-
-
-@pytest.fixture
-def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("IR_DATASETS_HOME", str(miniature.home.parent))
-    provider.register()
-    return miniature.home
 
 
 @pytest.fixture(scope="module")

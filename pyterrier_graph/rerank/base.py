@@ -171,6 +171,11 @@ def check_tokens(tokens: TokenStore | None, encoder: TokenEncoder, graph: TypedG
     tokens.check(encoder, graph)
 
 
+def device_of(name: str | None) -> torch.device:
+    """The device of that name; a GPU where there is one and none is named."""
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
 def open_encoder(encoder: Any, device: str | None = None) -> TokenEncoder:
     """A :class:`TokenEncoder` from itself, a checkpoint's name, or a ``MultiVectorEncoder``."""
     return encoder if isinstance(encoder, TokenEncoder) else TokenEncoder(encoder, device=device)

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pyterrier as pt
 import torch
 from sentence_transformers import CrossEncoder
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from pyterrier_graph.rerank.text_reranker import TextReranker, check_length, device_of
+from pyterrier_graph.rerank.base import device_of
+from pyterrier_graph.rerank.text_reranker import TextReranker, check_length
 from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import CrossEncoderPairs, CrossEncoderTraining
 
@@ -63,17 +63,16 @@ class CrossEncoderReranker(TextReranker):
         device: str | None = None,
         verbose: bool = False,
     ) -> None:
-        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        self.model = str(model)
+        super().__init__(
+            model,
+            batch_size=batch_size,
+            max_length=max_length,
+            text_field=text_field,
+            seed=seed,
+            device=device,
+            verbose=verbose,
+        )
         self.training: CrossEncoderTraining = training or CrossEncoderTraining()
-        self.batch_size = batch_size
-        self.max_length = max_length
-        self.text_field = text_field
-        self.seed = seed
-        self.device = device
-        self.verbose = verbose
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be positive, got {batch_size}")
         config = AutoConfig.from_pretrained(self.model)
         classifies = any("ForSequenceClassification" in name for name in config.architectures or ())
         if classifies and config.num_labels != 1:

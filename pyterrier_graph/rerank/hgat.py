@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from pyterrier_graph.artifacts import check_vacant, kind_of, read_meta, writing
+from pyterrier_graph.artifacts import check_vacant, kind_of, read_meta, weights_sha256, writing
 from pyterrier_graph.graphs import PASSAGE_TYPE
 from pyterrier_graph.graphs.paths import check_paths, follow
 from pyterrier_graph.models.hgat import HGAT, Aggregation, Framework, HGATConfig, Init, Variant
@@ -27,6 +27,7 @@ from pyterrier_graph.rerank.base import (
     GraphReranker,
     QueryPassages,
     check_tokens,
+    device_of,
     open_encoder,
 )
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged
@@ -165,7 +166,7 @@ class HGATReranker(GraphReranker, pt.Artifact):
 
     @property
     def _device(self) -> torch.device:
-        return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        return device_of(self.device)
 
     @property
     def config(self) -> HGATConfig:
@@ -279,10 +280,6 @@ class HGATReranker(GraphReranker, pt.Artifact):
             device=self._device,
             verbose=self.verbose,
         )
-        self.model.to(self._device).eval()
-        self.encoder.network.eval()
-        if any(not torch.isfinite(parameter).all() for parameter in self.model.parameters()):
-            raise ValueError("training diverged: the weights are not finite; try a smaller learning_rate")
         return self
 
     def contextualise(self, path: str | os.PathLike[str], *, verbose: bool = True) -> TokenStore:
@@ -327,11 +324,7 @@ class HGATReranker(GraphReranker, pt.Artifact):
             return store.write(chunks(tokens), *size, about, task="contextualising", verbose=verbose)
 
     def _fingerprint(self) -> str:
-        digest = hashlib.sha256(self.encoder.fingerprint().encode())
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return weights_sha256(self.model, before=self.encoder.fingerprint())
 
     def relation_weights(self) -> pd.DataFrame:
         """Importance of each relation per layer (the paper's Table 6); columns add up to 1, SELF included."""

@@ -27,7 +27,8 @@ from pyterrier_graph.models.lgre import (
     SpecialTokens,
     WordGraph,
 )
-from pyterrier_graph.rerank.text_reranker import TextReranker, check_length, device_of
+from pyterrier_graph.rerank.base import device_of
+from pyterrier_graph.rerank.text_reranker import TextReranker, check_length
 from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import LGReTraining, PairModel
 
@@ -127,8 +128,15 @@ class LGReReranker(TextReranker):
         device: str | None = None,
         verbose: bool = False,
     ) -> None:
-        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        self.model = str(model)
+        super().__init__(
+            model,
+            batch_size=batch_size,
+            max_length=max_length,
+            text_field=text_field,
+            seed=seed,
+            device=device,
+            verbose=verbose,
+        )
         self.words = words
         self.radius = radius
         self.layers = layers
@@ -142,14 +150,6 @@ class LGReReranker(TextReranker):
         self.per_layer = per_layer
         self.dropout = dropout
         self.training: LGReTraining = training or LGReTraining()
-        self.batch_size = batch_size
-        self.max_length = max_length
-        self.text_field = text_field
-        self.seed = seed
-        self.device = device
-        self.verbose = verbose
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be positive, got {batch_size}")
         config = LGReConfig(
             word_graph=words,
             radius=radius,

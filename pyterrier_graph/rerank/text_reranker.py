@@ -17,8 +17,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from pyterrier_graph.artifacts import kind_of, read_meta, writing
-from pyterrier_graph.rerank.base import query_texts, ranked
+from pyterrier_graph.artifacts import kind_of, read_meta, weights_sha256, writing
+from pyterrier_graph.rerank.base import device_of, query_texts, ranked
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, judged_ids
 from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import PairCollator, PairTraining, QueryPairs
@@ -49,6 +49,28 @@ class TextReranker(pt.Estimator, pt.Artifact):
     verbose: bool
     network: Any  # a module whose attributes a subclass knows
     tokenizer: PairTokenizer
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        batch_size: int,
+        max_length: int,
+        text_field: str,
+        seed: int,
+        device: str | None,
+        verbose: bool,
+    ) -> None:
+        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be positive, got {batch_size}")
+        self.model = str(model)
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self.text_field = text_field
+        self.seed = seed
+        self.device = device
+        self.verbose = verbose
 
     @property
     @abstractmethod
@@ -172,9 +194,6 @@ class TextReranker(pt.Estimator, pt.Artifact):
             device=device,
             verbose=self.verbose,
         )
-        self.network.to(device).eval()
-        if any(not torch.isfinite(parameter).all() for parameter in self.network.parameters()):
-            raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
         return self
 
     def _quality(self, run: pd.DataFrame, qrels: pd.DataFrame) -> Callable[[], float]:
@@ -244,11 +263,7 @@ class TextReranker(pt.Estimator, pt.Artifact):
         return reranker
 
     def _fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.network.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return weights_sha256(self.network)
 
     def apply_attributes(self, **attributes: Any) -> Self:
         """A copy with other attributes, as ``pt.inspect`` asks for; one of another shape or length starts anew."""
@@ -259,11 +274,6 @@ class TextReranker(pt.Estimator, pt.Artifact):
             return twin
         names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
         return type(self)(**{name: getattr(self, name) for name in names} | attributes)
-
-
-def device_of(name: str | None) -> torch.device:
-    """The device of that name; a GPU where there is one and none is named."""
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def check_length(model: str, max_length: int, tokenizer: PairTokenizer, config: Any) -> None:

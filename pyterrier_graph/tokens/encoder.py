@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -16,6 +15,7 @@ from sentence_transformers.util import batch_to_device, load_file_path
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.tokens.states import TokenStates
 
 
@@ -180,12 +180,7 @@ class TokenEncoder:
 
     def fingerprint(self) -> str:
         """SHA-256 over the weights: tells whether stored vectors are this encoder's."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.network.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
-        digest.update(f"{self.max_passage_tokens} {self.max_query_tokens}".encode())
-        return digest.hexdigest()
+        return weights_sha256(self.network, after=f"{self.max_passage_tokens} {self.max_query_tokens}")
 
 
 def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVectorEncoder:

@@ -153,7 +153,8 @@ def train(
         The trainer's log: losses, and the measure as ``eval_quality``.
 
     Raises:
-        ValueError: If ``options.output_dir`` holds checkpoints of another training.
+        ValueError: If ``options.output_dir`` holds checkpoints of another training, or the weights are not finite in
+            the end.
     """
     with tempfile.TemporaryDirectory() as scratch:
         strategy, share = "epoch", 1.0
@@ -205,9 +206,11 @@ def train(
             trainer.add_callback(Redraw(draw))
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         trainer.accelerator.wait_for_everyone()  # before the temporary folder goes
-        if quality is None:
-            return trainer.state.log_history
-        return _unless_better_at_start(model, start, trainer.state)
+        log = trainer.state.log_history if quality is None else _unless_better_at_start(model, start, trainer.state)
+    model.to(device).eval()
+    if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
+        raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
+    return log
 
 
 def _identity_of(options: TrainerOptions) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""What tests of trainings share: interruptions, and two processes that train together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pandas as pd
+import pyterrier as pt
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+
+Reranker = TypeVar("Reranker", bound=pt.Transformer)
+
+forks = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, so that each need not import torch")
+
+
+def interrupt(reranker: Reranker, evaluation: int, how: Callable[[], None]) -> Reranker:
+    """Has training end at an evaluation."""
+    transform, count = reranker.transform, iter(range(1, 100))
+
+    def counting(frame: pd.DataFrame) -> pd.DataFrame:
+        if next(count) == evaluation:
+            how()
+        return transform(frame)
+
+    reranker.transform = counting  # type: ignore[method-assign]
+    return reranker
+
+
+def stop() -> None:
+    raise KeyboardInterrupt
+
+
+def in_two_processes(train: Callable[[int, Path], None], folder: Path) -> None:
+    """Runs ``train(rank, folder)`` in two processes, as ``torchrun`` or ``accelerate launch`` would start them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_run, args=(train, rank, port, folder), daemon=True) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0]
+
+
+def _run(train: Callable[[int, Path], None], rank: int, port: int, folder: Path) -> None:
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in place.items()}
+    AcceleratorState._reset_state(reset_partial_state=True)  # the parent's
+    train(rank, folder)
+    assert torch.distributed.get_world_size() == 2
+    torch.distributed.destroy_process_group()
