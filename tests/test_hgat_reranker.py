@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -18,6 +19,7 @@ import pyterrier as pt
 import pytest
 import tiny
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from trainings import forks, in_two_processes, interrupt, stop
 
@@ -28,6 +30,7 @@ from pyterrier_graph.rerank import HGATReranker
 from pyterrier_graph.rerank.evaluation import RunEvaluator
 from pyterrier_graph.rerank.training_set import draw_triples
 from pyterrier_graph.tokens import TokenEncoder, TokenStore
+from pyterrier_graph.training import trainer
 from pyterrier_graph.training.negatives import Strategy
 from pyterrier_graph.training.options import Training
 
@@ -355,7 +358,14 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
 # --- several processes
 
 
+def late(file: Path, framework: str) -> safe_open:
+    time.sleep(1)
+    return safe_open(file, framework)
+
+
 def train_as(rank: int, folder: Path) -> None:
+    if rank:  # the first one must not have cleared the temporary folder away
+        trainer.safe_open = late
     reranker = hgat(training=SHARED | {"batch_size": 4}, dropout=0.0).fit(RUN, QRELS, RUN, QRELS)
     save_file(reranker.model.state_dict(), folder / f"{rank}.safetensors")
 

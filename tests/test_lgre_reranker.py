@@ -366,6 +366,15 @@ def test_the_encoder_learns_where_it_shall(rate: float | None) -> None:
     assert {"projection", "score", "combination", "gates.weight"} <= changed
 
 
+@pytest.mark.parametrize("rate", [None, 0.01])
+def test_a_head_learns_at_the_rate_of_the_word_graphs(rate: float | None) -> None:
+    """As on top of a cross-encoder: what is compared must not learn at different rates."""
+    reranker = lgre(model=cross_encoder(), init="identity", training={"encoder_learning_rate": rate, "epochs": 1})
+    reranker.fit(RUN, QRELS)
+    assert all(value.requires_grad for value in reranker.network.encoder.classifier.parameters())
+    assert all(value.requires_grad == (rate is not None) for value in reranker.encoder.parameters())
+
+
 def test_accumulated_gradients_and_half_precision() -> None:
     checkpoint = BertConfig.from_pretrained(tiny.checkpoint()).to_dict()
     assert checkpoint["hidden_dropout_prob"] == 0.1

@@ -48,7 +48,7 @@ def in_two_processes(train: Callable[[int, Path], None], folder: Path) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(180)
     assert [process.exitcode for process in processes] == [0, 0]
 
 

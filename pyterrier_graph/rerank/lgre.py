@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -182,8 +182,8 @@ class LGReReranker(TextReranker):
 
     @property
     def encoder(self) -> PreTrainedModel:
-        """The encoder, or the cross-encoder that ``init='identity'`` starts from."""
-        return self.network.encoder
+        """What is below word graphs and, with ``init='identity'``, below the cross-encoder's head."""
+        return cast(PreTrainedModel, self.network.encoder.base_model)
 
     def _scores(self, batch: dict[str, Tensor]) -> Tensor:
         return self.network(**batch).scores

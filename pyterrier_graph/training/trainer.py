@@ -205,8 +205,8 @@ def train(
         if (draw := getattr(examples, "draw", None)) is not None:
             trainer.add_callback(Redraw(draw))
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        trainer.accelerator.wait_for_everyone()  # before the temporary folder goes
         log = trainer.state.log_history if quality is None else _unless_better_at_start(model, start, trainer.state)
+        trainer.accelerator.wait_for_everyone()  # before the temporary folder goes
     model.to(device).eval()
     if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
         raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
