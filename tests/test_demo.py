@@ -1,8 +1,7 @@
-"""The demo's parts on a tiny corpus, the examples, and the code in the documentation."""
+"""The demo's parts on a tiny corpus, and the examples."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pandas as pd
@@ -12,8 +11,6 @@ import tiny
 
 import pyterrier_graph as ptg
 from pyterrier_graph import demo
-
-ROOT = Path(__file__).parent.parent
 
 
 class FirstStage(pt.Transformer):
@@ -76,22 +73,3 @@ def test_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     quickstart.main(str(tmp_path), queries=2)
     assert "GraphMaxSim" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))])
-def test_code_in_the_documentation_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With small things for the names that a reader has already."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    training = ptg.Training(negatives="candidates", epochs=1, max_triples=8)
-    namespace = {
-        "bm25": FirstStage(),
-        "dataset": Corpus(),
-        "encoder": tiny.encoder(),
-        "training": training,
-        **{f"{split}_topics": tiny.topics() for split in ("train", "dev", "test")},
-        **{f"{split}_qrels": tiny.qrels() for split in ("train", "dev", "test")},
-    }
-    for block in blocks:
-        exec(compile(block, page, "exec"), namespace)
-    assert blocks or page != "README.md"

@@ -101,7 +101,9 @@ def test_training_is_that_of_lgre() -> None:
         assert len(set(np.round(logs[0], 5))) == 2  # epochs have other pairs
 
 
-@pytest.mark.parametrize(("ranking", "expected"), [("hinge", [2.5, 0.0]), ("softmax", [1.6351, 0.2384])])
+@pytest.mark.parametrize(
+    ("ranking", "expected"), [("hinge", [2.5, 0.0]), ("softmax", [1.6351, 0.2384]), ("pointwise", [1.4461, 0.6809])]
+)
 def test_loss(ranking: Any, expected: list[float]) -> None:
     class Scores(torch.nn.Module):
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
@@ -113,6 +115,48 @@ def test_loss(ranking: Any, expected: list[float]) -> None:
         assert pairs(ids, torch.ones_like(ids), ids)["loss"].item() == pytest.approx(loss, abs=1e-4)
 
 
+def test_a_teacher_learns_how_sure_it_may_be() -> None:
+    """Binary cross-entropy on both documents of a pair; what is judged above 0 is relevant, whatever beside."""
+    still = {"learning_rate": 0.0, "encoder_learning_rate": 0.0, "ranking": "pointwise", "epochs": 1}
+    one = reranker(training=still | {"pairs_per_epoch": 60, "batch_size": 60})
+    for module in one.network.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    seen: list[tuple[int, int]] = []
+    call = PairCollator.__call__
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PairCollator, "__call__", lambda self, pairs: seen.extend(pairs) or call(self, pairs))
+        graded = QRELS.assign(label=QRELS["label"] * (1 + QRELS["docno"].str.endswith("0")))
+        loss = next(entry["loss"] for entry in one.fit(RUN, graded).training_log if "loss" in entry)
+    logits = torch.from_numpy(scores(one))
+    relevant = torch.from_numpy(QRELS["label"].to_numpy(dtype=float))
+    rows = torch.tensor(seen).flatten()
+    assert relevant[rows].view(-1, 2).tolist() == [[1.0, 0.0]] * 60  # labels 2 and 1 make no pair
+    expected = torch.nn.functional.binary_cross_entropy(logits[rows].sigmoid(), relevant[rows])
+    assert loss == pytest.approx(expected.item(), abs=1e-5)
+    with pytest.raises(ValueError, match="no training query has both a relevant document"):
+        reranker(training=still).fit(RUN, QRELS.assign(label=QRELS["label"] + 1))
+
+
+def test_probabilities(tmp_path: Path) -> None:
+    logits = scores(trained())
+    sure = trained().apply_attributes(probabilities=True)
+    assert isinstance(sure, CrossEncoderReranker)
+    np.testing.assert_allclose(scores(sure), 1 / (1 + np.exp(-logits)), atol=1e-7)
+    sure.save(tmp_path / "teacher")
+    loaded = CrossEncoderReranker.load(tmp_path / "teacher", device="cpu")
+    assert loaded.probabilities
+    np.testing.assert_array_equal(scores(loaded), scores(sure))
+    np.testing.assert_array_equal(scores(CrossEncoderReranker.load(tmp_path / "teacher", probabilities=False)), logits)
+    checkpoint = CrossEncoder(str(tmp_path / "teacher" / "cross-encoder"))
+    pairs = list(zip(RUN["query"], RUN["text"], strict=True))
+    np.testing.assert_allclose(checkpoint.predict(pairs), scores(sure), atol=1e-5)
+    with torch.no_grad():
+        sure.network.model.classifier.bias += 20
+    assert len(np.unique(scores(sure))) == len(np.unique(logits))  # none is rounded to 1
+    assert not trained().probabilities
+
+
 def test_what_learns() -> None:
     def differing(one: CrossEncoderReranker) -> set[str]:
         before, after = reranker().network.state_dict(), one.network.state_dict()
@@ -121,6 +165,17 @@ def test_what_learns() -> None:
     frozen = differing(reranker(training={"encoder_learning_rate": None}).fit(RUN, QRELS))
     assert frozen and all("classifier" in name for name in frozen)
     assert any("classifier" not in name for name in differing(trained()))
+
+
+def test_states_of_pairs() -> None:
+    model = reranker(batch_size=2)
+    rows = RUN.head(5)
+    found = model.encode_pairs(rows["query"].tolist(), rows["text"].tolist())
+    for query, text, state in zip(rows["query"], rows["text"], found, strict=True):
+        tokens = model.network.tokenizer(query, text, return_tensors="pt")
+        with torch.no_grad():
+            expected = model.encoder(**tokens).last_hidden_state[0, 0]
+        np.testing.assert_allclose(state, expected.numpy(), atol=1e-5)
 
 
 def test_a_new_head_has_a_seed() -> None:
@@ -138,8 +193,10 @@ def test_options_that_cannot_be(tmp_path: Path) -> None:
         reranker(max_length=65)
     with pytest.raises(ValueError, match="batch_size must be positive"):
         reranker(batch_size=0)
-    with pytest.raises(ValueError, match="ranking must be one of .*'triplet'"):
+    with pytest.raises(ValueError, match="ranking must be one of .*'pointwise'.* got 'triplet'"):
         CrossEncoderTraining(ranking="triplet")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="ranking must be one of .*'softmax'.* got 'pointwise'"):
+        LGReLoss(ranking="pointwise")  # type: ignore[arg-type]
 
 
 # --- collections

@@ -8,9 +8,8 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import pandas as pd
 import pyterrier as pt
 import pytest
 import torch
@@ -21,16 +20,16 @@ Reranker = TypeVar("Reranker", bound=pt.Transformer)
 forks = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, so that each need not import torch")
 
 
-def interrupt(reranker: Reranker, evaluation: int, how: Callable[[], None]) -> Reranker:
-    """Has training end at an evaluation."""
-    transform, count = reranker.transform, iter(range(1, 100))
+def interrupt(reranker: Reranker, evaluation: int, how: Callable[[], None], method: str = "transform") -> Reranker:
+    """Has training end at an evaluation, which calls this method once."""
+    original, count = getattr(reranker, method), iter(range(1, 100))
 
-    def counting(frame: pd.DataFrame) -> pd.DataFrame:
+    def counting(given: Any) -> Any:
         if next(count) == evaluation:
             how()
-        return transform(frame)
+        return original(given)
 
-    reranker.transform = counting  # type: ignore[method-assign]
+    setattr(reranker, method, counting)
     return reranker
 
 

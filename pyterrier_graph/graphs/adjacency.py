@@ -36,12 +36,30 @@ def expand(adjacency: Adjacency, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
     Raises:
         IndexError: If there is no such row.
     """
-    indptr, indices = adjacency
-    rows = np.asarray(rows, dtype=np.int64)
-    if len(rows) and not 0 <= rows.min() <= rows.max() < len(indptr) - 1:
-        raise IndexError(f"numbers must be in 0 to {len(indptr) - 2}, got {rows.min()} to {rows.max()}")
-    position, index = ranges(indptr[rows], indptr[rows + 1])
-    return position, indices[index].astype(np.int64)
+    position, place = places(adjacency.indptr, rows)
+    return position, adjacency.indices[place].astype(np.int64)
+
+
+def places(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where some rows' elements are: the position in ``rows``, and the place in the compressed arrays.
+
+    Raises:
+        IndexError: If there is no such row.
+    """
+    rows = checked(rows, len(indptr) - 1)
+    return ranges(indptr[rows], indptr[rows + 1])
+
+
+def checked(numbers: np.ndarray, count: int) -> np.ndarray:
+    """Numbers as int64, if there are so many things that each is the number of one.
+
+    Raises:
+        IndexError: If it is not.
+    """
+    numbers = np.asarray(numbers, dtype=np.int64)
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
+        raise IndexError(f"numbers must be in 0 to {count - 1}, got {numbers.min()} to {numbers.max()}")
+    return numbers
 
 
 def ranges(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +75,7 @@ def compress(rows: np.ndarray, columns: np.ndarray, num_rows: int) -> Adjacency:
     rows, columns = rows[order], columns[order]
     new = np.ones(len(rows), dtype=bool)
     new[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
-    return Adjacency(_offsets(np.bincount(rows[new], minlength=num_rows)), columns[new])
+    return Adjacency(offsets(np.bincount(rows[new], minlength=num_rows)), columns[new])
 
 
 def write_compressed(
@@ -115,5 +133,6 @@ def _row_ranges(starts: np.ndarray, chunk: int) -> Iterator[tuple[int, int]]:
         first = end
 
 
-def _offsets(counts: np.ndarray) -> np.ndarray:
+def offsets(counts: np.ndarray) -> np.ndarray:
+    """Where each row begins, and the last one ends, from the lengths of the rows."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])

@@ -27,7 +27,15 @@ MAX_NODES = 1 << 32
 DOCNOS = "docnos.npids"
 CODES = "codes.json"
 
-_DTYPES = {"node_type": "u1", "utf8": "u1", "indices": "u4", "pairs": "u4"}
+_DTYPES = {
+    "node_type": "u1",
+    "utf8": "u1",
+    "indices": "u4",
+    "pairs": "u4",
+    "edges": "u4",
+    "scores": "f4",
+    "features": "f2",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +133,7 @@ def _resolve(folder: Path, scratch: Path, relation: str) -> int:
         read_array(scratch, f"{relation}.{name}") for name in ("sources", "passages", "lengths", "utf8")
     )
     unresolved = begin = 0
-    with Lookup(folder / DOCNOS) as docnos, _ArrayFiles() as files:
+    with Lookup(folder / DOCNOS) as docnos, ArrayFiles() as files:
         for start in range(0, len(sources), BATCH):
             part = slice(start, start + BATCH)
             ends = np.cumsum(lengths[part])
@@ -140,14 +148,14 @@ def _resolve(folder: Path, scratch: Path, relation: str) -> int:
     return unresolved
 
 
-class _ArrayFiles:
+class ArrayFiles:
     """Arrays that grow on disk."""
 
     def __init__(self) -> None:
         self._files: dict[Path, BinaryIO] = {}
         self._stack = ExitStack()
 
-    def __enter__(self) -> _ArrayFiles:
+    def __enter__(self) -> ArrayFiles:
         return self
 
     def __exit__(
@@ -156,6 +164,7 @@ class _ArrayFiles:
         self._stack.close()
 
     def append(self, folder: Path, name: str, values: np.ndarray) -> None:
+        """Adds values after those before; without any, there is an empty file."""
         path = array_file(folder, name)
         if path not in self._files:
             self._files[path] = self._stack.enter_context(open(path, "ab"))
@@ -175,7 +184,7 @@ class _DocumentWriter:
         self._stack = ExitStack()
 
     def __enter__(self) -> _DocumentWriter:
-        self._arrays = self._stack.enter_context(_ArrayFiles())
+        self._arrays = self._stack.enter_context(ArrayFiles())
         self._texts = self._stack.enter_context(TextWriter(self.folder))
         self._ids = self._stack.enter_context(writing_ids(self.folder / DOCNOS))
         for name in ("node_offsets", "passage_offsets"):

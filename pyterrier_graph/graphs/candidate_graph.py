@@ -31,7 +31,8 @@ class CandidateGraph(pt.Transformer):
     missing. A docno of another form is a document with one passage.
 
     Columns in: ``qid``, ``docno``, ``text`` (see ``text_field``), any others; ``title`` is the root section's title,
-    where there is one. Columns out: those, and ``graph``: a :class:`MemoryGraph`, the same one for all rows of a query.
+    where there is one. Columns out: those, and ``graph``: a
+    :class:`~pyterrier_graph.graphs.MemoryGraph`, the same one for all rows of a query.
 
     Args:
         similarity: Number of most similar candidates of the same query that each one listens to (relation

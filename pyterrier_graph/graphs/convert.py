@@ -58,8 +58,8 @@ def to_networkx(graph: TypedGraph, documents: Sequence[str] | np.ndarray | None 
     """The graph for networkx.
 
     Nodes are ids (``docno%pN``, ``docno%sN``) with the attributes ``type`` (``'passage'`` or ``'section'``), ``text``
-    and ``document`` (its docno). An edge goes from i to j as in :class:`TypedGraph`; its key, and its attribute
-    ``relation``, is the relation's name. Inverse relations are left out, since they say nothing new.
+    and ``document`` (its docno). An edge goes from i to j as in :class:`~pyterrier_graph.graphs.TypedGraph`; its
+    key, and its attribute ``relation``, is the relation's name. Inverse relations are left out: they say nothing new.
 
     Args:
         graph: The graph.

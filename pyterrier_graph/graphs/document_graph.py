@@ -16,14 +16,22 @@ from npids.lookup import Lookup
 from pyterrier_graph.artifacts import kind_of, read_meta, writing
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.builder import CODES, DOCNOS, build, read_array
+from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
+from pyterrier_graph.graphs.show import graph_html
 from pyterrier_graph.graphs.text_store import TextReader
 from pyterrier_graph.graphs.typed_graph import TypedGraph
+from pyterrier_graph.notebook import value
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
 
 ITERATED = 1024
+NEXT_CALLS = (
+    "bm25 >> graph.passages() >> reranker",
+    "bm25 >> graph.passages() >> pt.text.get_text(graph)",
+    "graph.corpus_graph(['external', 'external_i'], 16, path)",
+)
 
 
 class DocumentGraph(TypedGraph, pt.Artifact):
@@ -34,7 +42,7 @@ class DocumentGraph(TypedGraph, pt.Artifact):
         graph = DocumentGraph("corpus.graph").index(dataset.get_corpus_iter())
         pipeline = bm25 % 1000 >> graph.passages() >> reranker
 
-    Relations and their directions are those of :class:`TypedGraph`.
+    Relations and their directions are those of :class:`~pyterrier_graph.graphs.TypedGraph`.
 
     Args:
         path: Folder of the graph; it may not exist yet, see :meth:`index`. Nothing is read before it is needed.
@@ -52,6 +60,16 @@ class DocumentGraph(TypedGraph, pt.Artifact):
 
     def __repr__(self) -> str:
         return f"DocumentGraph({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        try:
+            assert self.meta
+            return graph_html(self, repr(self), NEXT_CALLS)
+        except FileNotFoundError:
+            return value(repr(self), {"documents": "not built yet"}, calls=["graph.index(dataset.get_corpus_iter())"])
+        except (OSError, ValueError) as error:
+            return value(repr(self), {"not readable": error})
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Worker processes map the files again instead of receiving copies of them.
@@ -72,9 +90,10 @@ class DocumentGraph(TypedGraph, pt.Artifact):
         none.
 
         Args:
-            corpus_iter: Structured documents, or records as :meth:`StructuredDocument.from_record` reads them: with
-                ``docno`` and ``nodes`` (``links``, ``references``, ``codes``), or with ``docno`` and ``text``
-                (``title``), which is split into passages.
+            corpus_iter: Structured documents, or records as
+                :meth:`~pyterrier_graph.StructuredDocument.from_record` reads them: with ``docno`` and ``nodes``
+                (``links``, ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into
+                passages.
             passage_words: Words per passage of documents that have no structure.
             verbose: Whether to show progress.
 
@@ -102,7 +121,7 @@ class DocumentGraph(TypedGraph, pt.Artifact):
 
     @cached_property
     def meta(self) -> dict[str, Any]:
-        """What ``pt_meta.json`` says: sizes, relations, unresolved references.
+        """What ``pt_meta.json`` says of sizes, relations, and unresolved references.
 
         Raises:
             FileNotFoundError: If there is no graph.
@@ -117,7 +136,7 @@ class DocumentGraph(TypedGraph, pt.Artifact):
 
     @cached_property
     def relations(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of all relations, inverses included: the paper's eight first."""
+        """Names of all relations, inverses included, the paper's eight first."""
         return tuple(self.meta["relations"])
 
     @cached_property
@@ -131,7 +150,7 @@ class DocumentGraph(TypedGraph, pt.Artifact):
         return json.loads((self._folder / CODES).read_text(encoding="utf-8"))
 
     def passages(self, *, titles: bool = False) -> Passages:
-        """A transformer from documents to their passages; see :class:`Passages`.
+        """A transformer from documents to their passages; see :class:`~pyterrier_graph.graphs.passages.Passages`.
 
         Args:
             titles: Whether the titles of its sections are put before a passage's text.
@@ -141,7 +160,9 @@ class DocumentGraph(TypedGraph, pt.Artifact):
     def text_loader(
         self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False
     ) -> GraphTextLoader:
-        """A transformer that adds texts to passages, for ``pt.text.get_text(graph)``; see :class:`GraphTextLoader`.
+        """A transformer that adds texts to passages, for ``pt.text.get_text(graph)``.
+
+        See :class:`~pyterrier_graph.graphs.passages.GraphTextLoader`.
 
         Args:
             fields: ``'text'`` (of the passage), ``'title'`` (the titles of its sections), or ``'*'`` for both.
@@ -217,16 +238,10 @@ class DocumentGraph(TypedGraph, pt.Artifact):
         return self._text_reader.read(nodes)
 
     def _documents(self, docnos: list[str]) -> np.ndarray:
-        if not docnos:
-            return np.empty(0, dtype=np.int64)
-        names, position = np.unique(np.array(docnos, dtype=object), return_inverse=True)
-        return np.array(self.docnos.inv[names.tolist()], dtype=np.int64)[position]
+        return numbers_of(self.docnos, docnos)
 
     def _docnos(self, documents: np.ndarray) -> list[str]:
-        if not len(documents):
-            return []
-        numbers, position = np.unique(documents, return_inverse=True)
-        return self.docnos.fwd[numbers].astype(object)[position].tolist()
+        return ids_of(self.docnos, documents)
 
 
 def _structured(record: Mapping[str, Any] | StructuredDocument, passage_words: int) -> StructuredDocument:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 from npids.builder import FwdLookupBuilder
 from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
@@ -30,3 +32,17 @@ def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
         builder.formats = {FwdFixedBytes.NAME: _PlainIds()}
         builder.seeded_formats = dict(builder.formats)
         yield builder
+
+
+def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
+    """Numbers of ids, int64; -1 for those that are not there. Each id is looked up once."""
+    place, names = pd.factorize(np.array(ids, dtype=object))
+    return np.array(lookup.inv[names.tolist()], dtype=np.int64)[place] if len(names) else place.astype(np.int64)
+
+
+def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
+    """Ids by number."""
+    if not len(numbers):
+        return []
+    unique, place = np.unique(numbers, return_inverse=True)
+    return lookup.fwd[unique].astype(object)[place].tolist()

@@ -23,6 +23,7 @@ from pyterrier_graph.graphs.extraction import (
     relation_names,
     without_loops,
 )
+from pyterrier_graph.graphs.show import graph_html
 
 if TYPE_CHECKING:
     import networkx
@@ -54,7 +55,7 @@ class TypedGraph(ABC):
     """
 
     relations: tuple[str, ...]
-    """Names of all relations, inverses included: the paper's eight first."""
+    """Names of all relations, inverses included, the paper's eight first."""
 
     unresolved: Mapping[str, int]
     """Per relation the number of references to documents or passages that are not in the graph."""
@@ -158,7 +159,7 @@ class TypedGraph(ABC):
             relation: Name of the relation.
 
         Returns:
-            Two int64 arrays, one element per edge: the position in ``nodes``, and the neighbour.
+            Two int64 arrays, one element per edge, with the position in ``nodes`` and the neighbour.
 
         Raises:
             KeyError: If the graph has no such relation.
@@ -271,7 +272,7 @@ class TypedGraph(ABC):
             documents: Document numbers, shape (n,).
 
         Returns:
-            Two int64 arrays, one element per passage: the position in ``documents``, and the node.
+            Two int64 arrays, one element per passage, with the position in ``documents`` and the node.
         """
         return expand(Adjacency(self.passage_offsets, self.passage_nodes), documents)
 
@@ -308,6 +309,10 @@ class TypedGraph(ABC):
         from pyterrier_graph.graphs.convert import to_networkx
 
         return to_networkx(self, documents)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return graph_html(self, type(self).__name__, ["graph.to_networkx()"])
 
     def _adjacency(self, name: str) -> Adjacency:
         return Adjacency(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))

@@ -116,8 +116,8 @@ class HGATConfig:
 class HGATLayer(nn.Module):
     """One layer: Eq. 1, 2, 3, 7 or 8, by variant.
 
-    Which neighbours a node hears (``j != tgt`` of Eq. 2, 7 and 8) is decided by the :class:`Hop`; what it makes of
-    them, here.
+    Which neighbours a node hears (``j != tgt`` of Eq. 2, 7 and 8) is decided by the
+    :class:`~pyterrier_graph.models.propagation.Hop`; what it makes of them, here.
     """
 
     def __init__(self, config: HGATConfig, *, first: bool = True) -> None:

@@ -27,8 +27,8 @@ def by_query_length(
         tokenize: Makes tokens of a query; by default, words between blanks.
 
     Returns:
-        The topics of each group, shortest first: of ``bounds=(2, 4)`` those of ``'length <= 2'``, ``'2 < length <= 4'``
-        and ``'length > 4'``. A group may have none.
+        The topics of each group, shortest first. ``bounds=(2, 4)`` makes the groups ``'length <= 2'``,
+        ``'2 < length <= 4'`` and ``'length > 4'``. A group may have none.
 
     Raises:
         pt.validate.InputValidationError: If a column is missing.

@@ -17,8 +17,8 @@ def summarise(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
         baseline: Name of the system that the others are compared with.
 
     Returns:
-        A row per system and a column per measure: ``0.412 ± 0.003+``, where ``+`` or ``-`` says that the system is
-        better or worse than the baseline, p < 0.05.
+        A row per system and a column per measure, such as ``0.412 ± 0.003+``, where ``+`` or ``-`` says that the system
+        is better or worse than the baseline, p < 0.05.
     """
     from scipy.stats import ttest_rel
     from statsmodels.stats.multitest import multipletests

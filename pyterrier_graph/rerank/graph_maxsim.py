@@ -15,6 +15,7 @@ from pyterrier_graph.models.maxsim import best_of_neighbours, graph_maxsim, toke
 from pyterrier_graph.models.propagation import SELF
 from pyterrier_graph.rerank.base import GraphReranker, QueryPassages, check_tokens, open_encoder
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, tuning_set
+from pyterrier_graph.rerank.show import FIT, reranker_html
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import TypedGraph
@@ -78,6 +79,17 @@ class GraphMaxSim(GraphReranker):
     def __repr__(self) -> str:
         weights = ", ".join(f"{path!r}: {weight:g}" for path, weight in self.weights.items())
         return f"GraphMaxSim({self.graph!r}, {self.encoder!r}, {{{weights}}})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        sizes = {
+            "weights": ", ".join(f"{path}: {weight:g}" for path, weight in self.weights.items())
+            or "none: plain MaxSim",
+            "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
+            "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
+            "tokens": "encoded as they come" if self.tokens is None else repr(self.tokens),
+        }
+        return reranker_html(self, sizes, [FIT, "plots.token_matches(reranker.explain(query, docno))"])
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         weights = torch.tensor(list(self.weights.values()), device=work.queries.values.device)
@@ -162,7 +174,7 @@ class GraphMaxSim(GraphReranker):
             graph: The graph, where the reranker has none of its own.
 
         Returns:
-            A row per query token: ``token``, ``relation`` (``'SELF'`` for the passage itself), ``node`` (its id),
+            A row per query token, with ``token``, ``relation`` (``'SELF'`` for the passage itself), ``node`` (its id),
             ``match`` (the token matched), ``similarity`` (cosine), ``score`` (weighted: the part of the score).
         """
         graph = graph if graph is not None else self.graph

@@ -31,6 +31,7 @@ from pyterrier_graph.rerank.base import (
     open_encoder,
 )
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged
+from pyterrier_graph.rerank.show import parameters, reranker_html, training_calls, training_sizes
 from pyterrier_graph.rerank.training_set import draw_triples
 from pyterrier_graph.tokens import TokenEncoder, TokenStates, TokenStore
 from pyterrier_graph.tokens.states import offsets_of
@@ -56,7 +57,10 @@ PAPER_RELATIONS = (
 class HGATReranker(GraphReranker, pt.Artifact):
     """Reranks passages by their representation in the context of a graph.
 
-    .. cite.dblp:: journals/ir/AlbaredeMGMPC23
+    .. cite:: albarede2023hgat
+        :citation: Albarede et al. Heterogeneous graph attention networks for passage retrieval. Information Retrieval
+            Journal 26, 2023.
+        :link: https://doi.org/10.1007/s10791-023-09424-3
 
     A passage is encoded into one vector per token; three layers of attention let it listen to what it is related to
     (the next passage, its section, a claim it refers to, a document it cites); MaxSim compares the outcome with the
@@ -163,6 +167,23 @@ class HGATReranker(GraphReranker, pt.Artifact):
 
     def __repr__(self) -> str:
         return f"HGATReranker({self.graph!r}, {self.encoder!r}, {self.variant!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        sizes = {
+            "model": f"{self.config.name}, layers: {self.layers}, heads: {self.heads}",
+            "relations": ", ".join(self.relations),
+            "parameters": parameters(self.model),
+            "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
+            "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
+            "contextualised": "no" if self.contextualised is None else repr(self.contextualised),
+        }
+        calls = training_calls(self)
+        if self.graph is not None and self.contextualised is None:
+            calls.append("reranker.contextualised = reranker.contextualise(path)")
+        calls.append("plots.relation_weights(reranker.relation_weights())")
+        calls.append("plots.contributions(reranker.explain(query, docno))")
+        return reranker_html(self, sizes | training_sizes(self), calls)
 
     @property
     def _device(self) -> torch.device:
@@ -344,8 +365,8 @@ class HGATReranker(GraphReranker, pt.Artifact):
             graph: The graph, where the reranker has none of its own.
 
         Returns:
-            A row per token: ``node`` (its id), ``relation`` (through which the passage hears the node; ``'SELF'`` for
-            itself, ``''`` if only through others), ``position``, ``token``, ``contribution``; largest contributions
+            A row per token, with ``node`` (its id), ``relation`` (through which the passage hears the node; ``'SELF'``
+            for itself, ``''`` if only through others), ``position``, ``token``, ``contribution``; largest contributions
             first.
         """
         graph = graph if graph is not None else self.graph
@@ -462,4 +483,6 @@ class HGATReranker(GraphReranker, pt.Artifact):
         if copy.config == self.config:
             copy.model.load_state_dict(self.model.state_dict())
             copy.contextualised = contextualised
+            if hasattr(self, "training_log"):
+                copy.training_log = self.training_log
         return copy

@@ -39,7 +39,7 @@ WEIGHTS = "lgre.safetensors"
 
 @dataclasses.dataclass(frozen=True)
 class LearntWordGraph:
-    """The word graph of a query and a document, as :meth:`LGReReranker.explain` returns it.
+    """The word graph of a query and a document, as :meth:`pyterrier_graph.LGReReranker.explain` returns it.
 
     Attributes:
         tokens: The word pieces, special tokens included.
@@ -62,7 +62,9 @@ class LearntWordGraph:
 class LGReReranker(TextReranker):
     """Reranks documents by a cross-encoder whose word states are refined on a graph of query and document words.
 
-    .. cite.dblp:: conf/dasfaa/DongN21
+    .. cite:: dong2021lgre
+        :citation: Dong and Niu. Latent graph recurrent network for document ranking. DASFAA 2021.
+        :link: https://doi.org/10.1007/978-3-030-73197-7_6
 
     Long documents are cut at ``max_length``; to read all of them, rank them by their best passage::
 
@@ -185,6 +187,13 @@ class LGReReranker(TextReranker):
         """What is below word graphs and, with ``init='identity'``, below the cross-encoder's head."""
         return cast(PreTrainedModel, self.network.encoder.base_model)
 
+    def _sizes(self) -> dict[str, Any]:
+        layers = ", ".join(str(layer) for layer in self.network.layers)
+        return {"word graph": f"{self.words}, of hidden states {layers}", "steps": self.steps}
+
+    def _explanations(self) -> list[str]:
+        return ["plots.word_graph(reranker.explain(query, text))", "plots.state_map(reranker.states(run), qrels)"]
+
     def _scores(self, batch: dict[str, Tensor]) -> Tensor:
         return self.network(**batch).scores
 
@@ -227,8 +236,8 @@ class LGReReranker(TextReranker):
             run: As for :meth:`transform`.
 
         Returns:
-            Two rows for each of the run's: ``qid, docno``, ``side`` (``'query'`` or ``'document'``) and ``state``, the
-            mean of its words' last hidden states (zeros where there are no words).
+            Two rows for each of the run's, with ``qid, docno``, ``side`` (``'query'`` or ``'document'``) and ``state``,
+            the mean of its words' last hidden states (zeros where there are no words).
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from pyterrier_graph.artifacts import kind_of, read_meta, weights_sha256, writing
 from pyterrier_graph.rerank.base import device_of, query_texts, ranked
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, judged_ids
+from pyterrier_graph.rerank.show import parameters, reranker_html, training_calls, training_sizes
 from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import PairCollator, PairTraining, QueryPairs
 from pyterrier_graph.training.trainer import train
@@ -31,6 +32,7 @@ class TextReranker(pt.Estimator, pt.Artifact):
     Attributes:
         network: What is trained and saved.
         tokenizer: Makes its input.
+        KEEP_WEIGHTS: The attributes that a copy may have others of, without starting anew.
     """
 
     ARTIFACT_TYPE = "reranker"
@@ -38,6 +40,7 @@ class TextReranker(pt.Estimator, pt.Artifact):
     ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
     FORMAT_VERSION = 1
+    KEEP_WEIGHTS = frozenset({"training", "batch_size", "text_field", "device", "verbose"})
 
     model: str
     training: PairTraining
@@ -88,6 +91,24 @@ class TextReranker(pt.Estimator, pt.Artifact):
     @abstractmethod
     def _shape(self) -> dict[str, Any]:
         """What tells this network from others of the same checkpoint."""
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        sizes = {
+            "checkpoint": self.model,
+            **self._sizes(),
+            "parameters": parameters(self.network),
+            "reads": f"{self.max_length} tokens of query and {self.text_field!r} together",
+        }
+        return reranker_html(self, sizes | training_sizes(self), [*training_calls(self), *self._explanations()])
+
+    def _sizes(self) -> dict[str, Any]:
+        """Further rows of what a notebook shows."""
+        return {}
+
+    def _explanations(self) -> list[str]:
+        """Code that draws what a score came from."""
+        return []
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Scores documents anew; a score does not depend on the other rows.
@@ -166,7 +187,7 @@ class TextReranker(pt.Estimator, pt.Artifact):
         labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
         judgments = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
         label = labels.reindex(judgments, fill_value=0).to_numpy()
-        pairs = QueryPairs(run["qid"].factorize()[0], label, options.pairs_per_epoch, options.seed)
+        pairs = QueryPairs(run["qid"].factorize()[0], options.grades(label), options.pairs_per_epoch, options.seed)
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
         identity = {
             "config": self._shape(),
@@ -267,7 +288,7 @@ class TextReranker(pt.Estimator, pt.Artifact):
 
     def apply_attributes(self, **attributes: Any) -> Self:
         """A copy with other attributes, as ``pt.inspect`` asks for; one of another shape or length starts anew."""
-        if attributes.keys() <= {"training", "batch_size", "text_field", "device", "verbose"}:
+        if attributes.keys() <= self.KEEP_WEIGHTS:
             twin = copy.copy(self)
             vars(twin).update(attributes)
             twin.network = copy.deepcopy(self.network).to(device_of(twin.device))

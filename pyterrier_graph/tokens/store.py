@@ -108,7 +108,7 @@ class TokenStore(pt.Artifact):
 
     @cached_property
     def meta(self) -> dict[str, Any]:
-        """What ``pt_meta.json`` says: encoder, its fingerprint, sizes.
+        """What ``pt_meta.json`` says of the encoder, its fingerprint, and sizes.
 
         Raises:
             FileNotFoundError: If the store was not built.

@@ -15,8 +15,7 @@ class TrainerOptions:
     Attributes:
         epochs: Passes over the examples.
         batch_size: Examples per step.
-        learning_rate: Of what is on top of the encoder.
-        encoder_learning_rate: Of the encoder; None leaves it as it is.
+        learning_rate: The optimizer's.
         measure: An ir_measures measure on the validation topics; the weights that were best by it are kept.
         evaluations: How often it is computed per epoch.
         patience: Training stops after so many evaluations without improvement; None lets it run to the end.
@@ -30,7 +29,6 @@ class TrainerOptions:
     epochs: int = 10
     batch_size: int = 32
     learning_rate: float = 1e-3
-    encoder_learning_rate: float | None = None
     measure: str = "nDCG@10"
     evaluations: int = 1
     patience: int | None = 3
@@ -47,7 +45,21 @@ class TrainerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(TrainerOptions):
+class HeadOptions(TrainerOptions):
+    """Options of trainings of what is on top of an encoder.
+
+    Attributes:
+        learning_rate: Of what is on top of the encoder.
+        encoder_learning_rate: Of the encoder; None leaves it as it is.
+
+    For the other attributes see :class:`~pyterrier_graph.training.options.TrainerOptions`.
+    """
+
+    encoder_learning_rate: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(HeadOptions):
     """Options of ``HGATReranker.fit()``.
 
     The defaults are those of Albarede et al. 2023, Sect. 5.2.3, where it says: ``learning_rate`` is 1e-3. (The paper's
@@ -61,7 +73,7 @@ class Training(TrainerOptions):
             These scalars have to go a long way, which takes thousands of steps at the rate of the matrices.
         frozen_encoder_layers: The encoder's first layers, which stay as they are, embeddings included (the paper: 6).
 
-    For the other attributes see :class:`TrainerOptions`.
+    For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """
 
     negatives: Strategy = "mixed"

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel
 
 from pyterrier_graph.models.lgre import LGRe
 from pyterrier_graph.models.lgre_losses import LGReLoss, Ranking, pairwise_loss
 from pyterrier_graph.tokens.pairs import PairTokenizer
-from pyterrier_graph.training.options import TrainerOptions
+from pyterrier_graph.training.options import HeadOptions
+
+PairRanking = Literal[Ranking, "pointwise"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairTraining(TrainerOptions):
+class PairTraining(HeadOptions):
     """Options of a training with pairs of documents.
 
     The defaults are those of Dong and Niu 2021, Sect. 4.1: 20 epochs, batches of 32 pairs, rates of 1e-5 for the
@@ -28,7 +31,7 @@ class PairTraining(TrainerOptions):
     Attributes:
         pairs_per_epoch: Number of pairs, drawn anew for each epoch (the authors' code: 512).
 
-    For the other attributes see :class:`~pyterrier_graph.training.options.TrainerOptions`.
+    For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """
 
     epochs: int = 20
@@ -42,6 +45,10 @@ class PairTraining(TrainerOptions):
         if self.pairs_per_epoch < 1:
             raise ValueError("pairs_per_epoch must be positive")
 
+    def grades(self, label: np.ndarray) -> np.ndarray:
+        """The labels between which pairs tell documents apart."""
+        return label
+
 
 @dataclass(frozen=True, kw_only=True)
 class LGReTraining(PairTraining):
@@ -50,7 +57,7 @@ class LGReTraining(PairTraining):
     Attributes:
         loss: Ranking loss, distance, and lambda.
 
-    For the other attributes see :class:`PairTraining`.
+    For the other attributes see :class:`~pyterrier_graph.training.pairs.PairTraining`.
     """
 
     loss: LGReLoss = field(default_factory=LGReLoss)
@@ -61,17 +68,24 @@ class CrossEncoderTraining(PairTraining):
     """Options of ``CrossEncoderReranker.fit()``.
 
     Attributes:
-        ranking: Ranking loss: see :class:`~pyterrier_graph.models.lgre_losses.LGReLoss`.
+        ranking: ``'hinge'`` or ``'softmax'``: see :class:`~pyterrier_graph.models.lgre_losses.LGReLoss`.
+            ``'pointwise'``: binary cross-entropy of each document by itself, so that the sigmoid of a score is the
+            probability that the document is relevant, where half of them are; whatever is judged above 0 is relevant.
 
-    For the other attributes see :class:`PairTraining`; ``learning_rate`` is that of the classification head.
+    For the other attributes see :class:`~pyterrier_graph.training.pairs.PairTraining`;
+    ``learning_rate`` is that of the classification head.
     """
 
-    ranking: Ranking = "hinge"
+    ranking: PairRanking = "hinge"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ranking not in get_args(Ranking):
-            raise ValueError(f"ranking must be one of {get_args(Ranking)}, got {self.ranking!r}")
+        if self.ranking not in get_args(PairRanking):
+            raise ValueError(f"ranking must be one of {get_args(PairRanking)}, got {self.ranking!r}")
+
+    def grades(self, label: np.ndarray) -> np.ndarray:
+        """The labels, or whether they are above 0 where a document is learnt to be relevant or not."""
+        return label > 0 if self.ranking == "pointwise" else label
 
 
 class QueryPairs(Dataset):
@@ -191,7 +205,7 @@ class CrossEncoderPairs(nn.Module):
         ranking: The loss.
     """
 
-    def __init__(self, model: PreTrainedModel, ranking: Ranking) -> None:
+    def __init__(self, model: PreTrainedModel, ranking: PairRanking) -> None:
         super().__init__()
         self.model = model
         self.ranking = ranking
@@ -202,7 +216,11 @@ class CrossEncoderPairs(nn.Module):
         """The mean loss of pairs (d+, d-); as for :class:`PairModel`, whose segments it has no use for."""
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids.flatten(0, 1)}
         output = self.model(input_ids=input_ids.flatten(0, 1), attention_mask=attention_mask.flatten(0, 1), **types)
-        positive, negative = output.logits[:, 0].view(-1, 2).unbind(1)
+        scores = output.logits[:, 0].view(-1, 2)
+        if self.ranking == "pointwise":
+            relevant = torch.tensor([1, 0], dtype=scores.dtype, device=scores.device).expand_as(scores)
+            return {"loss": functional.binary_cross_entropy_with_logits(scores, relevant)}
+        positive, negative = scores.unbind(1)
         return {"loss": pairwise_loss(negative - positive, self.ranking).mean()}
 
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,66 @@ def train(
         ValueError: If ``options.output_dir`` holds checkpoints of another training, or the weights are not finite in
             the end.
     """
+
+    def make(arguments: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
+        trainer = RankingTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=examples,
+            eval_dataset=examples if quality is not None else None,  # asked for, but evaluate() is our own
+            data_collator=collate,
+            callbacks=callbacks,
+            quality=quality,
+            rates=rates,
+        )
+        if (draw := getattr(examples, "draw", None)) is not None:
+            trainer.add_callback(Redraw(draw))
+        return trainer
+
+    return run_trainer(
+        model,
+        make,
+        options,
+        arguments=partial(TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False),
+        load=lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME),
+        quality=quality,
+        identity=identity,
+        device=device,
+        verbose=verbose,
+    )
+
+
+def run_trainer(
+    model: nn.Module,
+    make: Callable[[Any, list[TrainerCallback]], Trainer],
+    options: TrainerOptions,
+    *,
+    arguments: Callable[..., TrainingArguments],
+    load: Callable[[Path], Any],
+    quality: Callable[[], float] | None,
+    identity: dict[str, Any],
+    device: torch.device,
+    verbose: bool,
+) -> list[dict[str, float]]:
+    """What :func:`train` does, by a trainer of any kind.
+
+    Args:
+        model: The model.
+        make: Makes the trainer from its arguments and callbacks. Its evaluation gives :data:`METRIC`.
+        options: How to train.
+        arguments: Makes the trainer's arguments, with defaults of its own.
+        load: Reads the model's weights from the folder of a checkpoint.
+        quality: See :func:`train`, as for all below.
+        identity: Likewise.
+        device: Likewise.
+        verbose: Likewise.
+
+    Returns:
+        See :func:`train`.
+
+    Raises:
+        ValueError: See :func:`train`.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         strategy, share = "epoch", 1.0
         if options.evaluations > 1:
@@ -168,42 +229,29 @@ def train(
             "num_train_epochs": options.epochs,
             "per_device_train_batch_size": options.batch_size,
             "learning_rate": options.learning_rate,
-            "lr_scheduler_type": "constant",
             "seed": options.seed,
             "use_cpu": device.type == "cpu",
             "disable_tqdm": not verbose,
             "logging_strategy": strategy,
             "logging_steps": share,
             "report_to": [],
-            "remove_unused_columns": False,
             "dataloader_pin_memory": device.type == "cuda",
         }
-        arguments = TrainingArguments(output_dir=scratch, **{**defaults, **schedule, **options.arguments})
+        settings = arguments(output_dir=scratch, **{**defaults, **schedule, **options.arguments})
         folder = Path(options.output_dir or broadcast_object_list([scratch])[0])
-        arguments.output_dir = str(folder)
-        with arguments.main_process_first(local=False):
+        settings.output_dir = str(folder)
+        with settings.main_process_first(local=False):
             checkpoint = _checkpoint_of(folder, identity | _identity_of(options))
         start = folder / START
         if quality is not None and (checkpoint is None or not start.exists()):
-            _keep_start(model, start, quality, arguments.process_index == 0)
+            _keep_start(model, start, quality, settings.process_index == 0)
         if checkpoint is not None and options.patience:
             state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
             if stalled(state) >= options.patience:  # it was not killed: it had ended
-                load_model(model, folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}" / SAFE_WEIGHTS_NAME)
+                load(folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
                 return _unless_better_at_start(model, start, state)
-        trainer = RankingTrainer(
-            model=model,
-            args=arguments,
-            train_dataset=examples,
-            eval_dataset=examples if quality is not None else None,  # asked for, but evaluate() is our own
-            data_collator=collate,
-            callbacks=[Patience(options.patience)] if quality is not None and options.patience else [],
-            quality=quality,
-            rates=rates,
-        )
+        trainer = make(settings, [Patience(options.patience)] if quality is not None and options.patience else [])
         trainer.remove_callback(PrinterCallback)
-        if (draw := getattr(examples, "draw", None)) is not None:
-            trainer.add_callback(Redraw(draw))
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         log = trainer.state.log_history if quality is None else _unless_better_at_start(model, start, trainer.state)
         trainer.accelerator.wait_for_everyone()  # before the temporary folder goes

@@ -3,7 +3,7 @@
 The ids are ``clef-ip``, with the patents alone, and ``clef-ip/2012/claims-to-passages/{train,test}/{en,de,fr}`` and
 ``clef-ip/2013/claims-to-passages/{train,test}/{en,de,fr}``, with queries and judgments of passages too.
 
-The files are licensed and cannot be downloaded from here; :data:`INSTRUCTIONS` says where to get them and where to put
+The files are licensed and cannot be downloaded from here; ``INSTRUCTIONS`` says where to get them and where to put
 them.
 """
 

@@ -1,0 +1,110 @@
+"""Vectors of a graph's edges, made by reading a query and a passage together: long work that can be interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_graph.artifacts import META
+from pyterrier_graph.graphs.builder import array_file
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+
+CHECKED = 8
+
+PairEncoder = Callable[[list[str], list[str]], Any]
+
+
+def write_edge_features(
+    graph: QueryPassageGraph,
+    encode: PairEncoder,
+    texts: pt.Transformer,
+    edge_type: str,
+    *,
+    batch_size: int,
+    verbose: bool,
+) -> None:
+    """Writes a vector for each edge of a type into the graph's folder; see :meth:`QueryPassageGraph.add_edge_features`.
+
+    Blocks are appended to a file, which is part of the graph once ``pt_meta.json`` names it. So whatever the file holds
+    before is what an interrupted run has done.
+    """
+    total = graph.num_edges[edge_type]
+    if edge_type in graph.meta.get("features", {}):
+        raise FileExistsError(f"{graph!r} has features of {edge_type!r} edges already")
+    if not total:
+        raise ValueError(f"{graph!r} has no {edge_type!r} edges")
+    file = array_file(graph.path, f"{edge_type}.features")
+    done, dimension = 0, None
+    if file.exists() and file.stat().st_size:
+        first = _encoded(graph, encode, texts, edge_type, np.arange(min(CHECKED, total)))
+        dimension = first.shape[1]
+        done = min(total, _resumable(file, first))
+    with (
+        open(file, "ab") as out,
+        pt.tqdm(total=total, initial=done, desc="edge features", unit="edge", disable=not verbose) as progress,
+    ):
+        out.truncate(done * 2 * (dimension or 0))
+        for start in range(done, total, batch_size):
+            edges = np.arange(start, min(start + batch_size, total))
+            block = _encoded(graph, encode, texts, edge_type, edges)
+            dimension = dimension or block.shape[1]
+            if block.shape[1] != dimension:
+                raise ValueError(f"the encoder gave vectors of {dimension} dimensions first, now of {block.shape[1]}")
+            out.write(block.tobytes())
+            out.flush()
+            os.fsync(out.fileno())
+            progress.update(len(edges))
+    meta = json.loads((graph.path / META).read_text(encoding="utf-8"))
+    meta.setdefault("features", {})[edge_type] = dimension
+    meta["files"][file.name] = file.stat().st_size
+    with pt.io.finalized_open(str(graph.path / META), "b") as out:
+        out.write(json.dumps(meta, indent=1).encode())
+
+
+def _encoded(
+    graph: QueryPassageGraph, encode: PairEncoder, texts: pt.Transformer, edge_type: str, edges: np.ndarray
+) -> np.ndarray:
+    """Vectors of some edges, shape (edges, dimension), float16."""
+    queries, passages = graph.ends(edges, edge_type)
+    docnos = graph.docnos_of(passages)
+    loaded = texts.transform(pd.DataFrame({"docno": [*dict.fromkeys(docnos)]}))
+    pt.validate.document_frame(loaded, extra_columns=["text"], context=texts)
+    text = dict(zip(loaded["docno"], loaded["text"], strict=True))
+    missing = [docno for docno in docnos if not isinstance(text.get(docno), str)]
+    if missing:
+        raise ValueError(f"{texts!r} has no text of passage {missing[0]!r}")
+    vectors = np.asarray(encode(graph.texts(queries), [text[docno] for docno in docnos]))
+    if vectors.ndim != 2 or len(vectors) != len(edges) or not vectors.size:
+        raise ValueError(
+            f"{len(edges)} pairs need vectors of shape ({len(edges)}, d), the encoder gave {vectors.shape}"
+        )
+    with np.errstate(over="ignore"):
+        stored = vectors.astype("<f2")
+    if not np.isfinite(stored).all():
+        row = int(np.flatnonzero(~np.isfinite(stored).all(axis=1))[0])
+        raise ValueError(
+            f"query {graph.qids_of(queries[[row]])[0]!r}, passage {docnos[row]!r}: "
+            "the encoder gave a vector that is not finite in 16 bits"
+        )
+    return stored
+
+
+def _resumable(file: Path, first: np.ndarray) -> int:
+    """How many rows an interrupted run has written, if its first ones are those that are made now."""
+    width = first.shape[1]
+    done = file.stat().st_size // (2 * width)
+    kept = np.fromfile(file, "<f2", count=min(done, len(first)) * width).reshape(-1, width).astype(np.float32)
+    made = first[: len(kept)].astype(np.float32)
+    # not equal to the bit: how pairs are put into batches changes the last digits
+    if not np.allclose(kept, made, rtol=0.02, atol=0.02 * np.abs(made).max(initial=0)):
+        raise ValueError(f"{str(file)!r} was begun with another encoder or other texts: delete it to begin anew")
+    return done

@@ -1,0 +1,136 @@
+"""Vectors in two dimensions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from pyterrier_graph.notebook import COLOURS, NEUTRAL
+from pyterrier_graph.plots.style import check_frame, new_axes, shortened, titled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Method = Literal["tsne", "pca"]
+MARKERS = "^osDvPX"
+GROUPS = 12  # more cannot be told apart
+
+
+def embedding_map(
+    vectors: np.ndarray,
+    labels: Sequence[Any] | np.ndarray | pd.Series | pd.Categorical,
+    *,
+    method: Method = "tsne",
+    seed: int = 0,
+    ax: Axes | None = None,
+    title: str = "",
+) -> Axes:
+    """Draws vectors in two dimensions, coloured by label, a star at the mean of each label.
+
+    They are brought to length 1 first, so that distances are those between directions. t-SNE takes seconds for a
+    thousand vectors and minutes for many thousands: take a sample of those.
+
+    Args:
+        vectors: Shape (vectors, dimensions).
+        labels: Of each vector. They are listed in order of appearance, those of a ``pd.Categorical`` in its order; of
+            more than twelve the largest have colours.
+        method: ``'tsne'``, or ``'pca'`` for the principal components.
+        seed: Seed of t-SNE.
+        ax: Where to draw.
+        title: Title.
+
+    Raises:
+        ValueError: If there are fewer than three vectors, not as many labels, a value that is not finite, or the method
+            is unknown.
+    """
+    vectors = np.asarray(vectors, dtype=np.float64)
+    if vectors.ndim != 2:
+        raise ValueError(f"vectors must be of shape (vectors, dimensions), got {vectors.shape}")
+    if len(vectors) < 3:
+        raise ValueError(f"a map needs three vectors at least, there are {len(vectors)}")
+    if len(labels) != len(vectors):
+        raise ValueError(f"each vector needs a label: there are {len(vectors)} and {len(labels)}")
+    if not np.isfinite(vectors).all():
+        raise ValueError(f"vector {int(np.flatnonzero(~np.isfinite(vectors).all(1))[0])} is not finite")
+    points = _reduced(vectors, method, seed)
+    names, order = _groups(labels)
+    ax = ax if ax is not None else new_axes(8, 5)
+    for number, name in enumerate(order):
+        x, y = points[names == name].T
+        marker, colour = MARKERS[number % len(MARKERS)], COLOURS[number % len(COLOURS)]
+        if number == GROUPS:
+            marker, colour = ".", NEUTRAL
+        ax.scatter(x, y, marker=marker, color=colour, s=22, alpha=0.8, linewidth=0, label=shortened(name))
+        edge = plt.rcParams["axes.edgecolor"]
+        ax.scatter(x.mean(), y.mean(), marker="*", color=colour, s=200, edgecolor=edge, zorder=3)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    for text in ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0).get_texts():
+        text.set_parse_math(False)
+    titled(ax, title)
+    return ax
+
+
+def state_map(
+    states: pd.DataFrame,
+    qrels: pd.DataFrame,
+    *,
+    method: Method = "tsne",
+    seed: int = 0,
+    ax: Axes | None = None,
+    title: str = "",
+) -> Axes:
+    """Draws states of queries and documents as :func:`embedding_map` does (paper 004, Fig. 5).
+
+    Args:
+        states: What ``LGReReranker.states()`` returns, for the documents of one query or of several.
+        qrels: ``qid, docno, label``: a document with a label above 0 is relevant.
+        method: ``'tsne'`` (the paper) or ``'pca'``.
+        seed: Seed of t-SNE.
+        ax: Where to draw.
+        title: Title, the query for example.
+
+    Raises:
+        ValueError: If a column is missing, there are fewer than three states, or the method is unknown.
+    """
+    check_frame(states, ["qid", "docno", "side", "state"], "what LGReReranker.states() returns")
+    relevant = set(zip(*(qrels.loc[qrels["label"] > 0, key].astype(str) for key in ("qid", "docno")), strict=True))
+    pairs = zip(states["qid"].astype(str), states["docno"].astype(str), strict=True)
+    kinds = ["query", "relevant document", "other document"]
+    labels = [
+        "query" if side == "query" else kinds[1] if pair in relevant else kinds[2]
+        for side, pair in zip(states["side"], pairs, strict=True)
+    ]
+    vectors, listed = np.stack(states["state"]), pd.Categorical(labels, categories=kinds)
+    return embedding_map(vectors, listed, method=method, seed=seed, ax=ax, title=title)
+
+
+def _reduced(vectors: np.ndarray, method: Method, seed: int) -> np.ndarray:
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+    from sklearn.preprocessing import normalize
+
+    if method not in ("tsne", "pca"):
+        raise ValueError(f"method must be 'tsne' or 'pca', got {method!r}")
+    perplexity = min(30.0, (len(vectors) - 1) / 3)
+    reduce = PCA(2) if method == "pca" else TSNE(2, perplexity=perplexity, init="pca", random_state=seed)
+    return reduce.fit_transform(normalize(vectors))
+
+
+def _groups(labels: Any) -> tuple[np.ndarray, list[str]]:
+    """The name of each vector's group, and the groups in order: small ones together where there are too many."""
+    names = [str(label) for label in labels]
+    sizes = Counter(names)
+    order = dict.fromkeys(str(name) for name in (labels.categories if isinstance(labels, pd.Categorical) else names))
+    kept = [name for name in order if name in sizes]
+    if len(kept) > GROUPS:
+        largest = {name for name, _ in sizes.most_common(GROUPS)}
+        others = f"{len(kept) - GROUPS} other labels"
+        names = [name if name in largest else others for name in names]
+        kept = [*(name for name in kept if name in largest), others]
+    return np.array(names), kept

@@ -1,0 +1,80 @@
+"""What all pictures have in common."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+
+from pyterrier_graph.notebook import COLOURS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.patheffects import AbstractPathEffect
+
+TITLE_WIDTH = 80
+NAME_WIDTH = 48
+
+
+def new_axes(width: float, height: float) -> Axes:
+    """Axes of a new figure, which makes room for texts beside them."""
+    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def new_rows(count: int, *, sharey: bool = False) -> list[Axes]:
+    """Axes one below the other, with the same x."""
+    options: dict[str, Any] = {"figsize": (8, 2.6 * count), "layout": "constrained", "squeeze": False}
+    return [*plt.subplots(count, sharex=True, sharey=sharey, **options)[1][:, 0]]
+
+
+def check_axes(axes: Sequence[Axes], count: int) -> None:
+    """Raises ValueError if there are not as many axes as a picture has parts."""
+    if len(axes) != count:
+        raise ValueError(f"this picture has {count} parts, but {len(axes)} axes were given")
+
+
+def check_frame(frame: pd.DataFrame, columns: Iterable[str], source: str) -> None:
+    """Raises ValueError if a frame is empty or lacks a column.
+
+    Args:
+        frame: What is drawn.
+        columns: What it has to have.
+        source: Where such a frame comes from.
+    """
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise ValueError(f"no column {', '.join(map(repr, missing))} in {list(frame.columns)}: give {source}")
+    if not len(frame):
+        raise ValueError(f"the frame is empty, there is nothing to draw: give {source}")
+
+
+def colours_of(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name, in order of appearance; they repeat when there are more names than colours."""
+    return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(dict.fromkeys(names))}
+
+
+def legend_beside(ax: Axes, colours: Mapping[str, str]) -> None:
+    """A legend to the right of the axes, where it hides nothing."""
+    handles = [Line2D([], [], color=colour, lw=6, label=name) for name, colour in colours.items()]
+    ax.legend(handles=handles, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+
+
+def titled(ax: Axes, title: str) -> None:
+    """A title on the left; a query can be longer than a picture is wide."""
+    ax.set_title(textwrap.fill(title, TITLE_WIDTH), loc="left", fontsize=10, parse_math=False)
+
+
+def shortened(text: str, width: int = NAME_WIDTH) -> str:
+    """A text without its middle: ids differ at their ends."""
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[: (width - 1) * 2 // 3]}…{text[-((width - 1) // 3) :]}"
+
+
+def halo() -> list[AbstractPathEffect]:
+    """Keeps a text readable where lines cross it."""
+    return [withStroke(linewidth=3, foreground=plt.rcParams["axes.facecolor"])]

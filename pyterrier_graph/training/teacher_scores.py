@@ -1,0 +1,137 @@
+"""A teacher's scores: probabilities, each computed once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from pyterrier_caching import ScorerCache
+
+PAIR = ["qid", "query", "docno", "text"]
+PROBES = 8
+TOLERANCE = 0.01  # the same model may round otherwise on another device
+
+
+class TeacherScores:
+    """Scores pairs of a query and a text by a teacher, and those that it has scored before from disk.
+
+    A score is found again by query, docno and text, so it does not matter if the folder served other queries, another
+    retriever or another corpus before. That it is of the same teacher is tested: some pairs, of those that it was least
+    sure about, are scored again. No name or repr would tell a model that went on learning.
+
+    Args:
+        teacher: ``qid, query, docno, text`` to ``score``, a probability.
+        folder: For the scores. They are written after each call.
+
+    Raises:
+        ValueError: If the folder holds scores of another teacher.
+    """
+
+    def __init__(self, teacher: pt.Transformer, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        checked = _Probabilities(teacher, folder / "teacher.json")
+        checked.recognise()
+        scores = folder / "scores"
+        if not scores.exists():
+            with pt.io.finalized_directory(str(scores)) as building:
+                ScorerCache(Path(building, "cache"), key="document").close()
+        self._cache = ScorerCache(scores / "cache", checked)
+
+    def __enter__(self) -> TeacherScores:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._cache.close()
+
+    def __call__(self, pairs: pd.DataFrame) -> np.ndarray:
+        """The scores of pairs.
+
+        Args:
+            pairs: ``qid, query, docno, text``.
+
+        Returns:
+            Probabilities, shape (pairs,).
+
+        Raises:
+            ValueError: If the teacher returns something else.
+        """
+        if not len(pairs):
+            return np.zeros(0)
+        keys = [_digest(docno, text) for docno, text in zip(pairs["docno"], pairs["text"], strict=True)]
+        pairs = pairs[PAIR].assign(document=keys)
+        # the cache cannot write the same pair twice
+        scored = self._cache.transform(pairs.drop_duplicates(["query", "document"]))
+        by_pair = scored.set_index(["query", "document"])["score"]
+        return by_pair.reindex(pd.MultiIndex.from_frame(pairs[["query", "document"]])).to_numpy(dtype=float)
+
+
+class _Probabilities(pt.Transformer):
+    """A teacher whose scores are checked, and whom a file describes by some of them."""
+
+    def __init__(self, teacher: pt.Transformer, note: Path) -> None:
+        self.teacher = teacher
+        self.note = note
+
+    def transform_inputs(self) -> list[list[str]]:
+        return [PAIR]
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        scores = self._scores(inp)
+        if not self.note.exists():  # before any score is written
+            unsure = np.argsort(np.abs(scores - 0.5), kind="stable")[:PROBES]
+            probes = inp[PAIR].assign(score=scores).iloc[unsure].to_dict("records")
+            with pt.io.finalized_autoopen(str(self.note), "b") as out:
+                out.write(json.dumps(probes, indent=1).encode())
+        return inp.assign(score=scores)
+
+    def recognise(self) -> None:
+        if not self.note.exists():
+            return
+        probes = pd.DataFrame(json.loads(self.note.read_text(encoding="utf-8")))
+        now = self._scores(probes)
+        differing = np.flatnonzero(np.abs(now - probes["score"]) > TOLERANCE)
+        if len(differing):
+            probe = probes.iloc[differing[0]]
+            raise ValueError(
+                f"{str(self.note.parent)!r} holds scores of another teacher: query {probe['query']!r} and document "
+                f"{probe['docno']!r} have {probe['score']:.3f} there, and {now[differing[0]]:.3f} from "
+                f"{self.teacher!r}: choose another folder, or delete it"
+            )
+
+    def _scores(self, pairs: pd.DataFrame) -> np.ndarray:
+        scored = frame_from(self.teacher, pairs[PAIR], ["qid", "docno", "score"], "the teacher")
+        by_pair = scored.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["score"]
+        scores = by_pair.reindex(pd.MultiIndex.from_frame(pairs[["qid", "docno"]])).to_numpy(dtype=float)
+        wrong = np.flatnonzero(~((scores >= 0) & (scores <= 1)))
+        if len(wrong):
+            pair = pairs.iloc[wrong[0]]
+            raise ValueError(
+                f"the teacher scores query {pair['query']!r}, document {pair['docno']!r} as {scores[wrong[0]]}, which "
+                "is no probability in [0, 1]: use CrossEncoderReranker(..., probabilities=True), or put the sigmoid of "
+                "the score after it: pt.apply.doc_score(lambda row: 1 / (1 + math.exp(-row['score'])))"
+            )
+        return scores
+
+
+def frame_from(stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], name: str) -> pd.DataFrame:
+    """What a pipeline makes of a frame.
+
+    Raises:
+        ValueError: If one of these columns is not there.
+    """
+    made = cast(pd.DataFrame, stage(inp))
+    if missing := [column for column in columns if column not in made.columns]:
+        raise ValueError(
+            f"{name} should return {', '.join(columns)}, but {', '.join(missing)} is missing from what it returned: "
+            f"{', '.join(made.columns)}"
+        )
+    return made
+
+
+def _digest(docno: str, text: str) -> str:
+    return hashlib.blake2b(f"{docno}\0{text}".encode(), digest_size=16).hexdigest()

@@ -1,0 +1,645 @@
+"""DualEncoder: frames, training in one and two stages, artifacts, several processes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+import torch
+from datasets import Dataset
+from pyterrier_dr import BiEncoder, FlexIndex, SimFn
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from trainings import forks, in_two_processes, interrupt, stop
+
+from pyterrier_graph.artifacts import META
+from pyterrier_graph.dense import DualEncoder
+from pyterrier_graph.models.losses import pair_loss
+from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.training.dual import DualEncoderTraining
+from pyterrier_graph.training.mining import ExampleMiner
+
+COUNT = 8
+# relevant is what has another word than the query, and "mu"
+WORDS = [(word, tiny.WORDS[(number + 5) % 11]) for number, word in enumerate(tiny.WORDS[:COUNT])]
+TOPICS = pd.DataFrame({"qid": [f"t{n}" for n in range(COUNT)], "query": [word for word, _ in WORDS]})
+PASSAGES = pd.DataFrame(
+    [
+        row
+        for n, (_, w) in enumerate(WORDS)
+        for row in [(f"d{n}", f"{w} mu"), (f"e{n}", f"mu {w}"), (f"n{n}", f"{w} iota")]
+    ],
+    columns=["docno", "text"],
+)
+RUN = TOPICS.merge(PASSAGES, how="cross")
+QRELS = pd.DataFrame(
+    [(f"t{n}", f"{kind}{n}", 1) for n in range(COUNT) for kind in "de"], columns=["qid", "docno", "label"]
+)
+JUDGED = QRELS[QRELS["docno"].str.startswith("d")]  # of two relevant passages one is known
+QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01}
+LEARN: dict[str, Any] = {"epochs": 12, "batch_size": COUNT, "learning_rate": 0.02, "patience": None}
+
+
+@cache
+def checkpoint(normalized: bool = False, prompts: bool = False) -> str:
+    """Folder of a small SentenceTransformer without dropout."""
+    folder = mkdtemp(prefix="tiny-sentence-transformer-")
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    transformer = Transformer(tiny.checkpoint(), config_kwargs=none)
+    modules = [transformer, Pooling(transformer.get_embedding_dimension()), *([Normalize()] if normalized else [])]
+    given = {"query": "alpha: ", "document": "beta: "} if prompts else None
+    SentenceTransformer(modules=modules, prompts=given, device="cpu").save(folder, create_model_card=False)
+    return folder
+
+
+def dual(model: str | None = None, **options: Any) -> DualEncoder:
+    for stage, alpha in {"training": 0.0, "pretraining": 0.1}.items():
+        options[stage] = DualEncoderTraining(**QUICK | {"alpha": alpha} | options.pop(stage, {}))
+    lengths = {"max_query_length": 8, "max_passage_length": 16}
+    return DualEncoder(model or checkpoint(), **lengths | {"device": "cpu"} | options)
+
+
+def examples(negatives: int = 1, repeats: int = 1) -> Dataset:
+    hard = {f"negative_{n + 1}": [f"{w} iota" + " kappa" * n for _, w in WORDS] for n in range(negatives)}
+    columns = {"query": [word for word, _ in WORDS], "positive": [f"{w} mu" for _, w in WORDS]} | hard
+    return Dataset.from_dict({name: texts * repeats for name, texts in columns.items()})
+
+
+class Teacher(pt.Transformer):
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        relevant = [
+            f"{dict(WORDS)[q]} mu" in (t, " ".join(t.split()[::-1]))
+            for q, t in zip(inp["query"], inp["text"], strict=True)
+        ]
+        return pt.model.add_ranks(inp.assign(score=np.where(relevant, 0.95, 0.05)))
+
+
+def miner(**options: Any) -> ExampleMiner:
+    """Finds the passage that has the right word first, but is not relevant."""
+    same = RUN["qid"].str[1:] == RUN["docno"].str[1:]
+    found = pt.model.add_ranks(RUN.assign(score=same + 1.0 * (same & RUN["docno"].str.startswith("n"))))
+    texts = pt.apply.generic(lambda run: run.drop(columns="text", errors="ignore").merge(PASSAGES, on="docno"))
+    options = {"teacher": Teacher(), "hard_negatives": 1} | options
+    return ExampleMiner(pt.Transformer.from_df(found.drop(columns=["query", "text"])), texts, **options)
+
+
+def qualities(log: list[dict[str, float]]) -> list[float]:
+    """After each evaluation; the log begins with that of the untrained model."""
+    return [entry["eval_quality"] for entry in log if "eval_quality" in entry][1:]
+
+
+def losses(log: list[dict[str, float]]) -> list[float]:
+    return [entry["loss"] for entry in log if "loss" in entry]
+
+
+def measured(pipeline: pt.Transformer, topics: pd.DataFrame = RUN) -> float:
+    return RunEvaluator("RR@10", QRELS)(pipeline(topics)[["qid", "docno", "score"]])
+
+
+def weights(model: DualEncoder) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.network.state_dict().items()}
+
+
+def assert_same_weights(one: DualEncoder, other: DualEncoder) -> None:
+    assert weights(one).keys() == weights(other).keys()
+    for name, value in weights(one).items():
+        assert torch.equal(value, weights(other)[name]), name
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_model_cards() -> Iterator[None]:
+    """The trainer writes one for each checkpoint, which takes longer than the training here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SentenceTransformer, "_create_model_card", lambda *_, **__: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained() -> DualEncoder:
+    return dual().fit_examples(examples(), RUN, QRELS)
+
+
+# --- frames
+
+TestDualEncoder = pt.testing.transformer_test_class(lambda: dual())
+TestQueryEncoder = pt.testing.transformer_test_class(lambda: dual().query_encoder())
+TestDocEncoder = pt.testing.transformer_test_class(lambda: dual().doc_encoder())
+TestTextScorer = pt.testing.transformer_test_class(lambda: dual().text_scorer())
+
+
+def test_it_is_a_bi_encoder(trained: DualEncoder) -> None:
+    assert isinstance(trained, BiEncoder) and isinstance(trained, pt.Estimator) and isinstance(trained, pt.Artifact)
+    assert repr(trained) == f"DualEncoder({checkpoint()!r})"
+    assert repr(trained.query_encoder()) == f"{trained!r}.query_encoder()"
+    queries = trained.encode_queries(TOPICS["query"].tolist())
+    passages = trained.encode_docs(PASSAGES["text"].tolist())
+    assert queries.dtype == passages.dtype == np.float32 and queries.shape == (COUNT, 16)
+    np.testing.assert_allclose(np.stack(trained(TOPICS)["query_vec"]), queries, atol=1e-5)
+    np.testing.assert_allclose(np.stack(trained(PASSAGES)["doc_vec"]), passages, atol=1e-5)
+    scored = trained(RUN)
+    np.testing.assert_allclose(scored["score"], (queries @ passages.T).ravel(), atol=1e-4)
+    for part in (RUN.iloc[[3, 3, 20]], RUN.sample(frac=1, random_state=0)):
+        np.testing.assert_allclose(trained(part)["score"], scored["score"][part.index], atol=1e-4)
+    loud = pt.inspect.transformer_apply_attributes(trained, verbose=True, batch_size=3)
+    np.testing.assert_allclose(loud(RUN)["score"], scored["score"], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "columns", [["qid", "query"], ["docno", "text"], ["qid", "query", "docno", "text", "score", "rank"]]
+)
+def test_an_empty_frame_has_the_columns_of_others(columns: list[str]) -> None:
+    frame = RUN.assign(score=1.0, rank=0)[columns]
+    model = dual()
+    empty = model(frame.iloc[:0])
+    assert list(empty.columns) == list(model(frame.iloc[:3]).columns) and len(empty) == 0
+    assert model.encode_docs([]).shape == model.encode_queries([]).shape == (0, 16)
+    assert model.encode_queries_torch([]).shape == (0, 16)
+
+
+def test_a_text_that_is_none_is_named() -> None:
+    for wrong in (None, float("nan"), 3):
+        with pytest.raises(ValueError, match="text 1 of 24 is not a text: (nan|3|None)"):
+            texts = PASSAGES["text"].astype(object).tolist()
+            texts[1] = wrong
+            dual().doc_encoder()(PASSAGES.assign(text=pd.Series(texts, dtype=object)))
+
+
+def test_long_texts_are_cut() -> None:
+    model = dual()
+    long = " ".join(tiny.WORDS * 3)
+    for encode, tokens in ((model.encode_queries, 8), (model.encode_docs, 16)):
+        cut = " ".join(long.split()[: tokens - 2])  # [CLS] and [SEP]
+        np.testing.assert_allclose(encode([long]), encode([cut]), atol=1e-6)
+        assert not np.allclose(encode([long]), encode([" ".join(long.split()[: tokens - 3])]), atol=1e-3)
+    for length in (2, 65):
+        with pytest.raises(ValueError, match=f"the model reads 3 to 64 tokens, max_query_length is {length}"):
+            dual(max_query_length=length)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_gradients_of_queries(separate: bool) -> None:
+    model = dual(checkpoint(prompts=True), batch_size=3, separate_encoders=separate)
+    texts = TOPICS["query"].tolist()
+    vectors = model.encode_queries_torch(texts)
+    np.testing.assert_allclose(vectors.detach().numpy(), model.encode_queries(texts), atol=1e-5)
+    vectors.sum().backward()
+    assert any(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.network.parameters())
+
+
+# --- one similarity
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("similarity", [None, "dot", "cosine"])
+def test_similarity(normalized: bool, similarity: Any, tmp_path: Path) -> None:
+    model = dual(checkpoint(normalized), similarity=similarity)
+    assert model.similarity == (similarity or ("cosine" if normalized else "dot"))
+    lengths = np.linalg.norm(model.encode_docs(PASSAGES["text"].tolist()), axis=1)
+    assert np.allclose(lengths, 1) == (model.similarity == "cosine")
+    assert model.sim_fn == SimFn.dot  # in either case
+    index = FlexIndex(str(tmp_path / "index"), verbose=False)
+    (model.doc_encoder() >> index).index(PASSAGES.to_dict("records"))
+    expected = model(RUN).sort_values(["qid", "docno"])
+    for retriever in (index.np_retriever(num_results=30), index.torch_retriever(num_results=30)):
+        found = (model.query_encoder() >> retriever)(TOPICS).sort_values(["qid", "docno"])
+        np.testing.assert_allclose(found["score"].astype(float), expected["score"], atol=1e-3)
+    folder = tmp_path / "model"
+    model.save(folder)
+    plain = SentenceTransformer(str(folder / "sentence-transformer"), device="cpu")
+    similarities = plain.similarity(plain.encode_query(["alpha"]), plain.encode_document(PASSAGES["text"].tolist()))
+    np.testing.assert_allclose(similarities[0], model(RUN)["score"][: len(PASSAGES)], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha": 0.3},
+        {"alpha": 0.3, "form": "printed", "scale": 0.5, "mini_batch_size": 3},
+        {"alpha": 0.3, "model": checkpoint(True)},
+        {"alpha": 0.3, "similarity": "cosine", "scale": 5.0},
+        {"alpha": 0.3, "model": checkpoint(prompts=True)},
+        {"alpha": 0.3, "separate_encoders": True, "max_query_length": 3},
+    ],
+    ids=str,
+)
+def test_training_sees_the_vectors_that_retrieval_does(options: dict[str, Any]) -> None:
+    stage = {name: options.pop(name) for name in ("alpha", "form", "scale", "mini_batch_size") if name in options}
+    stage |= {"learning_rate": 0.0, "epochs": 1, "batch_size": COUNT}
+    model = dual(**options, training=stage)
+    data = examples(2).map(lambda row: {"query": f"{row['query']} kappa"})
+    model.fit_examples(data)
+    query, positive, *negatives = (data[name][:] for name in data.column_names)
+    vectors = [model.encode_queries(query), model.encode_docs(positive), model.encode_docs(sum(negatives, []))]
+    scale = stage.get("scale") or (20.0 if model.similarity == "cosine" else 1.0)
+    expected = pair_loss(*map(torch.tensor, vectors), 0.3, form=stage.get("form", "released"), scale=scale)
+    assert losses(model.training_log) == [pytest.approx(expected.item(), abs=1e-4)]
+
+
+def test_a_scale_that_does_not_fit_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    dual(checkpoint(True), training={"scale": 1.0, "epochs": 1}).fit_examples(examples())
+    assert "with scale=1, hard negatives hardly count" in caplog.text
+
+
+# --- training
+
+
+def test_what_was_learnt_is_found(tmp_path: Path) -> None:
+    model = dual(miner=miner(), training=LEARN)
+    found = []
+    for name in ("before", "after"):
+        index = FlexIndex(str(tmp_path / name), verbose=False)
+        (model.doc_encoder() >> index).index(PASSAGES.to_dict("records"))
+        found.append(measured(model.query_encoder() >> index.retriever(num_results=30), TOPICS))
+        if name == "before":
+            assert model.fit(TOPICS, JUDGED, TOPICS, QRELS) is model
+    assert found[0] < 0.5 and found[1] > 0.9
+    assert model.training_log[0]["eval_quality"] == pytest.approx(found[0])
+    assert found[1] == pytest.approx(max(qualities(model.training_log)))
+    assert model.pretraining_log == []
+    assert not model.network.training
+
+
+def test_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first from pseudo labels of other queries, the second from labels and pseudo labels."""
+    seen = []
+    from pyterrier_graph.dense import dual_encoder as module
+
+    train = module.train_dual_encoder
+
+    def spy(network: Any, data: Dataset, options: DualEncoderTraining, **others: Any) -> Any:
+        seen.append((options.alpha, data.to_pandas()))
+        return train(network, data, options, **others)
+
+    monkeypatch.setattr(module, "train_dual_encoder", spy)
+    model = dual(miner=miner(), training={"epochs": 1, "batch_size": 2}, pretraining=LEARN | {"epochs": 4})
+    model.fit(TOPICS[:3], JUDGED, TOPICS, QRELS, unlabelled=TOPICS[3:].rename(columns={"docno": "x"}))
+    assert [alpha for alpha, _ in seen] == [0.1, 0.0]
+    pseudo, both = (data for _, data in seen)
+    assert sorted(pseudo["positive"]) == sorted([f"{w} mu" for _, w in WORDS[3:]] + [f"mu {w}" for _, w in WORDS[3:]])
+    assert sorted(both["positive"]) == sorted([f"{w} mu" for _, w in WORDS[:3]] + [f"mu {w}" for _, w in WORDS[:3]])
+    assert list(pseudo) == list(both) == ["query", "positive", "negative_1"]
+    assert (both["negative_1"] == both["query"].map(dict(WORDS)) + " iota").all()
+    # the second stage begins where the first ended
+    best = max(entry["eval_quality"] for entry in model.pretraining_log if "eval_quality" in entry)
+    assert model.training_log[0]["eval_quality"] == pytest.approx(best)
+    assert best > model.pretraining_log[0]["eval_quality"]
+
+
+def test_labelled_queries_without_pseudo_labels(caplog: pytest.LogCaptureFixture) -> None:
+    model = dual(miner=miner(), training={"epochs": 1}, pretraining={"epochs": 1})
+    model.fit(TOPICS[:3], QRELS, unlabelled=TOPICS[3:])
+    assert "labelled queries have no pseudo labels: nothing is left" in caplog.text
+    assert len(losses(model.training_log)) == len(losses(model.pretraining_log)) == 1
+
+
+def test_examples_of_a_miner_and_a_dataset_are_the_same() -> None:
+    one, other, only = (dual(training={"epochs": 1}, pretraining={"epochs": 1}) for _ in range(3))
+    one.fit_examples(examples(), pretraining_examples=examples(2))
+    other.fit_examples(SimpleNamespace(dataset=examples()), pretraining_examples=examples(2))  # type: ignore[arg-type]
+    assert_same_weights(one, other)
+    assert len(losses(one.pretraining_log)) == 1
+    only.fit_examples(examples())
+    assert any(not torch.equal(value, weights(one)[name]) for name, value in weights(only).items())
+
+
+def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves(tmp_path: Path) -> None:
+    stage = {"epochs": 30, "learning_rate": 0.1, "patience": 2, "output_dir": str(tmp_path)}
+    model = dual(training=stage).fit_examples(examples(), RUN, QRELS)
+    reached = qualities(model.training_log)
+    best = reached.index(max(reached))
+    assert len(reached) == best + 3 < 30
+    assert measured(model) == pytest.approx(max(reached))
+    assert max(reached) > model.training_log[0]["eval_quality"]
+    again = dual(training=stage).fit_examples(examples(), RUN, QRELS)  # it had ended
+    assert_same_weights(again, model)
+    assert qualities(again.training_log) == reached
+
+
+def test_an_untrained_model_that_is_better_is_kept() -> None:
+    model = dual(training={"learning_rate": 5.0, "patience": 1, "epochs": 3})
+    before = weights(model)
+    best = model(RUN).query("rank == 0").assign(label=1)[["qid", "docno", "label"]]
+    model.fit_examples(examples(), RUN, best)
+    assert max(qualities(model.training_log)) < 1 == model.training_log[0]["eval_quality"]
+    assert all(torch.equal(value, before[name]) for name, value in weights(model).items())
+
+
+def test_validation_with_passages_of_judged_documents() -> None:
+    model = dual(training={"epochs": 1, "learning_rate": 0.0})
+    passages = RUN.assign(docno=RUN["docno"].str[1:] + "%p" + RUN["docno"].str[0].map({"d": "0", "e": "1", "n": "2"}))
+    qrels = pd.DataFrame({"qid": TOPICS["qid"], "docno": [str(n) for n in range(COUNT)], "label": 1})
+    model.fit_examples(examples(), passages, qrels)
+    ranking = (model.text_scorer() >> pt.text.max_passage())(passages)
+    assert model.training_log[0]["eval_quality"] == pytest.approx(RunEvaluator("RR@10", qrels)(ranking))
+
+
+def test_the_measure() -> None:
+    model = dual(training={"measure": "P@1", "epochs": 1}).fit_examples(examples(), RUN, QRELS)
+    assert model.training_log[0]["eval_quality"] == pytest.approx(RunEvaluator("P@1", QRELS)(dual()(RUN)))
+
+
+STAGE: dict[str, Any] = {"epochs": 2, "evaluations": 2, "patience": None}
+
+
+def in_stages(model: DualEncoder) -> DualEncoder:
+    return model.fit_examples(examples(), RUN, QRELS, pretraining_examples=examples().select(range(COUNT - 1, -1, -1)))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> DualEncoder:
+    return in_stages(dual(tiny.checkpoint(), training=STAGE, pretraining=STAGE))
+
+
+@pytest.mark.parametrize("evaluation", [5, 9])
+def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, evaluation: int, uninterrupted: DualEncoder) -> None:
+    """In the first stage in the middle of an epoch, in the second at the beginning of one; with dropout."""
+    options: dict[str, Any] = {"model": tiny.checkpoint()}
+    options |= {"training": STAGE | {"output_dir": str(tmp_path)}, "pretraining": STAGE}
+    model = interrupt(dual(**options), evaluation, stop, "encode_docs")
+    with pytest.raises(KeyboardInterrupt):
+        in_stages(model)
+    last = tmp_path / ("training" if evaluation > 5 else "pretraining")
+    assert len(list(last.glob("checkpoint-*"))) == 2
+    assert (tmp_path / "training").exists() == (evaluation > 5)
+    del model.encode_docs
+    for resumed in (model, dual(**options)):  # and once more, when it has ended
+        in_stages(resumed)
+        assert_same_weights(resumed, uninterrupted)
+        assert qualities(resumed.training_log) == qualities(uninterrupted.training_log)
+        assert len(qualities(resumed.pretraining_log)) == len(qualities(resumed.training_log)) == 4
+
+
+def test_checkpoints_of_another_training(tmp_path: Path) -> None:
+    kept = {"output_dir": str(tmp_path), "epochs": 1}
+    dual(training=kept).fit_examples(examples())
+    for other, options in {
+        "training.alpha": {"training": kept | {"alpha": 0.5}},
+        "model": {"training": kept, "model": tiny.checkpoint()},
+        "similarity": {"training": kept, "similarity": "cosine"},
+        "separate_encoders": {"training": kept, "separate_encoders": True},
+        "max_query_length": {"training": kept, "max_query_length": 9},
+    }.items():
+        with pytest.raises(ValueError, match=rf"another training \(other: {other}\)"):
+            dual(**options).fit_examples(examples())
+    with pytest.raises(ValueError, match=r"another training \(other: examples\)"):
+        dual(training=kept).fit_examples(examples().select(range(1, COUNT)))
+    with pytest.raises(ValueError, match=r"another training \(other: after\)"):
+        dual(training=kept).fit_examples(examples(), pretraining_examples=examples())
+
+
+def test_separate_encoders(tmp_path: Path) -> None:
+    model = dual(separate_encoders=True, training={"epochs": 1})
+    text = ["alpha beta"]
+    np.testing.assert_array_equal(model.encode_queries(text), model.encode_docs(text))
+    model.fit_examples(examples(), RUN, QRELS)
+    assert not np.allclose(model.encode_queries(text), model.encode_docs(text), atol=1e-3)
+    model.save(tmp_path / "model")
+    loaded = DualEncoder.load(tmp_path / "model", device="cpu")
+    assert loaded.separate_encoders
+    for one, other in ((loaded.encode_queries, model.encode_queries), (loaded.encode_docs, model.encode_docs)):
+        np.testing.assert_array_equal(one(text), other(text))
+    loaded.fit_examples(examples())
+    assert not dual().separate_encoders
+
+
+def test_half_precision_and_other_arguments() -> None:
+    full = dual(training={"epochs": 1}).fit_examples(examples())
+    for arguments in ({"bf16": True}, {"gradient_accumulation_steps": 2}):
+        other = dual(training={"epochs": 1, "arguments": arguments}).fit_examples(examples())
+        assert all(parameter.dtype == torch.float32 for parameter in other.network.parameters())
+        np.testing.assert_allclose(losses(other.training_log), losses(full.training_log), rtol=0.2)
+        assert any(not torch.equal(value, weights(full)[name]) for name, value in weights(other).items())
+
+
+def test_training_that_diverges() -> None:
+    with pytest.raises(ValueError, match="diverged|not finite"):
+        dual(training={"learning_rate": float("inf")}).fit_examples(examples())
+
+
+def test_seeds() -> None:
+    one, same, other = (dual(training={"seed": n, "epochs": 1}).fit_examples(examples()) for n in (0, 0, 1))
+    assert_same_weights(one, same)
+    assert not np.allclose(other(RUN)["score"], one(RUN)["score"], atol=1e-3)
+
+
+def test_training_in_a_pipeline() -> None:
+    model = dual(miner=miner(), training={"epochs": 1})
+    pipeline = pt.Transformer.from_df(RUN) >> model
+    pipeline.fit(TOPICS, JUDGED, None, None)
+    assert_same_weights(model, dual(miner=miner(), training={"epochs": 1}).fit(TOPICS, JUDGED))
+
+
+# --- what cannot be
+
+
+def test_without_a_miner() -> None:
+    with pytest.raises(ValueError, match=r"give miner=ExampleMiner\(\.\.\.\), or call fit_examples"):
+        dual().fit(TOPICS, QRELS)
+    with pytest.raises(ValueError, match="validation queries have no documents"):
+        dual().fit_examples(examples(), TOPICS, QRELS)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            examples().remove_columns("positive"),
+            "columns query, positive, negative_1 .. negative_n.*got query, negative_1",
+        ),
+        (examples(2).remove_columns("negative_1"), "got query, positive, negative_2"),
+        (examples().select_columns(["positive", "query", "negative_1"]), "got positive, query, negative_1"),
+        (examples().rename_column("query", "anchor"), "got anchor"),
+        (examples().select_columns(["query"]), "got query"),
+        (Dataset.from_dict({}), "got none"),
+        (examples().select([]), "there are no training examples"),
+        (Dataset.from_dict({"query": ["a"], "positive": [3]}), "column 'positive' .* must hold texts, it holds"),
+        (
+            Dataset.from_dict({"query": ["a", "b"], "positive": ["c", "d"], "negative_1": ["e", None]}),
+            "example 1 has no text in column 'negative_1': all examples need the same number of negatives",
+        ),
+    ],
+)
+def test_examples_that_cannot_be(wrong: Dataset, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dual().fit_examples(wrong)
+    with pytest.raises(ValueError, match=message):  # before anything is trained
+        dual(pretraining={"learning_rate": float("inf")}).fit_examples(wrong, pretraining_examples=examples())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"similarity": "euclidean"}, r"similarity must be one of \('dot', 'cosine'\) or None, got 'euclidean'"),
+        ({"batch_size": 0}, "batch_size must be positive"),
+        ({"training": {"alpha": 2.0}}, "alpha must be between 0 and 1"),
+        ({"training": {"form": "literal"}}, "form must be one of"),
+        ({"training": {"scale": 0.0}}, "scale must be positive"),
+        ({"training": {"mini_batch_size": 0}}, "mini_batch_size must be positive or None, got 0"),
+        ({"training": {"warmup": 1.0}}, "warmup is a share of the steps"),
+        ({"training": {"epochs": 0}}, "must be positive"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dual(**options)
+
+
+def test_judgments_that_are_missing() -> None:
+    for call in (dual(miner=miner()).fit, lambda *given: dual().fit_examples(examples(), *given[2:])):
+        with pytest.raises(ValueError, match="there are no judgments"):
+            call(TOPICS, JUDGED, RUN, None)
+        with pytest.raises(ValueError, match="none of the queries is judged"):
+            call(TOPICS, JUDGED, RUN, QRELS.assign(qid="other"))
+        with pytest.raises(pt.validate.InputValidationError, match="text"):
+            call(TOPICS, JUDGED, RUN.drop(columns="text"), QRELS)
+    with pytest.raises(pt.validate.InputValidationError, match="label"):
+        dual(miner=miner()).fit(TOPICS, QRELS.drop(columns="label"))
+
+
+# --- artifacts and copies
+
+
+@pytest.fixture(scope="module")
+def saved(trained: DualEncoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "dual"
+    copy = pt.inspect.transformer_apply_attributes(trained)
+    copy.save(path)
+    assert copy.path == path
+    return path
+
+
+def test_a_saved_model_encodes_as_before(saved: Path, trained: DualEncoder) -> None:
+    loaded = DualEncoder.load(saved, device="cpu", batch_size=5)
+    np.testing.assert_allclose(loaded(RUN)["score"], trained(RUN)["score"], atol=1e-5)
+    assert (loaded.model, loaded.max_query_length, loaded.max_passage_length) == (trained.model, 8, 16)
+    assert (loaded.similarity, loaded.batch_size, loaded.path) == ("dot", 5, saved)
+    meta = json.loads((saved / META).read_text())
+    assert (meta["type"], meta["format"], meta["package_hint"]) == ("dual_encoder", "sbert", "pyterrier_graph")
+    assert not list(saved.rglob("*.bin")) and not list(saved.rglob("*.pkl"))
+    plain = SentenceTransformer(str(saved / "sentence-transformer"), device="cpu")
+    texts = [" ".join(tiny.WORDS * 2)]
+    np.testing.assert_allclose(plain.encode_query(texts), trained.encode_queries(texts), atol=1e-6)
+    np.testing.assert_allclose(plain.encode_document(texts), trained.encode_docs(texts), atol=1e-6)
+    with pytest.raises(FileExistsError, match="exists already"):
+        trained.save(saved)
+
+
+def test_a_model_does_not_need_the_checkpoint_that_it_began_with(tmp_path: Path) -> None:
+    start = shutil.copytree(checkpoint(), tmp_path / "checkpoint")
+    model = dual(str(start)).save(tmp_path / "model")
+    shutil.rmtree(start)
+    loaded = DualEncoder.load(tmp_path / "model", device="cpu")
+    assert_same_weights(pt.inspect.transformer_apply_attributes(loaded), model)
+    loaded.save(tmp_path / "again")
+    assert_same_weights(DualEncoder.load(tmp_path / "again"), model)
+
+
+def test_a_model_that_is_damaged(saved: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(saved, tmp_path / "copy"))
+    file = path / "sentence-transformer" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    file.write_bytes(content[:-1])
+    with pytest.raises(ValueError, match="damaged: 'sentence-transformer/model.safetensors' should have"):
+        DualEncoder.load(path)
+    for place in (-5, 30):  # a weight, and the header
+        broken = content.copy()
+        broken[place] ^= 255
+        file.write_bytes(broken)
+        with pytest.raises(ValueError, match="damaged"):
+            DualEncoder.load(path, device="cpu")
+    meta = json.loads((path / META).read_text())
+    (path / META).write_text(json.dumps(meta | {"format": "hgat"}))
+    with pytest.raises(ValueError, match="'format': 'hgat'.* is needed"):
+        DualEncoder.load(path)
+    with pytest.raises(FileNotFoundError, match="no artifact"):
+        DualEncoder.load(tmp_path / "none")
+
+
+def test_a_copy_has_weights_of_its_own(trained: DualEncoder) -> None:
+    before = trained(RUN)["score"]
+    copy = pt.inspect.transformer_apply_attributes(trained, batch_size=3)
+    assert copy is not trained and copy.batch_size == 3
+    copy.fit_examples(examples())
+    np.testing.assert_array_equal(trained(RUN)["score"], before)
+    assert not np.allclose(copy(RUN)["score"], before)
+    other = pt.inspect.transformer_apply_attributes(trained, max_query_length=5)
+    assert_same_weights(other, dual())
+    names = [attribute.name for attribute in pt.inspect.transformer_attributes(trained)]
+    assert {"model", "miner", "training", "pretraining", "similarity", "separate_encoders"} <= set(names)
+
+
+def test_encoders_are_equal_when_they_encode_alike(trained: DualEncoder) -> None:
+    """Else a trained and an untrained one would share their results in an experiment."""
+    copy = pt.inspect.transformer_apply_attributes(trained)
+    for encoder in (DualEncoder.query_encoder, DualEncoder.doc_encoder):
+        assert encoder(trained) == encoder(copy) and hash(encoder(trained)) == hash(encoder(copy))
+        assert encoder(dual()) == encoder(dual()) != encoder(trained)
+        assert encoder(dual()) != encoder(dual(max_passage_length=15)) != encoder(dual(similarity="cosine"))
+    before = copy.query_encoder()(TOPICS[:1])["query_vec"][0]
+    copy.fit_examples(examples())
+    assert not np.allclose(copy.query_encoder()(TOPICS[:1])["query_vec"][0], before)
+    assert copy.query_encoder() != trained.query_encoder()
+
+
+# --- several processes
+
+# steps of plain gradient descent, so that weights say what gradients were
+SHARED: dict[str, Any] = {
+    "epochs": 2,
+    "evaluations": 2,
+    "patience": None,
+    "alpha": 0.3,
+    "learning_rate": 0.005,
+    "warmup": 0.0,
+    "arguments": {
+        "optim": "sgd",
+        "max_grad_norm": 0.0,
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "dataloader_drop_last": True,
+    },
+}
+
+
+def train_as(rank: int, folder: Path) -> None:
+    options = SHARED | {"batch_size": 2, "output_dir": str(folder / "run")}
+    if rank == 0:
+        killed = interrupt(dual(miner=miner(), training=options), 5, stop, "encode_docs")
+    else:
+        killed = dual(miner=miner(), training=options)
+    with pytest.raises((KeyboardInterrupt, RuntimeError)):
+        killed.fit(TOPICS, QRELS, RUN, QRELS)
+    model = dual(miner=miner(), training=options).fit(TOPICS, QRELS, RUN, QRELS)
+    values = torch.tensor(losses(model.training_log))
+    save_file(weights(model) | {"losses": values}, folder / f"{rank}.safetensors")
+
+
+@forks
+def test_two_processes_compute_what_one_does_with_the_doubled_batch(tmp_path: Path) -> None:
+    """Also when they were killed in the middle of the second epoch, and although texts are there several times."""
+    checkpoint()  # one for both
+    in_two_processes(train_as, tmp_path)
+    alone = dual(miner=miner(), training=SHARED | {"batch_size": 4}).fit(TOPICS, QRELS, RUN, QRELS)
+    expected = torch.tensor(losses(alone.training_log))
+    one, other = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
+    assert len(expected) == 8
+    torch.testing.assert_close(one.pop("losses"), expected, atol=1e-5, rtol=0)
+    other.pop("losses")
+    moved = {name: value - weights(dual())[name] for name, value in weights(alone).items()}
+    assert max(value.abs().max() for value in moved.values()) > 1e-3
+    for name, value in weights(alone).items():
+        assert torch.equal(one[name], other[name])
+        torch.testing.assert_close(one[name], value, atol=1e-5, rtol=0)

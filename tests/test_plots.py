@@ -1,0 +1,323 @@
+"""Pictures: what is in them, in light and in dark."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgba
+from matplotlib.text import Annotation
+
+from pyterrier_graph import plots
+from pyterrier_graph.documents import Node, Reference, StructuredDocument
+from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.notebook import COLOURS, NEUTRAL
+from pyterrier_graph.plots.experiments import VALIDATION
+from pyterrier_graph.rerank.lgre import LearntWordGraph
+from pyterrier_graph.training.trainer import METRIC
+
+RELATIONS = pd.DataFrame({"layer 1": [0.5, 0.2, 0.3], "layer 2": [0.1, 0.6, 0.3]}, index=["order", "order_i", "SELF"])
+MATCHES = pd.DataFrame(
+    {
+        "token": ["alpha", "beta", "$x$"],
+        "relation": ["SELF", "structural", "SELF"],
+        "node": ["d0%p0", "d0%s0", f"d{'0' * 90}%p0"],
+        "match": ["alpha", "gamma", "$\\broken{"],
+        "similarity": [0.9, 0.8, -0.1],
+        "score": [0.9, 0.4, -0.1],
+    }
+)
+PARTS = pd.DataFrame(
+    {
+        "node": ["d0%p0", "d0%p1", "d0%p0", "d0%s0"],
+        "relation": ["SELF", "order", "SELF", ""],
+        "position": [0, 0, 1, 0],
+        "token": ["alpha", "beta", "gamma", "delta"],
+        "contribution": [0.2, 0.5, 0.1, -0.4],
+    }
+)
+QUERIES = pd.DataFrame(
+    {
+        "qid": ["q1", "q2", "q3"],
+        "query": ["short", "long " * 40, "$a$ and $\\b$"],
+        "weight": [0.1, 0.7, 0.2],
+        "edge": ["retrieved", "known", "retrieved"],
+    }
+)
+EXPERIMENT = pd.DataFrame(
+    {
+        "name": ["BM25", "slow", "best", "beaten", "fast"],
+        "nDCG@10": [0.4, 0.3, 0.6, 0.55, 0.5],
+        "mrt": [1.0, 200.0, 100.0, 120.0, 5.0],
+    }
+)
+BEFORE = pd.DataFrame({"positive_query": [0.5, 0.6, 0.7, 0.4], "positive_negative": [0.6, 0.5, 0.8, 0.6]})
+AFTER = pd.DataFrame({"positive_query": [0.8, 0.9, 0.7], "positive_negative": [0.3, 0.5, 0.4]})
+LOG: list[dict[str, float]] = [
+    {METRIC: 0.3, "epoch": 0.0, "step": 0},
+    {"loss": 0.7, "learning_rate": 0.1, "epoch": 1.0, "step": 5},
+    {METRIC: 0.5, "epoch": 1.0, "step": 5},
+    {"loss": 0.6, "learning_rate": 0.1, "epoch": 2.0, "step": 10},
+    {METRIC: 0.4, "epoch": 2.0, "step": 10},
+    {"train_runtime": 1.0, "train_loss": 0.65, "epoch": 2.0, "step": 10},
+]
+VECTORS = np.random.default_rng(0).normal(size=(30, 5))
+STATES = pd.DataFrame({"qid": "1", "docno": [f"d{n}" for n in range(5)] * 2, "side": ["query"] * 5 + ["document"] * 5})
+STATES["state"] = list(VECTORS[:10])
+QRELS = pd.DataFrame({"qid": ["1", "1"], "docno": ["d0", "d1"], "label": [1, 0]})
+WORDS = LearntWordGraph(
+    ["[CLS]", "alpha", "[SEP]", "alpha", "$b$", "[SEP]"],
+    np.array([-1, 0, -1, 1, 1, -1]),
+    (2,),
+    np.pad(np.eye(6)[None] * 0.5, 0) + np.eye(6)[None, :, ::-1] * 0.5,
+    np.ones(1),
+    1.5,
+)
+
+PICTURES: dict[str, Callable[..., Any]] = {
+    "document_graph": lambda **to: plots.document_graph(tiny.graph(), "d0", **to),
+    "relation_weights": lambda **to: plots.relation_weights(RELATIONS, **to),
+    "token_matches": lambda **to: plots.token_matches(MATCHES, title="$q$ " * 60, **to),
+    "contributions": lambda **to: plots.contributions(PARTS, title="$\\q{$", **to),
+    "word_graph": lambda **to: plots.word_graph(WORDS, **to),
+    "state_map": lambda **to: plots.state_map(STATES, QRELS, method="pca", **to),
+    "embedding_map": lambda **to: plots.embedding_map(VECTORS, ["$a$", "$\\b{$", "c"] * 10, method="pca", **to),
+    "passage_queries": lambda **to: plots.passage_queries(QUERIES, title="d0%p0", **to),
+    "effectiveness_latency": lambda **to: plots.effectiveness_latency(EXPERIMENT, "nDCG@10", **to),
+}
+
+
+@pytest.fixture(autouse=True)
+def closed_figures() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def texts(ax: Axes) -> list[str]:
+    """What is written into the axes; arrows have no text."""
+    return [text.get_text() for text in ax.texts if text.get_text()]
+
+
+def names(ax: Axes) -> list[str]:
+    legend = ax.get_legend()
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def colours(ax: Axes) -> list[str]:
+    return [to_hex(patch.get_facecolor()).upper() for patch in ax.patches]
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+@pytest.mark.parametrize("name", PICTURES)
+def test_each_picture_can_be_saved_and_has_the_colours_of_the_style(name: str, style: str) -> None:
+    with plt.style.context(style):
+        ax = PICTURES[name]()
+        ax.figure.savefig(io.BytesIO(), format="png", dpi=40)
+        expected = to_rgba(plt.rcParams["text.color"])
+        for text in [*ax.texts, ax.title, *ax.get_legend().get_texts()] if ax.get_legend() else ax.texts:
+            assert to_rgba(text.get_color()) == expected
+        other = plt.subplots()[1]
+        assert PICTURES[name](ax=other) is other
+        assert len(plt.get_fignums()) == 2
+    assert set(plots.__all__) == {*PICTURES, "training_curves", "similarity_shift"}
+
+
+def test_edges_and_nodes_of_a_document() -> None:
+    ax = plots.document_graph(tiny.graph(), "d0")
+    assert texts(ax) == ["alpha", "alpha alpha mu", "lambda", "kappa lambda", "kappa beta iota", "d1"]
+    assert names(ax) == ["order", "structural", "internal", "external", "section", "passage"]
+    arrows = [text for text in ax.texts if isinstance(text, Annotation) and not text.get_text()]
+    drawn = [to_hex(arrow.arrow_patch.get_edgecolor()).upper() for arrow in arrows if arrow.arrow_patch]
+    assert drawn == [COLOURS[0]] * 2 + [COLOURS[1]] * 4 + [COLOURS[2], COLOURS[3]]
+    up = arrows[6]  # from the last passage to the first one
+    assert up.xy == (1.0, -1.0) and up.xyann == (2.0, -4.0)
+    markers = [line.get_marker() for line in ax.lines]
+    assert markers == ["o", "s", "o", "s", "s", "o"]
+
+
+def test_long_documents_and_many_references_are_cut() -> None:
+    nodes = (Node("section", "root", -1), *(Node("passage", "word " * 50, 0) for _ in range(9)))
+    references = tuple(Reference("external", 0, f"e{n}") for n in range(7)) + (Reference("external", 1, "e0%p3"),)
+    others = [StructuredDocument(f"e{n}", nodes) for n in range(7)]
+    graph = MemoryGraph.from_documents([StructuredDocument("d", nodes, (), references), *others])
+    ax = plots.document_graph(graph, "d", most=5)
+    assert ax.get_title("left") == "d, first 5 of 10 nodes, 5 of 8 references"
+    assert len(texts(ax)) == 10 and all(len(text) <= 60 for text in texts(ax))
+    assert "e0%p3" in texts(plots.document_graph(graph, "d"))
+    with pytest.raises(KeyError, match="'nowhere'"):
+        plots.document_graph(graph, "nowhere")
+
+
+def test_bars_of_relations() -> None:
+    ax = plots.relation_weights(RELATIONS)
+    assert names(ax) == ["layer 1", "layer 2"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["SELF", "order_i", "order"]
+    lengths = {colour: [] for colour in COLOURS[:2]}
+    for bar, colour in zip(ax.patches, colours(ax), strict=True):
+        lengths[colour].append(bar.get_width())
+    np.testing.assert_allclose(lengths[COLOURS[0]], RELATIONS["layer 1"][::-1])
+    np.testing.assert_allclose(lengths[COLOURS[1]], RELATIONS["layer 2"][::-1])
+    assert ax.patches[0].get_y() < ax.patches[3].get_y()  # the first layer lies above the second
+    first, second = ([bar for bar, c in zip(ax.patches, colours(ax), strict=True) if c == k][0] for k in COLOURS[:2])
+    assert first.get_y() > second.get_y()
+
+
+def test_bars_of_tokens_have_room_for_what_stands_beside_them() -> None:
+    ax = plots.token_matches(MATCHES, title="query")
+    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], MATCHES["score"])
+    assert [label.get_text() for label in ax.get_yticklabels()] == MATCHES["token"].tolist()
+    assert colours(ax) == [COLOURS[0], COLOURS[1], COLOURS[0]] and names(ax) == ["SELF", "structural"]
+    ax.figure.canvas.draw()
+    ends = [text.get_window_extent().x1 for text in ax.texts]
+    assert max(ends) <= ax.get_window_extent().x1
+    assert texts(ax)[2].startswith("$\\broken{") and "…" in texts(ax)[2]
+
+
+def test_bars_of_contributions() -> None:
+    ax = plots.contributions(PARTS, most=2)
+    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [0.5, -0.4])
+    assert names(ax) == ["further away", "order"]
+    assert texts(ax) == ["beta", "delta"]
+    assert texts(plots.contributions(PARTS))[2] == "alpha gamma"
+
+
+def test_bars_of_queries() -> None:
+    ax = plots.passage_queries(QUERIES, title="d0%p0")
+    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [0.7, 0.2, 0.1])
+    assert colours(ax) == [COLOURS[0], COLOURS[1], COLOURS[1]] and names(ax) == ["known", "retrieved"]
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert [label[-4:] for label in labels] == ["[q2]", "[q3]", "[q1]"] and len(labels[0]) < 60
+    assert texts(ax) == ["0.700", "0.200", "0.100"]
+    fewer = plots.passage_queries(QUERIES, title="d0%p0", most=2)
+    assert len(fewer.patches) == 2 and fewer.get_title("left") == "d0%p0, 2 of 3 queries"
+
+
+def test_curves_of_one_training() -> None:
+    assert VALIDATION == METRIC
+    reranker = SimpleNamespace(training_log=LOG, training=SimpleNamespace(measure="RR@10"))
+    loss, measure = plots.training_curves(reranker, title="mine")
+    np.testing.assert_array_equal(loss.lines[0].get_xydata(), [[5, 0.7], [10, 0.6]])
+    np.testing.assert_array_equal(measure.lines[0].get_xydata(), [[0, 0.3], [5, 0.5], [10, 0.4]])
+    np.testing.assert_array_equal(measure.lines[1].get_xydata(), [[5, 0.5]])
+    assert (loss.get_ylabel(), measure.get_ylabel(), measure.get_xlabel()) == ("loss", "validation RR@10", "step")
+    assert loss.get_title("left") == "mine" and loss.get_legend() is None
+    (only,) = plots.training_curves([entry for entry in LOG if METRIC not in entry], by="epoch")
+    np.testing.assert_array_equal(only.lines[0].get_xdata(), [1, 2])
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_curves_of_several_trainings(style: str) -> None:
+    reranker = SimpleNamespace(training_log=LOG[:3], training=SimpleNamespace(measure="RR@10"))
+    with plt.style.context(style):
+        axes = plots.training_curves({"one": LOG, "other": reranker}, axes=list(plt.subplots(2)[1]))
+        axes[0].figure.savefig(io.BytesIO(), dpi=40)
+    assert [len(ax.lines) for ax in axes] == [2, 4] and names(axes[0]) == ["one", "other"]
+    assert axes[1].get_ylabel() == "validation measure"
+
+
+def test_trainings_that_cannot_be_drawn() -> None:
+    with pytest.raises(ValueError, match="neither losses nor a measure"):
+        plots.training_curves([])
+    with pytest.raises(ValueError, match="was not trained here"):
+        plots.training_curves({"a": LOG, "b": SimpleNamespace()})
+    with pytest.raises(ValueError, match="2 parts, but 1 axes"):
+        plots.training_curves(LOG, axes=[plt.subplots()[1]])
+
+
+def test_the_front_of_effectiveness_and_latency() -> None:
+    ax = plots.effectiveness_latency(EXPERIMENT, "nDCG@10")
+    np.testing.assert_array_equal(ax.lines[0].get_xydata(), [[1, 0.4], [5, 0.5], [100, 0.6]])
+    front, others = ax.collections
+    np.testing.assert_array_equal(front.get_offsets(), [[1, 0.4], [100, 0.6], [5, 0.5]])
+    np.testing.assert_array_equal(others.get_offsets(), [[200, 0.3], [120, 0.55]])
+    assert to_hex(others.get_facecolor()[0]).upper() == NEUTRAL
+    assert ax.get_xscale() == "log" and ax.get_ylabel() == "nDCG@10"
+    assert sorted(texts(ax)) == sorted(EXPERIMENT["name"])
+    linear = plots.effectiveness_latency(EXPERIMENT.assign(mrt=[0.0, 1, 2, 3, 4]), "nDCG@10")
+    assert linear.get_xscale() == "linear"
+
+
+def test_labels_lie_neither_on_one_another_nor_on_points() -> None:
+    random = np.random.default_rng(3)
+    count = 14
+    rows = {"name": [f"BM25 >> system {n}" for n in range(count)], "P@5": 0.4 + 0.05 * random.random(count)}
+    ax = plots.effectiveness_latency(pd.DataFrame(rows | {"time": 10 + random.random(count)}), "P@5", time="time")
+    assert ax.get_xlabel() == "time"
+    ax.figure.canvas.draw()
+    points = ax.transData.transform(np.concatenate([part.get_offsets() for part in ax.collections]))
+    boxes = []
+    for text in ax.texts:
+        text.arrowprops = text.arrow_patch = None  # its line belongs to the extent
+        boxes.append(text.get_window_extent())
+    frame = ax.get_window_extent()
+    for number, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:number])
+        assert not any(box.contains(*point) for point in points)
+        assert frame.x0 <= box.x0 and box.x1 <= frame.x1 + 1
+
+
+def test_groups_of_a_map() -> None:
+    labels = ["b", "a", "b", "c", "a"] * 6
+    ax = plots.embedding_map(VECTORS, labels, method="pca", title="mine")
+    assert names(ax) == ["b", "a", "c"] and ax.get_title("left") == "mine"
+    assert [len(points.get_offsets()) for points in ax.collections] == [12, 1, 12, 1, 6, 1]
+    for points, mean in zip(ax.collections[::2], ax.collections[1::2], strict=True):
+        np.testing.assert_allclose(points.get_offsets().mean(0), mean.get_offsets()[0])
+    ordered = pd.Categorical(labels, categories=["a", "unused", "b", "c"])
+    assert names(plots.embedding_map(VECTORS, ordered, method="pca")) == ["a", "b", "c"]
+    longer = plots.embedding_map(VECTORS * np.arange(1, 31)[:, None], labels, method="pca")
+    np.testing.assert_allclose(longer.collections[0].get_offsets(), ax.collections[0].get_offsets(), atol=1e-6)
+    many = plots.embedding_map(VECTORS, [0, 0, *range(1, 29)], method="pca")
+    assert len(names(many)) == 13 and names(many)[::12] == ["0", "17 other labels"]
+    assert len(many.collections[-2].get_offsets()) == 17
+    assert len(plots.embedding_map(VECTORS, labels).collections) == 6
+
+
+def test_similarities_before_and_after() -> None:
+    before, after = plots.similarity_shift(BEFORE, AFTER, title="PAIR")
+    assert before.get_title("left") == "PAIR, before: s(p+, q) is larger for 25%"
+    assert after.get_title("left") == "PAIR, after: s(p+, q) is larger for 100%"
+    assert names(before) == ["s(p+, q): 0.55 ± 0.11", "s(p+, p-): 0.625 ± 0.11"]
+    heights = [sum(bar.get_height() for bar in ax.patches) for ax in (before, after)]
+    assert heights == [2 * len(BEFORE), 2 * len(AFTER)]
+    assert [line.get_xdata()[0] for line in after.lines] == pytest.approx([0.8, 0.4])
+    assert before.get_xlim() == after.get_xlim()
+    with plt.style.context("dark_background"):
+        same = pd.DataFrame({"positive_query": [0.5], "positive_negative": [0.5]})
+        plots.similarity_shift(same, same, axes=list(plt.subplots(2)[1]))[0].figure.savefig(io.BytesIO(), dpi=40)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: plots.relation_weights(RELATIONS[:0]), "empty.*relation_weights"),
+        (lambda: plots.token_matches(PARTS), "no column 'match', 'score' in .*GraphMaxSim.explain"),
+        (lambda: plots.contributions(PARTS[:0]), "empty.*HGATReranker.explain"),
+        (lambda: plots.passage_queries(QUERIES.drop(columns="edge")), "no column 'edge'"),
+        (lambda: plots.effectiveness_latency(EXPERIMENT, "AP"), "no column 'AP' in .*eval_metrics=.'AP', 'mrt'."),
+        (lambda: plots.effectiveness_latency(EXPERIMENT[:0], "nDCG@10"), "empty"),
+        (lambda: plots.effectiveness_latency(EXPERIMENT.assign(mrt=[1, 2, None, 3, 4]), "nDCG@10"), "'best' has no"),
+        (lambda: plots.similarity_shift(BEFORE, AFTER[["positive_query"]]), "no column 'positive_negative'.*'after'"),
+        (lambda: plots.similarity_shift(BEFORE * np.nan, AFTER), "'before' has similarities that are missing"),
+        (lambda: plots.similarity_shift(BEFORE, AFTER, axes=[plt.subplots()[1]]), "2 parts, but 1 axes"),
+        (lambda: plots.state_map(STATES.drop(columns="side"), QRELS), "no column 'side'.*states"),
+        (lambda: plots.embedding_map(VECTORS[:2], "ab"), "three vectors at least, there are 2"),
+        (lambda: plots.embedding_map(VECTORS[0], "ab"), r"must be of shape .* got \(5,\)"),
+        (lambda: plots.embedding_map(VECTORS, ["a"]), "there are 30 and 1"),
+        (lambda: plots.embedding_map(np.where(np.arange(30)[:, None] == 7, np.nan, VECTORS), [0] * 30), "vector 7 is"),
+        (lambda: plots.embedding_map(VECTORS, [0] * 30, method="umap"), "'tsne' or 'pca', got 'umap'"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(draw: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        draw()
+    assert not any(figure.axes[0].has_data() for figure in map(plt.figure, plt.get_fignums()))

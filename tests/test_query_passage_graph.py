@@ -1,0 +1,612 @@
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lz4.frame import LZ4FrameFile
+from npids.lookup import Lookup
+
+from pyterrier_graph.graphs import query_passage_builder, query_passage_graph
+from pyterrier_graph.graphs.query_passage_graph import Edges, QueryPassageGraph
+
+SOME_EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+TYPES = ("retrieved", "known")
+
+PASSAGES = [f"d{number // 2}%p{number % 2}" for number in range(6)]
+TOPICS = pd.DataFrame({"qid": ["q1", "q2", "q3"], "query": ["alpha", "beta", "gamma"]})
+RUN = pd.DataFrame(
+    [["q1", "d2%p0", 3.5], ["q1", "d0%p0", 2.0], ["q1", "d0%p1", 1.0], ["q3", "d2%p0", -1.0]],
+    columns=["qid", "docno", "score"],
+).assign(rank=[0, 1, 2, 0])
+RESULTS = RUN.merge(TOPICS, on="qid")
+QRELS = pd.DataFrame(
+    [["q1", "d2%p0", 2], ["q1", "d2%p1", 0], ["q2", "d0%p0", 1], ["other", "nowhere", 1]],
+    columns=["qid", "docno", "label"],
+)
+
+
+def retriever(run: pd.DataFrame = RUN) -> pt.Transformer:
+    return pt.Transformer.from_df(run)
+
+
+def built(path: Path | str, **options) -> QueryPassageGraph:
+    arguments = {"topics": TOPICS, "retriever": retriever(), "passages": PASSAGES, "qrels": QRELS, "verbose": False}
+    return QueryPassageGraph(path).build(**arguments | options)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> QueryPassageGraph:
+    return built(tmp_path_factory.mktemp("graph") / "graph", k=2)
+
+
+# --- random graphs, and what they must be, literally
+
+Literal = dict[str, list[dict[int, float]]]  # per edge type and query, the scores of passages
+
+
+@st.composite
+def collections(draw) -> tuple[list[str], pd.DataFrame, pd.DataFrame, pd.DataFrame, int]:
+    """Passages, topics, a run, judgments, and k."""
+    character = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+    names = st.one_of(
+        st.text(character, min_size=1, max_size=5),
+        st.builds("d{}%p{}".format, st.integers(0, 12), st.integers(0, 3)),
+        st.integers(0, 300).map(str),
+    )
+    passages = draw(st.lists(names, min_size=1, max_size=8, unique=True))
+    qids = draw(st.lists(names, min_size=1, max_size=7, unique=True))
+    texts = st.text(character, min_size=1, max_size=9).filter(str.strip)
+    topics = pd.DataFrame({"qid": qids, "query": [draw(texts) for _ in qids]}, dtype="str")
+    found = st.dictionaries(st.sampled_from(passages), st.integers(-3, 3), max_size=8)
+    run = [(qid, docno, score / 2) for qid in qids for docno, score in draw(found).items()]
+    qrels = [(qid, docno, score) for qid in qids for docno, score in draw(found).items()]
+    run, qrels = draw(st.permutations(run)), draw(st.permutations(qrels))
+    return (
+        passages,
+        topics,
+        frame(run, "score"),
+        frame([*qrels, (qids[0], passages[0], -1)] if not qrels else qrels, "label"),
+        draw(st.integers(1, 5)),
+    )
+
+
+def frame(rows, value: str) -> pd.DataFrame:
+    made = pd.DataFrame(rows, columns=["qid", "docno", value]).astype({"qid": "str", "docno": "str", value: float})
+    return pt.model.add_ranks(made) if value == "score" else made
+
+
+def literal(passages, topics, run, qrels, k) -> Literal:
+    edges: Literal = {edge_type: [{} for _ in topics["qid"]] for edge_type in TYPES}
+    number = {qid: place for place, qid in enumerate(topics["qid"])}
+    for qid, rows in run.groupby("qid", sort=False):
+        best = sorted(zip(rows["score"], rows["docno"], strict=True), key=lambda row: -row[0])[:k]
+        edges["retrieved"][number[qid]] = {passages.index(docno): score for score, docno in best}
+    for qid, docno, label in qrels.itertuples(index=False):
+        if label > 0:
+            edges["known"][number[qid]][passages.index(docno)] = label
+    return edges
+
+
+def rows_of(edges: Edges) -> list[list[tuple[int, float, int]]]:
+    assert edges.indptr.dtype == edges.indices.dtype == edges.edges.dtype == np.int64
+    assert edges.scores.dtype == np.float32
+    assert edges.indptr[0] == 0 and edges.indptr[-1] == len(edges.indices) == len(edges.scores) == len(edges.edges)
+    triples = [*zip(edges.indices.tolist(), edges.scores.tolist(), edges.edges.tolist(), strict=True)]
+    return [triples[start:end] for start, end in zip(edges.indptr[:-1], edges.indptr[1:], strict=True)]
+
+
+def check(graph: QueryPassageGraph, passages: list[str], topics: pd.DataFrame, expected: Literal, masked=()) -> None:
+    assert graph.edge_types == TYPES
+    assert (graph.num_queries, graph.num_passages) == (len(topics), len(passages))
+    everyone, everything = np.arange(len(topics)), np.arange(len(passages))
+    assert graph.qids_of(everyone) == topics["qid"].tolist()
+    assert graph.query_of(topics["qid"].tolist()).tolist() == everyone.tolist()
+    assert graph.texts(everyone) == topics["query"].tolist()
+    assert graph.docnos_of(everything) == passages
+    assert graph.passage_of(passages).tolist() == everything.tolist()
+    for edge_type in TYPES:
+        edges = iter(range(100))
+        numbered = [
+            [(passage, score, next(edges)) for passage, score in sorted(row.items())] for row in expected[edge_type]
+        ]
+        assert graph.num_edges[edge_type] == next(edges)
+        heard = [[] if query in masked else row for query, row in enumerate(numbered)]
+        assert rows_of(graph.edges_of_queries(everyone, edge_type)) == heard
+        backward = [
+            [(query, score, edge) for query, row in enumerate(heard) for passage, score, edge in row if passage == here]
+            for here in everything
+        ]
+        assert rows_of(graph.edges_of_passages(everything, edge_type)) == backward
+        matrix = graph.to_scipy()[edge_type]
+        assert matrix.shape == (len(topics), len(passages))
+        assert {(q, p): s for q, row in enumerate(heard) for p, s, _ in row} == dict(matrix.todok().items())
+        joined = [(query, passage) for query, row in enumerate(numbered) for passage, _, _ in row]
+        ends = graph.ends(np.arange(len(joined)), edge_type)
+        assert [*zip(*(end.tolist() for end in ends), strict=True)] == joined
+
+
+def check_subgraph(graph: QueryPassageGraph, targets: list[int], types, expected: Literal, masked) -> None:
+    subgraph = graph.subgraph(np.array(targets, dtype=np.int64), types)
+    types = TYPES if types is None else types
+    hears = [
+        [q for q in range(graph.num_queries) if q not in masked and p in expected[t][q]] for t in types for p in targets
+    ]
+    queries = sorted({query for row in hears for query in row})
+    passages = sorted({passage for edge_type in types for query in queries for passage in expected[edge_type][query]})
+    assert subgraph.targets.tolist() == targets
+    assert subgraph.queries.tolist() == queries
+    assert subgraph.passages.tolist() == passages
+    assert [*subgraph.to_targets] == [*subgraph.to_queries] == [*types]
+    for edge_type in types:
+        heard, scored = [], []
+        for target, row in zip(targets, rows_of(subgraph.to_targets[edge_type]), strict=True):
+            heard.append([queries[local] for local, _, _ in row])
+            scored.append([score for _, score, _ in row])
+            assert scored[-1] == [expected[edge_type][query][target] for query in heard[-1]]
+            ends = graph.ends(np.array([edge for _, _, edge in row], dtype=np.int64), edge_type)
+            assert ends[0].tolist() == heard[-1] and set(ends[1].tolist()) <= {target}
+        start = len(targets) * [*types].index(edge_type)
+        assert heard == hears[start : start + len(targets)]
+        for query, row in zip(queries, rows_of(subgraph.to_queries[edge_type]), strict=True):
+            assert {passages[local]: score for local, score, _ in row} == expected[edge_type][query]
+
+
+@SOME_EXAMPLES
+@given(collections(), st.integers(1, 4), st.sampled_from(["build", "frame", "frames"]), st.data())
+def test_graph_is_the_literal_one(collection, size, way, data):
+    passages, topics, run, qrels, k = collection
+    if way != "build":  # queries without results are not there
+        order = run["qid"].drop_duplicates()
+        topics = topics.set_index("qid").reindex(order).reset_index()
+        qrels = qrels[qrels["qid"].isin(order)]
+    expected = literal(*collection) if way == "build" else literal(passages, topics, run, qrels, k)
+    results = run.merge(topics, on="qid")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(query_passage_builder, "CHUNK", size),
+        mock.patch.object(query_passage_graph, "BATCH", size),
+    ):
+        new = QueryPassageGraph(f"{folder}/graph")
+        options = {"k": k, "qrels": qrels, "verbose": False}
+        if not len(topics) or not any(expected["known"]):
+            with pytest.raises(ValueError, match="no relevant passage|needs queries"):
+                new.from_results(results, passages, **options)
+            return
+        if way == "build":
+            new.build(topics, retriever(run), iter(passages), batch_size=size, **options)
+        elif way == "frame":
+            new.from_results(results, passages, **options)
+        else:
+            order = results["qid"].map({qid: place // size for place, qid in enumerate(topics["qid"])})
+            new.from_results((results[order == part] for part in range(order.max() + 2)), passages, **options)
+        check(new, passages, topics, expected)
+        opened = QueryPassageGraph(f"{folder}/graph")
+        check(opened, passages, topics, expected)
+        first = data.draw(st.lists(st.integers(0, len(topics) - 1), max_size=4))
+        more = data.draw(st.lists(st.integers(0, len(topics) - 1), max_size=2))
+        view = opened.without(np.array(first, dtype=np.int64)).without(np.array(more, dtype=np.int64))
+        check(view, passages, topics, expected, {*first, *more})
+        check(opened, passages, topics, expected)
+        targets = data.draw(st.lists(st.integers(0, len(passages) - 1), max_size=6))
+        types = data.draw(st.sampled_from([None, ["known"], ["retrieved"], ["known", "retrieved"]]))
+        check_subgraph(view, targets, types, expected, {*first, *more})
+        check_subgraph(opened, targets, types, expected, ())
+
+
+@SOME_EXAMPLES
+@given(collections(), st.data())
+def test_added_graph_is_the_one_built_at_once(collection, data):
+    passages, topics, run, qrels, k = collection
+    cut = data.draw(st.integers(0, len(topics)))
+    parts = [topics[:cut], topics[cut:]]
+    relevant = [set(qrels["qid"][qrels["label"] > 0]) & set(part["qid"]) for part in parts]
+    judged = [data.draw(st.booleans()) and bool(found) for found in relevant]
+    if not all(len(part) for part in parts) or not any(judged):
+        return
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(query_passage_graph, "BATCH", 2):
+        options = [{"qrels": qrels if judge else None, "verbose": False} for judge in judged]
+        old = QueryPassageGraph(f"{folder}/old").build(parts[0], retriever(run), passages, k=k, **options[0])
+        new = old.without(np.array([0])).add(f"{folder}/new", parts[1], retriever(run), **options[1])
+        used = pd.concat([part for part, judge in zip(parts, judged, strict=True) if judge])
+        check(new, passages, topics, literal(passages, topics, run, qrels[qrels["qid"].isin(used["qid"])], k))
+        if all(judged):
+            whole = QueryPassageGraph(f"{folder}/whole").build(topics, retriever(run), passages, k=k, **options[0])
+            assert new.fingerprint() == whole.fingerprint() != old.fingerprint()
+
+
+# --- reading
+
+
+def test_meta(graph):
+    assert graph.meta["k"] == 2
+    assert graph.num_edges == {"retrieved": 3, "known": 2}
+    assert repr(graph) == f"QueryPassageGraph({str(graph.path)!r})"
+    assert repr(graph.without(np.array([0, 2, 2]))).endswith(".without(2 queries)")
+
+
+def test_passages_that_nobody_retrieved_and_queries_without_results_are_there(graph):
+    assert graph.docnos_of(np.arange(6)) == PASSAGES
+    assert rows_of(graph.edges_of_passages(np.array([3, 1])))[0] == []
+    assert rows_of(graph.edges_of_queries(np.array([1]))) == [[]]
+    assert rows_of(graph.edges_of_queries(np.array([1]), "known")) == [[(0, 1.0, 1)]]
+
+
+def test_without_judgments_there_are_only_retrieved_edges(tmp_path):
+    graph = built(tmp_path / "graph", qrels=None)
+    assert graph.edge_types == ("retrieved",)
+    assert [*graph.subgraph(np.array([4])).to_targets] == ["retrieved"]
+    with pytest.raises(KeyError, match="no edges 'known': this graph has 'retrieved'"):
+        graph.edges_of_passages(np.array([0]), "known")
+
+
+def test_passages_from_an_index(graph, tmp_path):
+    class Index:
+        def docnos(self) -> Lookup:
+            return Lookup.build(PASSAGES, tmp_path / "docnos.npids")
+
+    assert built(tmp_path / "index", passages=Index(), k=2).fingerprint() == graph.fingerprint()
+    again = built(tmp_path / "lookup", passages=Lookup(tmp_path / "docnos.npids"), k=2)
+    assert again.fingerprint() == graph.fingerprint()
+
+
+def test_numbers_become_text(tmp_path):
+    run = pd.DataFrame({"qid": [7], "query": ["seven"], "docno": [70], "score": [1]})
+    qrels = pd.DataFrame({"qid": [7], "docno": [70], "label": [1]})
+    graph = QueryPassageGraph(tmp_path / "graph").from_results(run, ["7", "70"], qrels=qrels, verbose=False)
+    assert graph.qids_of(np.array([0])) == ["7"]
+    assert rows_of(graph.edges_of_queries(np.array([0]))) == [[(1, 1.0, 0)]]
+    assert rows_of(graph.edges_of_queries(np.array([0]), "known")) == [[(1, 1.0, 0)]]
+
+
+def test_retriever_sees_all_columns_and_is_asked_for_k(tmp_path):
+    class Retriever(pt.Transformer):
+        limit: int | None = None
+
+        def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+            seen.append((inp["hint"].tolist(), self.limit))
+            return RUN[RUN["qid"].isin(inp["qid"])]
+
+        def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+            limited = Retriever()
+            limited.limit = k
+            return limited
+
+    seen: list[tuple[list[str], int | None]] = []
+    built(tmp_path / "graph", topics=TOPICS.assign(hint=["x", "y", "z"]), retriever=Retriever(), k=7, batch_size=2)
+    assert seen == [(["x", "y"], 7), (["z"], 7)]
+
+
+def test_a_view_shares_the_arrays(graph):
+    view = graph.without(np.array([0]))
+    view.edges_of_passages(np.array([0]))
+    assert graph._array("retrieved_i.indices") is view._array("retrieved_i.indices")
+    assert not view._array("retrieved_i.indices").flags.owndata
+
+
+def test_pickled_view_stays_masked(graph):
+    view = pickle.loads(pickle.dumps(graph.without(np.array([0]))))
+    check(view, PASSAGES, TOPICS, literal(PASSAGES, TOPICS, RUN, QRELS[:3], 2), {0})
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda graph: graph.edges_of_passages(np.array([0, 6])), IndexError, "0 to 5, got 0 to 6"),
+        (lambda graph: graph.edges_of_queries(np.array([-1])), IndexError, "0 to 2, got -1 to -1"),
+        (lambda graph: graph.subgraph(np.array([6])), IndexError, "0 to 5"),
+        (lambda graph: graph.without(np.array([3])), IndexError, "0 to 2"),
+        (lambda graph: graph.ends(np.array([3])), IndexError, "0 to 2"),
+        (lambda graph: graph.edges_of_queries(np.array([0]), "found"), KeyError, "no edges 'found'"),
+        (lambda graph: graph.query_of(["q1", "q7", 8]), KeyError, r"2 qids \('q7', 8\) not in the graph"),
+        (lambda graph: graph.passage_of(["d0"]), KeyError, r"1 docno \('d0'\) not in the graph"),
+        (lambda graph: graph.edge_features("known"), KeyError, "no features of 'known' edges: add_edge_features"),
+    ],
+)
+def test_unknown_numbers_and_names(graph, call, error, message):
+    with pytest.raises(error, match=message):
+        call(graph)
+
+
+# --- bad input, and what must not be left behind
+
+
+def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
+    frame = frame.astype(object)
+    for column, value in values.items():
+        frame.loc[row, column] = value
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"topics": TOPICS[:0]}, ValueError, "needs queries"),
+        ({"topics": pd.concat([TOPICS, TOPICS[:1]])}, ValueError, "query 'q1' comes twice"),
+        ({"topics": changed(TOPICS, 1, query="  ")}, ValueError, "query 'q2' has no text"),
+        ({"topics": changed(TOPICS, 1, query=None)}, ValueError, "query 'q2' has no text"),
+        ({"topics": changed(TOPICS, 1, qid="")}, ValueError, "a qid must not be empty"),
+        ({"topics": TOPICS[["qid"]]}, pt.validate.InputValidationError, "query"),
+        ({"passages": []}, ValueError, "needs passages"),
+        ({"passages": [*PASSAGES, "d0%p1"]}, ValueError, "'d0%p1' comes twice"),
+        ({"passages": [*PASSAGES, 7]}, ValueError, "a docno must be a text.*got 7"),
+        ({"passages": "some.flex"}, ValueError, "open the index first"),
+        ({"passages": PASSAGES[:1]}, KeyError, r"2 docnos \('d2%p0', 'd0%p1'\) of the results not among the passages"),
+        (
+            {"passages": PASSAGES[:5], "qrels": changed(QRELS, 1, label=1)},
+            KeyError,
+            r"'d2%p1'\) of the qrels not among",
+        ),
+        ({"retriever": retriever(changed(RUN, 2, score=np.nan))}, ValueError, "'q1', passage 'd0%p1' has a score"),
+        ({"retriever": retriever(changed(RUN, 2, score=1e39))}, ValueError, "finite 32-bit number in the results"),
+        (
+            {"retriever": retriever(changed(RUN, 2, docno="d2%p0"))},
+            ValueError,
+            "passage 'd2%p0' comes twice in the res",
+        ),
+        ({"retriever": retriever(RUN.drop(columns="score"))}, pt.validate.InputValidationError, "score"),
+        (
+            {"retriever": pt.Transformer.from_df(RUN, uniform=True)},
+            ValueError,
+            "results of query 'q3', which it was not",
+        ),
+        ({"qrels": changed(QRELS, 1, docno="d2%p0", label=1)}, ValueError, "'d2%p0' comes twice in the qrels"),
+        ({"qrels": QRELS[3:]}, ValueError, "no relevant passage of these queries"),
+        ({"qrels": QRELS[["qid", "docno"]]}, pt.validate.InputValidationError, "label"),
+        ({"k": 0}, ValueError, "k=0"),
+        ({"batch_size": 0}, ValueError, "batch_size must be positive, got 0"),
+    ],
+)
+def test_bad_input_leaves_nothing(tmp_path, options, error, message):
+    with pytest.raises(error, match=message):
+        built(tmp_path / "graph", **{"batch_size": 2} | options)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ([RESULTS[:2], RESULTS[2:]], "query 'q1' comes twice: .* a query's rows come together"),
+        ([], "needs queries"),
+        ([RESULTS[:2], changed(RESULTS, 3, query=float("nan"))[3:]], "'q3' has no text"),
+    ],
+)
+def test_bad_results_leave_nothing(tmp_path, results, message):
+    with pytest.raises(ValueError, match=message):
+        QueryPassageGraph(tmp_path / "graph").from_results(results, PASSAGES, verbose=False)
+    assert not any(tmp_path.iterdir())
+
+
+def test_too_many_edges(tmp_path, monkeypatch):
+    monkeypatch.setattr(query_passage_builder, "MAX_EDGES", 3)
+    built(tmp_path / "graph", k=2)
+    with pytest.raises(ValueError, match="can have 3 edges of a type at most"):
+        built(tmp_path / "more", k=3)
+
+
+def test_query_text_may_stand_in_some_rows(tmp_path):
+    results = changed(RESULTS, 0, query=None)
+    graph = QueryPassageGraph(tmp_path / "graph").from_results(results, PASSAGES, verbose=False)
+    assert graph.texts(np.arange(2)) == ["alpha", "gamma"]
+
+
+def test_nothing_is_overwritten(graph):
+    with pytest.raises(FileExistsError, match="exists already"):
+        built(graph.path)
+    with pytest.raises(FileExistsError, match="exists already"):
+        graph.add(graph.path, TOPICS, retriever())
+
+
+def test_a_query_cannot_be_added_twice(graph, tmp_path):
+    with pytest.raises(ValueError, match="query 'q3' comes twice"):
+        graph.add(tmp_path / "new", TOPICS[2:], retriever(), verbose=False)
+    assert not any(tmp_path.iterdir())
+
+
+def test_frames_are_not_held(tmp_path):
+    alive, most = 0, 0
+
+    class Counted(pd.DataFrame):
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    def frames() -> Iterator[pd.DataFrame]:
+        nonlocal alive, most
+        for number in range(20):
+            alive += 1
+            most = max(most, alive)
+            yield Counted({"qid": [str(number)], "query": "x", "docno": PASSAGES[number % 6], "score": 1.0})
+
+    graph = QueryPassageGraph(tmp_path / "graph").from_results(frames(), PASSAGES, verbose=False)
+    assert graph.num_queries == 20
+    assert most <= 3
+
+
+KILLED = """
+import os, sys
+import pandas as pd
+from pyterrier_graph.graphs import query_passage_builder as builder
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+def frames():
+    for number in range(9):
+        if sys.argv[2] == "reading" and number == 5:
+            os._exit(9)
+        yield pd.DataFrame({"qid": [str(number)], "query": "x", "docno": "d1", "score": 1.0})
+if sys.argv[2] == "sorting":
+    builder.write_compressed = lambda *_: os._exit(9)
+QueryPassageGraph(sys.argv[1]).from_results(frames(), ["d0", "d1"], verbose=False)
+"""
+
+
+@pytest.mark.parametrize("moment", ["reading", "sorting"])
+def test_killed_build_leaves_nothing_that_loads(tmp_path, moment):
+    path = tmp_path / "graph"
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path), moment]).returncode == 9
+    assert not path.exists()
+    assert any(tmp_path.iterdir())  # it had begun
+    assert not any(QueryPassageGraph(left).built() for left in tmp_path.iterdir())
+    assert built(path).built()
+
+
+def test_import_leaves_torch_alone():
+    code = "import pyterrier_graph.graphs.query_passage_graph, sys; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
+
+
+# --- opening
+
+
+def test_round_trip_as_package(graph, tmp_path):
+    package = graph.build_package(str(tmp_path / "graph.tar.lz4"), verbose=False)
+    with LZ4FrameFile(package) as file, tarfile.open(fileobj=file) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    check(QueryPassageGraph(tmp_path / "unpacked"), PASSAGES, TOPICS, literal(PASSAGES, TOPICS, RUN, QRELS[:3], 2))
+
+
+def test_missing_graph(tmp_path):
+    graph = QueryPassageGraph(tmp_path / "graph")
+    assert not graph.built()
+    with pytest.raises(FileNotFoundError, match="no artifact at"):
+        graph.edges_of_queries(np.array([0]))
+
+
+@pytest.mark.parametrize("name", ["texts.lz4", "retrieved.indices.u4", "known_i.edges.u4", "qids.npids"])
+def test_truncated_graph(tmp_path, name):
+    path = built(tmp_path / "graph").path
+    size = (path / name).stat().st_size
+    (path / name).write_bytes((path / name).read_bytes()[:-1])
+    with pytest.raises(ValueError, match=f"'{name}' should have {size} bytes, has {size - 1}"):
+        QueryPassageGraph(path).texts(np.array([0]))
+    assert not QueryPassageGraph(path).built()
+
+
+@pytest.mark.parametrize("change", [{"format_version": 99}, {"type": "passage_graph"}])
+def test_foreign_graph(tmp_path, change):
+    meta = built(tmp_path / "graph").path / "pt_meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | change))
+    with pytest.raises(ValueError, match=f"{[*change.values()][0]}"):
+        QueryPassageGraph(meta.parent).subgraph(np.array([0]))
+
+
+# --- edge features
+
+
+class Encoder:
+    """Lengths, and a number per pair; counts the pairs."""
+
+    def __init__(self, sign: int = 1, width: int = 3, stop: int | None = None) -> None:
+        self.sign, self.width, self.stop = sign, width, stop
+        self.pairs: list[tuple[str, str]] = []
+
+    def __call__(self, queries: list[str], passages: list[str]) -> np.ndarray:
+        if self.stop is not None and len(self.pairs) >= self.stop:
+            raise KeyboardInterrupt
+        self.pairs += zip(queries, passages, strict=True)
+        rows = [[len(query), sum(map(ord, query + passage)) % 97, len(passage)] for query, passage in self.pairs]
+        return self.sign * np.array(rows[-len(queries) :], dtype=np.float32)[:, : self.width]
+
+
+TEXTS = pt.apply.text(lambda row: "text of " + row["docno"])
+
+
+def test_edge_features(tmp_path):
+    graph, encoder = built(tmp_path / "graph"), Encoder()
+    assert graph.add_edge_features(encoder, TEXTS, batch_size=3, verbose=False) is graph
+    pairs = [("alpha", "d0%p0"), ("alpha", "d0%p1"), ("alpha", "d2%p0"), ("gamma", "d2%p0")]
+    pairs = [(query, f"text of {docno}") for query, docno in pairs]
+    assert encoder.pairs == pairs
+    features = QueryPassageGraph(graph.path).edge_features()
+    assert features.dtype == np.float16
+    assert features.tolist() == Encoder()(*map(list, zip(*pairs, strict=True))).tolist()
+    backward = graph.edges_of_passages(np.array([4]))
+    assert features[backward.edges].tolist() == features[[2, 3]].tolist()
+    with pytest.raises(FileExistsError, match="features of 'retrieved' edges already"):
+        graph.add_edge_features(encoder, TEXTS)
+    graph.without(np.array([0])).add_edge_features(encoder, TEXTS, edge_type="known", verbose=False)
+    assert QueryPassageGraph(graph.path).edge_features("known").shape == (2, 3)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 7])
+def test_interrupted_edge_features_go_on(tmp_path, monkeypatch, lost):
+    monkeypatch.setattr("pyterrier_graph.graphs.edge_features.CHECKED", 1)
+    graph = built(tmp_path / "graph")
+    with pytest.raises(KeyboardInterrupt):
+        graph.add_edge_features(Encoder(stop=2), TEXTS, batch_size=1, verbose=False)
+    file = graph.path / "retrieved.features.f2"
+    file.write_bytes(file.read_bytes()[: 2 * 3 * 2 - lost])
+    opened = QueryPassageGraph(graph.path)
+    with pytest.raises(KeyError, match="no features"):
+        opened.edge_features()
+    encoder = Encoder()
+    opened.add_edge_features(encoder, TEXTS, batch_size=1, verbose=False)
+    assert len(encoder.pairs) == 1 + 4 - (2 - -(-lost // 6))
+    whole = built(tmp_path / "whole").add_edge_features(Encoder(), TEXTS, verbose=False)
+    assert opened.edge_features().tolist() == whole.edge_features().tolist()
+
+
+@pytest.mark.parametrize("other", [Encoder(sign=-1), Encoder(width=2)])
+def test_another_encoder_does_not_go_on(tmp_path, other):
+    graph = built(tmp_path / "graph")
+    with pytest.raises(KeyboardInterrupt):
+        graph.add_edge_features(Encoder(stop=2), TEXTS, batch_size=2, verbose=False)
+    with pytest.raises(ValueError, match="begun with another encoder or other texts: delete it"):
+        graph.add_edge_features(other, TEXTS, verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("encode", "message"),
+    [
+        (
+            lambda queries, passages: np.ones((len(queries), 2)) * np.nan,
+            "'q1', passage 'd0%p0'.* not finite in 16 bits",
+        ),
+        (lambda queries, passages: np.ones((len(queries), 2)) * 1e5, "not finite in 16 bits"),
+        (lambda queries, passages: np.ones(len(queries)), r"need vectors of shape \(3, d\), the encoder gave \(3,\)"),
+        (lambda queries, passages: np.ones((1, 2)), r"the encoder gave \(1, 2\)"),
+        (lambda queries, passages: np.ones((len(queries), 0)), r"the encoder gave \(3, 0\)"),
+        (lambda queries, passages: np.ones((len(queries), len(queries))), "of 3 dimensions first, now of 1"),
+    ],
+)
+def test_bad_vectors(tmp_path, encode, message):
+    graph = built(tmp_path / "graph")
+    with pytest.raises(ValueError, match=message):
+        graph.add_edge_features(encode, TEXTS, batch_size=3, verbose=False)
+    assert QueryPassageGraph(graph.path).built()
+
+
+def test_features_need_texts_and_edges(tmp_path, graph):
+    graph = built(tmp_path / "graph")
+    with pytest.raises(pt.validate.InputValidationError, match="text"):
+        graph.add_edge_features(Encoder(), pt.Transformer.identity())
+    with pytest.raises(ValueError, match="no text of passage 'd0%p0'"):
+        graph.add_edge_features(Encoder(), pt.apply.text(lambda row: None))
+    with pytest.raises(KeyError, match="no edges 'found'"):
+        graph.add_edge_features(Encoder(), TEXTS, edge_type="found")
+    empty = built(tmp_path / "empty", retriever=retriever(RUN[:0]))
+    with pytest.raises(ValueError, match="has no 'retrieved' edges"):
+        empty.add_edge_features(Encoder(), TEXTS)
+
+
+def test_added_graph_takes_features_over(tmp_path):
+    old = built(tmp_path / "old", topics=TOPICS[:2]).add_edge_features(Encoder(), TEXTS, verbose=False)
+    new = old.add(tmp_path / "new", TOPICS[2:], retriever(), verbose=False)
+    with pytest.raises(KeyError, match="no features"):
+        new.edge_features()
+    encoder = Encoder()
+    new.add_edge_features(encoder, TEXTS, verbose=False)
+    assert encoder.pairs[-1] == ("gamma", "text of d2%p0") and len(encoder.pairs) == 4 + 1  # the old ones were compared
+    whole = built(tmp_path / "whole").add_edge_features(Encoder(), TEXTS, verbose=False)
+    assert new.edge_features().tolist() == whole.edge_features().tolist()
