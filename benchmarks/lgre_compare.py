@@ -48,7 +48,7 @@ READERS: dict[str, Callable[[Path], TextCollection]] = {
 }
 MORE: dict[str, dict[str, Any]] = {
     "vaswani": {},
-    "cranfield": {"max_length": 128, "queries": 75, "candidates": 20, "folds": 3},
+    "cranfield": {"max_length": 96, "queries": 60, "candidates": 20, "folds": 3},
     "medquad": {"max_length": 128, "queries": 75, "candidates": 20, "folds": 3},
 }
 

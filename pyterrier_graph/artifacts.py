@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -109,3 +110,37 @@ def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
         if actual != size:
             raise ValueError(f"{str(path)!r} is damaged: {name!r} should have {size} bytes, has {actual}")
     return meta
+
+
+class BuiltArtifact(pt.Artifact):
+    """Base of artifacts that are built at their path, and read where they lie.
+
+    Args:
+        path: Folder of the artifact; it may not exist yet.
+    """
+
+    ARTIFACT_TYPE: str
+    ARTIFACT_FORMAT: str
+    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
+    FORMAT_VERSION = 1
+    path: Path
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(Path(path))
+
+    def built(self) -> bool:
+        """Whether there is a complete one at this path."""
+        try:
+            return bool(self.meta)
+        except (FileNotFoundError, ValueError):
+            return False
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """What ``pt_meta.json`` says of sizes and origin.
+
+        Raises:
+            FileNotFoundError: If there is no artifact.
+            ValueError: If it is damaged, of another kind or of another version.
+        """
+        return read_meta(self.path, kind_of(self))

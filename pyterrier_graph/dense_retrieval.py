@@ -28,7 +28,7 @@ from pyterrier_graph.demo import index_bm25
 from pyterrier_graph.dense.dual_encoder import DualEncoder
 from pyterrier_graph.protocol import query_folds, summarise
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
-from pyterrier_graph.text_reranking import DatasetTexts, Texts, judged, sampled, slug, with_texts
+from pyterrier_graph.text_reranking import DatasetTexts, Texts, judged, parsed, sampled, slug, with_texts
 from pyterrier_graph.training.dual import DualEncoderTraining
 from pyterrier_graph.training.mining import ExampleMiner, TrainingExamples
 from pyterrier_graph.training.pairs import CrossEncoderTraining
@@ -110,11 +110,7 @@ def main(defaults: Sequence[str] = (), arguments: Sequence[str] | None = None) -
         defaults: Arguments that those of the command line override.
         arguments: Those; by default the program's.
     """
-    import sys
-
-    options = parser().parse_args([*defaults, *(sys.argv[1:] if arguments is None else arguments)])
-    if not options.dataset:
-        raise SystemExit("name a dataset: --dataset irds:vaswani")
+    options = parsed(parser(), defaults, arguments)
     return run(task_of(options), options)
 
 

@@ -14,6 +14,7 @@ import itertools
 import json
 import logging
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,17 +142,23 @@ def main(defaults: Sequence[str] = (), arguments: Sequence[str] | None = None) -
         defaults: Arguments that those of the command line override.
         arguments: Those; by default the program's.
     """
-    import sys
-
-    options = parser().parse_args([*defaults, *(sys.argv[1:] if arguments is None else arguments)])
-    if not options.dataset:
-        raise SystemExit("name a dataset: --dataset irds:vaswani")
+    options = parsed(parser(), defaults, arguments)
     collection = DatasetTexts(*options.dataset)
     try:
         folds = folds_of(options.dataset[0]) if len(options.dataset) == 1 and options.folds is None else None
     except KeyError:  # it has none
         folds = None
     return run(collection, options, folds)
+
+
+def parsed(
+    command: argparse.ArgumentParser, defaults: Sequence[str], arguments: Sequence[str] | None
+) -> argparse.Namespace:
+    """The options; without a dataset there is nothing to do."""
+    options = command.parse_args([*defaults, *(sys.argv[1:] if arguments is None else arguments)])
+    if not options.dataset:
+        raise SystemExit("name a dataset: --dataset irds:vaswani")
+    return options
 
 
 def parser() -> argparse.ArgumentParser:

@@ -97,6 +97,7 @@ PICTURES: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture(autouse=True)
 def closed_figures() -> Iterator[None]:
+    plt.close("all")  # what other tests have left open
     yield
     plt.close("all")
 

@@ -17,15 +17,16 @@ import torch
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
 from pyterrier_dr import BiEncoder
-from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
-from pyterrier_graph.artifacts import kind_of, read_meta, weights_sha256, writing
+from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.rerank.base import device_of, query_texts
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, judged_ids
+from pyterrier_graph.rerank.learned_model import LearnedModel
+from pyterrier_graph.rerank.show import parameters, reranker_html, training_calls, training_sizes
 from pyterrier_graph.training.dual import (
     DualEncoderTraining,
     check_examples,
@@ -42,7 +43,7 @@ Similarity = Literal["dot", "cosine"]
 NETWORK = "sentence-transformer"
 
 
-class DualEncoder(pt.Estimator, pt.Artifact, BiEncoder):
+class DualEncoder(LearnedModel, BiEncoder):
     """Encodes queries and passages by a SentenceTransformer that can be trained: a bi-encoder of pyterrier_dr.
 
     .. cite:: ren2021pair
@@ -91,9 +92,8 @@ class DualEncoder(pt.Estimator, pt.Artifact, BiEncoder):
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_TYPE = "dual_encoder"
     ARTIFACT_FORMAT = "sbert"
-    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
-    ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
-    FORMAT_VERSION = 1
+    WRITTEN = ("similarity", "max_query_length", "max_passage_length", "text_field", "seed")
+    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", "pretraining"}
 
     def __init__(
         self,
@@ -141,6 +141,16 @@ class DualEncoder(pt.Estimator, pt.Artifact, BiEncoder):
 
     def __repr__(self) -> str:
         return f"DualEncoder({self.model!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        sizes = {
+            "checkpoint": self.model,
+            "parameters": parameters(self.network),
+            "vectors": f"{self._dimensions} dimensions, {self.similarity}",
+            "reads": f"{self.max_query_length} tokens of a query, {self.max_passage_length} of a passage",
+        }
+        return reranker_html(self, sizes | training_sizes(self), training_calls(self))
 
     @property
     def model_name(self) -> str:
@@ -328,64 +338,13 @@ class DualEncoder(pt.Estimator, pt.Artifact, BiEncoder):
 
         return quality
 
-    def save(self, path: str | os.PathLike[str]) -> Self:
-        """Writes the model as an artifact, with a SentenceTransformer in ``path/sentence-transformer``.
-
-        Raises:
-            FileExistsError: If something lies at ``path``.
-        """
-        import pyterrier_graph
-
-        meta = kind_of(self) | {
-            "version": pyterrier_graph.__version__,
-            "model": self.model,
-            "similarity": self.similarity,
-            "max_query_length": self.max_query_length,
-            "max_passage_length": self.max_passage_length,
-            "text_field": self.text_field,
-            "seed": self.seed,
-            "sha256": weights_sha256(self.network),
-        }
-        with writing(path, meta) as folder:
-            self.network.save_pretrained(str(folder / NETWORK), create_model_card=False)
-        self.path = Path(path)
-        return self
+    def _write(self, folder: Path) -> dict[str, Any]:
+        self.network.save_pretrained(str(folder / NETWORK), create_model_card=False)
+        return {}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Reads what :meth:`save` wrote; it encodes as before.
-
-        Args:
-            path: The artifact's folder.
-            **options: Those of the constructor that do not shape the model, such as ``device`` or ``training``.
-
-        Raises:
-            FileNotFoundError: If there is no artifact.
-            ValueError: If it is damaged, or of another kind.
-        """
-        folder = Path(path)
-        meta = read_meta(folder, kind_of(cls))
-        names = ("similarity", "max_query_length", "max_passage_length", "text_field", "seed")
-        try:
-            dual_encoder = cls(folder / NETWORK, **{name: meta[name] for name in names} | options)
-        except SafetensorError as error:
-            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
-        if weights_sha256(dual_encoder.network) != meta["sha256"]:
-            raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
-        dual_encoder.model = meta["model"]
-        dual_encoder.path = folder
-        return dual_encoder
-
-    def apply_attributes(self, **attributes: Any) -> Self:
-        """A copy with other attributes, as ``pt.inspect`` asks for; one of another shape or length starts anew."""
-        kept = {"miner", "training", "pretraining", "batch_size", "text_field", "device", "verbose"}
-        if attributes.keys() <= kept:
-            twin = copy.copy(self)
-            twin.__dict__.update(attributes)
-            twin.network = copy.deepcopy(self.network).to(device_of(twin.device))
-            return twin
-        names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
-        return type(self)(**{name: getattr(self, name) for name in names} | attributes)
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> DualEncoder:
+        return cls(folder / NETWORK, **options)
 
 
 def _shaped(network: SentenceTransformer, separate_encoders: bool, similarity: Similarity) -> SentenceTransformer:

@@ -13,7 +13,7 @@ import numpy as np
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.artifacts import kind_of, read_meta, writing
+from pyterrier_graph.artifacts import BuiltArtifact, kind_of, writing
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.builder import CODES, DOCNOS, build, read_array
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
@@ -34,7 +34,7 @@ NEXT_CALLS = (
 )
 
 
-class DocumentGraph(TypedGraph, pt.Artifact):
+class DocumentGraph(TypedGraph, BuiltArtifact):
     """The graph of a corpus: its documents' sections and passages and what relates them, stored and memory-mapped.
 
     ::
@@ -50,12 +50,9 @@ class DocumentGraph(TypedGraph, pt.Artifact):
 
     ARTIFACT_TYPE = "passage_graph"
     ARTIFACT_FORMAT = "csr"
-    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
-    FORMAT_VERSION = 1
-    path: Path
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        pt.Artifact.__init__(self, Path(path))
+        BuiltArtifact.__init__(self, path)
         self._arrays: dict[str, np.ndarray] = {}
 
     def __repr__(self) -> str:
@@ -111,23 +108,6 @@ class DocumentGraph(TypedGraph, pt.Artifact):
             documents = (_structured(record, passage_words) for record in corpus_iter)
             meta |= build(folder, documents, verbose=verbose)
         return self
-
-    def built(self) -> bool:
-        """Whether there is a complete graph at this path."""
-        try:
-            return bool(self.meta)
-        except (FileNotFoundError, ValueError):
-            return False
-
-    @cached_property
-    def meta(self) -> dict[str, Any]:
-        """What ``pt_meta.json`` says of sizes, relations, and unresolved references.
-
-        Raises:
-            FileNotFoundError: If there is no graph.
-            ValueError: If it is damaged, of another kind or of another version.
-        """
-        return read_meta(self.path, kind_of(self))
 
     @cached_property
     def docnos(self) -> Lookup:

@@ -15,7 +15,7 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.artifacts import check_vacant, kind_of, read_meta, writing
+from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
 from pyterrier_graph.graphs.adjacency import checked, offsets, places
 from pyterrier_graph.graphs.builder import array_file, read_array
 from pyterrier_graph.graphs.edge_features import PairEncoder, write_edge_features
@@ -81,7 +81,7 @@ class Subgraph(NamedTuple):
     to_targets: dict[str, Edges]
 
 
-class QueryPassageGraph(pt.Artifact):
+class QueryPassageGraph(BuiltArtifact):
     """The bipartite graph of training queries and a corpus's passages, stored and memory-mapped (GNN-encoder).
 
     ::
@@ -100,12 +100,9 @@ class QueryPassageGraph(pt.Artifact):
 
     ARTIFACT_TYPE = "query_passage_graph"
     ARTIFACT_FORMAT = "csr"
-    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
-    FORMAT_VERSION = 1
-    path: Path
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(Path(path))
+        super().__init__(path)
         self._arrays: dict[str, np.ndarray] = {}
         self._masked: np.ndarray | None = None
 
@@ -271,24 +268,7 @@ class QueryPassageGraph(pt.Artifact):
         self.__dict__.pop("meta", None)
         return self
 
-    def built(self) -> bool:
-        """Whether there is a complete graph at this path."""
-        try:
-            return bool(self.meta)
-        except (FileNotFoundError, ValueError):
-            return False
-
     # --- reading
-
-    @cached_property
-    def meta(self) -> dict[str, Any]:
-        """What ``pt_meta.json`` says: sizes, k, the dimension of edge features.
-
-        Raises:
-            FileNotFoundError: If there is no graph.
-            ValueError: If it is damaged, of another kind or of another version.
-        """
-        return read_meta(self.path, kind_of(self))
 
     def fingerprint(self) -> str:
         """A digest of queries, passages and edges, as they were when the graph was built."""

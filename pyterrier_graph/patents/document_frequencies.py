@@ -6,13 +6,12 @@ import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyterrier as pt
 
-from pyterrier_graph.artifacts import check_vacant, kind_of, read_meta, writing
+from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import HashingVectorizer
@@ -23,7 +22,7 @@ WORD = r"\b[^\W\d_]{2,}\b"
 COUNTS = "{}.u4"
 
 
-class DocumentFrequencies(pt.Artifact):
+class DocumentFrequencies(BuiltArtifact):
     """Document frequencies of words, language by language, on disk and memory-mapped.
 
     A language's own frequencies tell its function words without lists of them: nearly all of its documents have them,
@@ -38,12 +37,9 @@ class DocumentFrequencies(pt.Artifact):
 
     ARTIFACT_TYPE = "document_frequencies"
     ARTIFACT_FORMAT = "hashed"
-    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
-    FORMAT_VERSION = 1
-    path: Path
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(Path(path))
+        super().__init__(path)
         self._counts: dict[str, np.ndarray] = {}
 
     def __repr__(self) -> str:
@@ -80,22 +76,10 @@ class DocumentFrequencies(pt.Artifact):
                 array.tofile(folder / COUNTS.format(language))
         return self
 
-    def built(self) -> bool:
-        """Whether there are complete frequencies at this path."""
-        try:
-            return bool(self.documents)
-        except (FileNotFoundError, ValueError):
-            return False
-
-    @cached_property
+    @property
     def documents(self) -> dict[str, int]:
-        """Number of documents in each language.
-
-        Raises:
-            FileNotFoundError: If nothing was counted.
-            ValueError: If the artifact is damaged, of another kind or of another version.
-        """
-        return read_meta(self.path, kind_of(self))["documents"]
+        """Number of documents in each language."""
+        return self.meta["documents"]
 
     def words(self, text: str) -> list[str]:
         """The words of a text as they are counted: of two letters or more, in lower case; numbers are none."""

@@ -1,56 +1,44 @@
-"""What the rerankers that read a query and a document together have in common: frames, training, copies."""
+"""What the rerankers that read a query and a document together have in common: frames and training."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from pyterrier_graph.artifacts import kind_of, read_meta, weights_sha256, writing
 from pyterrier_graph.rerank.base import device_of, query_texts, ranked
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, judged_ids
+from pyterrier_graph.rerank.learned_model import LearnedModel
 from pyterrier_graph.rerank.show import parameters, reranker_html, training_calls, training_sizes
 from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import PairCollator, PairTraining, QueryPairs
 from pyterrier_graph.training.trainer import train
 
 
-class TextReranker(pt.Estimator, pt.Artifact):
+class TextReranker(LearnedModel):
     """Base of the rerankers that score texts, each query and document by itself.
 
     Attributes:
-        network: What is trained and saved.
-        tokenizer: Makes its input.
-        KEEP_WEIGHTS: The attributes that a copy may have others of, without starting anew.
+        tokenizer: Makes the network's input.
     """
 
     ARTIFACT_TYPE = "reranker"
-    ARTIFACT_FORMAT: str
-    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
-    ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
-    FORMAT_VERSION = 1
-    KEEP_WEIGHTS = frozenset({"training", "batch_size", "text_field", "device", "verbose"})
+    WRITTEN = ("max_length", "text_field", "seed")
 
-    model: str
     training: PairTraining
     batch_size: int
     max_length: int
     text_field: str
     seed: int
-    device: str | None
     verbose: bool
-    network: Any  # a module whose attributes a subclass knows
     tokenizer: PairTokenizer
 
     def __init__(
@@ -227,74 +215,6 @@ class TextReranker(pt.Estimator, pt.Artifact):
             return evaluate(scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max())
 
         return quality
-
-    @abstractmethod
-    def _write(self, folder: Path) -> dict[str, Any]:
-        """Writes weights and tokenizer; returns what :meth:`_read` has to know beside them."""
-
-    @classmethod
-    @abstractmethod
-    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        """Makes a reranker of what :meth:`_write` wrote, with these options of the constructor."""
-
-    def save(self, path: str | os.PathLike[str]) -> Self:
-        """Writes the model as an artifact: weights in safetensors, configuration in JSON.
-
-        Raises:
-            FileExistsError: If something lies at ``path``.
-        """
-        import pyterrier_graph
-
-        meta = kind_of(self) | {
-            "version": pyterrier_graph.__version__,
-            "model": self.model,
-            "max_length": self.max_length,
-            "text_field": self.text_field,
-            "seed": self.seed,
-            "sha256": self._fingerprint(),
-        }
-        with writing(path, meta) as folder:
-            meta |= self._write(folder)
-        self.path = Path(path)
-        return self
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Reads what :meth:`save` wrote; it scores as before.
-
-        Args:
-            path: The artifact's folder.
-            **options: Those of the constructor that do not shape the model, such as ``device`` or ``batch_size``.
-
-        Raises:
-            FileNotFoundError: If there is no artifact.
-            ValueError: If it is damaged, or of another kind.
-        """
-        folder = Path(path)
-        meta = read_meta(folder, kind_of(cls))
-        kept = {name: meta[name] for name in ("max_length", "text_field", "seed")}
-        try:
-            reranker = cls._read(folder, meta, kept | options)
-        except SafetensorError as error:
-            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
-        if reranker._fingerprint() != meta["sha256"]:
-            raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
-        reranker.model = meta["model"]
-        reranker.path = folder
-        return reranker
-
-    def _fingerprint(self) -> str:
-        return weights_sha256(self.network)
-
-    def apply_attributes(self, **attributes: Any) -> Self:
-        """A copy with other attributes, as ``pt.inspect`` asks for; one of another shape or length starts anew."""
-        if attributes.keys() <= self.KEEP_WEIGHTS:
-            twin = copy.copy(self)
-            vars(twin).update(attributes)
-            twin.network = copy.deepcopy(self.network).to(device_of(twin.device))
-            return twin
-        names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
-        return type(self)(**{name: getattr(self, name) for name in names} | attributes)
 
 
 def check_length(model: str, max_length: int, tokenizer: PairTokenizer, config: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pyterrier as pt
 import torch
 
-from pyterrier_graph.artifacts import kind_of, read_meta, writing
+from pyterrier_graph.artifacts import BuiltArtifact, kind_of, writing
 from pyterrier_graph.tokens.encoder import TokenEncoder
 from pyterrier_graph.tokens.states import TokenStates, ranges
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 CHUNK = 512  # nodes encoded between two steps of the progress bar
 
 
-class TokenStore(pt.Artifact):
+class TokenStore(BuiltArtifact):
     """The token vectors of a graph's nodes, encoded once, memory-mapped (float16).
 
     Args:
@@ -32,12 +31,6 @@ class TokenStore(pt.Artifact):
 
     ARTIFACT_TYPE = "token_store"
     ARTIFACT_FORMAT = "passage_graph"
-    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
-    FORMAT_VERSION = 1
-    path: Path
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(Path(path))
 
     def __repr__(self) -> str:
         return f"TokenStore({str(self.path)!r})"
@@ -106,16 +99,6 @@ class TokenStore(pt.Artifact):
             meta["tokens"] = int(offsets[-1])
         return self
 
-    @cached_property
-    def meta(self) -> dict[str, Any]:
-        """What ``pt_meta.json`` says of the encoder, its fingerprint, and sizes.
-
-        Raises:
-            FileNotFoundError: If the store was not built.
-            ValueError: If it is damaged or of another kind.
-        """
-        return read_meta(self.path, kind_of(self))
-
     @property
     def dimension(self) -> int:
         """Length of a token vector."""
@@ -123,13 +106,6 @@ class TokenStore(pt.Artifact):
 
     def __len__(self) -> int:
         return self.meta["nodes"]
-
-    def built(self) -> bool:
-        """Whether the store can be read."""
-        try:
-            return bool(self.meta)
-        except (FileNotFoundError, ValueError):
-            return False
 
     def check(self, encoder: TokenEncoder, graph: TypedGraph) -> None:
         """Raises ValueError unless the vectors were made with this encoder, for this graph."""
