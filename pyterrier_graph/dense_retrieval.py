@@ -28,6 +28,7 @@ from pyterrier_graph.demo import index_bm25
 from pyterrier_graph.dense.dual_encoder import DualEncoder
 from pyterrier_graph.protocol import query_folds, summarise
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
+from pyterrier_graph.rerank.evaluation import RunEvaluator
 from pyterrier_graph.text_reranking import DatasetTexts, Texts, judged, parsed, sampled, slug, with_texts
 from pyterrier_graph.training.dual import DualEncoderTraining
 from pyterrier_graph.training.mining import ExampleMiner, TrainingExamples
@@ -228,6 +229,8 @@ def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
     evaluate(BM25, 0, bench.bm25(task.test.topics))
     evaluate(START, 0, bench.ranking(START, 0, lambda: bench.dual_encoder(PAIR, 0)))
     chosen = [CHOICES[name] for name in options.systems]
+    if any(SYSTEMS[name].teacher for name in chosen):
+        bench.check_teacher()
     for seed, name, thresholds in itertools.product(options.seeds, chosen, options.thresholds):
         system = SYSTEMS[name]
         if len(options.thresholds) > 1:
@@ -304,6 +307,15 @@ class Bench:
             train, dev = self.task.train, self.task.dev
             teacher.fit(self._candidates(train), train.qrels, self.validation, dev.qrels).save(folder)
         return CrossEncoderReranker.load(folder, verbose=True)
+
+    def check_teacher(self) -> None:
+        """Says how well the teacher ranks: one that is worse than its student has nothing to teach."""
+        evaluate = RunEvaluator("nDCG@10", self.task.dev.qrels)
+        rankers = (self.teacher, self.dual_encoder(PAIR, 0).text_scorer())
+        teacher, student = (evaluate(ranker(self.validation)[["qid", "docno", "score"]]) for ranker in rankers)
+        level = logging.WARNING if teacher < student else logging.INFO
+        message = "nDCG@10 on the validation candidates: %.3f the teacher, %.3f the untrained dual-encoder"
+        logger.log(level, message, teacher, student)
 
     def _candidates(self, queries: Queries) -> pd.DataFrame:
         """What BM25 finds, and the relevant passages that it does not."""

@@ -144,6 +144,18 @@ def test_a_teacher_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(Bench(toy_task(chosen), other).teacher(pairs)["score"], scores, atol=1e-6)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_teacher_that_is_worse_than_its_student(sign: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    chosen = options(tmp_path)
+    bench = Bench(toy_task(chosen), chosen)
+    bench.teacher = Teacher() >> pt.apply.doc_score(lambda row: sign * (row["score"] + 0.01 * ("mu" in row["text"])))
+    with caplog.at_level("INFO", "pyterrier_graph.dense_retrieval"):
+        bench.check_teacher()
+    (record,) = caplog.records
+    assert record.levelname == ("INFO" if sign > 0 else "WARNING")
+    assert record.args[0] > 0.9 if sign > 0 else record.args[0] < record.args[1]
+
+
 def test_queries_are_divided(tmp_path: Path) -> None:
     asked = task_of(options(tmp_path, "--dataset", "irds:pyterrier-graph/numpydoc/numpy/test", "--dev-queries", "5"))
     sizes = [len(part.topics) for part in (asked.train, asked.dev, asked.test)]
