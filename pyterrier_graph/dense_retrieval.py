@@ -312,7 +312,9 @@ class Bench:
         """Says how well the teacher ranks: one that is worse than its student has nothing to teach."""
         evaluate = RunEvaluator("nDCG@10", self.task.dev.qrels)
         rankers = (self.teacher, self.dual_encoder(PAIR, 0).text_scorer())
-        teacher, student = (evaluate(ranker(self.validation)[["qid", "docno", "score"]]) for ranker in rankers)
+        teacher, student = (
+            evaluate(ranker.transform(self.validation)[["qid", "docno", "score"]]) for ranker in rankers
+        )
         level = logging.WARNING if teacher < student else logging.INFO
         message = "nDCG@10 on the validation candidates: %.3f the teacher, %.3f the untrained dual-encoder"
         logger.log(level, message, teacher, student)

@@ -1,0 +1,157 @@
+"""Liu et al. 2022, Eq. 2-10 and their first version's, word by word: one target, one edge, one head at a time.
+
+A graph is a list of pairs (target, source); an edge's number is its place in the list.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pyterrier_graph.models.bipartite_attention import BipartiteAttention
+from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, TypedGNNEncoderNetwork
+
+Edges = list[tuple[int, int]]
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    return sum((a * b for a, b in zip(x, y, strict=True)), x.new_zeros(()))
+
+
+def leaky_relu(x: Tensor) -> Tensor:
+    return x if x >= 0 else 0.2 * x
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return 1 / (1 + torch.exp(-x))
+
+
+def gat(
+    layer: BipartiteAttention,
+    targets: Tensor,
+    sources: Tensor,
+    edges: Edges,
+    features: Tensor | None = None,
+    own_features: Tensor | None = None,
+) -> tuple[Tensor, list[dict[int | str, list[float]]]]:
+    """Eq. 3-5: what each target hears, and per target the weights of its edges, by number, and of ``'own'``."""
+    d = targets.shape[1]
+    size = d // layer.heads
+    w_s = layer.source.weight
+    w_t = w_s if layer.target is None else layer.target.weight
+    rows, all_weights = [], []
+    for i, h_i in enumerate(targets):
+        # vector and edge feature of whom is heard
+        neighbours: dict[int | str, tuple[Tensor, Tensor | None]] = {
+            number: (sources[source], None if features is None else features[number])
+            for number, (target, source) in enumerate(edges)
+            if target == i
+        }
+        if layer.own:
+            neighbours["own"] = h_i, None if own_features is None else own_features[i]
+        out, weights = [], {name: [] for name in neighbours}
+        for head in range(layer.heads):
+            part = slice(head * size, (head + 1) * size)
+            e = {}
+            for name, (h_j, h_ij) in neighbours.items():
+                projected = [w_t @ h_i, w_s @ h_j]
+                if layer.edge is not None and h_ij is not None:
+                    projected.append(layer.edge.weight @ h_ij)
+                e_ij = sum(dot(a[head], x[part]) for a, x in zip(layer.attention, projected, strict=False))
+                e[name] = leaky_relu(e_ij)  # Eq. 3, 4
+            largest = max(e.values(), default=0)
+            total = sum(torch.exp(x - largest) for x in e.values())
+            aggregated = targets.new_zeros(size)
+            for name, (h_j, _) in neighbours.items():
+                alpha = torch.exp(e[name] - largest) / total  # Eq. 4
+                weights[name].append(alpha.item())
+                aggregated = aggregated + alpha * (w_s @ h_j)[part]  # Eq. 5
+            out.append(aggregated)
+        rows.append(torch.cat(out))
+        all_weights.append(weights)
+    return torch.stack(rows) if rows else targets.new_zeros(0, d), all_weights
+
+
+def mean(sources: list[Tensor], like: Tensor) -> Tensor:
+    return sum(sources) / len(sources) if sources else torch.zeros_like(like)
+
+
+def query_states(
+    network: GNNEncoderNetwork,
+    queries: Tensor,
+    passages: Tensor,
+    edges: Edges,
+    features: Tensor | None = None,
+    own_features: Tensor | None = None,
+) -> Tensor:
+    """Eq. 6 and 7."""
+    config = network.config
+    if not config.gnn or config.average is not None or config.layers == 1:
+        return queries
+    heard, _ = gat(network.query_layer, queries, passages, edges, features, own_features)
+    weight, bias = network.fusion.weight, network.fusion.bias
+    rows = [weight @ torch.cat([h_tilde, h]) + bias for h_tilde, h in zip(heard, queries, strict=True)]
+    return torch.stack(rows) if rows else queries
+
+
+def passage_states(
+    network: GNNEncoderNetwork,
+    passages: Tensor,
+    queries: Tensor,
+    edges: Edges,
+    features: Tensor | None = None,
+    own_features: Tensor | None = None,
+) -> Tensor:
+    """Eq. 8-10, or the ablation in their place."""
+    config = network.config
+    if not config.gnn:
+        return passages
+    if config.average is not None:
+        rows = [h + config.average * mean([queries[j] for t, j in edges if t == i], h) for i, h in enumerate(passages)]
+        return torch.stack(rows) if rows else passages
+    heard, _ = gat(network.passage_layer, passages, queries, edges, features, own_features)
+    rows = []
+    for h_tilde, h in zip(heard, passages, strict=True):
+        if config.gate == "filter":
+            f = sigmoid(network.gate.weight @ torch.cat([h_tilde, h]) + network.gate.bias)
+        else:
+            f = config.gate
+        rows.append(f * h_tilde + h)
+    return torch.stack(rows) if rows else passages
+
+
+def typed_passage_states(
+    network: TypedGNNEncoderNetwork, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
+) -> Tensor:
+    """normalize(x + g_0 W_0 x + sum over c of s_c g_c GAT_c)."""
+    heard = {name: gat(network.channel[name].attention, passages, sources[name], edges[name])[0] for name in edges}
+    rows = []
+    for i, x in enumerate(passages):
+        state = x + 2 * sigmoid(network.own_gate.weight @ x + network.own_gate.bias) * (network.own.weight @ x)
+        for name in edges:
+            channel, message = network.channel[name], heard[name][i]
+            gate = 2 * sigmoid(channel.gate.weight @ torch.cat([message, x]) + channel.gate.bias)
+            state = state + channel.weight * gate * message
+        rows.append(state / dot(state, state).sqrt())
+    return torch.stack(rows) if rows else passages
+
+
+def mean_queries(passages: Tensor, queries: Tensor, edges: Edges, beta: float) -> Tensor:
+    """The simple rule: normalize(x + beta * mean of its queries)."""
+    rows = []
+    for i, x in enumerate(passages):
+        state = x + beta * mean([queries[j] for t, j in edges if t == i], x)
+        rows.append(state / dot(state, state).sqrt())
+    return torch.stack(rows)
+
+
+def in_batch_loss(queries: Tensor, passages: Tensor, positives: list[int]) -> float:
+    """The mean of Eq. 2 over queries, with all other passages of the batch as {p-}."""
+    losses = []
+    for q, positive in zip(queries, positives, strict=True):
+        right = math.exp(dot(q, passages[positive]))
+        wrong = sum(math.exp(dot(q, p)) for number, p in enumerate(passages) if number != positive)
+        losses.append(-math.log(right / (right + wrong)))
+    return sum(losses) / len(losses)

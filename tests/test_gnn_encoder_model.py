@@ -1,0 +1,538 @@
+"""The GNN-encoder's networks against the literal equations and against PyG's GATConv, forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import gnn_encoder_reference as reference
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv
+
+from pyterrier_graph.models.bipartite_attention import (
+    CSR,
+    BipartiteAttention,
+    mean_of_sources,
+    weighted_sum,
+)
+from pyterrier_graph.models.gnn_encoder import (
+    KNOWN,
+    RETRIEVED,
+    GNNEncoderConfig,
+    GNNEncoderNetwork,
+    PassageNetwork,
+    TypedGNNEncoderConfig,
+    TypedGNNEncoderNetwork,
+    in_batch_loss,
+)
+from pyterrier_graph.models.losses import pair_loss
+
+D, D_E = 8, 5
+Edges = reference.Edges
+
+
+def csr(edges: Edges, targets: int, dtype: torch.dtype = torch.int64, **features: Tensor | None) -> CSR:
+    """Edges in the order of their targets."""
+    assert edges == sorted(edges, key=lambda edge: edge[0])
+    degrees = np.bincount([target for target, _ in edges], minlength=targets)
+    indptr = torch.tensor([0, *np.cumsum(degrees)], dtype=dtype)
+    return CSR(indptr, torch.tensor([source for _, source in edges], dtype=dtype), **features)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[int, int, Edges]:
+    """Numbers of queries and passages, and (query, passage) pairs; some nodes have none, or there are none at all."""
+    queries, passages = draw(st.integers(0, 4)), draw(st.integers(0, 5))
+    pairs = st.tuples(st.integers(0, queries - 1), st.integers(0, passages - 1))
+    return queries, passages, sorted(draw(st.sets(pairs))) if queries and passages else []
+
+
+def turned(edges: Edges) -> tuple[Edges, list[int]]:
+    """Edges from the other side, and the number that each had."""
+    order = sorted(range(len(edges)), key=lambda number: edges[number][1])
+    return [(edges[number][1], edges[number][0]) for number in order], order
+
+
+def values(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def randomised(network: nn.Module) -> Any:
+    """With no parameter at 0, or any two alike."""
+    generator = torch.Generator().manual_seed(5)
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.5, generator=generator)
+    return network.double()
+
+
+def gradients_of(output: Tensor, tensors: list[Tensor]) -> tuple[Tensor, ...]:
+    """Of a weighted sum of the output; 0 where it does not depend on a tensor."""
+    if not output.requires_grad:
+        return tuple(torch.zeros_like(tensor) for tensor in tensors)
+    weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).reshape(output.shape)
+    total = (output * weights).sum()
+    return torch.autograd.grad(total, tensors, allow_unused=True, materialize_grads=True, retain_graph=True)
+
+
+def assert_same(ours: Tensor, other: Tensor, tensors: list[Tensor], **tolerance: float) -> None:
+    """Outputs and gradients."""
+    torch.testing.assert_close(ours, other, **tolerance)
+    for gradients in zip(gradients_of(ours, tensors), gradients_of(other, tensors), strict=True):
+        torch.testing.assert_close(*gradients, **tolerance)
+
+
+# --- attention ---
+
+BIPARTITE = {
+    "some isolated": (4, 6, [(0, 1), (0, 3), (0, 0), (2, 3), (3, 5)]),
+    "one hub": (3, 40, [(1, j) for j in range(40)]),
+    "no edges": (3, 4, []),
+    "no sources": (3, 0, []),
+    "no targets": (0, 3, []),
+}
+
+
+def gatconv(layer: BipartiteAttention, dtype: torch.dtype) -> GATConv:
+    """PyG's layer with the same weights."""
+    peer = GATConv(
+        layer.dimension if layer.target is None else (layer.dimension, layer.dimension),
+        layer.dimension // layer.heads,
+        layer.heads,
+        edge_dim=layer.edge.in_features if layer.edge else None,
+        add_self_loops=False,
+        bias=False,
+    ).to(dtype)
+    with torch.no_grad():
+        if layer.target is None:
+            peer.lin.weight.copy_(layer.source.weight)
+        else:
+            peer.lin_src.weight.copy_(layer.source.weight)
+            peer.lin_dst.weight.copy_(layer.target.weight)
+        peer.att_dst.copy_(layer.attention[:1])
+        peer.att_src.copy_(layer.attention[1:2])
+        if layer.edge:
+            peer.lin_edge.weight.copy_(layer.edge.weight)
+            peer.att_edge.copy_(layer.attention[2:])
+    return peer
+
+
+@pytest.mark.parametrize("graph", BIPARTITE)
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("form", ["001", "001 with edge features", "000"])
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("beforehand", [True, False])
+def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool, beforehand: bool) -> None:
+    """In 32 bits, which training has; the target is one more source, after all others."""
+    targets, sources, edges = BIPARTITE[graph]
+    torch.manual_seed(0)
+    d_e = D_E if "features" in form else None
+    layer = BipartiteAttention(D, heads, edge_features=d_e, shared=form == "000", own=own)
+    peer = gatconv(layer, torch.float32)
+    h_t, h_s = torch.randn(targets, D, requires_grad=True), torch.randn(sources, D, requires_grad=True)
+    features = torch.randn(len(edges), D_E, requires_grad=True) if d_e else None
+    own_features = torch.randn(targets, D_E, requires_grad=True) if d_e and own else None
+
+    ready = layer.prepare(h_s, None if beforehand else 0)
+    assert ready.projected == beforehand
+    ours = layer(h_t, ready, csr(edges, targets, features=features, own_features=own_features))
+    pairs = [(j, i) for i, j in edges] + [(sources + i, i) for i in range(targets) if own]
+    index = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
+    everyone = torch.cat([h_s, h_t]) if own else h_s
+    if form == "000":  # one set of nodes: sources, targets as sources, targets
+        offset = len(everyone)
+        index = torch.stack([index[0], index[1] + offset])
+        theirs = peer(torch.cat([everyone, h_t]), index)[offset:]
+    else:
+        edge_attr = None if features is None else torch.cat([features] + ([own_features] if own else []))
+        theirs = peer((everyone, h_t), index, edge_attr=edge_attr)
+    inputs = [tensor for tensor in (h_t, h_s, features, own_features) if tensor is not None]
+    assert_same(ours, theirs, inputs, rtol=1e-5, atol=1e-5)
+    parameters = [peer.lin.weight if form == "000" else peer.lin_src.weight, peer.att_dst, peer.att_src]
+    mine = [layer.source.weight, layer.attention, layer.attention]
+    if layer.target:
+        mine.append(layer.target.weight)
+        parameters.append(peer.lin_dst.weight)
+    if layer.edge:
+        mine += [layer.edge.weight, layer.attention]
+        parameters += [peer.lin_edge.weight, peer.att_edge]
+    part = iter(range(3))
+    for parameter, gradient, other in zip(
+        mine, gradients_of(ours, mine), gradients_of(theirs, parameters), strict=True
+    ):
+        if parameter is layer.attention:
+            gradient = gradient[next(part)][None]
+        torch.testing.assert_close(gradient, other, rtol=1e-5, atol=1e-5)
+
+
+@given(graphs(), st.sampled_from([1, 2]), st.booleans(), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_attention_and_its_weights_equal_the_equations(
+    graph: tuple[int, int, Edges], heads: int, own: bool, with_features: bool
+) -> None:
+    queries, passages, edges = graph
+    layer = randomised(BipartiteAttention(D, heads, edge_features=D_E if with_features else None, own=own))
+    h_q, h_p = values(queries, D), values(passages, D, seed=1)
+    features = values(len(edges), D_E, seed=2) if with_features else None
+    lists = csr(edges, queries, features=features)
+    expected, weights = reference.gat(layer, h_q, h_p, edges, features)
+    assert_same(layer(h_q, h_p, lists), expected, [h_q, h_p, *layer.parameters()])
+    computed = layer.weights(h_q, h_p, lists)
+    for number, (target, _) in enumerate(edges):
+        assert computed.edges[number].tolist() == pytest.approx(weights[target][number])
+    for target in range(queries):
+        assert computed.own[target].tolist() == pytest.approx(weights[target].get("own", [0.0] * heads))
+
+
+def test_features_of_a_node_to_itself_default_to_nothing() -> None:
+    layer = randomised(BipartiteAttention(D, 2, edge_features=D_E))
+    targets, sources, edges = BIPARTITE["some isolated"]
+    h_t, h_s, features = values(targets, D), values(sources, D, seed=1), values(len(edges), D_E, seed=2)
+    without = csr(edges, targets, features=features)
+    zeros = replace(without, own_features=torch.zeros(targets, D_E, dtype=torch.float64))
+    others = replace(without, own_features=values(targets, D_E, seed=3))
+    assert torch.equal(layer(h_t, h_s, without), layer(h_t, h_s, zeros))
+    assert not torch.allclose(layer(h_t, h_s, without), layer(h_t, h_s, others))
+
+
+def test_large_logits_stay_finite() -> None:
+    layer = BipartiteAttention(D, 2)
+    targets, sources, edges = BIPARTITE["some isolated"]
+    h_t = torch.randn(targets, D, requires_grad=True)
+    out = layer(h_t, 1e6 * torch.randn(sources, D), csr(edges, targets))
+    out.sum().backward()
+    assert out.isfinite().all() and h_t.grad is not None and h_t.grad.isfinite().all()
+
+
+def test_sources_may_repeat_be_unsorted_and_numbered_in_32_bits() -> None:
+    layer = randomised(BipartiteAttention(D, 2))
+    edges = [(0, 3), (0, 1), (0, 3), (2, 2), (2, 0)]
+    h_t, h_s = values(3, D), values(4, D, seed=1)
+    expected, _ = reference.gat(layer, h_t, h_s, edges)
+    for dtype in (torch.int64, torch.int32):
+        assert_same(layer(h_t, h_s, csr(edges, 3, dtype)), expected, [h_t, h_s, *layer.parameters()])
+
+
+def test_gradients_of_the_sparse_product() -> None:
+    lists = csr([(0, 1), (0, 2), (2, 1)], 3)
+    assert torch.autograd.gradcheck(lambda w, v: weighted_sum(w, v, lists), (values(3), values(4, 3, seed=1)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_sources_that_need_no_gradient_get_none() -> None:
+    layer = BipartiteAttention(D)
+    h_t, cached = torch.randn(2, D, requires_grad=True), torch.randn(3, D)
+    layer(h_t, cached, csr([(0, 1), (1, 2)], 2)).sum().backward()
+    assert h_t.grad is not None and cached.grad is None
+
+
+def test_half_a_precision_is_only_for_what_surrounds_attention() -> None:
+    layer = BipartiteAttention(D, 2)
+    h_t, h_s, lists = torch.randn(3, D), torch.randn(4, D), csr([(0, 1), (0, 2), (2, 1)], 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(h_t, h_s, lists), layer(h_t.float(), h_s, lists))
+        assert layer(h_t.bfloat16(), h_s.bfloat16(), lists).dtype == torch.float32
+    assert layer(h_t, h_s, lists).equal(layer(h_t, layer.prepare(h_s), lists))
+
+
+@pytest.mark.parametrize("changes", [{"init": "mean"}, {}])
+def test_mean_start(changes: dict[str, Any]) -> None:
+    layer = BipartiteAttention(D, 4, own=False, **changes)
+    h_t, h_s, lists = torch.randn(3, D), torch.randn(4, D), csr([(0, 1), (0, 2), (2, 1)], 3)
+    expected = torch.stack([(h_s[1] + h_s[2]) / 2, torch.zeros(D), h_s[1]])
+    torch.testing.assert_close(mean_of_sources(h_s, lists), expected)
+    assert torch.allclose(layer(h_t, h_s, lists), expected, atol=1e-6) == bool(changes)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda: CSR(torch.tensor([0, 2]), torch.tensor([0])), "number of edges, 1; it goes from 0 to 2"),
+        (lambda: CSR(torch.tensor([1, 1]), torch.tensor([0])), "it goes from 1 to 1"),
+        (lambda: CSR(torch.tensor([], dtype=torch.long), torch.tensor([0])), r"shapes \(targets \+ 1,\)"),
+        (lambda: CSR(torch.tensor([0, 1]), torch.tensor([0], dtype=torch.int32)), "both be int64 or both int32"),
+        (
+            lambda: CSR(torch.tensor([0, 1]), torch.tensor([0]), torch.zeros(2, 3)),
+            r"features must have shape \(1, d_e\)",
+        ),
+        (
+            lambda: CSR(torch.tensor([0, 0]), torch.tensor([], dtype=torch.long), None, torch.zeros(2, 3)),
+            r"own_features must have shape \(1, d_e\)",
+        ),
+        (lambda: BipartiteAttention(8, 3), "heads must divide"),
+        (lambda: BipartiteAttention(D)(torch.zeros(1, D), torch.zeros(1, D), CSR.empty(2)), "row per target, 1, got 2"),
+        (lambda: BipartiteAttention(D)(torch.zeros(1, D + 1), torch.zeros(1, D), CSR.empty(1)), "targets must have"),
+        (lambda: BipartiteAttention(D)(torch.zeros(1, D), torch.zeros(D), CSR.empty(1)), "sources must have"),
+        (
+            lambda: BipartiteAttention(D)(
+                torch.zeros(1, D), torch.zeros(1, D), csr([(0, 0)], 1, features=torch.zeros(1, D_E))
+            ),
+            "made without edge features",
+        ),
+        (
+            lambda: BipartiteAttention(D, edge_features=D_E)(
+                torch.zeros(1, D), torch.zeros(1, D), csr([(0, 0)], 1, features=torch.zeros(1, D_E + 1))
+            ),
+            f"must have {D_E} columns",
+        ),
+        (
+            lambda: BipartiteAttention(D, edge_features=D_E)(torch.zeros(1, D), torch.zeros(1, D), csr([(0, 0)], 1)),
+            "needs edge features",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(broken: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        broken()
+
+
+def test_a_source_that_does_not_exist_is_refused() -> None:
+    with pytest.raises((IndexError, RuntimeError), match="range"):
+        BipartiteAttention(D)(torch.zeros(1, D), torch.zeros(1, D), csr([(0, 1)], 1))
+
+
+# --- the papers' network ---
+
+SWITCHES: list[dict[str, Any]] = [
+    {},
+    {"heads": 1},
+    {"gate": 0.2},
+    {"layers": 1},
+    {"layers": 1, "gate": 1.0},
+    {"edge_features": D_E},
+    {"edge_features": D_E, "layers": 1},
+    {"shared_weights": True},
+    {"shared_weights": True, "gate": 0.5},
+    {"gnn": False},
+    {"average": 0.3},
+]
+
+
+def both_hops(
+    network: GNNEncoderNetwork,
+    graph: tuple[int, int, Edges],
+    *,
+    cached: Tensor | None = None,
+    with_own_features: bool = True,
+    **options: Any,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Ours, the reference's, and what gradients can be taken of."""
+    queries, passages, edges = graph
+    back, order = turned(edges)
+    h_q, h_p = values(queries, D), values(passages, D, seed=1)
+    first = h_p if cached is None else cached
+    f = f_q = f_p = f_back = None
+    inputs = [h_q, h_p, *network.parameters()]
+    if network.config.edge_features:
+        f = values(len(edges), D_E, seed=2)
+        f_back = f[order]
+        inputs.append(f)
+        if with_own_features:
+            f_q, f_p = values(queries, D_E, seed=3), values(passages, D_E, seed=4)
+            inputs += [f_q, f_p]
+    to_queries = csr(edges, queries, features=f, own_features=f_q)
+    to_passages = csr(back, passages, features=f_back, own_features=f_p)
+    states = network.query_states(h_q, first, to_queries, **options)
+    ours = network.passage_states(h_p, {RETRIEVED: states}, {RETRIEVED: to_passages}, **options)
+    theirs = reference.query_states(network, h_q, first, edges, f, f_q)
+    torch.testing.assert_close(states, theirs)
+    return ours, reference.passage_states(network, h_p, theirs, back, f_back, f_p), inputs
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+@given(graph=graphs())
+@settings(max_examples=8, deadline=None)
+def test_network_equals_the_equations(switches: dict[str, Any], graph: tuple[int, int, Edges]) -> None:
+    network = randomised(GNNEncoderNetwork(GNNEncoderConfig(D, **{"heads": 2, **switches})))
+    assert_same(*both_hops(network, graph))
+
+
+GRAPH = (4, 6, [(0, 1), (0, 3), (1, 3), (1, 0), (2, 3), (2, 1)])
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_parts_give_what_the_whole_gives(switches: dict[str, Any], at_once: int) -> None:
+    network = randomised(GNNEncoderNetwork(GNNEncoderConfig(D, **{"heads": 2, **switches})))
+    assert_same(*both_hops(network, GRAPH, targets_at_once=at_once))
+
+
+def test_first_hop_on_cached_passages_alone() -> None:
+    """001, Sect. 3.4: passages in Eq. 6 are cached, those of Eq. 8 to 10 are not."""
+    network = randomised(GNNEncoderNetwork(GNNEncoderConfig(D)))
+    cached = values(6, D, seed=9).detach()
+    assert_same(*both_hops(network, GRAPH, cached=cached))
+    assert not torch.allclose(both_hops(network, GRAPH, cached=cached)[0], both_hops(network, GRAPH)[0])
+
+
+def test_edge_features_matter_and_own_ones_may_be_missing() -> None:
+    network = randomised(GNNEncoderNetwork(GNNEncoderConfig(D, edge_features=D_E)))
+    without, expected, _ = both_hops(network, GRAPH, with_own_features=False)
+    torch.testing.assert_close(without, expected)
+    assert not torch.allclose(without, both_hops(network, GRAPH)[0])
+
+
+@pytest.mark.parametrize("switches", [{}, {"average": 0.3}, {"gnn": False}], ids=str)
+def test_no_edges_is_the_control(switches: dict[str, Any]) -> None:
+    """The same parameters, and nothing of any query."""
+    network = randomised(GNNEncoderNetwork(GNNEncoderConfig(D, **switches)))
+    passages = values(3, D)
+    expected = reference.passage_states(network, passages, values(0, D), [])
+    assert_same(network.passage_states(passages, {}, {}), expected, [passages, *network.parameters()])
+    assert network.passage_states(passages, {RETRIEVED: values(2, D)}, {RETRIEVED: CSR.empty(3)}).equal(
+        network.passage_states(passages, {}, {})
+    )
+
+
+def test_what_switches_leave_in_the_network() -> None:
+    def names(**switches: Any) -> set[str]:
+        network = GNNEncoderNetwork(GNNEncoderConfig(D, **switches))
+        return {name.rpartition(".")[0] or name for name, _ in network.named_parameters()}
+
+    layer = {"source", "target"}
+    passage, query = ({f"{side}_layer.{part}" for part in layer} for side in ("passage", "query"))
+    attention = {"passage_layer", "query_layer"}
+    assert names() == {*passage, *query, *attention, "fusion", "gate"}
+    assert names(gate=0.2) == names() - {"gate"}
+    assert names(layers=1) == {*passage, "passage_layer", "gate"}
+    assert names(shared_weights=True) == names() - {"passage_layer.target", "query_layer.target"}
+    assert names(edge_features=3) == names() | {"passage_layer.edge", "query_layer.edge"}
+    assert names(gnn=False) == names(average=0.1) == set()
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (GNNEncoderConfig, {"dimension": 6}, "heads must divide"),
+        (GNNEncoderConfig, {"layers": 3}, "layers must be 1 or 2"),
+        (GNNEncoderConfig, {"gate": "open"}, "gate must be 'filter' or a number"),
+        (GNNEncoderConfig, {"edge_features": 0}, "edge_features must be positive"),
+        (GNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "shared_weights leaves no W_e"),
+        (GNNEncoderConfig, {"gnn": False, "average": 0.1}, "no average either"),
+        (TypedGNNEncoderConfig, {"channels": {}}, "at least one type"),
+        (TypedGNNEncoderConfig, {"channels": {KNOWN: 1.0}, "heads": 0}, "heads must divide"),
+    ],
+)
+def test_options_out_of_range(config: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(**{"dimension": D, **changes})
+
+
+# --- one channel per type of edges ---
+
+CHANNELS = {RETRIEVED: 0.0, KNOWN: 0.7, "title": 0.2}
+
+
+def typed_inputs(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tensor], dict[str, Edges]]:
+    """Queries along all edges and along all but one, and titles for every passage but the first."""
+    queries, passages, edges = graph
+    back, _ = turned(edges)
+    h_q = values(queries, D)
+    titles = [(i, j) for i in range(1, passages) for j in range(1 + i % 3)]
+    return (
+        values(passages, D, seed=1),
+        {RETRIEVED: h_q, KNOWN: h_q, "title": values(3, D, seed=2)},
+        {RETRIEVED: back, KNOWN: back[1:], "title": titles},
+    )
+
+
+@given(graphs())
+@settings(max_examples=20, deadline=None)
+def test_typed_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
+    network = randomised(TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, CHANNELS, heads=2)))
+    passages, sources, edges = typed_inputs(graph)
+    lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
+    expected = reference.typed_passage_states(network, passages, sources, edges)
+    inputs = [passages, sources[KNOWN], sources["title"], *network.parameters()]
+    assert_same(network.passage_states(passages, sources, lists), expected, inputs)
+    parts = network.passage_states(passages, network.prepare(sources), lists, targets_at_once=2)
+    torch.testing.assert_close(parts, expected)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_untrained_typed_network_is_the_rule(heads: int) -> None:
+    """In 32 bits, for unit vectors."""
+    network = TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, {RETRIEVED: 0.0, KNOWN: 0.7}, heads))
+    passages, sources, edges = typed_inputs(GRAPH)
+    passages, queries = (nn.functional.normalize(x.detach().float()) for x in (passages, sources[KNOWN]))
+    lists = {name: csr(edges[name], len(passages)) for name in (RETRIEVED, KNOWN)}
+    with torch.no_grad():
+        states = network.passage_states(passages, dict.fromkeys(lists, queries), lists)
+    rule = reference.mean_queries(passages, queries, edges[KNOWN], beta=0.7)
+    torch.testing.assert_close(states, rule, rtol=0, atol=1e-6)
+    heard = torch.isin(torch.arange(6), torch.tensor([target for target, _ in edges[KNOWN]]))
+    assert torch.allclose(states[~heard], passages[~heard], atol=1e-6)
+    assert not torch.isclose(states[heard], passages[heard], atol=1e-3).all(1).any()
+
+
+def test_typed_network_without_edges_is_an_adapter_of_equal_parameters() -> None:
+    network = randomised(TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, CHANNELS)))
+    passages, sources, _ = typed_inputs(GRAPH)
+    with_lists = network.passage_states(passages, sources, {name: CSR.empty(len(passages)) for name in CHANNELS})
+    without = network.passage_states(passages, {}, {})
+    assert with_lists.equal(without)
+    gate = 2 * torch.sigmoid(passages @ network.own_gate.weight.T + network.own_gate.bias)
+    adapted = passages + gate * (passages @ network.own.weight.T)
+    torch.testing.assert_close(without, adapted / adapted.norm(dim=1, keepdim=True))
+
+
+def test_every_part_of_a_typed_network_learns_from_its_start() -> None:
+    """Nothing is stuck at 0: within two steps all parameters have moved."""
+    torch.manual_seed(0)
+    network = TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, CHANNELS))
+    passages, sources, edges = typed_inputs(GRAPH)
+    passages, sources = passages.detach().float(), {name: x.detach().float() for name, x in sources.items()}
+    lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
+    before = {name: parameter.clone() for name, parameter in network.named_parameters()}
+    optimiser = torch.optim.SGD(network.parameters(), lr=1.0)
+    for _ in range(2):
+        optimiser.zero_grad()
+        states = network.passage_states(passages, sources, lists)
+        in_batch_loss(sources[KNOWN], states, torch.tensor([1, 0, 3, 2])).backward()
+        optimiser.step()
+    assert not [name for name, parameter in network.named_parameters() if parameter.equal(before[name])]
+    assert len(network.gates()) == len(CHANNELS)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [GNNEncoderNetwork(GNNEncoderConfig(D)), TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, {RETRIEVED: 0.1}))],
+    ids=["papers'", "typed"],
+)
+def test_channels_are_checked(network: PassageNetwork) -> None:
+    passages, lists = torch.zeros(2, D), CSR.empty(2)
+    with pytest.raises(KeyError, match="channels must be among retrieved, got other"):
+        network.passage_states(passages, {}, {"other": lists})
+    with pytest.raises(KeyError, match="channels must be among retrieved, got other"):
+        network.prepare({"other": passages})
+    with pytest.raises(KeyError, match="retrieved has edges, but no sources"):
+        network.passage_states(passages, {}, {RETRIEVED: lists})
+    with pytest.raises(ValueError, match="row for each of the 2 passages, got 3"):
+        network.passage_states(passages, {RETRIEVED: passages}, {RETRIEVED: CSR.empty(3)})
+
+
+def test_queries_are_checked() -> None:
+    network = GNNEncoderNetwork(GNNEncoderConfig(D))
+    with pytest.raises(ValueError, match="row for each of the 2 queries, got 3"):
+        network.query_states(torch.zeros(2, D), torch.zeros(1, D), CSR.empty(3))
+
+
+# --- loss ---
+
+
+def test_in_batch_loss() -> None:
+    queries, passages = values(4, D), values(6, D, seed=1)
+    positives = [5, 0, 0, 2]  # two queries have the same one
+    loss = in_batch_loss(queries, passages, torch.tensor(positives))
+    assert loss.item() == pytest.approx(reference.in_batch_loss(queries.detach(), passages.detach(), positives))
+    scaled = in_batch_loss(queries, passages, torch.tensor(positives), scale=3.0)
+    torch.testing.assert_close(scaled, in_batch_loss(3 * queries, passages, torch.tensor(positives)))
+    own = in_batch_loss(queries, passages, torch.arange(4))
+    torch.testing.assert_close(own, pair_loss(queries, passages[:4], passages[4:], alpha=0))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert in_batch_loss(queries.bfloat16(), passages.bfloat16(), torch.tensor(positives)).dtype == torch.float32
