@@ -517,6 +517,14 @@ def test_examples(script: str, ids: int, tmp_path: Path, monkeypatch: pytest.Mon
 # --- one table for several seeds
 
 
+def test_a_mean_over_seeds_of_equal_values_is_no_difference() -> None:
+    values = {f"q{n}": (0.05, 0.1, 0.2)[n % 3] for n in range(9)}  # a mean of three of each is a little larger
+    rows = [("one", qid, "P@20", value, 0) for qid, value in values.items()]
+    rows += [("same", qid, "P@20", value, seed) for qid, value in values.items() for seed in range(3)]
+    table = summarise(pd.DataFrame(rows, columns=["name", "qid", "measure", "value", "seed"]), "one")
+    assert table["P@20"].tolist() == ["0.117", "0.117 ± 0.000"]
+
+
 def test_summary() -> None:
     base = np.random.default_rng(0).random(30) * 0.5
     rows = [

@@ -23,7 +23,8 @@ def summarise(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     from scipy.stats import ttest_rel
     from statsmodels.stats.multitest import multipletests
 
-    by_query = per_query.groupby(["name", "measure", "qid"], sort=False)["value"].mean()
+    # rounded, since a mean of equal values differs from them by as much for all queries, which no test takes for chance
+    by_query = per_query.groupby(["name", "measure", "qid"], sort=False)["value"].mean().round(12)
     by_seed = per_query.groupby(["name", "measure", "seed"], sort=False)["value"].mean()
     deviation = by_seed.groupby(level=[0, 1], sort=False).std()
     table: dict[str, dict[str, str]] = {}
