@@ -24,6 +24,7 @@ REQUIRES = [
     "datasets>=3.0",
     "wrapt>=1.15",  # before, its import hook hides a package's data files
     "safetensors>=0.5",
+    "huggingface_hub>=0.30",  # model cards
     "networkx>=3.0",
     "matplotlib>=3.9",
     "scikit-learn>=1.5",
@@ -69,6 +70,7 @@ setup(
         "pyterrier.artifact": [
             "document_frequencies.hashed = pyterrier_graph.patents:DocumentFrequencies",
             "dual_encoder.sbert = pyterrier_graph.dense.dual_encoder:DualEncoder.load",
+            "gnn_encoder.safetensors = pyterrier_graph.dense.gnn_encoder:GNNEncoder.load",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
             "query_passage_graph.csr = pyterrier_graph.graphs.query_passage_graph:QueryPassageGraph",
             "reranker.cross_encoder = pyterrier_graph.rerank.cross_encoder:CrossEncoderReranker.load",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.graphs import CandidateGraph as CandidateGraph
     from pyterrier_graph.graphs import DocumentGraph as DocumentGraph
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph as QueryPassageGraph
+    from pyterrier_graph.model_card import write_card as write_card
     from pyterrier_graph.models.lgre_losses import LGReLoss as LGReLoss
     from pyterrier_graph.protocol import by_query_length as by_query_length
     from pyterrier_graph.protocol import cross_validate as cross_validate
@@ -62,6 +63,7 @@ _MODULES = {
     "folds_of": "protocol",
     "query_folds": "protocol",
     "summarise": "protocol",
+    "write_card": "model_card",
 }
 __all__ = [*_MODULES]
 

@@ -8,7 +8,10 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from html import escape
+from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyterrier as pt
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 META = "pt_meta.json"
+CARD = "README.md"
+LOAD = 'pt.Artifact.load("folder"'  # how a card says that its artifact is opened, wherever it is
 
 
 class Versioned(Protocol):
@@ -36,6 +41,15 @@ def kind_of(artifact: Versioned | type[Versioned]) -> dict[str, Any]:
         "format_version": artifact.FORMAT_VERSION,
         "package_hint": artifact.ARTIFACT_PACKAGE_HINT,
     }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide what a model computes."""
+    import pyterrier_graph
+
+    others = ("pyterrier", "torch", "transformers", "sentence-transformers")
+    ours = {"python": python_version(), "pyterrier_graph": pyterrier_graph.__version__}
+    return ours | {name: version(name) for name in others}
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
@@ -72,6 +86,10 @@ def writing(path: str | os.PathLike[str], meta: dict[str, Any]) -> Iterator[Path
         files = sorted(file for file in Path(folder).rglob("*") if file.is_file())
         meta["files"] = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
         Path(folder, META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+        mode = Path(folder, META).stat().st_mode & 0o777
+        for file in files:  # safetensors makes files that nobody else may read
+            file.chmod(mode)
+    target.chmod(mode | (mode & 0o444) >> 2)  # PyTerrier makes folders that everybody may write
 
 
 def check_vacant(path: Path) -> None:
@@ -112,17 +130,61 @@ def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
     return meta
 
 
-class BuiltArtifact(pt.Artifact):
-    """Base of artifacts that are built at their path, and read where they lie.
+class OwnArtifact(pt.Artifact):
+    """Base of our artifacts: what Hugging Face and Zenodo show of one is its card, if it has one.
 
-    Args:
-        path: Folder of the artifact; it may not exist yet.
+    Attributes:
+        GIVEN: What is not part of it, and has to be given again where it is loaded.
     """
 
     ARTIFACT_TYPE: str
     ARTIFACT_FORMAT: str
     ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
     FORMAT_VERSION = 1
+    GIVEN: tuple[str, ...] = ()
+
+    def _card(self) -> str | None:
+        card = Path(str(self.path), CARD)
+        return card.read_text(encoding="utf-8") if card.is_file() else None
+
+    def _hf_readme(
+        self,
+        *,
+        repo: str,
+        branch: str | None = "main",
+        pretty_name: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> str | None:
+        card = self._card()
+        if card is None:
+            return super()._hf_readme(repo=repo, branch=branch, pretty_name=pretty_name, metadata=metadata)
+        from huggingface_hub import RepoCard
+
+        place = repo if branch == "main" else f"{repo}@{branch}"
+        shown = RepoCard(card.replace(LOAD, f"pt.Artifact.from_hf({place!r}"))
+        shown.data["pretty_name"] = pretty_name
+        return str(shown)
+
+    def _zenodo_metadata(
+        self, *, zenodo_id: str, pretty_name: str | None = None, metadata: dict[str, Any]
+    ) -> dict[str, Any]:
+        about = super()._zenodo_metadata(zenodo_id=zenodo_id, pretty_name=pretty_name, metadata=metadata)
+        card = self._card()
+        if card is None:
+            return about
+        from huggingface_hub import RepoCard
+
+        text = RepoCard(card.replace(LOAD, f"pt.Artifact.from_zenodo({str(zenodo_id)!r}")).text
+        return about | {"description": f"<pre>{escape(text)}</pre>"}
+
+
+class BuiltArtifact(OwnArtifact):
+    """Base of artifacts that are built at their path, and read where they lie.
+
+    Args:
+        path: Folder of the artifact; it may not exist yet.
+    """
+
     path: Path
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -27,6 +27,7 @@ from pyterrier_graph.rerank.base import device_of, query_texts
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, judged_ids
 from pyterrier_graph.rerank.learned_model import LearnedModel
 from pyterrier_graph.rerank.show import parameters, reranker_html, training_calls, training_sizes
+from pyterrier_graph.tokens.packaged import checkpoint_name
 from pyterrier_graph.training.dual import (
     DualEncoderTraining,
     check_examples,
@@ -140,12 +141,12 @@ class DualEncoder(LearnedModel, BiEncoder):
         self._fingerprint: str | None = None
 
     def __repr__(self) -> str:
-        return f"DualEncoder({self.model!r})"
+        return f"DualEncoder({checkpoint_name(self.model)!r})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         sizes = {
-            "checkpoint": self.model,
+            "checkpoint": checkpoint_name(self.model),
             "parameters": parameters(self.network),
             "vectors": f"{self._dimensions} dimensions, {self.similarity}",
             "reads": f"{self.max_query_length} tokens of a query, {self.max_passage_length} of a passage",
@@ -158,7 +159,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         if self._fingerprint is None:
             lengths = f"{self.max_query_length} {self.max_passage_length}"
             self._fingerprint = weights_sha256(self.network, before=f"{lengths} {self.similarity}")
-        return f"{self.model}@{self._fingerprint[:16]}"
+        return f"{checkpoint_name(self.model)}@{self._fingerprint[:16]}"
 
     def encode_queries(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
         """Vectors of queries, float32 of shape (queries, dimensions)."""

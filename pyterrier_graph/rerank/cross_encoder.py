@@ -15,6 +15,7 @@ from transformers import AutoConfig
 
 from pyterrier_graph.rerank.base import device_of
 from pyterrier_graph.rerank.text_reranker import TextReranker, check_length
+from pyterrier_graph.tokens.packaged import checkpoint_name
 from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import CrossEncoderPairs, CrossEncoderTraining
 
@@ -100,7 +101,7 @@ class CrossEncoderReranker(TextReranker):
             ).eval()
 
     def __repr__(self) -> str:
-        return f"CrossEncoderReranker({self.model!r})"
+        return f"CrossEncoderReranker({checkpoint_name(self.model)!r})"
 
     @property
     def encoder(self) -> nn.Module:

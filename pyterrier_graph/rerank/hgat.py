@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from pyterrier_graph.artifacts import check_vacant, kind_of, read_meta, weights_sha256, writing
+from pyterrier_graph.artifacts import OwnArtifact, check_vacant, kind_of, read_meta, weights_sha256, writing
 from pyterrier_graph.graphs import PASSAGE_TYPE
 from pyterrier_graph.graphs.paths import check_paths, follow
 from pyterrier_graph.models.hgat import HGAT, Aggregation, Framework, HGATConfig, Init, Variant
@@ -31,6 +31,7 @@ from pyterrier_graph.rerank.base import (
     open_encoder,
 )
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged
+from pyterrier_graph.rerank.learned_model import origin_of
 from pyterrier_graph.rerank.show import parameters, reranker_html, training_calls, training_sizes
 from pyterrier_graph.rerank.training_set import draw_triples
 from pyterrier_graph.tokens import TokenEncoder, TokenStates, TokenStore
@@ -54,7 +55,7 @@ PAPER_RELATIONS = (
 )
 
 
-class HGATReranker(GraphReranker, pt.Artifact):
+class HGATReranker(GraphReranker, OwnArtifact):
     """Reranks passages by their representation in the context of a graph.
 
     .. cite:: albarede2023hgat
@@ -99,9 +100,8 @@ class HGATReranker(GraphReranker, pt.Artifact):
     schematic = {"label": "HGAT", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_TYPE = "reranker"
     ARTIFACT_FORMAT = "hgat"
-    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
-    FORMAT_VERSION = 1
+    GIVEN = ("graph",)
 
     def __init__(
         self,
@@ -408,10 +408,8 @@ class HGATReranker(GraphReranker, pt.Artifact):
         Raises:
             FileExistsError: If something lies at ``path``.
         """
-        import pyterrier_graph
-
         meta = kind_of(self) | {
-            "version": pyterrier_graph.__version__,
+            **origin_of(self),
             "config": self.config.to_dict(),
             "seed": self.seed,
             "sha256": self._fingerprint(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import json
 import os
 from abc import abstractmethod
 from pathlib import Path
@@ -11,11 +13,30 @@ from typing import Any, Self
 import pyterrier as pt
 from safetensors import SafetensorError
 
-from pyterrier_graph.artifacts import kind_of, read_meta, weights_sha256, writing
+from pyterrier_graph.artifacts import OwnArtifact, kind_of, read_meta, versions, weights_sha256, writing
 from pyterrier_graph.rerank.base import device_of
+from pyterrier_graph.tokens.packaged import checkpoint_name
+from pyterrier_graph.training.trainer import METRIC
 
 
-class LearnedModel(pt.Artifact, pt.Estimator):
+def origin_of(model: Any) -> dict[str, Any]:
+    """What ``pt_meta.json`` says of how a model came about: versions, and its training, if that was in this process.
+
+    Args:
+        model: One with ``training`` and, once it is trained, ``training_log``; likewise for a stage before.
+    """
+    origin: dict[str, Any] = {"versions": versions()}
+    for stage in ("pretraining", "training"):
+        if log := getattr(model, f"{stage}_log", None):
+            options = dataclasses.asdict(getattr(model, stage))
+            del options["output_dir"]  # a path of this machine
+            origin[stage] = {"steps": max(entry["step"] for entry in log), "options": options}
+            if measured := [entry[METRIC] for entry in log if METRIC in entry]:
+                origin[stage]["best"] = {options["measure"]: max(measured)}
+    return json.loads(json.dumps(origin, default=str))
+
+
+class LearnedModel(OwnArtifact, pt.Estimator):
     """Base of Estimators that are artifacts: weights in safetensors, configuration in JSON.
 
     Attributes:
@@ -25,11 +46,7 @@ class LearnedModel(pt.Artifact, pt.Estimator):
         KEEP_WEIGHTS: The attributes that a copy may have others of, without starting anew.
     """
 
-    ARTIFACT_TYPE: str
-    ARTIFACT_FORMAT: str
-    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
-    FORMAT_VERSION = 1
     WRITTEN: tuple[str, ...]
     KEEP_WEIGHTS = frozenset({"training", "batch_size", "text_field", "device", "verbose"})
 
@@ -52,9 +69,7 @@ class LearnedModel(pt.Artifact, pt.Estimator):
         Raises:
             FileExistsError: If something lies at ``path``.
         """
-        import pyterrier_graph
-
-        meta = kind_of(self) | {"version": pyterrier_graph.__version__, "model": self.model}
+        meta = kind_of(self) | origin_of(self) | {"model": checkpoint_name(self.model)}
         meta |= {name: getattr(self, name) for name in self.WRITTEN} | {"sha256": weights_sha256(self.network)}
         with writing(path, meta) as folder:
             meta |= self._write(folder)

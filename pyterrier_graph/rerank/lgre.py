@@ -29,6 +29,7 @@ from pyterrier_graph.models.lgre import (
 )
 from pyterrier_graph.rerank.base import device_of
 from pyterrier_graph.rerank.text_reranker import TextReranker, check_length
+from pyterrier_graph.tokens.packaged import checkpoint_name
 from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import LGReTraining, PairModel
 
@@ -175,7 +176,7 @@ class LGReReranker(TextReranker):
         self.network.to(device_of(device))
 
     def __repr__(self) -> str:
-        return f"LGReReranker({self.model!r}, {self.words!r})"
+        return f"LGReReranker({checkpoint_name(self.model)!r}, {self.words!r})"
 
     @property
     def config(self) -> LGReConfig:

