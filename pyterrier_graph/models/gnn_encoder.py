@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -103,18 +103,75 @@ class TypedGNNEncoderConfig:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Some passages, and what they hear.
+
+    Attributes:
+        passages: h_p, shape (passages, d).
+        sources: Per channel what passages hear, shape (sources, d): h_q of queries, not yet h'_q.
+        edges: Per channel, for each passage its sources.
+        heard: h_p of what queries hear, shape (other passages, d); None where :attr:`PassageNetwork.two_hops` is False.
+        to_queries: For each query its passages among ``heard``.
+    """
+
+    passages: Tensor
+    sources: Mapping[str, Tensor]
+    edges: Mapping[str, CSR]
+    heard: Tensor | None = None
+    to_queries: CSR | None = None
+
+    def to(self, device: torch.device | str) -> Neighbourhood:
+        """Moves the tensors."""
+        heard, to_queries = self.heard, self.to_queries
+        return Neighbourhood(
+            self.passages.to(device),
+            {name: vectors.to(device) for name, vectors in self.sources.items()},
+            {name: edges.to(device) for name, edges in self.edges.items()},
+            None if heard is None else heard.to(device),
+            None if to_queries is None else to_queries.to(device),
+        )
+
+
+class Attended(NamedTuple):
+    """How much passages hear through a channel.
+
+    Attributes:
+        edges: Attention to each source, the mean over heads, in the order of the channel's edges, shape (edges,).
+        gate: By what the sum over the sources is multiplied, the mean over dimensions, shape (passages,).
+    """
+
+    edges: Tensor
+    gate: Tensor
+
+
 class PassageNetwork(nn.Module):
     """What both networks have in common, so that whoever fuses a corpus or trains need not know which it is.
 
     A corpus is fused layer by layer: :meth:`query_states` of all queries once, :meth:`prepare` once, then
-    :meth:`passage_states` of as many passages at a time as one likes. Joint training calls the same methods, with
-    cached passage vectors in the first.
+    :meth:`passage_states` of as many passages at a time as one likes. Training calls the network with some passages and
+    all that they hear.
 
     Attributes:
         channels: Names of the types of edges, which are the keys of ``sources`` and ``edges``.
+        two_hops: Whether queries hear passages, before passages hear queries.
+        normalizes: Whether what comes out has unit length.
     """
 
     channels: tuple[str, ...]
+    two_hops = False
+    normalizes = False
+
+    def forward(self, neighbourhood: Neighbourhood) -> Tensor:
+        """h'_p, shape (passages, d)."""
+        sources, heard, to_queries = neighbourhood.sources, neighbourhood.heard, neighbourhood.to_queries
+        if heard is not None and to_queries is not None:
+            sources = {**sources, RETRIEVED: self.query_states(sources[RETRIEVED], heard, to_queries)}
+        return self.passage_states(neighbourhood.passages, sources, neighbourhood.edges)
+
+    def attended(self, neighbourhood: Neighbourhood) -> dict[str, Attended]:
+        """How much passages hear of each source, by channel; channels without edges are left out."""
+        raise NotImplementedError
 
     def query_states(
         self, queries: Tensor, passages: Tensor, edges: CSR, *, targets_at_once: int | None = None
@@ -209,6 +266,7 @@ class GNNEncoderNetwork(PassageNetwork):
         two = network and config.layers == 2
         self.query_layer = layer() if two else None
         self.fusion = nn.Linear(2 * size, size) if two else None  # W_pq, b_pq
+        self.two_hops = two
         self.passage_layer = layer() if network else None
         self.gate = nn.Linear(2 * size, size) if network and config.gate == "filter" else None  # W_qp, b_qp
 
@@ -261,6 +319,28 @@ class GNNEncoderNetwork(PassageNetwork):
             return passages + cast(float, self.config.gate) * heard
         return passages + self.gate(torch.cat([heard, passages], 1)).sigmoid() * heard  # Eq. 9, 10
 
+    def attended(self, neighbourhood: Neighbourhood) -> dict[str, Attended]:
+        """See :meth:`PassageNetwork.attended`; what is missing to 1 is attention to the passage itself."""
+        passages, heard, to_queries = neighbourhood.passages, neighbourhood.heard, neighbourhood.to_queries
+        if RETRIEVED not in neighbourhood.edges:
+            return {}
+        lists, ones = neighbourhood.edges[RETRIEVED], passages.new_ones(len(passages))
+        if self.config.average is not None:
+            share = 1 / lists.indptr.diff().clamp(min=1).to(passages.dtype)
+            return {RETRIEVED: Attended(share[lists.owner], self.config.average * ones)}
+        if self.passage_layer is None:
+            return {}
+        queries = neighbourhood.sources[RETRIEVED]
+        if heard is not None and to_queries is not None:
+            queries = self.query_states(queries, heard, to_queries)
+        weights = self.passage_layer.weights(passages, queries, lists)
+        if self.gate is None:
+            gate = cast(float, self.config.gate) * ones
+        else:
+            aggregated = self.passage_layer(passages, queries, lists)
+            gate = self.gate(torch.cat([aggregated, passages], 1)).sigmoid().mean(1)  # Eq. 9
+        return {RETRIEVED: Attended(weights.edges.mean(1), gate)}
+
 
 class TypedGNNEncoderNetwork(PassageNetwork):
     """A passage's own vector, and what it hears through each type of edges, on separate paths.
@@ -276,6 +356,8 @@ class TypedGNNEncoderNetwork(PassageNetwork):
     Sources are any vectors of the same space: queries by ``'retrieved'`` and ``'known'`` (judged relevant), titles,
     neighbouring passages, references.
     """
+
+    normalizes = True
 
     def __init__(self, config: TypedGNNEncoderConfig) -> None:
         super().__init__()
@@ -314,6 +396,20 @@ class TypedGNNEncoderNetwork(PassageNetwork):
 
         return in_chunks(interactive, passages, targets_at_once)
 
+    def attended(self, neighbourhood: Neighbourhood) -> dict[str, Attended]:
+        """See :meth:`PassageNetwork.attended`; attention within a channel adds up to 1."""
+        sources, edges = neighbourhood.sources, neighbourhood.edges
+        return {
+            name: channel.attended(neighbourhood.passages, sources[name], edges[name])
+            for name, channel in self.channel.items()
+            if name in edges
+        }
+
+    @property
+    def strengths(self) -> dict[str, float]:
+        """s_c, by channel."""
+        return {name: float(channel.weight.detach()) for name, channel in self.channel.items()}
+
     def gates(self) -> list[nn.Parameter]:
         """The s_c."""
         return [channel.weight for channel in self.channel.values()]
@@ -331,6 +427,11 @@ class _Channel(nn.Module):
     def forward(self, passages: Tensor, sources: Tensor | Sources, edges: CSR) -> Tensor:
         heard = self.attention(passages, sources, edges)
         return self.weight * self.gate(torch.cat([heard, passages], 1)) * heard
+
+    def attended(self, passages: Tensor, sources: Tensor, edges: CSR) -> Attended:
+        weights = self.attention.weights(passages, sources, edges).edges.mean(1)
+        heard = self.attention(passages, sources, edges)
+        return Attended(weights, self.weight * self.gate(torch.cat([heard, passages], 1)).mean(1))
 
 
 class _Gate(nn.Linear):

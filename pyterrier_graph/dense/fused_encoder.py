@@ -1,0 +1,360 @@
+"""What fuses an index has in common, whether it is a rule or a network."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+
+from pyterrier_graph.artifacts import weights_sha256
+from pyterrier_graph.dense.fusing import fused_identity, write_fused
+from pyterrier_graph.dense.surroundings import Surroundings, name_of
+from pyterrier_graph.dense.vectors import VectorsOf
+from pyterrier_graph.graphs.ids import numbers_of
+from pyterrier_graph.models.gnn_encoder import PassageNetwork
+from pyterrier_graph.rerank.base import device_of, query_texts
+from pyterrier_graph.rerank.evaluation import RunEvaluator, documents_of, judged, judged_ids
+
+if TYPE_CHECKING:
+    from pyterrier_dr import BiEncoder, FlexIndex
+
+    from pyterrier_graph.graphs import TypedGraph
+    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+
+logger = logging.getLogger(__name__)
+QUERIES_AT_ONCE = 4096
+
+
+class FusedEncoder(pt.Estimator):
+    """Makes vectors of passages that have listened to what is around them.
+
+    Attributes:
+        encoder: The dual-encoder.
+        index: Its vectors of the passages.
+        queries: The graph of training queries and passages.
+        documents: The graph of the passages' documents.
+        network: Makes the vectors.
+        folder: Where vectors of queries and titles are kept.
+        candidates: Passages per validation query.
+        device: As torch names it.
+        verbose: Whether to show progress.
+    """
+
+    encoder: BiEncoder
+    index: FlexIndex | None
+    queries: QueryPassageGraph | None
+    documents: TypedGraph | None
+    network: PassageNetwork
+    folder: str | os.PathLike[str] | None
+    candidates: int
+    device: str | None
+    verbose: bool
+    _last: tuple[tuple[Any, ...], Surroundings] | None = None
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Encodes queries, for the retrievers of a fused index.
+
+        Args:
+            inp: ``qid, query``.
+
+        Returns:
+            The same with ``query_vec``.
+        """
+        return self.query_encoder().transform(inp)
+
+    def query_encoder(self) -> pt.Transformer:
+        """Encodes queries, for the retrievers of a fused index: ``query`` to ``query_vec``."""
+        return self.encoder.query_encoder()
+
+    def fuse(
+        self,
+        base_index: FlexIndex,
+        fused_index: FlexIndex,
+        *,
+        previous: FlexIndex | None = None,
+        passages_at_once: int = 16_384,
+    ) -> FlexIndex:
+        """Writes the index of what passages are after they have listened.
+
+        It is an ordinary ``FlexIndex`` with the passages of the base index, those that hear nothing included. Queries
+        are computed once, then passages chunk by chunk: memory does not grow with the passages. Until the index is
+        complete there is none; a call that was killed goes on when it is repeated.
+
+        Args:
+            base_index: The dual-encoder's vectors.
+            fused_index: Where to write; nothing may be there yet.
+            previous: An index that the same network has made before queries were added (``QueryPassageGraph.add``):
+                only passages that the new queries touch are computed, all others copied from it.
+            passages_at_once: Passages per chunk.
+
+        Returns:
+            ``fused_index``.
+
+        Raises:
+            FileExistsError: If something lies at its path.
+            FileNotFoundError: If there is no base index.
+            ValueError: If the base index has other passages than the graphs or other dimensions than the network, or
+                ``previous`` was made by another network, of another base index, or before other queries.
+        """
+        surroundings = self._surroundings(base_index)
+        identity = {"network": self._digest(), "vectors": surroundings.sample()} | self._heard()
+        changed = None if previous is None else (previous, self._changed(previous, identity))
+        return write_fused(
+            base_index,
+            fused_index,
+            self._vectors_of(surroundings),
+            identity=identity,
+            previous=changed,
+            passages_at_once=passages_at_once,
+            verbose=self.verbose,
+        )
+
+    def vectors(self, docnos: Sequence[str]) -> np.ndarray:
+        """What passages are after they have listened: float32 of shape (passages, d).
+
+        Raises:
+            KeyError: If a passage is not in the index.
+        """
+        surroundings = self._surroundings(self.index)
+        return self._vectors_of(surroundings)(_numbers_of(surroundings, docnos))
+
+    def explain(self, docno: str) -> pd.DataFrame:
+        """Says what a passage listened to, and how much.
+
+        Args:
+            docno: The passage.
+
+        Returns:
+            A row per source, the most heard first: ``qid`` (of a query, or id of a node), ``query`` (its text),
+            ``weight`` (attention, mean over heads: within a channel they add up to 1, the passage itself included where
+            it is a source), ``edge`` (the channel), ``gate`` (what the channel's sum is multiplied by, mean over
+            dimensions). For ``plots.passage_queries``.
+
+        Raises:
+            KeyError: If the passage is not in the index.
+        """
+        surroundings = self._surroundings(self.index)
+        neighbourhood, queries, nodes = surroundings.around(_numbers_of(surroundings, [docno]))
+        with torch.inference_mode():
+            attended = self.network.attended(neighbourhood.to(self._device))
+        rows = []
+        for channel, (weights, gate) in attended.items():
+            place = neighbourhood.edges[channel].indices.numpy()
+            if channel in nodes:
+                documents = surroundings.documents
+                assert documents is not None
+                numbers = nodes[channel][place]
+                ids, texts = [*map(str, documents.ids_of(numbers))], documents.texts(numbers)
+            else:
+                graph = surroundings.queries
+                assert graph is not None
+                ids, texts = graph.qids_of(queries[place]), graph.texts(queries[place])
+            about = {"qid": ids, "query": texts, "weight": weights.cpu().numpy(), "edge": channel, "gate": float(gate)}
+            rows.append(pd.DataFrame(about))
+        columns = ["qid", "query", "weight", "edge", "gate"]
+        heard = pd.concat(rows) if rows else pd.DataFrame(columns=columns)
+        return heard[columns].sort_values("weight", ascending=False, kind="stable").reset_index(drop=True)
+
+    @property
+    def _channels(self) -> Sequence[str]:
+        """What is listened to."""
+        return self.network.channels
+
+    @property
+    def _device(self) -> torch.device:
+        return device_of(self.device)
+
+    def _surroundings(self, index: FlexIndex | None) -> Surroundings:
+        """Passages of an index, with all that the network listens to; the last ones are kept, as queries are encoded.
+
+        Raises:
+            FileNotFoundError: If there is no index at its path.
+            ValueError: If there is none at all, or it does not fit.
+        """
+        if index is None:
+            raise ValueError("the passages' vectors are needed: give index=FlexIndex(...)")
+        config: Any = self.network.config
+        key = (index, self.encoder, name_of(self.encoder), self.queries, self.documents, *self._channels, self.folder)
+        if self._last is not None and len(key) == len(self._last[0]) and all(map(_same, key, self._last[0])):
+            return self._last[1]
+        surroundings = Surroundings(
+            index,
+            self.encoder,
+            self._channels,
+            self.queries,
+            self.documents,
+            two_hops=self.network.two_hops and bool(self._channels),
+            edge_features=bool(getattr(config, "edge_features", None)),
+            folder=None if self.folder is None else Path(self.folder),
+            verbose=self.verbose,
+        )
+        if surroundings.vectors.shape[1] != config.dimension:
+            raise ValueError(
+                f"{index!r} has vectors of {surroundings.vectors.shape[1]} dimensions, "
+                f"the network is made for {config.dimension}"
+            )
+        self._last = (key, surroundings)
+        return surroundings
+
+    def _vectors_of(self, surroundings: Surroundings) -> VectorsOf:
+        """Computes any passages; what queries are is computed now."""
+        network = self.network.to(self._device).eval()
+        device, graph = self._device, surroundings.queries
+        ready: dict[str, Any] = {}
+        if graph is not None and surroundings.query_channels:
+            with torch.inference_mode():
+                states = torch.from_numpy(np.array(surroundings.query_vectors))
+                if network.two_hops:
+                    for start in range(0, len(states), QUERIES_AT_ONCE):
+                        part = np.arange(start, min(start + QUERIES_AT_ONCE, len(states)))
+                        heard, edges = surroundings.heard_by(part, graph)
+                        own = states[part].to(device)
+                        states[part] = network.query_states(own, heard.to(device), edges.to(device)).cpu()
+                ready = network.prepare(dict.fromkeys(surroundings.query_channels, states.to(device)))
+
+        @torch.inference_mode()
+        def vectors_of(passages: np.ndarray) -> np.ndarray:
+            sources, edges = dict(ready), {}
+            if graph is not None:
+                for channel in ready:
+                    edges[channel] = surroundings.query_edges(graph, passages, channel).to(device)
+            for relation in surroundings.relations:
+                _, vectors, lists = surroundings.related(passages, relation)
+                sources[relation], edges[relation] = vectors.to(device), lists.to(device)
+            own = surroundings.own(passages).to(device)
+            return network.passage_states(own, sources, edges).cpu().numpy()
+
+        return vectors_of
+
+    def _quality(
+        self,
+        surroundings: Surroundings,
+        topics: pd.DataFrame,
+        qrels: pd.DataFrame | None,
+        measure: str,
+        compute: Callable[[], VectorsOf] | None = None,
+        encode: Callable[[list[str]], Any] | None = None,
+    ) -> Callable[[], float]:
+        """What measures the model as it is, on the dual-encoder's candidates of queries and all relevant passages.
+
+        Args:
+            surroundings: The passages.
+            topics: ``qid, query``.
+            qrels: Judgments for them.
+            measure: What is measured.
+            compute: Makes what computes passages, by default by the network as it then is.
+            encode: Encodes queries, where that changes from one call to the next.
+        """
+        topics, qrels = judged(topics.assign(docno=""), qrels, self)
+        qrels = qrels[qrels["qid"].isin(topics["qid"])]
+        queries = query_texts(topics)
+        graph = surroundings.queries
+        if graph is not None and surroundings.query_channels:
+            inside = int((numbers_of(graph.qids, queries.index.tolist()) >= 0).sum())
+            if inside:
+                logger.warning("%d of %d validation queries are in the graph: these are too easy", inside, len(queries))
+        rows = pd.Series(np.arange(len(queries)), index=queries.index)
+        retriever = surroundings.index.np_retriever(num_results=self.candidates)
+        vectors = np.asarray(self.encoder.encode_queries(queries.tolist()), dtype=np.float32)
+        found = retriever(pd.DataFrame({"qid": queries.index, "query": queries.tolist(), "query_vec": [*vectors]}))
+        run = pd.concat([found[["qid", "docno"]], passages_of(surroundings, qrels)[0]], ignore_index=True)
+        run = run.drop_duplicates(ignore_index=True)
+        evaluate = RunEvaluator(measure, qrels)
+        ids = judged_ids(run["docno"], qrels)
+        numbers, places = np.unique(surroundings.numbers_of(run["docno"].tolist()), return_inverse=True)
+        row = rows.loc[run["qid"]].to_numpy()
+
+        def quality() -> float:
+            vectors_of = compute() if compute is not None else self._vectors_of(surroundings)
+            parts = (numbers[start : start + QUERIES_AT_ONCE] for start in range(0, len(numbers), QUERIES_AT_ONCE))
+            states = np.concatenate([vectors_of(part) for part in parts])
+            current = vectors if encode is None else np.asarray(encode(queries.tolist()), dtype=np.float32)
+            scores = np.einsum("nd,nd->n", current[row], states[places])
+            scored = run[["qid"]].assign(docno=ids, score=scores)
+            return evaluate(scored.groupby(["qid", "docno"], as_index=False, sort=False)["score"].max())
+
+        return quality
+
+    def _digest(self) -> str:
+        config: Any = self.network.config
+        return weights_sha256(self.network, before=repr(sorted(config.to_dict().items())))
+
+    def _heard(self) -> dict[str, Any]:
+        """What is listened to, for telling one fused index from another."""
+        heard: dict[str, Any] = {"encoder": name_of(self.encoder), "channels": list(self._channels)}
+        if self.queries is not None:
+            heard |= {"graph": self.queries.fingerprint(), "queries": self.queries.num_queries}
+            heard["query_ids"] = _digest_of_queries(self.queries, self.queries.num_queries)
+        if self.documents is not None:
+            heard["documents"] = self.documents.fingerprint()
+        return heard
+
+    def _changed(self, previous: FlexIndex, identity: dict[str, Any]) -> np.ndarray:
+        """Numbers of the passages that queries touch which were added since an index was fused."""
+        before, graph = fused_identity(previous), self.queries
+        if graph is None or "queries" not in before:
+            raise ValueError("previous= is for added queries, but there is no graph of queries")
+        fixed = ("network", "encoder", "channels", "vectors", "documents")
+        differing = [name for name in fixed if before.get(name) != identity.get(name)]
+        if differing:
+            raise ValueError(f"{previous!r} was fused with another {' and '.join(differing)}: fuse without previous=")
+        old = before["queries"]
+        if old > graph.num_queries or _digest_of_queries(graph, old) != before["query_ids"]:
+            raise ValueError(f"{previous!r} was fused with other queries than the first {old} of {graph!r}")
+        new = np.arange(old, graph.num_queries)
+        found = [graph.edges_of_queries(new, edge_type).indices for edge_type in graph.edge_types]
+        return np.unique(np.concatenate(found))
+
+
+def passages_of(surroundings: Surroundings, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
+    """The relevant passages of queries: judgments of documents are those of all their passages.
+
+    Args:
+        surroundings: Knows the passages.
+        qrels: ``qid, docno, label``, ids as text.
+
+    Returns:
+        ``qid, docno`` of passages in the index, and whether it was documents that were judged.
+
+    Raises:
+        KeyError: If no relevant passage is in the index.
+    """
+    relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
+    known = surroundings.numbers_of(relevant["docno"].tolist()) >= 0
+    if known.any():
+        return relevant[known].reset_index(drop=True), False
+    parts = []
+    for docnos in surroundings.docnos_in_parts():
+        passages = pd.DataFrame({"passage": pd.Series(docnos, dtype=object)})
+        parts.append(relevant.merge(passages.assign(docno=documents_of(passages["passage"])), on="docno"))
+    joined = pd.concat(parts, ignore_index=True)[["qid", "passage"]].rename(columns={"passage": "docno"})
+    if not len(joined):
+        raise KeyError("no relevant passage is in the index: are the judgments of another corpus?")
+    return joined, True
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (isinstance(one, str) and one == other)
+
+
+def _digest_of_queries(graph: QueryPassageGraph, count: int) -> str:
+    digest = hashlib.sha256()
+    for start in range(0, count, QUERIES_AT_ONCE):
+        qids = graph.qids_of(np.arange(start, min(start + QUERIES_AT_ONCE, count)))
+        digest.update("\n".join(qids).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _numbers_of(surroundings: Surroundings, docnos: Sequence[str]) -> np.ndarray:
+    numbers = surroundings.numbers_of(docnos)
+    if (numbers < 0).any():
+        raise KeyError(f"{docnos[int((numbers < 0).argmax())]!r} is not a passage of the index")
+    return numbers

@@ -1,0 +1,137 @@
+"""The rule that a GNN-encoder has to beat: a passage plus the mean of what is around it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Self
+
+import pandas as pd
+import pyterrier as pt
+import torch
+
+from pyterrier_graph.dense.fused_encoder import FusedEncoder
+from pyterrier_graph.graphs.query_passage_builder import KNOWN, RETRIEVED
+from pyterrier_graph.models.gnn_encoder import TypedGNNEncoderConfig, TypedGNNEncoderNetwork
+from pyterrier_graph.rerank.evaluation import tuning_set
+
+if TYPE_CHECKING:
+    from pyterrier_dr import BiEncoder, FlexIndex
+
+    from pyterrier_graph.graphs import TypedGraph
+    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+
+GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
+SWEEPS = 2
+
+
+class MeanQueries(FusedEncoder):
+    """A passage's vector plus beta times the mean of the queries that it is known to answer.
+
+    ``normalize(x + beta * mean of the vectors of its known queries + ...)``: one number per channel, no network. It is
+    what Liu et al. 2022 call "average", of known in place of retrieved queries, and the rival of every graph.
+
+    Args:
+        encoder: A bi-encoder of pyterrier_dr, such as :class:`DualEncoder`.
+        index: Its vectors of the passages.
+        queries: The graph of training queries; None where only relations are heard.
+        beta: Weight of the mean over the known queries, or, where the graph has none, over the retrieved ones; or a
+            weight per channel: ``'known'``, ``'retrieved'``, and relations, or paths, of the document graph, such as
+            ``{'known': 0.5, 'structural': 1.0}``, which adds the section's title.
+        documents: The document graph, where relations are heard.
+        measure: What :meth:`fit` maximises.
+        candidates: Passages per validation query.
+        folder: Where vectors of queries and titles are kept, so that they are encoded once; by default temporary.
+        device: As torch names it; by default a GPU where there is one.
+        verbose: Whether to show progress.
+
+    Raises:
+        FileNotFoundError: If there is no index.
+        ValueError: If a channel lacks its graph, or the graph is of other passages.
+    """
+
+    network: TypedGNNEncoderNetwork
+    schematic = {"label": "MeanQueries", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+
+    def __init__(
+        self,
+        encoder: BiEncoder,
+        index: FlexIndex,
+        queries: QueryPassageGraph | None = None,
+        beta: float | Mapping[str, float] = 0.5,
+        *,
+        documents: TypedGraph | None = None,
+        measure: str = "nDCG@10",
+        candidates: int = 100,
+        folder: str | os.PathLike[str] | None = None,
+        device: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.encoder, self.index, self.queries, self.documents = encoder, index, queries, documents
+        self.measure, self.candidates, self.folder = measure, candidates, folder
+        self.device, self.verbose = device, verbose
+        if not isinstance(beta, Mapping):
+            beta = {KNOWN if queries is None or KNOWN in queries.edge_types else RETRIEVED: beta}
+        dimension = index.payload(return_docnos=False)[0].shape[1]
+        self.network = TypedGNNEncoderNetwork(TypedGNNEncoderConfig(dimension, beta, heads=1))
+        self._surroundings(index)
+
+    @property
+    def beta(self) -> dict[str, float]:
+        """Weight per channel."""
+        return self.network.strengths
+
+    def __repr__(self) -> str:
+        weights = ", ".join(f"{channel!r}: {weight:g}" for channel, weight in self.beta.items())
+        return f"MeanQueries({self.encoder!r}, beta={{{weights}}})"
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Tunes the weights: each in turn takes the value of a grid that is best by ``measure``, in two sweeps.
+
+        So few numbers need few queries: the validation set is used where there is one, else the training set. Its
+        queries should not be in the graph: a query finds what listens to it.
+
+        Args:
+            topics_or_res_tr: Training queries: ``qid, query``.
+            qrels_tr: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
+            topics_or_res_va: Validation queries.
+            qrels_va: Judgments for them.
+
+        Raises:
+            ValueError: If none of the queries is judged.
+        """
+        topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
+        quality = self._quality(self._surroundings(self.index), topics, qrels, self.measure)
+        tune(self.network, quality, verbose=self.verbose)
+        return self
+
+
+def tune(network: TypedGNNEncoderNetwork, quality: Callable[[], float], *, verbose: bool) -> float:
+    """Sets the weights of a network's channels to the best of a grid, one after the other.
+
+    Args:
+        network: The network, whose weights are changed.
+        quality: Measures it as it is.
+        verbose: Whether to show progress.
+
+    Returns:
+        The best quality.
+    """
+    weights = network.gates()
+    best = quality()
+    trials = [(weight, value) for _ in range(SWEEPS if len(weights) > 1 else 1) for weight in weights for value in GRID]
+    with torch.no_grad():
+        for weight, value in pt.tqdm(trials, desc="tuning", disable=not verbose):
+            before = float(weight)
+            weight.fill_(value)
+            if value != before and (reached := quality()) > best:
+                best = reached
+            else:
+                weight.fill_(before)
+    return best

@@ -1,0 +1,459 @@
+"""GNN-encoders against what they have to beat: the tables and curves of Liu et al. 2022, with the controls they lack.
+
+Every table has the dual-encoder, the rule (a passage plus the mean of what is around it, weights from the validation
+queries), the control (the same network without edges), the control with the rule on top, and the GNN-encoder. The run
+of each system is written when it is complete: killed, an experiment goes on with the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import logging
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from ir_measures import RR, R, nDCG
+from ir_measures.measures import Measure
+from pyterrier_dr import FlexIndex
+
+from pyterrier_graph.dense.dual_encoder import DualEncoder
+from pyterrier_graph.dense.gnn_encoder import GNNEncoder
+from pyterrier_graph.dense.masked_graph import GNNEncoderTraining
+from pyterrier_graph.dense.mean_queries import MeanQueries, tune
+from pyterrier_graph.dense_retrieval import Queries, among, divided
+from pyterrier_graph.graphs import DocumentGraph
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.models.gnn_encoder import KNOWN, RETRIEVED, GNNEncoderConfig
+from pyterrier_graph.protocol import summarise
+from pyterrier_graph.rerank.evaluation import PASSAGE_NUMBER, documents_of
+from pyterrier_graph.text_reranking import DatasetTexts, judged, parsed, sampled, slug
+
+MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 5, R @ 20, R @ 100)
+DUAL, RULE, CONTROL, CONTROL_RULE, GNN = "dual-encoder", "rule", "control", "control + rule", "GNN-encoder"
+PAPERS = "papers' GNN"
+RETRAINED, JOINT = "GNN-encoder & re-training", "joint training"
+# ablations of Table 3 and 4, as changes of the network's configuration and of training
+ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    PAPERS: ({}, {}),
+    f"{PAPERS}, w/o mask": ({}, {"masked": None}),
+    f"{PAPERS}, w/o gate": ({"gate": 1.0}, {}),
+    f"{PAPERS}, one layer": ({"layers": 1}, {}),
+    f"{PAPERS}, one W (000)": ({"shared_weights": True}, {}),
+}
+MAIN = (DUAL, RULE, CONTROL, CONTROL_RULE, GNN, PAPERS)
+SYSTEMS = (*MAIN, RETRAINED, JOINT, *[*ABLATIONS][1:])
+CHOICES = {re.sub("[^a-z0-9]+", "-", name.lower().replace("w/o", "without")).strip("-"): name for name in SYSTEMS}
+DEPTH = 1000
+OVERLAP = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is compared on.
+
+    Attributes:
+        documents: Records of the documents: ``docno, title, text``, or whole structured ones.
+        listened: Training queries that passages listen to.
+        extra: Further training queries, which are not in the graph.
+        dev: Queries that weights are chosen by.
+        test: Queries that are reported.
+    """
+
+    documents: Callable[[], Iterable[dict[str, Any]]]
+    listened: Queries
+    extra: Queries | None
+    dev: Queries
+    test: Queries
+
+
+def main(defaults: Sequence[str] = (), arguments: Sequence[str] | None = None) -> pd.DataFrame:
+    """Runs the experiment from the command line.
+
+    Args:
+        defaults: Arguments that those of the command line override.
+        arguments: Those; by default the program's.
+    """
+    options = parsed(parser(), defaults, arguments)
+    return run(task_of(options), options)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add, shown = command.add_argument, "%(default)s"
+    data = command.add_argument_group("collection", "datasets of ir_datasets")
+    data.add_argument("--dataset", help="whose documents are searched; of its queries, if there are no others, three")
+    data.add_argument("--train", help="training queries (fifths of the dataset's are for training,")
+    data.add_argument("--dev", help="validation queries (one is for validation,")
+    data.add_argument("--test", help="test queries (and one for the test)")
+    data.add_argument("--train-queries", type=int, help="so many, drawn at random (all)")
+    data.add_argument("--dev-queries", type=int, default=500, help=f"so many, drawn at random ({shown})")
+    data.add_argument(
+        "--passage-words", type=int, help="documents are cut into passages of so many words (they are not)"
+    )
+    systems = command.add_argument_group("systems")
+    systems.add_argument("--systems", nargs="*", choices=[*CHOICES], default=[*CHOICES][: len(MAIN)])
+    systems.add_argument("--model", default="bert-base-uncased", help=f"a DualEncoder or any encoder ({shown})")
+    systems.add_argument("--max-length", type=int, default=128, help=f"tokens of a passage ({shown})")
+    systems.add_argument("--channels", nargs="+", default=[KNOWN, RETRIEVED], help="of the rule and the typed network")
+    systems.add_argument("--k", nargs="+", type=int, default=[25], help="passages of a query in the graph (25)")
+    systems.add_argument("--heads", type=int, default=4, help=f"({shown})")
+    training = command.add_argument_group("training")
+    training.add_argument("--seeds", nargs="+", type=int, default=[0])
+    training.add_argument("--masked", nargs="+", type=float, default=[0.05], help="share of the queries (0.05)")
+    training.add_argument("--epochs", type=int, default=40, help=f"({shown})")
+    training.add_argument("--control-epochs", type=int, default=10, help=f"of the control: all queries ({shown})")
+    training.add_argument("--batch", type=int, default=128, help=f"({shown})")
+    training.add_argument("--negatives", type=int, default=4, help=f"({shown})")
+    training.add_argument("--learning-rate", type=float, default=1e-3, help=f"of the typed network ({shown})")
+    training.add_argument("--papers-learning-rate", type=float, default=1e-3, help=f"of the papers' network ({shown})")
+    training.add_argument("--all-masked", action="store_true", help="loss of masked queries without another known one")
+    training.add_argument("--encoder-learning-rate", type=float, default=2e-6, help=f"in joint training ({shown})")
+    training.add_argument(
+        "--retraining-learning-rate", type=float, default=2e-5, help=f"of the query encoder ({shown})"
+    )
+    add("--output", default="fused-retrieval", help=f"folder for indexes, graphs, runs and tables ({shown})")
+    return command
+
+
+def task_of(options: argparse.Namespace) -> Task:
+    """The queries that the command line names."""
+    corpus = DatasetTexts(options.dataset)
+    if options.test is None:
+        train, dev, test = divided(*judged(corpus, None))
+    elif options.train is None:
+        raise SystemExit("--test needs --train")
+    else:
+        train, test = (Queries(*judged(DatasetTexts(name), None)) for name in (options.train, options.test))
+        if options.dev is None:
+            train, dev, rest = divided(*train)
+            train = Queries(*map(pd.concat, zip(train, rest, strict=True)))
+        else:
+            dev = Queries(*judged(DatasetTexts(options.dev), None))
+    train, dev = (
+        among(queries, sampled(queries.topics, count))
+        for queries, count in ((train, options.train_queries), (dev, options.dev_queries))
+    )
+    return Task(lambda: corpus.get_corpus_iter(verbose=True), train, None, dev, test)
+
+
+def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
+    """Runs the experiment.
+
+    Writes ``per_query.csv``, ``results.csv`` and ``groups.csv`` (by whether a relevant passage has a training query,
+    and by the overlap of its words with the test query's) to ``options.output``.
+
+    Args:
+        task: The collection.
+        options: As :func:`parser` makes them.
+
+    Returns:
+        The table.
+    """
+    output = Path(options.output)
+    output.mkdir(parents=True, exist_ok=True)
+    bench = Bench(task, options)
+    found = []
+    for seed, chosen, k, masked in itertools.product(options.seeds, options.systems, options.k, options.masked):
+        system = CHOICES[chosen]
+        seedless = system in (DUAL, RULE)
+        if (seedless and seed != options.seeds[0]) or (system == DUAL and k != options.k[0]):
+            continue
+        if (seedless or system in (CONTROL, CONTROL_RULE)) and masked != options.masked[0]:
+            continue
+        name = system
+        name += f", k = {k}" * (len(options.k) > 1 and system != DUAL)
+        name += f", {masked:.0%} masked" * (len(options.masked) > 1 and system not in (*MAIN[:4],))
+        logger.info("%s, seed %d", name, seed)
+        ranking = bench.ranking(name, system, seed, k, masked)
+        values = pt.Experiment([ranking], task.test.topics, task.test.qrels, [*MEASURES], names=[name], perquery=True)
+        found.append(values.assign(seed=seed))
+    per_query = pd.concat(found, ignore_index=True)
+    per_query.to_csv(output / "per_query.csv", index=False)
+    first = per_query["name"].iloc[0]
+    results = summarise(per_query, first).reset_index()
+    results.to_csv(output / "results.csv", index=False)
+    groups = bench.groups()
+    tables = {
+        group: summarise(per_query[per_query["qid"].isin(qids)], first).assign(queries=len(qids))
+        for group, qids in groups.items()
+        if len(qids) > 1
+    }
+    if tables:
+        pd.concat(tables, names=["group"]).to_csv(output / "groups.csv")
+    print(f"+ and -: better and worse than {first}")
+    print(results.to_string(index=False))
+    return results
+
+
+class Bench:
+    """What all systems share: passages, their vectors, the graphs.
+
+    Args:
+        task: The collection.
+        options: As :func:`parser` makes them.
+    """
+
+    def __init__(self, task: Task, options: argparse.Namespace) -> None:
+        self.task = task
+        self.options = options
+        self.output = Path(options.output)
+        self._graphs: dict[int, QueryPassageGraph] = {}
+        self._models: dict[tuple[Any, ...], GNNEncoder] = {}
+
+    @cached_property
+    def encoder(self) -> DualEncoder:
+        """Where all start."""
+        options = self.options
+        if (Path(options.model) / "pt_meta.json").exists():
+            return DualEncoder.load(options.model)
+        return DualEncoder(options.model, max_passage_length=options.max_length, verbose=True)
+
+    @cached_property
+    def documents(self) -> DocumentGraph | None:
+        """The graph of the documents, where they have passages or relations are heard."""
+        relations = [channel for channel in self.options.channels if channel not in (KNOWN, RETRIEVED)]
+        if self.options.passage_words is None and not relations:
+            return None
+        graph = DocumentGraph(self.output / "documents")
+        if not graph.built():
+            graph.index(self.task.documents(), passage_words=self.options.passage_words or 120)
+        return graph
+
+    @cached_property
+    def index(self) -> FlexIndex:
+        """The dual-encoder's vectors."""
+        index = FlexIndex(str(self.output / "base.flex"), verbose=False)
+        if not index.built():
+            (self.encoder.doc_encoder() >> index).index(self._passages(), batch_size=4096)
+        return index
+
+    def _passages(self) -> Iterator[dict[str, str]]:
+        if self.documents is not None:
+            nodes = self.documents.passage_nodes
+            for start in range(0, len(nodes), 4096):
+                part = nodes[start : start + 4096]
+                for docno, text in zip(self.documents.ids_of(part), self.documents.texts(part), strict=True):
+                    yield {"docno": str(docno), "text": text}
+        else:
+            for document in self.task.documents():
+                text = f"{document.get('title', '')}\n{document['text']}".strip()
+                yield {"docno": document["docno"], "text": text}
+
+    @cached_property
+    def texts(self) -> pt.Transformer:
+        """Adds texts to passages."""
+        if self.documents is not None:
+            return self.documents.text_loader()
+        texts = {passage["docno"]: passage["text"] for passage in self._passages()}
+        return pt.apply.generic(lambda frame: frame.assign(text=frame["docno"].map(texts)))
+
+    @cached_property
+    def passage_qrels(self) -> pd.DataFrame:
+        """What passages the queries that are listened to are known to be answered by."""
+        qrels = self.task.listened.qrels
+        relevant = qrels[qrels["label"] > 0]
+        if self.documents is None or relevant["docno"].str.contains(PASSAGE_NUMBER).any():
+            return relevant
+        names = pd.Series([str(name) for name in self.documents.ids_of(self.documents.passage_nodes)])
+        passages = pd.DataFrame({"docno": documents_of(names), "passage": names})
+        joined = relevant.merge(passages, on="docno")
+        return joined.drop(columns="docno").rename(columns={"passage": "docno"})
+
+    def graph(self, k: int) -> QueryPassageGraph:
+        """The queries that are listened to, with k passages each."""
+        if k not in self._graphs:
+            graph = QueryPassageGraph(self.output / f"queries-{k}")
+            if not graph.built():
+                retriever = self.encoder.query_encoder() >> self.index.np_retriever()
+                graph.build(self.task.listened.topics, retriever, self.index, k=k, qrels=self.passage_qrels)
+            self._graphs[k] = graph
+        return self._graphs[k]
+
+    @cached_property
+    def training_queries(self) -> Queries:
+        """All training queries, in the graph or not."""
+        parts = [self.task.listened, *([self.task.extra] if self.task.extra is not None else [])]
+        return Queries(*(pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True)))
+
+    def rule(self, k: int) -> MeanQueries:
+        """The rule, tuned on the validation queries."""
+        weights = dict.fromkeys(self.options.channels, 0.0)
+        rule = MeanQueries(
+            self.encoder, self.index, self.graph(k), weights, documents=self.documents, folder=self.output / "vectors"
+        )
+        rule.fit(*self.task.dev)
+        logger.info("%r", rule)
+        return rule
+
+    def control(self, seed: int, k: int) -> GNNEncoder:
+        """The network without edges, trained."""
+        key = (CONTROL, seed, k)
+        if key not in self._models:
+            channels = dict.fromkeys(self.options.channels, 0.0)
+            # nothing listens to a query, so all of them may give the loss
+            training = self._training(seed, masked=None, supported=False, epochs=self.options.control_epochs)
+            control = self._encoder(channels, seed, k, training, control=True)
+            self._models[key] = self._fit(control)
+        return self._models[key]
+
+    def control_rule(self, seed: int, k: int) -> GNNEncoder:
+        """The trained control, with the rule's weights tuned on top of it."""
+        model = self.control(seed, k).apply_attributes(control=False)
+        topics, qrels = self.task.dev
+        tune(model.network, model.quality(topics, qrels), verbose=True)
+        logger.info("control + rule: %s", model.network.strengths)
+        return model
+
+    def gnn(self, seed: int, k: int, masked: float) -> GNNEncoder:
+        """The typed network, which starts as the control with the rule."""
+        key = (GNN, seed, k, masked)
+        if key not in self._models:
+            training = self._training(seed, masked=masked, supported=not self.options.all_masked)
+            self._models[key] = self._fit(self.control_rule(seed, k).apply_attributes(training=training))
+            logger.info("GNN-encoder: %s", self._models[key].network.strengths)
+        return self._models[key]
+
+    def papers(self, system: str, seed: int, k: int, masked: float) -> GNNEncoder:
+        """The papers' network, or an ablation of it."""
+        network, training = ABLATIONS[system]
+        dimension = self.index.payload(return_docnos=False)[0].shape[1]
+        config = GNNEncoderConfig(dimension, heads=self.options.heads, **network)
+        options = self._training(seed, masked=masked, learning_rate=self.options.papers_learning_rate)
+        return self._fit(self._encoder(config, seed, k, dataclasses.replace(options, **training)))
+
+    def joint(self, seed: int, k: int, masked: float) -> GNNEncoder:
+        """The papers' network and the dual-encoder at once (001)."""
+        dimension = self.index.payload(return_docnos=False)[0].shape[1]
+        options = self._training(
+            seed,
+            masked=masked,
+            learning_rate=self.options.papers_learning_rate,
+            encoder_learning_rate=self.options.encoder_learning_rate,
+        )
+        model = self._encoder(GNNEncoderConfig(dimension, heads=self.options.heads), seed, k, options)
+        return model.fit(*self.training_queries, *self.task.dev, texts=self.texts)
+
+    def _encoder(
+        self, network: Any, seed: int, k: int, training: GNNEncoderTraining, control: bool = False
+    ) -> GNNEncoder:
+        return GNNEncoder(
+            self.encoder,
+            self.index,
+            self.graph(k),
+            network,
+            documents=self.documents,
+            control=control,
+            training=training,
+            folder=self.output / "vectors",
+            seed=seed,
+            verbose=True,
+        )
+
+    def _training(self, seed: int, **changes: Any) -> GNNEncoderTraining:
+        options = self.options
+        common = {
+            "epochs": options.epochs,
+            "batch_size": options.batch,
+            "learning_rate": options.learning_rate,
+            "negatives": options.negatives,
+            "seed": seed,
+        }
+        return GNNEncoderTraining(**common | changes)
+
+    def _fit(self, model: GNNEncoder) -> GNNEncoder:
+        return model.fit(*self.training_queries, *self.task.dev)
+
+    def ranking(self, name: str, system: str, seed: int, k: int, masked: float) -> pd.DataFrame:
+        """What a system finds for the test queries: documents by their best passage, where those are judged."""
+        file = self.output / "runs" / f"{slug(name)}-{seed}.csv.gz"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            found = self._retrieved(system, seed, k, masked, self.output / f"{slug(name)}-{seed}.flex")
+            with pt.io.finalized_autoopen(str(file), "b") as out:
+                out.write(found.to_csv(index=False).encode())
+        return pd.read_csv(file, dtype={"qid": str, "docno": str})
+
+    @cached_property
+    def test_queries(self) -> pd.DataFrame:
+        """The test queries, encoded."""
+        return self.encoder.query_encoder()(self.task.test.topics)
+
+    def _retrieved(self, system: str, seed: int, k: int, masked: float, path: Path) -> pd.DataFrame:
+        index, queries = self.index, self.test_queries
+        if system != DUAL:
+            model = self._system(system, seed, k, masked)
+            base = self.index
+            if system == JOINT:  # whose encoder has changed
+                base = FlexIndex(str(path.with_suffix(".base.flex")), verbose=False)
+                (model.encoder.doc_encoder() >> base).index(self._passages(), batch_size=4096)
+            shutil.rmtree(path, ignore_errors=True)
+            index = model.fuse(base, FlexIndex(str(path), verbose=False))
+            if system == RETRAINED:
+                rate = self.options.retraining_learning_rate
+                training = GNNEncoderTraining(epochs=2, batch_size=32, encoder_learning_rate=rate, seed=seed)
+                model.fit_query_encoder(index, *self.training_queries, *self.task.dev, training=training)
+            if system in (RETRAINED, JOINT):
+                queries = model.query_encoder()(self.task.test.topics)
+        found = index.np_retriever(num_results=DEPTH)(queries)
+        shutil.rmtree(path, ignore_errors=True)
+        if not self.task.test.qrels["docno"].str.contains(PASSAGE_NUMBER).any():
+            found = found.assign(docno=documents_of(found["docno"]))
+            found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
+        found = pt.model.add_ranks(found[["qid", "docno", "score"]])
+        return found[found["rank"] < 100]
+
+    def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
+        if system == RULE:
+            return self.rule(k)
+        if system == CONTROL:
+            return self.control(seed, k)
+        if system == CONTROL_RULE:
+            return self.control_rule(seed, k)
+        if system in (GNN, RETRAINED):
+            return self.gnn(seed, k, masked)
+        if system == JOINT:
+            return self.joint(seed, k, masked)
+        return self.papers(system, seed, k, masked)
+
+    def groups(self) -> dict[str, np.ndarray]:
+        """Test queries by what the passages that they look for have listened to."""
+        listened = self.task.listened
+        known = listened.qrels[listened.qrels["label"] > 0].merge(listened.topics, on="qid")
+        known = known.assign(document=documents_of(known["docno"]))
+        words = known.groupby("document")["query"].agg(lambda texts: [_words(text) for text in texts])
+        test = self.task.test
+        wanted = test.qrels[test.qrels["label"] > 0]
+        wanted = wanted.assign(document=documents_of(wanted["docno"])).groupby("qid")["document"].agg(set)
+        rows = {}
+        for query in test.topics.itertuples():
+            own = _words(query.query)
+            others = [other for name in wanted.get(query.qid, ()) for other in words.get(name, ())]
+            rows[query.qid] = max((len(own & other) / len(own | other) for other in others), default=-1.0)
+        overlap = pd.Series(rows)
+        return {
+            "no training query": overlap.index[overlap < 0].to_numpy(),
+            f"overlap below {OVERLAP}": overlap.index[(overlap >= 0) & (overlap < OVERLAP)].to_numpy(),
+            f"overlap from {OVERLAP}": overlap.index[overlap >= OVERLAP].to_numpy(),
+        }
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower())) or {""}
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    main()
