@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.gnn_compare numpydoc``: docstrings, cut into passages of about 120 words; documents are ranked by
 their best passage. Passages listen to the summary lines of all objects; the descriptions that other objects' "See Also"
-lists give are for training (half of the validation set, by object), validation (the other half) and the test.
+lists give are for training (half of both see-also sets, by object), and for validation and test (the other halves).
 ``python -m benchmarks.gnn_compare medquad PATH``, ``trec-car PATH``: split by page, so that no passage that a test
 query looks for has a training query; with ``--channels structural order order_i`` passages listen to their titles and
 neighbours. ``vaswani PATH``, ``cranfield PATH``: three fifths of the queries are listened to.
@@ -70,11 +70,14 @@ def numpydoc(size: str) -> Task:
         for record in pt.get_dataset(dataset).get_corpus_iter(verbose=False):
             yield {name: record[name] for name in ("docno", "title", "text")}
 
-    others = queries("see-also/dev")
-    first = others.qrels.groupby("qid")["docno"].min()
-    half = others.topics["qid"].map(lambda qid: fraction(first[qid], "loss") < 0.5)
-    extra, dev = (among(others, others.topics[part].reset_index(drop=True)) for part in (half, ~half))
-    return Task(documents, queries(*SPLITS), extra, dev, queries("see-also/test"))
+    def halves(others: Queries) -> list[Queries]:
+        first = others.qrels.groupby("qid")["docno"].min()
+        half = others.topics["qid"].map(lambda qid: fraction(first[qid], "loss") < 0.5)
+        return [among(others, others.topics[part].reset_index(drop=True)) for part in (half, ~half)]
+
+    (some, dev), (more, test) = halves(queries("see-also/dev")), halves(queries("see-also/test"))
+    extra = Queries(*(pd.concat(frames, ignore_index=True) for frames in zip(some, more, strict=True)))
+    return Task(documents, queries(*SPLITS), extra, dev, test)
 
 
 def structured(collection: Collection) -> Task:
@@ -86,7 +89,7 @@ def structured(collection: Collection) -> Task:
 def flat(collection: TextCollection) -> Task:
     """Texts that are passages."""
     train, dev, test = divided(collection.get_topics(), collection.get_qrels())
-    return Task(lambda: collection.get_corpus_iter(verbose=False), train, None, dev, test)
+    return Task(lambda: collection.get_corpus_iter(verbose=False), train, None, dev, test, collection.texts)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,16 @@ from pyterrier_graph import measures as measures
 
 if TYPE_CHECKING:
     from pyterrier_graph.dense.dual_encoder import DualEncoder as DualEncoder
+    from pyterrier_graph.dense.gnn_encoder import GNNEncoder as GNNEncoder
+    from pyterrier_graph.dense.masked_graph import GNNEncoderTraining as GNNEncoderTraining
+    from pyterrier_graph.dense.mean_queries import MeanQueries as MeanQueries
     from pyterrier_graph.documents import StructuredDocument as StructuredDocument
     from pyterrier_graph.graphs import CandidateGraph as CandidateGraph
     from pyterrier_graph.graphs import DocumentGraph as DocumentGraph
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph as QueryPassageGraph
     from pyterrier_graph.model_card import write_card as write_card
+    from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig as GNNEncoderConfig
+    from pyterrier_graph.models.gnn_encoder import TypedGNNEncoderConfig as TypedGNNEncoderConfig
     from pyterrier_graph.models.lgre_losses import LGReLoss as LGReLoss
     from pyterrier_graph.protocol import by_query_length as by_query_length
     from pyterrier_graph.protocol import cross_validate as cross_validate
@@ -47,17 +52,22 @@ _MODULES = {
     "DualEncoder": "dense.dual_encoder",
     "DualEncoderTraining": "training.dual",
     "ExampleMiner": "training.mining",
+    "GNNEncoder": "dense.gnn_encoder",
+    "GNNEncoderConfig": "models.gnn_encoder",
+    "GNNEncoderTraining": "dense.masked_graph",
     "GraphMaxSim": "rerank",
     "HGATReranker": "rerank",
     "LGReLoss": "models.lgre_losses",
     "LGReReranker": "rerank",
     "LGReTraining": "training.pairs",
+    "MeanQueries": "dense.mean_queries",
     "QueryPassageGraph": "graphs.query_passage_graph",
     "StructuredDocument": "documents",
     "TokenEncoder": "tokens",
     "TokenStore": "tokens",
     "Training": "training",
     "TrainingExamples": "training.mining",
+    "TypedGNNEncoderConfig": "models.gnn_encoder",
     "by_query_length": "protocol",
     "cross_validate": "protocol",
     "folds_of": "protocol",

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import gnn_encoder_reference as reference
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
 import torch
 from pyterrier_dr import FlexIndex
+from safetensors.torch import load_file, save_file
 from tiny import WORDS, checkpoint
+from torch import Tensor, nn
+from trainings import forks, in_two_processes, interrupt, stop
 
+from pyterrier_graph import plots
 from pyterrier_graph.dense.dual_encoder import DualEncoder
+from pyterrier_graph.dense.fused_encoder import passages_of
 from pyterrier_graph.dense.gnn_encoder import GNNEncoder
-from pyterrier_graph.dense.masked_graph import GNNEncoderTraining, LossQueries
+from pyterrier_graph.dense.masked_graph import BatchCollator, GNNEncoderTraining, LossQueries, MaskedGraphModel
 from pyterrier_graph.dense.mean_queries import MeanQueries
 from pyterrier_graph.documents import Node, StructuredDocument
 from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, TypedGNNEncoderConfig
+from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, GNNEncoderNetwork
 
-COUNT = 24
-TINY = 16
+COUNT, TINY, FEATURES = 24, 16, 6
+QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 8, "masked": 0.2, "negatives": 2, "learning_rate": 0.01}
+NETWORKS: dict[str, Any] = {
+    "papers": GNNEncoderConfig(TINY, heads=2),
+    "edge features": GNNEncoderConfig(TINY, heads=2, edge_features=FEATURES),
+    "one layer": GNNEncoderConfig(TINY, heads=1, layers=1, gate=0.3, shared_weights=True),
+    "average": GNNEncoderConfig(TINY, average=0.7),
+    "typed": {"known": 0.5, "retrieved": 0.2},
+    "relations": {"known": 0.5, "structural": 0.4, "order": 0.3},
+}
 
 
 def words(number: int) -> str:
@@ -31,13 +47,19 @@ def words(number: int) -> str:
 
 
 def document(number: int) -> StructuredDocument:
-    nodes = (Node("section", WORDS[number % 12], -1), *(Node("passage", words(4 * number + n), 0) for n in range(4)))
+    title = WORDS[number % 12] if number else ""  # a title that is empty is not heard
+    nodes = (Node("section", title, -1), *(Node("passage", words(4 * number + n), 0) for n in range(4)))
     return StructuredDocument(f"d{number}", nodes)
 
 
+def features(queries: list[str], passages: list[str]) -> np.ndarray:
+    lengths = [[len(query), len(passage)] for query, passage in zip(queries, passages, strict=True)]
+    return np.sin(np.array(lengths)[:, :1] + np.outer(np.array(lengths)[:, 1], np.arange(FEATURES)))
+
+
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """24 passages of 6 documents, two queries for each passage."""
+def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """24 passages of 6 documents; two queries for each, those of the first 20 passages are in the graph."""
     folder = tmp_path_factory.mktemp("gnn")
     encoder = DualEncoder(checkpoint(), device="cpu", max_query_length=12, max_passage_length=24)
     documents = MemoryGraph.from_documents([document(number) for number in range(6)])
@@ -45,37 +67,640 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     texts = dict(zip(docnos, documents.texts(documents.passage_nodes), strict=True))
     index = FlexIndex(str(folder / "base.flex"), verbose=False)
     (encoder.doc_encoder() >> index).index({"docno": name, "text": text} for name, text in texts.items())
-    rows = [(f"q{n}", " ".join(words(n % COUNT).split()[: 1 + n // COUNT])) for n in range(2 * COUNT)]
+    numbers = [n for n in range(2 * COUNT) if n % COUNT < 20] + [n for n in range(2 * COUNT) if n % COUNT >= 20]
+    rows = [(f"q{n}", " ".join(words(n % COUNT).split()[: 1 + n // COUNT]) + " mu" * (n % 3)) for n in numbers]
     topics = pd.DataFrame(rows, columns=["qid", "query"])
-    qrels = pd.DataFrame({"qid": topics["qid"], "docno": [docnos[n % COUNT] for n in range(2 * COUNT)], "label": 1})
+    relevant = {f"q{n}": docnos[n % COUNT] for n in numbers}
+    qrels = pd.DataFrame({"qid": relevant.keys(), "docno": relevant.values(), "label": 1})
+    train, dev = topics[:44], topics[44:]  # 40 in the graph and 4 that are not; 4
     retriever = encoder.query_encoder() >> index.np_retriever()
-    graph = QueryPassageGraph(folder / "graph").build(topics[:40], retriever, index, k=5, qrels=qrels, verbose=False)
     load = pt.apply.generic(lambda frame: frame.assign(text=frame["docno"].map(texts)))
+    graph = QueryPassageGraph(folder / "graph").build(topics[:40], retriever, index, k=5, qrels=qrels, verbose=False)
+    graph.add_edge_features(features, load, verbose=False)
+    vectors = torch.tensor(np.array(index.payload(return_docnos=False)[0]))
     return SimpleNamespace(**locals())
 
 
-def gnn(small: SimpleNamespace, network: object = None, **options: object) -> GNNEncoder:
-    training = GNNEncoderTraining(epochs=3, batch_size=8, masked=0.2, negatives=2)
-    options = {"training": training, "device": "cpu"} | options
-    return GNNEncoder(small.encoder, small.index, small.graph, network, **options)
+def gnn(small: Any, network: Any = None, **options: Any) -> GNNEncoder:
+    training = GNNEncoderTraining(**QUICK | options.pop("training", {}))
+    documents = small.documents if isinstance(network, dict) and "structural" in network else None
+    options = {"training": training, "device": "cpu", "documents": documents, "queries": small.graph} | options
+    return GNNEncoder(options.pop("encoder", small.encoder), small.index, network=network, **options)
 
 
-@pytest.mark.parametrize("network", [None, GNNEncoderConfig(TINY), GNNEncoderConfig(TINY, layers=1, heads=2)])
-def test_from_a_dual_encoder_to_a_fused_index(small: SimpleNamespace, tmp_path: Path, network: object) -> None:
-    model = gnn(small, network)
-    before = [parameter.clone() for parameter in model.network.parameters()]
-    model.fit(small.topics, small.qrels, small.topics[40:], small.qrels)
-    assert (
-        any(not torch.equal(a, b) for a, b in zip(before, model.network.parameters(), strict=True)) or network is None
+def randomised(model: GNNEncoder) -> GNNEncoder:
+    generator = torch.Generator().manual_seed(5)
+    for parameter in model.network.parameters():
+        nn.init.normal_(parameter, std=0.3, generator=generator)
+    return model
+
+
+def fused(model: Any, folder: Path, **options: Any) -> np.ndarray:
+    index = model.fuse(options.pop("base", model.index), FlexIndex(str(folder), verbose=False), **options)
+    return np.array(index.payload(return_docnos=False)[0])
+
+
+def edges_of(graph: QueryPassageGraph, edge_type: str, masked: set[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Pairs of a query and a passage, and numbers of these edges."""
+    numbers = np.arange(graph.num_edges[edge_type])
+    pairs = [(int(q), int(p)) for q, p in zip(*graph.ends(numbers, edge_type), strict=True)]
+    kept = [number for number in numbers.tolist() if pairs[number][0] not in masked]
+    return [pairs[number] for number in kept], kept
+
+
+def literal(small: Any, model: GNNEncoder, masked: set[int] = frozenset()) -> Tensor:  # type: ignore[assignment]
+    """All passages, from the whole graph, by the equations one edge at a time."""
+    network, passages, graph = model.network, small.vectors, small.graph
+    queries = torch.tensor(small.encoder.encode_queries(graph.texts(np.arange(40))))
+    if isinstance(network, GNNEncoderNetwork):
+        pairs, numbers = edges_of(graph, "retrieved", masked)
+        about = None
+        if network.config.edge_features:
+            about = torch.tensor(graph.edge_features()[numbers].astype(np.float32))
+        queries = reference.query_states(network, queries, passages, pairs, about)
+        return reference.passage_states(network, passages, queries, [(p, q) for q, p in pairs], about)
+    sources: dict[str, Tensor] = {}
+    edges: dict[str, list[tuple[int, int]]] = {}
+    for name in network.channels:
+        if name in graph.edge_types:
+            sources[name], edges[name] = queries, [(p, q) for q, p in edges_of(graph, name, masked)[0]]
+        elif name == "structural":
+            sources[name] = torch.tensor(small.encoder.encode_docs([WORDS[number] for number in range(6)]))
+            edges[name] = [(p, p // 4) for p in range(COUNT) if p // 4]
+        else:
+            row, node = small.documents.neighbours(small.documents.passage_nodes, name)
+            places = {node: place for place, node in enumerate(small.documents.passage_nodes.tolist())}
+            sources[name] = passages
+            edges[name] = [(r, places[n]) for r, n in zip(row.tolist(), node.tolist(), strict=True)]
+            assert edges[name]
+    return reference.typed_passage_states(network, passages, sources, edges)
+
+
+# --- vectors and indexes
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_fusing_equals_the_equations_on_the_whole_graph(small: Any, tmp_path: Path, name: str) -> None:
+    model = randomised(gnn(small, NETWORKS[name]))
+    with torch.no_grad():
+        expected = literal(small, model).numpy()
+    if name in ("papers", "typed"):
+        heard = {p for _, p in edges_of(small.graph, "retrieved", set())[0]}
+        assert len(heard) < COUNT, "passages that nobody retrieved are to be among them"
+    found = fused(model, tmp_path / "fused", passages_at_once=7)
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+    np.testing.assert_allclose(model.vectors(small.docnos), found, atol=1e-5)
+    np.testing.assert_allclose(model.vectors(small.docnos[5:3:-1]), found[5:3:-1], atol=1e-5)
+    assert not np.allclose(found, small.vectors, atol=1e-2)
+    index = FlexIndex(str(tmp_path / "fused"), verbose=False)
+    results = (model.query_encoder() >> index.np_retriever(num_results=3))(small.topics[:2])
+    scores = small.encoder.encode_queries(small.topics["query"][:2].tolist()) @ expected.T
+    best = [small.docnos[p] for row in scores for p in np.argsort(-row)[:3]]
+    assert results.sort_values(["qid", "rank"])["docno"].tolist() == best
+
+
+def test_added_queries_touch_only_their_passages(small: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = randomised(gnn(small, NETWORKS["typed"]))
+    before = FlexIndex(str(tmp_path / "before"), verbose=False)
+    model.fuse(small.index, before)
+    larger = small.graph.add(tmp_path / "larger", small.dev, small.retriever, qrels=small.qrels, verbose=False)
+    again = model.apply_attributes(queries=larger)
+    expected = fused(again, tmp_path / "anew")
+    found = fused(again, tmp_path / "added", previous=before)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    touched = {p for t in ("retrieved", "known") for q, p in edges_of(larger, t, set())[0] if q >= 40}
+    about = FlexIndex(str(tmp_path / "added")).payload(return_dvecs=False, return_docnos=False)[0]
+    assert about["fused"]["previous"]["copied"] == COUNT - len(touched) > 0
+    same = (found == np.array(before.payload(return_docnos=False)[0])).all(axis=1)
+    assert {*np.flatnonzero(~same).tolist()} == touched
+    control = again.apply_attributes(control=True)
+    swapped = QueryPassageGraph(tmp_path / "swapped")
+    swapped.build(small.topics[39::-1], small.retriever, small.index, k=5, qrels=small.qrels, verbose=False)
+    other_base = FlexIndex(str(tmp_path / "base"), verbose=False)
+    other_base.index({"docno": d, "doc_vec": v} for d, v in zip(small.docnos, 2 * small.vectors.numpy(), strict=True))
+    for wrong, base, message in [
+        (gnn(small, NETWORKS["typed"], queries=larger), small.index, "another network: fuse without previous="),
+        (control, small.index, "another channels"),
+        (again, other_base, "another vectors"),
+        (model.apply_attributes(queries=swapped), small.index, "other queries than the first 40"),
+        (gnn(small, {"structural": 1.0}, queries=None), small.index, "there is no graph of queries"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            fused(wrong, tmp_path / "wrong", base=base, previous=before)
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_the_rule(small: Any, tmp_path: Path) -> None:
+    rule = MeanQueries(small.encoder, small.index, small.graph, 0.7, device="cpu")
+    queries = small.encoder.encode_queries(small.topics["query"].tolist())
+    expected = small.vectors.numpy().copy()
+    for number, docno in enumerate(small.docnos):
+        known = [row for row, qid in enumerate(small.topics["qid"][:40]) if small.relevant[qid] == docno]
+        if known:
+            expected[number] += 0.7 * queries[known].mean(axis=0)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert rule.beta == {"known": pytest.approx(0.7)}
+    np.testing.assert_allclose(fused(rule, tmp_path / "rule"), expected, atol=1e-5)
+    np.testing.assert_allclose(gnn(small, rule.beta).vectors(small.docnos), expected, atol=1e-5)
+    assert gnn(small).network.strengths == {"known": 0.5, "retrieved": 0.0}
+    # what its weight was is found, and the untrained network is the rule with it
+    scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ expected.T
+    ranked = [
+        (qid, small.docnos[p], 10 - rank)
+        for qid, row in zip(small.dev["qid"], scores, strict=True)
+        for rank, p in enumerate(np.argsort(-row)[:10])
+    ]
+    graded = pd.DataFrame(ranked, columns=["qid", "docno", "label"])
+    for given in ((None, None, small.dev, graded), (small.dev, graded)):
+        tuned = MeanQueries(small.encoder, small.index, small.graph, 0.0, device="cpu")
+        assert tuned.fit(*given) is tuned and tuned.beta == {"known": pytest.approx(0.7)}
+    assert repr(tuned) == f"MeanQueries({small.encoder!r}, beta={{'known': 0.7}})"
+    copied = pt.inspect.transformer_apply_attributes(tuned, candidates=5)
+    assert copied.beta == tuned.beta and copied.candidates == 5
+    both = MeanQueries(small.encoder, small.index, small.graph, {"known": 0.0, "retrieved": 0.0}, device="cpu")
+    assert set(both.fit(None, None, small.dev, graded).beta) == {"known", "retrieved"}
+
+
+def test_the_rule_with_a_title(small: Any) -> None:
+    rule = MeanQueries(small.encoder, small.index, beta={"structural": 1.0}, documents=small.documents, device="cpu")
+    titled = small.vectors[9].numpy() + small.encoder.encode_docs([WORDS[2]])[0]
+    np.testing.assert_allclose(rule.vectors(["d2%p1"])[0], titled / np.linalg.norm(titled), atol=1e-5)
+
+
+def test_the_control_hears_nothing(small: Any, tmp_path: Path) -> None:
+    for name in ("typed", "papers", "relations"):
+        model = randomised(gnn(small, NETWORKS[name], control=True))
+        none = randomised(gnn(small, NETWORKS[name], control=True, queries=None, documents=None))
+        np.testing.assert_array_equal(model.vectors(small.docnos), none.vectors(small.docnos))
+        assert model.explain("d0%p0").empty
+    network: Any = model.network
+    own = small.vectors
+    with torch.no_grad():
+        gate = 2 * torch.sigmoid(own @ network.own_gate.weight.T + network.own_gate.bias)
+        expected = nn.functional.normalize(own + gate * (own @ network.own.weight.T), dim=1)
+    np.testing.assert_allclose(model.vectors(small.docnos), expected, atol=1e-5)
+    listening = model.apply_attributes(control=False)
+    assert not np.allclose(listening.vectors(small.docnos), expected, atol=1e-2)
+    before = [value.clone() for value in network.parameters()]
+    model.fit(small.train, small.qrels)
+    moved = [not torch.equal(one, other) for one, other in zip(before, network.parameters(), strict=True)]
+    assert any(moved) and not any(value.requires_grad and value.grad is not None for value in network.gates())
+
+
+@pytest.mark.parametrize("name", ["papers", "typed", "relations", "average"])
+def test_explanations(small: Any, name: str) -> None:
+    model = randomised(gnn(small, NETWORKS[name]))
+    docno = small.docnos[6]
+    said = model.explain(docno)
+    assert list(said) == ["qid", "query", "weight", "edge", "gate"]
+    assert said["weight"].is_monotonic_decreasing
+    queries = dict(zip(small.topics["qid"], small.topics["query"], strict=True))
+    for channel, rows in said.groupby("edge"):
+        if channel == "retrieved":
+            expected = [small.topics["qid"][q] for q, p in edges_of(small.graph, "retrieved", set())[0] if p == 6]
+        elif channel == "known":
+            expected = ["q6", "q30"]
+        elif channel == "structural":
+            assert rows["query"].tolist() == [WORDS[1]]
+            expected = rows["qid"].tolist()
+        else:
+            assert {*rows["qid"]} <= {*small.docnos} and docno not in {*rows["qid"]}
+            expected = rows["qid"].tolist()
+        assert sorted(rows["qid"]) == sorted(expected) and rows["gate"].nunique() == 1
+        if channel in small.graph.edge_types:
+            assert rows["query"].tolist() == [queries[qid] for qid in rows["qid"]]
+        total = rows["weight"].sum()
+        assert (0 < total < 1) if name == "papers" else total == pytest.approx(1)
+    if name == "relations":
+        untrained = gnn(small, NETWORKS[name]).explain(docno)
+        assert untrained.groupby("edge")["gate"].first().to_dict() == pytest.approx(NETWORKS[name])
+    plots.passage_queries(said, title=docno)
+    hears_nothing = gnn(small, {"known": 0.5}).explain(small.docnos[23])
+    assert hears_nothing.empty and list(hears_nothing) == list(said)
+    with pytest.raises(KeyError, match="'nobody' is not a passage of the index"):
+        model.explain("nobody")
+
+
+def test_explained_attention_is_that_of_the_equations(small: Any) -> None:
+    model = randomised(gnn(small, NETWORKS["papers"]))
+    network: Any = model.network
+    pairs, _ = edges_of(small.graph, "retrieved", set())
+    with torch.no_grad():
+        queries = torch.tensor(small.encoder.encode_queries(small.graph.texts(np.arange(40))))
+        queries = reference.query_states(network, queries, small.vectors, pairs)
+        mine = [(0, q) for q, p in pairs if p == 6]
+        _, (weights,) = reference.gat(network.passage_layer, small.vectors[6:7], queries, mine)
+    expected = {small.topics["qid"][q]: np.mean(weights[number]) for number, (_, q) in enumerate(mine)}
+    said = model.explain(small.docnos[6])
+    assert dict(zip(said["qid"], said["weight"], strict=True)) == pytest.approx(expected, abs=1e-4)
+
+
+def test_queries_are_encoded_once(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    encode = DualEncoder.encode_queries
+
+    def counting(self: DualEncoder, texts: Any, batch_size: int | None = None) -> np.ndarray:
+        asked.extend(texts)
+        return encode(self, texts, batch_size)
+
+    monkeypatch.setattr(DualEncoder, "encode_queries", counting)
+    model = gnn(small, folder=tmp_path)
+    for docno in small.docnos[:3]:
+        model.explain(docno)
+        model.vectors([docno])
+    assert len(set(asked)) <= len(asked) <= 41  # and one for their dimensions
+    gnn(small, folder=tmp_path).explain(small.docnos[0])
+    assert len(asked) <= 41 and len([*tmp_path.glob("queries-*/vecs.f4")]) == 1
+
+
+# --- masked graph training
+
+
+def loss_queries(small: Any, qrels: pd.DataFrame | None = None, graph: Any = None, **options: Any) -> LossQueries:
+    model = gnn(small, {"known": 0.5, "retrieved": 0.1}, queries=graph or small.graph)
+    training = GNNEncoderTraining(**QUICK | options)
+    return model._loss_queries(small.train, small.qrels if qrels is None else qrels, training)
+
+
+def test_the_split_of_algorithm_1(small: Any) -> None:
+    queries, same = loss_queries(small), loss_queries(small)
+    seen = []
+    for epoch in range(3):
+        queries.draw(epoch)
+        same.draw(epoch)
+        rows = [queries[n] for n in range(len(queries))]
+        assert rows == [same[n] for n in range(len(same))]
+        seen.append(rows)
+        out = {row for row in rows if row < 40}  # rows of the topics, and numbers in the graph
+        assert len(out) == 8 and {*rows} - out == {40, 41, 42, 43}
+        everything = np.arange(COUNT)
+        for edge_type in ("retrieved", "known"):
+            left = queries.graph.edges_of_passages(everything, edge_type)
+            pairs, _ = edges_of(small.graph, edge_type, out)
+            assert sorted(zip(left.indices, np.repeat(everything, np.diff(left.indptr)), strict=True)) == sorted(pairs)
+        batch = BatchCollator(queries)(rows[:9])["batch"]
+        around = queries.surroundings.around(everything, queries.graph)
+        assert not out & {*around.queries.tolist()} and len(batch.queries) == 9
+        where = np.array(rows)
+        np.testing.assert_array_equal(queries.positives(where), same.positives(where))
+        for row, positive, negatives in zip(where, queries.positives(where), queries.negatives(where), strict=True):
+            relevant = small.docnos.index(small.relevant[small.train["qid"][row]])
+            found = small.retriever(small.train[row : row + 1])["docno"][:5]
+            assert positive == relevant and relevant not in negatives
+            assert {small.docnos[n] for n in negatives} <= {*found} and len(negatives) == 2
+    assert len({tuple(rows) for rows in seen}) == 3
+    assert [loss_queries(small, seed=1)[n] for n in range(8)] != seen[0][:8]
+    unmasked = loss_queries(small, masked=None)
+    assert len(unmasked) == 44 and not len(set(range(44)) - {unmasked[n] for n in range(44)})
+    assert len(unmasked.graph.edges_of_passages(np.arange(COUNT)).indices) == 200
+    assert loss_queries(small, negatives=0).negatives(np.arange(3)).shape == (3, 0)
+
+
+def test_supported_positives_are_known_to_answer_another_query(small: Any, tmp_path: Path) -> None:
+    graph = QueryPassageGraph(tmp_path / "graph")
+    inside = small.topics[:25]  # q0 to q19, and q24 to q28
+    graph.build(inside, small.retriever, small.index, k=5, qrels=small.qrels, verbose=False)
+    queries = loss_queries(small, graph=graph, supported=True, masked=0.99)
+    rows = {small.train["qid"][queries[n]] for n in range(len(queries))}
+    other = {f"q{n}": f"q{(n + COUNT) % (2 * COUNT)}" for n in range(2 * COUNT)}  # whose passage is the same
+    assert rows == {qid for qid in small.train["qid"] if other[qid] in {*inside["qid"]}}
+    assert "q0" in rows and "q39" in rows and "q10" not in rows
+    with pytest.raises(ValueError, match="no training query can give a loss"):
+        loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph, supported=True)
+
+
+def test_judgments_of_documents(small: Any) -> None:
+    qrels = small.qrels.assign(docno=small.qrels["docno"].str.split("%").str[0])
+    queries = loss_queries(small, qrels)
+    surroundings = queries.surroundings
+    relevant, by_document = passages_of(surroundings, small.qrels)
+    assert not by_document and relevant.equals(small.qrels[["qid", "docno"]])
+    relevant, by_document = passages_of(surroundings, qrels)
+    assert by_document and len(relevant) == 4 * len(qrels)
+    assert (relevant["docno"].str.split("%").str[0] == relevant["qid"].map(dict(qrels[["qid", "docno"]].values))).all()
+    for row, qid in enumerate(small.train["qid"]):
+        of_document = [n for n in range(COUNT) if n // 4 == small.docnos.index(small.relevant[qid]) // 4]
+        best = max(of_document, key=lambda n: float(queries.vectors[row] @ small.vectors[n]))
+        assert queries.positives(np.array([row])) == best
+        assert not {*queries.negatives(np.array([row]))[0]} & {*of_document}
+    with pytest.raises(KeyError, match="are the judgments of another corpus"):
+        passages_of(surroundings, qrels.assign(docno="elsewhere"))
+    with pytest.raises(KeyError, match="are the judgments of another corpus"):
+        gnn(small).fit(small.train, qrels.assign(label=0))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_loss_of_a_batch(small: Any, name: str) -> None:
+    model = randomised(gnn(small, NETWORKS[name]))
+    queries = model._loss_queries(small.train, small.qrels, model.training)
+    queries.draw(1)
+    rows = [queries[n] for n in (0, 3, 7, 9, 10)]
+    out = {queries[n] for n in range(8)}
+    with torch.no_grad():
+        states = literal(small, model, out)
+    where = np.array(rows)
+    passages = sorted({*queries.positives(where).tolist()} | {*queries.negatives(where).ravel().tolist()} - {-1})
+    vectors = torch.tensor(small.encoder.encode_queries(small.train["query"][where].tolist()))
+    if isinstance(NETWORKS[name], dict):
+        vectors = 20 * nn.functional.normalize(vectors, dim=1)
+    right = [passages.index(positive) for positive in queries.positives(where)]
+    expected = reference.in_batch_loss(vectors.double(), states[passages].double(), right)
+    if [*model.network.parameters()]:  # else there is nothing to train
+        with torch.no_grad():
+            loss = MaskedGraphModel(model.network)(**BatchCollator(queries)(rows))["loss"]
+        assert loss.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    # the encoder's own states are the stored ones as long as it has not learnt
+    texts = BatchCollator(queries, lambda docnos: [small.texts[docno] for docno in docnos])(rows)
+    with torch.no_grad():
+        jointly = MaskedGraphModel(model.network, encoder=small.encoder.network)(**texts)["loss"]
+    assert jointly.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+def weights(model: GNNEncoder) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.network.state_dict().items()}
+
+
+def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor], equal: bool = True) -> None:
+    assert one.keys() == other.keys()
+    assert all(torch.equal(value, other[name]) for name, value in one.items()) == equal
+
+
+def qualities(log: list[dict[str, float]]) -> list[float]:
+    return [entry["eval_quality"] for entry in log if "eval_quality" in entry]
+
+
+def losses(log: list[dict[str, float]]) -> list[float]:
+    return [entry["loss"] for entry in log if "loss" in entry]
+
+
+@pytest.mark.parametrize("name", ["papers", "edge features", "one layer", "typed", "relations"])
+def test_training(small: Any, name: str) -> None:
+    training = {"epochs": 6, "learning_rate": 0.01, "gate_learning_rate": 0.05}
+    model, same, other = (gnn(small, NETWORKS[name], training=training | {"seed": n}) for n in (0, 0, 1))
+    queries = model._loss_queries(small.train, small.qrels, model.training)
+    batch = BatchCollator(queries)([queries[n] for n in range(len(queries))])
+    before = MaskedGraphModel(model.network)(**batch)["loss"].item()
+    assert model.fit(small.train, small.qrels) is model and not model.network.training
+    assert len(losses(model.training_log)) == 6
+    assert MaskedGraphModel(model.network)(**batch)["loss"].item() < before - 0.05
+    assert_equal(weights(same.fit(small.train, small.qrels)), weights(model))
+    assert_equal(weights(other.fit(small.train, small.qrels)), weights(model), False)
+
+
+def test_the_best_weights_are_kept(small: Any, caplog: pytest.LogCaptureFixture) -> None:
+    training = {"epochs": 4, "patience": None, "learning_rate": 0.03}
+    model = gnn(small, NETWORKS["typed"], training=training).fit(small.train, small.qrels, small.dev, small.qrels)
+    assert len(qualities(model.training_log)) == 5 and "in the graph" not in caplog.text
+    assert model.quality(small.dev, small.qrels)() == pytest.approx(max(qualities(model.training_log)))
+    rule = MeanQueries(small.encoder, small.index, small.graph, NETWORKS["typed"], device="cpu")
+    untrained = qualities(model.training_log)[0]
+    assert untrained == pytest.approx(
+        rule._quality(rule._surroundings(rule.index), small.dev, small.qrels, "nDCG@10")()
     )
-    assert [entry for entry in model.training_log if "loss" in entry]
-    fused = model.fuse(small.index, FlexIndex(str(tmp_path / "fused.flex"), verbose=False), passages_at_once=7)
-    vectors = fused.payload(return_docnos=False)[0]
-    np.testing.assert_allclose(vectors, model.vectors(small.docnos), atol=1e-5)
-    assert not np.allclose(vectors, small.index.payload(return_docnos=False)[0], atol=1e-3)
-    found = (model.query_encoder() >> fused.np_retriever(num_results=3))(small.topics[:2])
-    assert len(found) == 6
-    loaded = GNNEncoder.load(
-        model.save(tmp_path / "model").path, encoder=small.encoder, index=small.index, queries=small.graph
+    model.quality(small.topics[:3], small.qrels)
+    assert "3 of 3 validation queries are in the graph" in caplog.text
+
+
+def test_half_precision(small: Any) -> None:
+    for network in (NETWORKS["edge features"], NETWORKS["typed"]):
+        full, half = (gnn(small, network, training={"arguments": a}) for a in ({}, {"bf16": True}))
+        logs = [losses(model.fit(small.train, small.qrels).training_log) for model in (full, half)]
+        np.testing.assert_allclose(*logs, rtol=0.1)
+        assert all(value.dtype == torch.float32 for value in half.network.parameters())
+
+
+def test_a_training_that_was_interrupted_goes_on(small: Any, tmp_path: Path) -> None:
+    training = {"epochs": 2, "evaluations": 2, "patience": None, "masked": 0.5}
+    data = small.train, small.qrels, small.dev, small.qrels
+    expected = gnn(small, NETWORKS["typed"], training=training).fit(*data)
+    training["output_dir"] = str(tmp_path)
+    model = interrupt(gnn(small, NETWORKS["typed"], training=training), 4, stop, "_vectors_of")
+    before = weights(model)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*data)
+    assert_equal(weights(model), before)
+    del model._vectors_of
+    for resumed in (model, gnn(small, NETWORKS["typed"], training=training)):
+        resumed.fit(*data)
+        assert_equal(weights(resumed), weights(expected))
+        assert qualities(resumed.training_log) == qualities(expected.training_log)
+    for network, options, part, differs in [
+        ({"known": 0.1, "retrieved": 0.2}, {}, small.train, "start"),
+        (NETWORKS["typed"], {"control": True}, small.train, "channels"),
+        (NETWORKS["typed"], {}, small.train[1:], "training_queries"),
+    ]:
+        with pytest.raises(ValueError, match=rf"another training \(other: .*{differs}"):
+            gnn(small, network, training=training, **options).fit(part, small.qrels)
+
+
+def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
+    training = {"encoder_learning_rate": 0.001, "epochs": 1, "patience": None}
+    frozen = {name: value.clone() for name, value in small.encoder.network.state_dict().items()}
+    quality = gnn(small, NETWORKS["typed"]).quality(small.dev, small.qrels)()
+    for network in (NETWORKS["typed"], GNNEncoderConfig(TINY, gnn=False)):
+        model = gnn(small, network, training=training)
+        model.fit(small.train, small.qrels, small.dev, small.qrels, texts=small.load)
+        if network is NETWORKS["typed"]:
+            assert qualities(model.training_log)[0] == pytest.approx(quality)
+    model = gnn(small, NETWORKS["typed"], training=training).fit(small.train, small.qrels, texts=small.load)
+    assert_equal(frozen, small.encoder.network.state_dict())
+    assert model.encoder is not small.encoder and model.encoder.model_name != small.encoder.model_name
+    assert model.index is None
+    with pytest.raises(ValueError, match="the passages' vectors are needed"):
+        model.vectors(small.docnos[:1])
+    model.index = FlexIndex(str(tmp_path / "base"), verbose=False)
+    texts = ({"docno": docno, "text": text} for docno, text in small.texts.items())
+    (model.encoder.doc_encoder() >> model.index).index(texts)
+    found = fused(model, tmp_path / "fused")
+    np.testing.assert_allclose(model.vectors(small.docnos), found, atol=1e-5)
+    loaded = GNNEncoder.load(model.save(tmp_path / "model").path, index=model.index, queries=small.graph, device="cpu")
+    np.testing.assert_allclose(loaded.vectors(small.docnos), found, atol=1e-5)
+    for options, message in [
+        ({}, "training the encoder needs the passages' texts: give texts="),
+        ({"texts": pt.apply.generic(lambda run: run.assign(text=None))}, "has no text of passage 'd"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            gnn(small, training=training).fit(small.train, small.qrels, **options)
+    plain = SimpleNamespace(encode_queries=small.encoder.encode_queries)
+    with pytest.raises(ValueError, match="only a DualEncoder learns"):
+        gnn(small, encoder=plain, training=training).fit(small.train, small.qrels, texts=small.load)
+    with pytest.raises(ValueError, match="has nothing to learn"):
+        gnn(small, NETWORKS["average"]).fit(small.train, small.qrels)
+
+
+def test_the_query_encoder_is_trained_anew(small: Any, tmp_path: Path) -> None:
+    model = gnn(small, NETWORKS["papers"])
+    index = FlexIndex(str(tmp_path / "fused"), verbose=False)
+    model.fuse(small.index, index)
+    text = ["alpha beta"]
+    before, vectors = small.encoder.encode_queries(text), np.array(index.payload(return_docnos=False)[0])
+    training = GNNEncoderTraining(epochs=3, batch_size=8, encoder_learning_rate=0.003, patience=None)
+    data = small.train, small.qrels
+    assert model.fit_query_encoder(index, *data, training=training) is model
+    after = model.query_encoder()(pd.DataFrame({"qid": ["1"], "query": text}))["query_vec"][0]
+    assert not np.allclose(after, before[0], atol=1e-3)
+    np.testing.assert_array_equal(small.encoder.encode_queries(text), before)
+    assert losses(model.query_training_log)[-1] < losses(model.query_training_log)[0]
+    np.testing.assert_allclose(model.vectors(small.docnos), vectors, atol=1e-5)  # do not depend on it
+    model.save(tmp_path / "model")
+    loaded = GNNEncoder.load(tmp_path / "model", index=small.index, queries=small.graph, device="cpu")
+    assert loaded.query_model is not None and model.query_model is not None
+    np.testing.assert_allclose(loaded.query_model.encode_queries(text)[0], after, atol=1e-6)
+    np.testing.assert_allclose(loaded.vectors(small.docnos), vectors, atol=1e-5)
+    again = gnn(small, NETWORKS["papers"]).fit_query_encoder(index, *data, small.dev, small.qrels, training=training)
+    scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ vectors.T
+    right = [(row > row[small.docnos.index(small.relevant[q])]).sum() for q, row in zip(small.dev["qid"], scores)]  # noqa: B905
+    expected = np.mean([1 / np.log2(2 + rank) if rank < 10 else 0 for rank in right])
+    assert qualities(again.query_training_log)[0] == pytest.approx(expected)
+    with pytest.raises(ValueError, match="is not a fused index"):
+        model.fit_query_encoder(small.index, *data)
+
+
+# --- frames, artifacts, copies
+
+_given: dict[str, Any] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def given(small: Any) -> None:
+    _given["small"] = small
+
+
+TestGNNEncoder = pt.testing.transformer_test_class(lambda: gnn(_given["small"]))
+TestMeanQueries = pt.testing.transformer_test_class(
+    lambda: MeanQueries(_given["small"].encoder, _given["small"].index, _given["small"].graph)
+)
+
+
+def test_frames(small: Any) -> None:
+    model = gnn(small)
+    encoded = model(small.topics[:3])
+    np.testing.assert_allclose(
+        np.stack(encoded["query_vec"]), small.encoder.encode_queries(small.topics["query"][:3].tolist()), atol=1e-5
     )
-    np.testing.assert_array_equal(loaded.vectors(small.docnos), model.vectors(small.docnos))
+    empty = model(small.topics[:0])
+    assert len(empty) == 0 and list(empty) == list(encoded)
+    assert model.vectors([]).shape == (0, TINY)
+    for text in (None, float("nan"), " "):
+        with pytest.raises(ValueError, match="query 'q0' has no text"):
+            gnn(small).fit(small.train.assign(query=[text, *small.train["query"][1:]]), small.qrels)
+    for topics, qrels in [
+        (small.train[["qid"]], small.qrels),
+        (small.train, small.qrels[["qid", "docno"]]),
+    ]:
+        with pytest.raises(pt.validate.InputValidationError):
+            gnn(small).fit(topics, qrels)
+    for topics, qrels in [(small.train[:0], small.qrels), (small.train, small.qrels[:0])]:
+        with pytest.raises(KeyError, match="no relevant passage is in the index"):
+            gnn(small).fit(topics, qrels)
+    with pytest.raises(ValueError, match="there are no judgments"):
+        gnn(small).fit(small.train, small.qrels, small.dev)
+    with pytest.raises(KeyError, match="'elsewhere%p0' is not a passage of the index"):
+        model.vectors(["d0%p0", "elsewhere%p0"])
+    assert "listens to" in model._repr_html_() and repr(model).startswith("GNNEncoder(DualEncoder(")
+
+
+def test_artifacts(small: Any, tmp_path: Path) -> None:
+    model = randomised(gnn(small, NETWORKS["relations"])).save(tmp_path / "model")
+    graphs = {"queries": small.graph, "documents": small.documents, "device": "cpu"}
+    loaded = GNNEncoder.load(tmp_path / "model", index=small.index, **graphs)
+    np.testing.assert_allclose(loaded.vectors(small.docnos), model.vectors(small.docnos), atol=1e-6)
+    serving = GNNEncoder.load(tmp_path / "model", device="cpu")
+    np.testing.assert_allclose(
+        serving(small.topics[:2])["query_vec"].tolist(), model(small.topics[:2])["query_vec"].tolist(), atol=1e-6
+    )
+    with pytest.raises(ValueError, match="the passages' vectors are needed: give index="):
+        serving.explain(small.docnos[0])
+    with pytest.raises(ValueError, match="are queries: give queries="):
+        GNNEncoder.load(tmp_path / "model", index=small.index)
+    other = DualEncoder(checkpoint(), device="cpu", max_query_length=11, max_passage_length=24)
+    with pytest.raises(ValueError, match="the encoder must be .*, got"):
+        GNNEncoder.load(tmp_path / "model", encoder=other)
+    small.encoder.apply_attributes().save(tmp_path / "encoder")
+    with pytest.raises(ValueError, match="'dual_encoder'.*is needed"):
+        GNNEncoder.load(tmp_path / "encoder")
+    with pytest.raises(FileNotFoundError, match="no artifact"):
+        GNNEncoder.load(tmp_path / "none")
+    with pytest.raises(FileExistsError):
+        model.save(tmp_path / "model")
+    plain = SimpleNamespace(encode_queries=small.encoder.encode_queries, model_name="plain")
+    gnn(small, encoder=plain).save(tmp_path / "plain")
+    with pytest.raises(ValueError, match="plain is not part of the artifact: give encoder="):
+        GNNEncoder.load(tmp_path / "plain")
+    shutil.copytree(tmp_path / "model", tmp_path / "damaged")
+    file = tmp_path / "damaged" / "network.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(ValueError, match="damaged"):
+        GNNEncoder.load(tmp_path / "damaged")
+
+
+def test_copies(small: Any) -> None:
+    model = randomised(gnn(small, NETWORKS["papers"]))
+    copy = pt.inspect.transformer_apply_attributes(model, candidates=3)
+    before = model.vectors(small.docnos)
+    np.testing.assert_array_equal(copy.vectors(small.docnos), before)
+    copy.fit(small.train, small.qrels)
+    assert copy.candidates == 3 and not np.allclose(copy.vectors(small.docnos), before, atol=1e-4)
+    np.testing.assert_array_equal(model.vectors(small.docnos), before)
+    one, same = (pt.inspect.transformer_apply_attributes(model, seed=1) for _ in range(2))
+    assert_equal(weights(one), weights(same))
+    assert_equal(weights(one), weights(gnn(small, NETWORKS["papers"], seed=1)))
+
+
+def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
+    wide, other = (FlexIndex(str(tmp_path / name), verbose=False) for name in ("wide", "other"))
+    wide.index({"docno": docno, "doc_vec": np.ones(8, dtype=np.float32)} for docno in small.docnos)
+    other.index({"docno": f"x{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy()))
+    bare = QueryPassageGraph(tmp_path / "bare").build(
+        small.topics[:3], small.retriever, small.index, k=2, verbose=False
+    )
+    assert gnn(small, queries=bare).network.config == GNNEncoderConfig(TINY)
+    assert MeanQueries(small.encoder, small.index, bare, 0.3).beta == {"retrieved": pytest.approx(0.3)}
+    given = {"queries": small.graph, "device": "cpu"}
+    for options, message in [
+        ({"index": wide, "network": GNNEncoderConfig(TINY)}, "has vectors of 8 dimensions, the network is made for 16"),
+        ({"index": other}, "was built for the passages of another index"),
+        ({"index": small.index, "queries": bare, "network": {"known": 1.0}}, "no 'known' edges: build it with qrels="),
+        ({"index": small.index, "network": {"order": 1.0}}, "channels order are relations: give documents="),
+        ({"index": small.index, "queries": None}, "are queries: give queries="),
+        ({"network": None}, "the passages' vectors are needed"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            GNNEncoder(small.encoder, **given | options)
+    with pytest.raises(ValueError, match="the graph has no relation 'above'"):
+        gnn(small, {"above": 1.0}, documents=small.documents)
+    with pytest.raises(FileNotFoundError, match="no index at"):
+        GNNEncoder(small.encoder, FlexIndex(str(tmp_path / "none")), small.graph, GNNEncoderConfig(TINY))
+    with pytest.raises(KeyError, match="has no features"):
+        gnn(small, NETWORKS["edge features"], queries=bare).vectors(small.docnos)
+    for wrong, message in [({"masked": 1.0}, "masked is a share"), ({"negatives": -1}, "must not be negative")]:
+        with pytest.raises(ValueError, match=message):
+            GNNEncoderTraining(**wrong)
+    odd = FlexIndex(str(tmp_path / "odd"), verbose=False)  # whose docnos some look-ups fail on
+    odd.index({"docno": f"q{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy()))
+    surroundings = GNNEncoder(small.encoder, odd, network={"known": 1.0}, control=True)._surroundings(odd)
+    assert surroundings.numbers_of(["q3", "5", "", "nobody"]).tolist() == [3, -1, -1, -1]
+    assert surroundings.numbers_of([]).shape == (0,)
+
+
+# --- several processes
+
+SHARED: dict[str, Any] = {"epochs": 2, "batch_size": 2, "masked": 0.2, "negatives": 1, "learning_rate": 0.01}
+STATE: dict[str, Any] = {}
+
+
+def train_as(rank: int, folder: Path) -> None:
+    small = STATE["small"]
+    training = SHARED | {"output_dir": str(folder / "run")}
+    model = gnn(small, NETWORKS["typed"], training=training, folder=folder / "vectors")
+    model.fit(small.train, small.qrels, small.dev, small.qrels)
+    save_file(weights(model), folder / f"{rank}.safetensors")
+
+
+@forks
+def test_two_processes_end_with_the_same_weights(small: Any, tmp_path: Path) -> None:
+    STATE["small"] = small
+    in_two_processes(train_as, tmp_path)
+    one, other = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
+    assert_equal(one, other)
+    assert len([*(tmp_path / "vectors").iterdir()]) == 1

@@ -108,7 +108,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
     ARTIFACT_TYPE = "gnn_encoder"
     ARTIFACT_FORMAT = "safetensors"
     WRITTEN = ("control", "seed")
-    GIVEN = ("encoder", "index", "queries")
+    GIVEN = ("index", "queries")
     KEEP_WEIGHTS = frozenset(
         {"control", "training", "candidates", "folder", "device", "verbose", "index", "queries", "documents"}
     )
@@ -215,10 +215,11 @@ class GNNEncoder(FusedEncoder, LearnedModel):
             passage_texts, encoder = _loader(texts), _own_copy(self.encoder)
             compute = partial(self._jointly, encoder, surroundings, passage_texts)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
-        model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network)
+        model = MaskedGraphModel(self.network, options.scale, None if encoder is None else encoder.network)
         quality = None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            quality = self._quality(surroundings, topics_or_res_va, qrels_va, options.measure, compute, encoder and encoder.encode_queries)
+            encode = None if encoder is None else encoder.encode_queries
+            quality = self._quality(surroundings, topics_or_res_va, qrels_va, options.measure, compute, encode)
         before = {name: value.clone() for name, value in self.network.state_dict().items()}
         try:
             self.training_log = self._train(
@@ -334,7 +335,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
             raise ValueError(
                 f"{self!r} has nothing to learn: its network has no weights, and the encoder stays as it is"
             )
-        identity |= {"start": self._digest(), "queries": queries.fingerprint()} | self._heard()
+        identity |= {"start": self._digest(), "training_queries": queries.fingerprint()} | self._heard()
         return train(
             model,
             queries,

@@ -214,7 +214,7 @@ class LossQueries(Dataset):
         bounds, passages = self._positives
         owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         graph = self.surroundings.queries
-        if self.options.supported and graph is not None and KNOWN in graph.edge_types:
+        if self.options.supported and graph is not None and KNOWN in self.surroundings.query_channels:
             known = graph.edges_of_passages(passages, KNOWN)
             others = known.indices != np.repeat(self.number[owner], np.diff(known.indptr))
             hearing = np.repeat(np.arange(len(passages)), np.diff(known.indptr))
