@@ -203,7 +203,9 @@ def among(queries: Queries, topics: pd.DataFrame) -> Queries:
     return Queries(topics, queries.qrels[queries.qrels["qid"].isin(topics["qid"])].reset_index(drop=True))
 
 
-def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
+def run(
+    task: Task, options: argparse.Namespace, teacher: Callable[[Bench], pt.Transformer] | None = None
+) -> pd.DataFrame:
     """Runs the experiment.
 
     Writes ``per_query.csv``, ``results.csv``, ``mined.csv`` (what became of each query and candidate) and
@@ -212,13 +214,14 @@ def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
     Args:
         task: The collection.
         options: As :func:`parser` makes them.
+        teacher: See :class:`Bench`.
 
     Returns:
         The table.
     """
     output = Path(options.output)
     output.mkdir(parents=True, exist_ok=True)
-    bench = Bench(task, options)
+    bench = Bench(task, options, teacher)
     logger.info("%d training queries, %d unlabelled", len(task.train.topics), len(task.unlabelled))
     found: list[pd.DataFrame] = []
 
@@ -255,11 +258,16 @@ class Bench:
     Args:
         task: The collection.
         options: As :func:`parser` makes them.
+        teacher: Makes another teacher than a cross-encoder, once it is needed: ``qid, query, docno, text`` to
+            ``score``, a probability.
     """
 
-    def __init__(self, task: Task, options: argparse.Namespace) -> None:
+    def __init__(
+        self, task: Task, options: argparse.Namespace, teacher: Callable[[Bench], pt.Transformer] | None = None
+    ) -> None:
         self.task = task
         self.options = options
+        self.make_teacher = teacher or Bench.cross_encoder
         self.output = Path(options.output)
         self.bm25 = index_bm25(task.corpus, self.output / options.first_stage, options.first_stage) % 1000
         self._mined: dict[tuple[str, bool, str], TrainingExamples] = {}
@@ -276,11 +284,15 @@ class Bench:
     @cached_property
     def validation(self) -> pd.DataFrame:
         """Candidates of the validation queries."""
-        return self._candidates(self.task.dev)
+        return self.candidates(self.task.dev)
 
     @cached_property
-    def teacher(self) -> CrossEncoderReranker:
-        """The cross-encoder that believes or does not."""
+    def teacher(self) -> pt.Transformer:
+        """What believes or does not."""
+        return self.make_teacher(self)
+
+    def cross_encoder(self) -> CrossEncoderReranker:
+        """A teacher: the cross-encoder that the options name, or one that is trained on the labels."""
         options = self.options
         folder = self.output / "teacher"
         if options.teacher is not None:
@@ -305,7 +317,7 @@ class Bench:
                 verbose=True,
             )
             train, dev = self.task.train, self.task.dev
-            teacher.fit(self._candidates(train), train.qrels, self.validation, dev.qrels).save(folder)
+            teacher.fit(self.candidates(train), train.qrels, self.validation, dev.qrels).save(folder)
         return CrossEncoderReranker.load(folder, verbose=True)
 
     def check_teacher(self) -> None:
@@ -319,7 +331,7 @@ class Bench:
         message = "nDCG@10 on the validation candidates: %.3f the teacher, %.3f the untrained dual-encoder"
         logger.log(level, message, teacher, student)
 
-    def _candidates(self, queries: Queries) -> pd.DataFrame:
+    def candidates(self, queries: Queries) -> pd.DataFrame:
         """What BM25 finds, and the relevant passages that it does not."""
         found = (self.bm25 % self.options.depth)(queries.topics)
         relevant = queries.qrels[["qid", "docno"]].merge(queries.topics, on="qid").assign(score=0.0, rank=0)

@@ -13,48 +13,59 @@ import itertools
 import logging
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from ir_measures import RR, R, nDCG
+from ir_measures import RR, R, nDCG, parse_measure
 from ir_measures.measures import Measure
 from pyterrier_dr import FlexIndex
 
+from pyterrier_graph.artifacts import META
 from pyterrier_graph.dense.dual_encoder import DualEncoder
 from pyterrier_graph.dense.gnn_encoder import GNNEncoder
 from pyterrier_graph.dense.masked_graph import GNNEncoderTraining
 from pyterrier_graph.dense.mean_queries import MeanQueries, tune
-from pyterrier_graph.dense_retrieval import Queries, among, divided
+from pyterrier_graph.dense_retrieval import CORPUS_BATCH, QUERY_LENGTH, Queries, among, divided
 from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.models.gnn_encoder import KNOWN, RETRIEVED, GNNEncoderConfig
+from pyterrier_graph.models.gnn_encoder import KNOWN, RETRIEVED, GNNEncoderConfig, TypedGNNEncoderNetwork
 from pyterrier_graph.protocol import summarise
+from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.rerank.evaluation import PASSAGE_NUMBER, documents_of
 from pyterrier_graph.text_reranking import DatasetTexts, judged, parsed, sampled, slug
+from pyterrier_graph.tokens.packaged import packaged_minilm
+from pyterrier_graph.training.dual import NORMALIZED_SCALE
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 5, R @ 20, R @ 100)
 DUAL, RULE, CONTROL, CONTROL_RULE, GNN = "dual-encoder", "rule", "control", "control + rule", "GNN-encoder"
 PAPERS = "papers' GNN"
 RETRAINED, JOINT = "GNN-encoder & re-training", "joint training"
+WITHOUT_FEATURES = f"{PAPERS}, w/o edge features"
 # ablations of Table 3 and 4, as changes of the network's configuration and of training
 ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     PAPERS: ({}, {}),
     f"{PAPERS}, w/o mask": ({}, {"masked": None}),
     f"{PAPERS}, w/o gate": ({"gate": 1.0}, {}),
     f"{PAPERS}, one layer": ({"layers": 1}, {}),
-    f"{PAPERS}, one W (000)": ({"shared_weights": True}, {}),
+    f"{PAPERS}, one W (000)": ({"shared_weights": True, "edge_features": None}, {}),
+    WITHOUT_FEATURES: ({"edge_features": None}, {}),
 }
 MAIN = (DUAL, RULE, CONTROL, CONTROL_RULE, GNN, PAPERS)
+NOT_MASKED = (DUAL, RULE, CONTROL, CONTROL_RULE, f"{PAPERS}, w/o mask")
 SYSTEMS = (*MAIN, RETRAINED, JOINT, *[*ABLATIONS][1:])
 CHOICES = {re.sub("[^a-z0-9]+", "-", name.lower().replace("w/o", "without")).strip("-"): name for name in SYSTEMS}
+EDGES, MASKED = 25, 0.05  # the papers'
 DEPTH = 1000
+KEPT = 100
 OVERLAP = 0.1
+NUMPYDOC = "irds:pyterrier-graph/numpydoc/numpy"
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +80,7 @@ class Task:
         extra: Further training queries, which are not in the graph.
         dev: Queries that weights are chosen by.
         test: Queries that are reported.
+        texts: Texts of documents by docno, where they are passages; of others the document graph has them.
     """
 
     documents: Callable[[], Iterable[dict[str, Any]]]
@@ -76,17 +88,31 @@ class Task:
     extra: Queries | None
     dev: Queries
     test: Queries
+    texts: Callable[[Iterable[str]], dict[str, str]] | None = None
 
 
 def main(defaults: Sequence[str] = (), arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the experiment from the command line.
 
     Args:
-        defaults: Arguments that those of the command line override.
-        arguments: Those; by default the program's.
+        defaults: A collection, for arguments that do not name another one. ``numpydoc`` before them names docstrings
+            with the packaged encoder, which need no download.
+        arguments: Those of the command line; by default the program's.
     """
-    options = parsed(parser(), defaults, arguments)
+    given = [*(sys.argv[1:] if arguments is None else arguments)]
+    if given[:1] == ["numpydoc"]:
+        defaults, given = _numpydoc(), given[1:]
+    elif parser().parse_args(given).dataset is not None:
+        defaults = ()
+    options = parsed(parser(), defaults, given)
     return run(task_of(options), options)
+
+
+def _numpydoc() -> list[str]:
+    """Summary lines are listened to; what other objects' "See Also" lists say is asked for."""
+    named = {"train": "train", "dev": "see-also/dev", "test": "see-also/test"}
+    parts = [part for option, name in named.items() for part in (f"--{option}", f"{NUMPYDOC}/{name}")]
+    return ["--dataset", NUMPYDOC, *parts, "--model", packaged_minilm()]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -105,25 +131,30 @@ def parser() -> argparse.ArgumentParser:
     )
     systems = command.add_argument_group("systems")
     systems.add_argument("--systems", nargs="*", choices=[*CHOICES], default=[*CHOICES][: len(MAIN)])
+    systems.add_argument("--baseline", choices=[*CHOICES], help="which one the others are tested against (the first)")
     systems.add_argument("--model", default="bert-base-uncased", help=f"a DualEncoder or any encoder ({shown})")
     systems.add_argument("--max-length", type=int, default=128, help=f"tokens of a passage ({shown})")
     systems.add_argument("--channels", nargs="+", default=[KNOWN, RETRIEVED], help="of the rule and the typed network")
-    systems.add_argument("--k", nargs="+", type=int, default=[25], help="passages of a query in the graph (25)")
+    systems.add_argument(
+        "--k", nargs="+", type=int, default=[EDGES], help=f"passages of a query in the graph ({EDGES})"
+    )
     systems.add_argument("--heads", type=int, default=4, help=f"({shown})")
+    systems.add_argument("--cross-encoder", help="whose states are edge features of the papers' network (it has none)")
     training = command.add_argument_group("training")
     training.add_argument("--seeds", nargs="+", type=int, default=[0])
-    training.add_argument("--masked", nargs="+", type=float, default=[0.05], help="share of the queries (0.05)")
+    training.add_argument("--masked", nargs="+", type=float, default=[MASKED], help=f"share of the queries ({MASKED})")
     training.add_argument("--epochs", type=int, default=40, help=f"({shown})")
     training.add_argument("--control-epochs", type=int, default=10, help=f"of the control: all queries ({shown})")
-    training.add_argument("--batch", type=int, default=128, help=f"({shown})")
-    training.add_argument("--negatives", type=int, default=4, help=f"({shown})")
-    training.add_argument("--learning-rate", type=float, default=1e-3, help=f"of the typed network ({shown})")
-    training.add_argument("--papers-learning-rate", type=float, default=1e-3, help=f"of the papers' network ({shown})")
+    training.add_argument("--batch", type=int, default=64, help=f"({shown})")
+    training.add_argument("--negatives", type=int, default=8, help=f"({shown})")
+    training.add_argument("--learning-rate", type=float, default=3e-4, help=f"of the networks ({shown})")
+    training.add_argument("--control-learning-rate", type=float, default=1e-3, help=f"of the control ({shown})")
     training.add_argument("--all-masked", action="store_true", help="loss of masked queries without another known one")
     training.add_argument("--encoder-learning-rate", type=float, default=2e-6, help=f"in joint training ({shown})")
     training.add_argument(
         "--retraining-learning-rate", type=float, default=2e-5, help=f"of the query encoder ({shown})"
     )
+    add("--measures", nargs="+", type=parse_measure, default=[*MEASURES], help=f"up to rank {KEPT}")
     add("--output", default="fused-retrieval", help=f"folder for indexes, graphs, runs and tables ({shown})")
     return command
 
@@ -138,22 +169,24 @@ def task_of(options: argparse.Namespace) -> Task:
     else:
         train, test = (Queries(*judged(DatasetTexts(name), None)) for name in (options.train, options.test))
         if options.dev is None:
-            train, dev, rest = divided(*train)
-            train = Queries(*map(pd.concat, zip(train, rest, strict=True)))
+            held_out = sampled(train.topics, min(options.dev_queries, len(train.topics) // 5))
+            dev = among(train, held_out)
+            train = among(train, train.topics[~train.topics["qid"].isin(held_out["qid"])].reset_index(drop=True))
         else:
             dev = Queries(*judged(DatasetTexts(options.dev), None))
     train, dev = (
         among(queries, sampled(queries.topics, count))
         for queries, count in ((train, options.train_queries), (dev, options.dev_queries))
     )
-    return Task(lambda: corpus.get_corpus_iter(verbose=True), train, None, dev, test)
+    return Task(lambda: corpus.get_corpus_iter(verbose=True), train, None, dev, test, corpus.texts)
 
 
 def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
     """Runs the experiment.
 
-    Writes ``per_query.csv``, ``results.csv`` and ``groups.csv`` (by whether a relevant passage has a training query,
-    and by the overlap of its words with the test query's) to ``options.output``.
+    Writes ``per_query.csv`` (with several values of ``--k`` or ``--masked``, for
+    :func:`pyterrier_graph.plots.measure_curve`), ``results.csv`` and ``groups.csv`` (by whether a relevant passage has
+    a training query, and by the overlap of its words with the test query's) to ``options.output``.
 
     Args:
         task: The collection.
@@ -168,22 +201,26 @@ def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
     found = []
     for seed, chosen, k, masked in itertools.product(options.seeds, options.systems, options.k, options.masked):
         system = CHOICES[chosen]
-        seedless = system in (DUAL, RULE)
-        if (seedless and seed != options.seeds[0]) or (system == DUAL and k != options.k[0]):
+        listens, masks = system != DUAL, system not in NOT_MASKED
+        if system in (DUAL, RULE) and seed != options.seeds[0]:
             continue
-        if (seedless or system in (CONTROL, CONTROL_RULE)) and masked != options.masked[0]:
+        if (not listens and k != options.k[0]) or (not masks and masked != options.masked[0]):
             continue
+        # runs of several calls lie together, so names do not depend on what else is run
         name = system
-        name += f", k = {k}" * (len(options.k) > 1 and system != DUAL)
-        name += f", {masked:.0%} masked" * (len(options.masked) > 1 and system not in (*MAIN[:4],))
+        name += f", k = {k}" * (listens and k != EDGES)
+        name += f", {100 * masked:g}% masked" * (masks and masked != MASKED)
         logger.info("%s, seed %d", name, seed)
         ranking = bench.ranking(name, system, seed, k, masked)
-        values = pt.Experiment([ranking], task.test.topics, task.test.qrels, [*MEASURES], names=[name], perquery=True)
-        found.append(values.assign(seed=seed))
+        values = pt.Experiment(
+            [ranking], task.test.topics, task.test.qrels, options.measures, names=[name], perquery=True
+        )
+        swept = {"k": k if listens else np.nan, "masked": masked if masks else np.nan}
+        found.append(values.assign(system=system, seed=seed, **swept))
     per_query = pd.concat(found, ignore_index=True)
     per_query.to_csv(output / "per_query.csv", index=False)
-    first = per_query["name"].iloc[0]
-    results = summarise(per_query, first).reset_index()
+    first = per_query["name"].iloc[0] if options.baseline is None else CHOICES[options.baseline]
+    results = summarise(per_query, first)[[*map(str, options.measures)]].reset_index()
     results.to_csv(output / "results.csv", index=False)
     groups = bench.groups()
     tables = {
@@ -236,9 +273,13 @@ class Bench:
     def index(self) -> FlexIndex:
         """The dual-encoder's vectors."""
         index = FlexIndex(str(self.output / "base.flex"), verbose=False)
-        if not index.built():
-            (self.encoder.doc_encoder() >> index).index(self._passages(), batch_size=4096)
+        if not (index.index_path / META).exists():  # what was killed has a folder, but not that
+            self._encode(self.encoder, index)
         return index
+
+    def _encode(self, encoder: DualEncoder, index: FlexIndex) -> None:
+        pipeline = encoder.doc_encoder() >> index.indexer(mode="overwrite")
+        pipeline.index(self._passages(), batch_size=CORPUS_BATCH)
 
     def _passages(self) -> Iterator[dict[str, str]]:
         if self.documents is not None:
@@ -257,8 +298,10 @@ class Bench:
         """Adds texts to passages."""
         if self.documents is not None:
             return self.documents.text_loader()
-        texts = {passage["docno"]: passage["text"] for passage in self._passages()}
-        return pt.apply.generic(lambda frame: frame.assign(text=frame["docno"].map(texts)))
+        texts_of = self.task.texts
+        if texts_of is None:
+            raise ValueError("texts of passages are needed: give Task(texts=...), or --passage-words")
+        return pt.apply.generic(lambda frame: frame.assign(text=frame["docno"].map(texts_of(frame["docno"]))))
 
     @cached_property
     def passage_qrels(self) -> pd.DataFrame:
@@ -267,10 +310,9 @@ class Bench:
         relevant = qrels[qrels["label"] > 0]
         if self.documents is None or relevant["docno"].str.contains(PASSAGE_NUMBER).any():
             return relevant
-        names = pd.Series([str(name) for name in self.documents.ids_of(self.documents.passage_nodes)])
-        passages = pd.DataFrame({"docno": documents_of(names), "passage": names})
-        joined = relevant.merge(passages, on="docno")
-        return joined.drop(columns="docno").rename(columns={"passage": "docno"})
+        documents = self.documents.document_of(relevant["docno"].tolist())
+        rows, nodes = self.documents.passages_of_documents(documents)
+        return relevant.iloc[rows].assign(docno=self.documents.ids_of(nodes)).reset_index(drop=True)
 
     def graph(self, k: int) -> QueryPassageGraph:
         """The queries that are listened to, with k passages each."""
@@ -279,6 +321,10 @@ class Bench:
             if not graph.built():
                 retriever = self.encoder.query_encoder() >> self.index.np_retriever()
                 graph.build(self.task.listened.topics, retriever, self.index, k=k, qrels=self.passage_qrels)
+            if self.options.cross_encoder is not None and "features" not in graph.meta:
+                length = self.options.max_length + QUERY_LENGTH
+                cross_encoder = CrossEncoderReranker(self.options.cross_encoder, max_length=length)
+                graph.add_edge_features(cross_encoder.encode_pairs, self.texts)
             self._graphs[k] = graph
         return self._graphs[k]
 
@@ -304,7 +350,12 @@ class Bench:
         if key not in self._models:
             channels = dict.fromkeys(self.options.channels, 0.0)
             # nothing listens to a query, so all of them may give the loss
-            training = self._training(seed, masked=None, supported=False, epochs=self.options.control_epochs)
+            training = self._training(
+                seed,
+                masked=None,
+                epochs=self.options.control_epochs,
+                learning_rate=self.options.control_learning_rate,
+            )
             control = self._encoder(channels, seed, k, training, control=True)
             self._models[key] = self._fit(control)
         return self._models[key]
@@ -313,8 +364,9 @@ class Bench:
         """The trained control, with the rule's weights tuned on top of it."""
         model = self.control(seed, k).apply_attributes(control=False)
         topics, qrels = self.task.dev
-        tune(model.network, model.quality(topics, qrels), verbose=True)
-        logger.info("control + rule: %s", model.network.strengths)
+        network = cast(TypedGNNEncoderNetwork, model.network)
+        tune(network, model.quality(topics, qrels), verbose=True)
+        logger.info("control + rule: %s", network.strengths)
         return model
 
     def gnn(self, seed: int, k: int, masked: float) -> GNNEncoder:
@@ -322,6 +374,8 @@ class Bench:
         key = (GNN, seed, k, masked)
         if key not in self._models:
             training = self._training(seed, masked=masked, supported=not self.options.all_masked)
+            if not {KNOWN, RETRIEVED} & {*self.options.channels}:  # whoever hears no queries need not mask any
+                training = self._training(seed, masked=None, epochs=self.options.control_epochs)
             self._models[key] = self._fit(self.control_rule(seed, k).apply_attributes(training=training))
             logger.info("GNN-encoder: %s", self._models[key].network.strengths)
         return self._models[key]
@@ -329,22 +383,25 @@ class Bench:
     def papers(self, system: str, seed: int, k: int, masked: float) -> GNNEncoder:
         """The papers' network, or an ablation of it."""
         network, training = ABLATIONS[system]
-        dimension = self.index.payload(return_docnos=False)[0].shape[1]
-        config = GNNEncoderConfig(dimension, heads=self.options.heads, **network)
-        options = self._training(seed, masked=masked, learning_rate=self.options.papers_learning_rate)
+        if system == WITHOUT_FEATURES and self.options.cross_encoder is None:
+            raise ValueError(f"{WITHOUT_FEATURES!r} needs --cross-encoder: there are no edge features to leave out")
+        config = self._config(k, **network)
+        options = self._training(seed, masked=masked, scale=self._scale)
         return self._fit(self._encoder(config, seed, k, dataclasses.replace(options, **training)))
 
     def joint(self, seed: int, k: int, masked: float) -> GNNEncoder:
         """The papers' network and the dual-encoder at once (001)."""
-        dimension = self.index.payload(return_docnos=False)[0].shape[1]
         options = self._training(
-            seed,
-            masked=masked,
-            learning_rate=self.options.papers_learning_rate,
-            encoder_learning_rate=self.options.encoder_learning_rate,
+            seed, masked=masked, scale=self._scale, encoder_learning_rate=self.options.encoder_learning_rate
         )
-        model = self._encoder(GNNEncoderConfig(dimension, heads=self.options.heads), seed, k, options)
+        model = self._encoder(self._config(k), seed, k, options)
         return model.fit(*self.training_queries, *self.task.dev, texts=self.texts)
+
+    def _config(self, k: int, **changes: Any) -> GNNEncoderConfig:
+        """The papers' network."""
+        dimension = self.index.payload(return_docnos=False)[0].shape[1]
+        features = None if self.options.cross_encoder is None else self.graph(k).edge_features().shape[1]
+        return GNNEncoderConfig(dimension, **{"heads": self.options.heads, "edge_features": features} | changes)
 
     def _encoder(
         self, network: Any, seed: int, k: int, training: GNNEncoderTraining, control: bool = False
@@ -361,6 +418,11 @@ class Bench:
             seed=seed,
             verbose=True,
         )
+
+    @property
+    def _scale(self) -> float:
+        """Of dot products: the papers' vectors are long, and have none; similarities of short ones need one."""
+        return NORMALIZED_SCALE if self.encoder.similarity == "cosine" else 1.0
 
     def _training(self, seed: int, **changes: Any) -> GNNEncoderTraining:
         options = self.options
@@ -393,12 +455,13 @@ class Bench:
 
     def _retrieved(self, system: str, seed: int, k: int, masked: float, path: Path) -> pd.DataFrame:
         index, queries = self.index, self.test_queries
+        own = path.with_suffix(".base.flex")
         if system != DUAL:
             model = self._system(system, seed, k, masked)
             base = self.index
             if system == JOINT:  # whose encoder has changed
-                base = FlexIndex(str(path.with_suffix(".base.flex")), verbose=False)
-                (model.encoder.doc_encoder() >> base).index(self._passages(), batch_size=4096)
+                base = FlexIndex(str(own), verbose=False)
+                self._encode(model.encoder, base)
             shutil.rmtree(path, ignore_errors=True)
             index = model.fuse(base, FlexIndex(str(path), verbose=False))
             if system == RETRAINED:
@@ -407,13 +470,14 @@ class Bench:
                 model.fit_query_encoder(index, *self.training_queries, *self.task.dev, training=training)
             if system in (RETRAINED, JOINT):
                 queries = model.query_encoder()(self.task.test.topics)
-        found = index.np_retriever(num_results=DEPTH)(queries)
-        shutil.rmtree(path, ignore_errors=True)
+        found = index.np_retriever(num_results=DEPTH, drop_query_vec=True)(queries)
+        for folder in (path, own):
+            shutil.rmtree(folder, ignore_errors=True)
         if not self.task.test.qrels["docno"].str.contains(PASSAGE_NUMBER).any():
             found = found.assign(docno=documents_of(found["docno"]))
             found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
         found = pt.model.add_ranks(found[["qid", "docno", "score"]])
-        return found[found["rank"] < 100]
+        return found[found["rank"] < KEPT]
 
     def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
         if system == RULE:
@@ -430,13 +494,14 @@ class Bench:
 
     def groups(self) -> dict[str, np.ndarray]:
         """Test queries by what the passages that they look for have listened to."""
-        listened = self.task.listened
-        known = listened.qrels[listened.qrels["label"] > 0].merge(listened.topics, on="qid")
-        known = known.assign(document=documents_of(known["docno"]))
+        listened, test = self.task.listened, self.task.test
+        known, asked = (
+            qrels.assign(document=documents_of(qrels["docno"]))
+            for qrels in (part.qrels[part.qrels["label"] > 0] for part in (listened, test))
+        )
+        known = known[known["document"].isin(asked["document"])].merge(listened.topics, on="qid")
         words = known.groupby("document")["query"].agg(lambda texts: [_words(text) for text in texts])
-        test = self.task.test
-        wanted = test.qrels[test.qrels["label"] > 0]
-        wanted = wanted.assign(document=documents_of(wanted["docno"])).groupby("qid")["document"].agg(set)
+        wanted = asked.groupby("qid")["document"].agg(set)
         rows = {}
         for query in test.topics.itertuples():
             own = _words(query.query)

@@ -211,6 +211,37 @@ def test_medquad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(asked.test, Queries) and Path(given.model).exists()
 
 
+def test_late_interaction_as_a_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(dense_retrieval, "index_bm25", lambda corpus, *_: Matches(corpus))
+    records = [
+        {
+            "docno": word,
+            "nodes": [Node("section", word, -1), *(Node("passage", text, 0) for text in (f"{word} mu", "nu"))],
+        }
+        for word in WORDS
+    ]
+    splits = ["train"] * 6 + ["dev", "test"] * 2
+    queries = [
+        Query(f"q{n}", word, split, (f"{word}%p0", f"{word}%p1"))
+        for n, (word, split) in enumerate(zip(WORDS, splits, strict=True))
+    ]
+    medquad = Collection("medquad", records, queries)
+    monkeypatch.setattr(pair_compare, "read_medquad", lambda *_, **__: medquad)
+    monkeypatch.setattr(pair_compare, "run", lambda *arguments: Bench(*arguments))
+    arguments = ["anywhere", "--output", str(tmp_path), "--model", tiny.checkpoint(), *QUICK]
+    bench = pair_compare.main([*arguments, "--teacher", "late-interaction", "--train-queries", "6"])
+    word, other = WORDS[6], WORDS[0]  # nothing was learnt from the first
+    passages = {f"{word}%p0": f"{word} mu", f"{word}%p1": "nu", f"{other}%p0": f"{other} mu"}
+    pairs = pd.DataFrame({"docno": [*passages], "text": [*passages.values()]}).assign(qid="1", query=word)
+    scored = bench.teacher(pairs).set_index("docno")["score"]
+    assert 0.5 < scored[f"{word}%p1"] <= 1  # by its title alone
+    assert 0 <= scored[f"{other}%p0"] < 0.5 < scored[f"{word}%p0"] <= 1
+    alone = bench.teacher(pairs.iloc[2:])["score"].item()
+    assert alone == pytest.approx(scored[f"{other}%p0"], abs=1e-6)  # a score does not depend on what else is asked
+    assert pair_compare.main(arguments).make_teacher is Bench.cross_encoder  # by default
+
+
 def test_similarities(tmp_path: Path) -> None:
     chosen = options(tmp_path)
     asked = toy_task(chosen)

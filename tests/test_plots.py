@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
+from ir_measures import nDCG
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.text import Annotation
@@ -61,6 +62,19 @@ EXPERIMENT = pd.DataFrame(
 )
 BEFORE = pd.DataFrame({"positive_query": [0.5, 0.6, 0.7, 0.4], "positive_negative": [0.6, 0.5, 0.8, 0.6]})
 AFTER = pd.DataFrame({"positive_query": [0.8, 0.9, 0.7], "positive_negative": [0.3, 0.5, 0.4]})
+SWEPT = pd.DataFrame(
+    [
+        {"system": system, "k": k, "seed": seed, "qid": qid, "measure": "nDCG@10", "value": value + 0.2 * (qid == "b")}
+        for system, k, seed, value in [
+            ("dual", None, 0, 0.3),
+            ("$gnn$", 10, 0, 0.5),
+            ("$gnn$", 10, 1, 0.6),
+            ("$gnn$", 5, 0, 0.4),
+            ("$gnn$", 5, 1, 0.4),
+        ]
+        for qid in "ab"
+    ]
+)
 LOG: list[dict[str, float]] = [
     {METRIC: 0.3, "epoch": 0.0, "step": 0},
     {"loss": 0.7, "learning_rate": 0.1, "epoch": 1.0, "step": 5},
@@ -91,6 +105,7 @@ PICTURES: dict[str, Callable[..., Any]] = {
     "state_map": lambda **to: plots.state_map(STATES, QRELS, method="pca", **to),
     "embedding_map": lambda **to: plots.embedding_map(VECTORS, ["$a$", "$\\b{$", "c"] * 10, method="pca", **to),
     "passage_queries": lambda **to: plots.passage_queries(QUERIES, title="d0%p0", **to),
+    "measure_curve": lambda **to: plots.measure_curve(SWEPT, "nDCG@10", x="k", title="$a$", **to),
     "effectiveness_latency": lambda **to: plots.effectiveness_latency(EXPERIMENT, "nDCG@10", **to),
 }
 
@@ -266,6 +281,21 @@ def test_labels_lie_neither_on_one_another_nor_on_points() -> None:
         assert frame.x0 <= box.x0 and box.x1 <= frame.x1 + 1
 
 
+def test_a_measure_against_an_option() -> None:
+    other = SWEPT.assign(measure="RR@10", value=0.0)
+    ax = plots.measure_curve(pd.concat([SWEPT, other]), nDCG @ 10, x="k")
+    level, curve = ax.lines
+    np.testing.assert_allclose(level.get_xydata(), [[5, 0.4], [10, 0.4]])
+    np.testing.assert_allclose(curve.get_xydata(), [[5, 0.5], [10, 0.65]])
+    assert (level.get_linestyle(), curve.get_linestyle()) == ("--", "-") and names(ax) == ["dual", "$gnn$"]
+    band = ax.collections[1].get_paths()[0].get_extents()
+    assert (band.y0, band.y1) == pytest.approx((0.5, 0.65 + np.std([0.6, 0.7], ddof=1)))
+    assert ax.get_ylabel() == "nDCG@10" and "(k)" in ax.get_xlabel() and ax.get_xscale() == "linear"
+    wide = plots.measure_curve(SWEPT.assign(k=SWEPT["k"].replace(10, 100)), "nDCG@10", x="k")
+    assert wide.get_xscale() == "log" and wide.lines[1].get_xdata().tolist() == [5, 100]
+    assert plots.measure_curve(SWEPT.rename(columns={"k": "share"}), "nDCG@10", x="share").get_xlabel() == "share"
+
+
 def test_groups_of_a_map() -> None:
     labels = ["b", "a", "b", "c", "a"] * 6
     ax = plots.embedding_map(VECTORS, labels, method="pca", title="mine")
@@ -307,6 +337,9 @@ def test_similarities_before_and_after() -> None:
         (lambda: plots.effectiveness_latency(EXPERIMENT, "AP"), "no column 'AP' in .*eval_metrics=.'AP', 'mrt'."),
         (lambda: plots.effectiveness_latency(EXPERIMENT[:0], "nDCG@10"), "empty"),
         (lambda: plots.effectiveness_latency(EXPERIMENT.assign(mrt=[1, 2, None, 3, 4]), "nDCG@10"), "'best' has no"),
+        (lambda: plots.measure_curve(SWEPT, "nDCG@10", x="masked"), "no column 'masked'"),
+        (lambda: plots.measure_curve(SWEPT, "AP", x="k"), "no values of AP: the frame has nDCG@10"),
+        (lambda: plots.measure_curve(SWEPT.assign(k=np.nan), "nDCG@10", x="k"), "no system has a value of 'k'"),
         (lambda: plots.similarity_shift(BEFORE, AFTER[["positive_query"]]), "no column 'positive_negative'.*'after'"),
         (lambda: plots.similarity_shift(BEFORE * np.nan, AFTER), "'before' has similarities that are missing"),
         (lambda: plots.similarity_shift(BEFORE, AFTER, axes=[plt.subplots()[1]]), "2 parts, but 1 axes"),

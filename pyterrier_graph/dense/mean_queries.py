@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.graphs import TypedGraph
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
+GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 SWEEPS = 2
 
 

@@ -408,7 +408,7 @@ class TypedGNNEncoderNetwork(PassageNetwork):
     @property
     def strengths(self) -> dict[str, float]:
         """s_c, by channel."""
-        return {name: float(channel.weight.detach()) for name, channel in self.channel.items()}
+        return {name: round(float(channel.weight.detach()), 6) for name, channel in self.channel.items()}
 
     def gates(self) -> list[nn.Parameter]:
         """The s_c."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LOSS, VALIDATION = "loss", "eval_quality"  # as the trainer calls them, which takes seconds to import
+OPTIONS = {"k": "passages per query in the graph (k)", "masked": "share of queries that are masked in an epoch"}
 WIDE = 10  # times that differ by more than this factor are drawn on a logarithmic scale
 
 
@@ -97,17 +98,58 @@ def effectiveness_latency(
     unbeaten = np.isin(np.arange(len(x)), front)
     for chosen, colour in ((unbeaten, COLOURS[4]), (~unbeaten, NEUTRAL)):
         ax.scatter(x[chosen], y[chosen], color=colour, s=40, zorder=3)
-    if x.min() > 0 and x.max() / x.min() > WIDE:
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.xaxis.set_major_formatter("{x:g}")
-        ax.xaxis.set_minor_formatter(NullFormatter())
+    _log_if_wide(ax, x)
     ax.margins(0.15)
     ax.set_xlabel("mean response time (ms per query)" if time == "mrt" else time)
     ax.set_ylabel(str(measure))
     ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     titled(ax, title)
     place_labels(ax, x, y, names)
+    return ax
+
+
+def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | None = None, title: str = "") -> Axes:
+    """Draws a measure against an option, a line per system, with a band of the standard deviation over seeds.
+
+    A system without a value of the option, which does not depend on it, is a level line.
+
+    Args:
+        per_query: ``system, measure, value, seed`` and the option, a row per query: ``per_query.csv`` of
+            ``pyterrier_graph.fused_retrieval``, or ``pt.Experiment(..., perquery=True)`` with these columns added.
+        measure: The measure: one of those in ``measure``.
+        x: The column of the option: ``'k'``, passages per query, or ``'masked'``, share of the queries.
+        ax: Where to draw.
+        title: Title.
+
+    Raises:
+        ValueError: If a column is missing, the measure was not computed, or no system has a value of the option.
+    """
+    source = "a row per system, value of the option, seed and query"
+    check_frame(per_query, ["system", "measure", "value", "seed", x], source)
+    rows = per_query[per_query["measure"].astype(str) == str(measure)]
+    if not len(rows):
+        known = ", ".join(dict.fromkeys(map(str, per_query["measure"])))
+        raise ValueError(f"no values of {measure}: the frame has {known}")
+    if rows[x].isna().all():
+        raise ValueError(f"no system has a value of {x!r}: there is nothing to draw it against")
+    by_seed = rows.groupby(["system", x, "seed"], sort=False, dropna=False)["value"].mean()
+    points = by_seed.groupby(["system", x], sort=False, dropna=False).agg(["mean", "std"]).fillna({"std": 0.0})
+    ax = ax if ax is not None else new_axes(8, 5)
+    _log_if_wide(ax, rows[x].to_numpy(dtype=float))
+    colours = colours_of(rows["system"])
+    for system, colour in colours.items():
+        values = points.xs(system).sort_index()
+        place = values.index.to_numpy(dtype=float)
+        if level := bool(np.isnan(place).any()):
+            place, values = np.array([rows[x].min(), rows[x].max()]), values.iloc[[0, 0]]
+        mean, deviation = values["mean"].to_numpy(), values["std"].to_numpy()
+        ax.plot(place, mean, color=colour, linestyle="--" if level else "-", marker="" if level else "o", markersize=4)
+        ax.fill_between(place, mean - deviation, mean + deviation, color=colour, alpha=0.2, linewidth=0)
+    legend_beside(ax, colours)
+    ax.margins(y=0.1)
+    ax.set_xlabel(OPTIONS.get(x, x))
+    ax.set_ylabel(str(measure))
+    titled(ax, title)
     return ax
 
 
@@ -154,6 +196,15 @@ def similarity_shift(
         ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     axes[-1].set_xlabel("similarity")
     return axes
+
+
+def _log_if_wide(ax: Axes, x: np.ndarray) -> None:
+    """A logarithmic scale for what differs by much; that of the axes has to be set before it is drawn on."""
+    if np.nanmin(x) > 0 and np.nanmax(x) / np.nanmin(x) > WIDE:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _log(training: Any) -> list[dict[str, float]]:
