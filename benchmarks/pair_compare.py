@@ -100,9 +100,9 @@ def late_interaction(bench: Bench, medquad: Collection) -> pt.Transformer:
     per_word = pt.apply.doc_score(lambda row: row["score"] / len(row["query"].split()))
     maxsim = GraphMaxSim(graph, encoder, {}, tokens=tokens)
     scores = (graph_maxsim >> pt.apply.generic(share)) ** (maxsim >> per_word)
-    teacher = scores >> pt.ltr.apply_learned_model(make_pipeline(StandardScaler(), Probability()))
-    teacher.fit(found, train.qrels)
-    return teacher
+    probability = pt.ltr.RegressionTransformer(make_pipeline(StandardScaler(), Probability()))
+    probability.fit(scores(found), train.qrels)
+    return scores >> probability
 
 
 if __name__ == "__main__":
