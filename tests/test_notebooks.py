@@ -30,7 +30,7 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-LONGEST_CELL = 600  # seconds; a whole notebook takes less than a minute of an idle core
+LONGEST_CELL = 600  # seconds; a whole notebook takes less than three minutes of a core
 LARGEST_PICTURE = 140_000  # bytes, base64
 LARGEST_NOTEBOOK = 600_000
 ABSOLUTE = re.compile(r"(?<![\w.~/])/(tmp|root|home|Users|usr|opt|var|mnt|[a-z]+/[^ ]*site-packages)/|[A-Z]:\\\\?\w")
