@@ -119,13 +119,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add, shown = command.add_argument, "%(default)s"
-    data = command.add_argument_group("collection", "datasets of ir_datasets")
-    data.add_argument("--dataset", help="whose documents are searched; of its queries, if there are no others, three")
-    data.add_argument("--train", help="training queries (fifths of the dataset's are for training,")
-    data.add_argument("--dev", help="validation queries (one is for validation,")
-    data.add_argument("--test", help="test queries (and one for the test)")
-    data.add_argument("--train-queries", type=int, help="so many, drawn at random (all)")
-    data.add_argument("--dev-queries", type=int, default=500, help=f"so many, drawn at random ({shown})")
+    data = add_collection(command)
     data.add_argument("--unlabelled", help="queries without judgments: a dataset, or a file with one query a line")
     data.add_argument("--unlabelled-share", type=float, default=0.0, help="of the training queries lose their labels")
     data.add_argument("--first-stage", choices=["pisa", "terrier"], default="pisa", help="what BM25 runs on")
@@ -152,27 +146,60 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
+def add_collection(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds what :func:`splits_of` and :func:`limited` read; returns the group, for further arguments."""
+    data = command.add_argument_group("collection", "datasets of ir_datasets")
+    data.add_argument("--dataset", help="whose documents are searched; of its queries, if there are no others, three")
+    data.add_argument("--train", help="training queries (fifths of the dataset's are for training,")
+    data.add_argument("--dev", help="validation queries (one is for validation,")
+    data.add_argument("--test", help="test queries (and one for the test)")
+    data.add_argument("--train-queries", type=int, help="so many, drawn at random (all)")
+    data.add_argument("--dev-queries", type=int, default=500, help="so many, drawn at random (%(default)s)")
+    return data
+
+
+def splits_of(
+    options: argparse.Namespace, corpus: DatasetTexts, hold_out: Callable[[Queries], Sequence[Queries]]
+) -> list[Queries]:
+    """The queries that the command line names, for training, validation and test.
+
+    Args:
+        options: As :func:`add_collection` has them parsed.
+        corpus: ``options.dataset``.
+        hold_out: Divides training queries into those that stay and validation queries, where there are no others.
+    """
+    if options.test is None:
+        return divided(*judged(corpus, None))
+    if options.train is None:
+        raise SystemExit("--test needs --train")
+    train, test = (Queries(*judged(DatasetTexts(name), None)) for name in (options.train, options.test))
+    if options.dev is None:
+        return [*hold_out(train), test]
+    return [train, Queries(*judged(DatasetTexts(options.dev), None)), test]
+
+
+def limited(train: Queries, dev: Queries, options: argparse.Namespace) -> list[Queries]:
+    """So many training and validation queries as the options ask for."""
+    counts = (options.train_queries, options.dev_queries)
+    return [among(queries, sampled(queries.topics, n)) for queries, n in zip((train, dev), counts, strict=True)]
+
+
 def task_of(options: argparse.Namespace) -> Task:
     """The queries that the command line names."""
     corpus = DatasetTexts(options.dataset)
-    if options.test is None:
-        train, dev, test = divided(*judged(corpus, None))
-    elif options.train is None:
-        raise SystemExit("--test needs --train")
-    else:
-        train, test = (Queries(*judged(DatasetTexts(name), None)) for name in (options.train, options.test))
-        if options.dev is None:
-            train, dev, rest = divided(*train)
-            train = Queries(*map(pd.concat, zip(train, rest, strict=True)))
-        else:
-            dev = Queries(*judged(DatasetTexts(options.dev), None))
+    splits = splits_of(options, corpus, _fifth)
     unlabelled = None
     if options.unlabelled is not None:
         if Path(options.unlabelled).exists():
             unlabelled = pt.io.read_topics(options.unlabelled, "singleline", tokenise=False)
         else:
             unlabelled = DatasetTexts(options.unlabelled).get_topics()
-    return task(corpus, (train, dev, test), options, unlabelled)
+    return task(corpus, splits, options, unlabelled)
+
+
+def _fifth(train: Queries) -> list[Queries]:
+    train, dev, rest = divided(*train)
+    return [Queries(*map(pd.concat, zip(train, rest, strict=True))), dev]
 
 
 def task(
@@ -180,10 +207,7 @@ def task(
 ) -> Task:
     """So many of the queries as the options ask for, some of them without labels."""
     train, dev, test = splits
-    train, dev = (
-        among(queries, sampled(queries.topics, n))
-        for queries, n in ((train, options.train_queries), (dev, options.dev_queries))
-    )
+    train, dev = limited(train, dev, options)
     if unlabelled is None:
         unlabelled = sampled(train.topics, round(options.unlabelled_share * len(train.topics)))
         train = among(train, train.topics[~train.topics["qid"].isin(unlabelled["qid"])].reset_index(drop=True))

@@ -32,16 +32,24 @@ from pyterrier_graph.dense.dual_encoder import DualEncoder
 from pyterrier_graph.dense.gnn_encoder import GNNEncoder
 from pyterrier_graph.dense.masked_graph import GNNEncoderTraining
 from pyterrier_graph.dense.mean_queries import MeanQueries, tune
-from pyterrier_graph.dense_retrieval import CORPUS_BATCH, QUERY_LENGTH, Queries, among, divided
+from pyterrier_graph.dense_retrieval import (
+    CORPUS_BATCH,
+    QUERY_LENGTH,
+    Queries,
+    add_collection,
+    among,
+    limited,
+    splits_of,
+)
 from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.models.gnn_encoder import KNOWN, RETRIEVED, GNNEncoderConfig, TypedGNNEncoderNetwork
 from pyterrier_graph.protocol import summarise
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.rerank.evaluation import PASSAGE_NUMBER, documents_of
-from pyterrier_graph.text_reranking import DatasetTexts, judged, parsed, sampled, slug
+from pyterrier_graph.text_reranking import DatasetTexts, parsed, sampled, slug
 from pyterrier_graph.tokens.packaged import packaged_minilm
-from pyterrier_graph.training.dual import NORMALIZED_SCALE
+from pyterrier_graph.training.dual import scale_of
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 5, R @ 20, R @ 100)
 DUAL, RULE, CONTROL, CONTROL_RULE, GNN = "dual-encoder", "rule", "control", "control + rule", "GNN-encoder"
@@ -119,13 +127,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add, shown = command.add_argument, "%(default)s"
-    data = command.add_argument_group("collection", "datasets of ir_datasets")
-    data.add_argument("--dataset", help="whose documents are searched; of its queries, if there are no others, three")
-    data.add_argument("--train", help="training queries (fifths of the dataset's are for training,")
-    data.add_argument("--dev", help="validation queries (one is for validation,")
-    data.add_argument("--test", help="test queries (and one for the test)")
-    data.add_argument("--train-queries", type=int, help="so many, drawn at random (all)")
-    data.add_argument("--dev-queries", type=int, default=500, help=f"so many, drawn at random ({shown})")
+    data = add_collection(command)
     data.add_argument(
         "--passage-words", type=int, help="documents are cut into passages of so many words (they are not)"
     )
@@ -162,22 +164,14 @@ def parser() -> argparse.ArgumentParser:
 def task_of(options: argparse.Namespace) -> Task:
     """The queries that the command line names."""
     corpus = DatasetTexts(options.dataset)
-    if options.test is None:
-        train, dev, test = divided(*judged(corpus, None))
-    elif options.train is None:
-        raise SystemExit("--test needs --train")
-    else:
-        train, test = (Queries(*judged(DatasetTexts(name), None)) for name in (options.train, options.test))
-        if options.dev is None:
-            held_out = sampled(train.topics, min(options.dev_queries, len(train.topics) // 5))
-            dev = among(train, held_out)
-            train = among(train, train.topics[~train.topics["qid"].isin(held_out["qid"])].reset_index(drop=True))
-        else:
-            dev = Queries(*judged(DatasetTexts(options.dev), None))
-    train, dev = (
-        among(queries, sampled(queries.topics, count))
-        for queries, count in ((train, options.train_queries), (dev, options.dev_queries))
-    )
+
+    def hold_out(train: Queries) -> list[Queries]:
+        held_out = sampled(train.topics, min(options.dev_queries, len(train.topics) // 5))
+        others = train.topics[~train.topics["qid"].isin(held_out["qid"])].reset_index(drop=True)
+        return [among(train, others), among(train, held_out)]
+
+    train, dev, test = splits_of(options, corpus, hold_out)
+    train, dev = limited(train, dev, options)
     return Task(lambda: corpus.get_corpus_iter(verbose=True), train, None, dev, test, corpus.texts)
 
 
@@ -254,7 +248,7 @@ class Bench:
     def encoder(self) -> DualEncoder:
         """Where all start."""
         options = self.options
-        if (Path(options.model) / "pt_meta.json").exists():
+        if (Path(options.model) / META).exists():
             return DualEncoder.load(options.model)
         return DualEncoder(options.model, max_passage_length=options.max_length, verbose=True)
 
@@ -284,8 +278,8 @@ class Bench:
     def _passages(self) -> Iterator[dict[str, str]]:
         if self.documents is not None:
             nodes = self.documents.passage_nodes
-            for start in range(0, len(nodes), 4096):
-                part = nodes[start : start + 4096]
+            for start in range(0, len(nodes), CORPUS_BATCH):
+                part = nodes[start : start + CORPUS_BATCH]
                 for docno, text in zip(self.documents.ids_of(part), self.documents.texts(part), strict=True):
                     yield {"docno": str(docno), "text": text}
         else:
@@ -422,7 +416,7 @@ class Bench:
     @property
     def _scale(self) -> float:
         """Of dot products: the papers' vectors are long, and have none; similarities of short ones need one."""
-        return NORMALIZED_SCALE if self.encoder.similarity == "cosine" else 1.0
+        return scale_of(None, self.encoder.similarity == "cosine")
 
     def _training(self, seed: int, **changes: Any) -> GNNEncoderTraining:
         options = self.options

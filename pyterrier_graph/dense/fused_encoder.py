@@ -191,7 +191,7 @@ class FusedEncoder(pt.Estimator):
             self._channels,
             self.queries,
             self.documents,
-            two_hops=self.network.two_hops and bool(self._channels),
+            two_hops=self.network.two_hops,
             edge_features=bool(getattr(config, "edge_features", None)),
             folder=None if self.folder is None else Path(self.folder),
             verbose=self.verbose,

@@ -34,6 +34,7 @@ from pyterrier_graph.dense.masked_graph import (
 )
 from pyterrier_graph.dense.surroundings import Surroundings, name_of
 from pyterrier_graph.dense.vectors import VectorsOf
+from pyterrier_graph.graphs.edge_features import texts_of_passages
 from pyterrier_graph.graphs.query_passage_builder import KNOWN, RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
@@ -45,7 +46,7 @@ from pyterrier_graph.models.gnn_encoder import (
 from pyterrier_graph.rerank.base import query_texts
 from pyterrier_graph.rerank.learned_model import LearnedModel
 from pyterrier_graph.rerank.show import parameters, reranker_html
-from pyterrier_graph.training.dual import NORMALIZED_SCALE, is_normalized
+from pyterrier_graph.training.dual import is_normalized, scale_of
 from pyterrier_graph.training.options import TrainerOptions
 from pyterrier_graph.training.trainer import train
 
@@ -269,9 +270,6 @@ class GNNEncoder(FusedEncoder, LearnedModel):
             raise ValueError(
                 f"{fused_index!r} has vectors of shape {vectors.shape}, {self.index!r} of {surroundings.vectors.shape}"
             )
-        scale = options.scale
-        if scale is None:
-            scale = NORMALIZED_SCALE if is_normalized(encoder.network) else 1.0
         quality = None
         if topics_or_res_va is not None and len(topics_or_res_va):
             quality = self._quality(
@@ -284,7 +282,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
             )
         rate = options.encoder_learning_rate or 2e-5
         self.query_training_log = self._train(
-            QueryEncoderModel(encoder.network, scale),
+            QueryEncoderModel(encoder.network, scale_of(options.scale, is_normalized(encoder.network))),
             queries,
             FusedCollator(queries, vectors),
             options,
@@ -442,12 +440,4 @@ def _loader(texts: pt.Transformer | None) -> PassageTexts:
     if texts is None:
         raise ValueError("training the encoder needs the passages' texts: give texts=pt.text.get_text(dataset)")
 
-    def load(docnos: list[str]) -> list[str]:
-        loaded = texts.transform(pd.DataFrame({"docno": docnos}))
-        pt.validate.document_frame(loaded, extra_columns=["text"], context=texts)
-        text = dict(zip(loaded["docno"], loaded["text"], strict=True))
-        if missing := [docno for docno in docnos if not isinstance(text.get(docno), str)]:
-            raise ValueError(f"{texts!r} has no text of passage {missing[0]!r}")
-        return [text[docno] for docno in docnos]
-
-    return load
+    return partial(texts_of_passages, texts)

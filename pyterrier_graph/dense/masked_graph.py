@@ -26,7 +26,7 @@ from pyterrier_graph.graphs.adjacency import offsets
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.query_passage_builder import KNOWN, RETRIEVED
 from pyterrier_graph.models.gnn_encoder import Neighbourhood, PassageNetwork, in_batch_loss
-from pyterrier_graph.training.dual import NORMALIZED_SCALE, prompts_of
+from pyterrier_graph.training.dual import prompts_of, scale_of
 from pyterrier_graph.training.options import HeadOptions
 
 PassageTexts = Callable[[list[str]], list[str]]
@@ -151,6 +151,12 @@ class LossQueries(Dataset):
         """This epoch's hard negatives of queries, shape (n, negatives); -1 where there are none."""
         return self._negative[rows]
 
+    def passages(self, rows: np.ndarray) -> tuple[np.ndarray, Tensor]:
+        """The positives and negatives of queries, each passage once, ascending, and the place of each positive."""
+        positives, negatives = self.positives(rows), self.negatives(rows)
+        passages = np.unique(np.concatenate([positives, negatives[negatives >= 0]]))
+        return passages, torch.from_numpy(np.searchsorted(passages, positives))
+
     def _encoded(self) -> Tensor:
         """Vectors of the queries: those of the graph's are there."""
         surroundings = self.surroundings
@@ -172,33 +178,33 @@ class LossQueries(Dataset):
 
     def _retrieved(self, qids: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """What was retrieved for each query, the relevant passages left out."""
-        index_of = self.surroundings
-        graph = index_of.queries
+        surroundings = self.surroundings
+        graph = surroundings.queries
         inside = np.flatnonzero(self.number >= 0)
         rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         if graph is not None and len(inside):
             edges = graph.edges_of_queries(self.number[inside])
-            rows.append(np.repeat(inside, np.diff(edges.indptr)))
+            rows.append(inside[_owners(edges.indptr)])
             found.append(edges.indices)
         outside = np.flatnonzero(self.number < 0)
         if len(outside) and self.options.negatives:
             depth = 25 if graph is None else graph.meta["k"]
             topics = pd.DataFrame({"qid": [str(row) for row in outside], "query": [self.texts[row] for row in outside]})
             topics["query_vec"] = [*self.vectors[outside].numpy()]
-            results = index_of.index.np_retriever(num_results=depth)(topics)
+            results = surroundings.index.np_retriever(num_results=depth)(topics)
             rows.append(results["qid"].astype(np.int64).to_numpy())
-            found.append(index_of.numbers_of(results["docno"].tolist()))
+            found.append(surroundings.numbers_of(results["docno"].tolist()))
         row, passage = np.concatenate(rows), np.concatenate(found)
-        count = len(index_of)
+        count = len(surroundings)
         bounds, relevant = self._positives
-        owner = np.repeat(np.arange(len(qids)), np.diff(bounds))
+        owner = _owners(bounds)
         kept = ~np.isin(row * count + passage, owner * count + relevant)
         return _lists(row[kept], passage[kept], len(qids))
 
     def _best(self) -> tuple[np.ndarray, np.ndarray]:
         """Each query's positive that is most similar to it."""
         bounds, passages = self._positives
-        owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        owner = _owners(bounds)
         scores = np.empty(len(passages), dtype=np.float32)
         for start in range(0, len(passages), 65_536):
             part = slice(start, start + 65_536)
@@ -212,12 +218,12 @@ class LossQueries(Dataset):
     def _usable(self) -> np.ndarray:
         """Rows of the queries that can give a loss; of those with several positives only those that may stay stay."""
         bounds, passages = self._positives
-        owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        owner = _owners(bounds)
         graph = self.surroundings.queries
         if self.options.supported and graph is not None and KNOWN in self.surroundings.query_channels:
             known = graph.edges_of_passages(passages, KNOWN)
-            others = known.indices != np.repeat(self.number[owner], np.diff(known.indptr))
-            hearing = np.repeat(np.arange(len(passages)), np.diff(known.indptr))
+            hearing = _owners(known.indptr)
+            others = known.indices != self.number[owner][hearing]
             heard = np.bincount(hearing[others], minlength=len(owner))
             self._positives = _lists(owner[heard > 0], passages[heard > 0], len(bounds) - 1)
         return np.flatnonzero(np.diff(self._positives[0]) > 0)
@@ -263,15 +269,13 @@ class BatchCollator:
     def __call__(self, rows: Sequence[int]) -> dict[str, Batch]:
         """The batch of some queries."""
         loss, where = self.queries, np.asarray(rows)
-        positives, negatives = loss.positives(where), loss.negatives(where)
-        passages = np.unique(np.concatenate([positives, negatives[negatives >= 0]]))
+        passages, positives = loss.passages(where)
         around = loss.surroundings.around(passages, loss.graph)
         texts = None
         if self.passage_texts is not None:
             texts = texts_of(loss.surroundings, self.passage_texts, passages, around.queries)
             texts = texts._replace(queries=[loss.texts[row] for row in rows])
-        row_of = torch.from_numpy(np.searchsorted(passages, positives))
-        return {"batch": Batch(loss.vectors[where], row_of, around.neighbourhood, texts)}
+        return {"batch": Batch(loss.vectors[where], positives, around.neighbourhood, texts)}
 
 
 def texts_of(surroundings: Surroundings, passage_texts: PassageTexts, passages: np.ndarray, heard: np.ndarray) -> Texts:
@@ -296,7 +300,7 @@ class MaskedGraphModel(nn.Module):
         super().__init__()
         self.network = network
         self.encoder = encoder
-        self.scale = scale if scale is not None else NORMALIZED_SCALE if network.normalizes else 1.0
+        self.scale = scale_of(scale, network.normalizes)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Eq. 12 (Eq. 11 of 000): ``{'loss': ...}``."""
@@ -358,13 +362,11 @@ class FusedCollator:
 
     def __call__(self, rows: Sequence[int]) -> dict[str, object]:
         """The batch of some queries."""
-        where = np.asarray(rows)
-        positives, negatives = self.queries.positives(where), self.queries.negatives(where)
-        passages = np.unique(np.concatenate([positives, negatives[negatives >= 0]]))
+        passages, positives = self.queries.passages(np.asarray(rows))
         return {
             "texts": [self.queries.texts[row] for row in rows],
             "passages": torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32)),
-            "positives": torch.from_numpy(np.searchsorted(passages, positives)),
+            "positives": positives,
         }
 
 
@@ -379,3 +381,8 @@ def _lists(rows: np.ndarray, elements: np.ndarray, count: int) -> tuple[np.ndarr
     """Elements by row, as compressed rows."""
     order = np.argsort(rows, kind="stable")
     return offsets(np.bincount(rows, minlength=count)), elements[order]
+
+
+def _owners(bounds: np.ndarray) -> np.ndarray:
+    """Row of each element of compressed rows."""
+    return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))

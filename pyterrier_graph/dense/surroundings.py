@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pyterrier_graph.dense.vectors import encode_once
+from pyterrier_graph.graphs.adjacency import offsets
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.paths import check_paths, follow
 from pyterrier_graph.graphs.query_passage_builder import KNOWN, RETRIEVED
@@ -203,8 +204,9 @@ class Surroundings:
         """The nodes that passages reach by a relation: their numbers, vectors, and for each passage which of them."""
         row, reached = self._reached(passages, relation)
         nodes, (place,) = _joined([reached])
-        counts = np.bincount(row, minlength=len(passages))
-        return nodes, torch.from_numpy(self._vectors_of_nodes(nodes)), CSR(_indptr(counts), torch.from_numpy(place))
+        indptr = offsets(np.bincount(row, minlength=len(passages)))
+        edges = CSR(torch.from_numpy(indptr), torch.from_numpy(place))
+        return nodes, torch.from_numpy(self._vectors_of_nodes(nodes)), edges
 
     def _csr(self, graph: QueryPassageGraph, edge_type: str, edges: Edges, places: np.ndarray) -> CSR:
         features = None
@@ -269,7 +271,3 @@ def _joined(lists: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
     """All numbers that occur, ascending, and the lists as places among these."""
     numbers, places = np.unique(np.concatenate(lists), return_inverse=True)
     return numbers, np.split(places.reshape(-1), np.cumsum([len(part) for part in lists])[:-1])
-
-
-def _indptr(counts: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))

@@ -70,19 +70,32 @@ def write_edge_features(
         out.write(json.dumps(meta, indent=1).encode())
 
 
-def _encoded(
-    graph: QueryPassageGraph, encode: PairEncoder, texts: pt.Transformer, edge_type: str, edges: np.ndarray
-) -> np.ndarray:
-    """Vectors of some edges, shape (edges, dimension), float16."""
-    queries, passages = graph.ends(edges, edge_type)
-    docnos = graph.docnos_of(passages)
+def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
+    """Texts of passages, each of which is loaded once.
+
+    Args:
+        texts: Adds a column ``text`` to a frame with ``docno``.
+        docnos: The passages; they may repeat.
+
+    Raises:
+        ValueError: If a passage has no text.
+    """
     loaded = texts.transform(pd.DataFrame({"docno": [*dict.fromkeys(docnos)]}))
     pt.validate.document_frame(loaded, extra_columns=["text"], context=texts)
     text = dict(zip(loaded["docno"], loaded["text"], strict=True))
     missing = [docno for docno in docnos if not isinstance(text.get(docno), str)]
     if missing:
         raise ValueError(f"{texts!r} has no text of passage {missing[0]!r}")
-    vectors = np.asarray(encode(graph.texts(queries), [text[docno] for docno in docnos]))
+    return [text[docno] for docno in docnos]
+
+
+def _encoded(
+    graph: QueryPassageGraph, encode: PairEncoder, texts: pt.Transformer, edge_type: str, edges: np.ndarray
+) -> np.ndarray:
+    """Vectors of some edges, shape (edges, dimension), float16."""
+    queries, passages = graph.ends(edges, edge_type)
+    docnos = graph.docnos_of(passages)
+    vectors = np.asarray(encode(graph.texts(queries), texts_of_passages(texts, docnos)))
     if vectors.ndim != 2 or len(vectors) != len(edges) or not vectors.size:
         raise ValueError(
             f"{len(edges)} pairs need vectors of shape ({len(edges)}, d), the encoder gave {vectors.shape}"

@@ -7,6 +7,7 @@ neural networks for passage retrieval. Findings of EMNLP 2022 ("001"), and its f
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -145,7 +146,7 @@ class Attended(NamedTuple):
     gate: Tensor
 
 
-class PassageNetwork(nn.Module):
+class PassageNetwork(nn.Module, ABC):
     """What both networks have in common, so that whoever fuses a corpus or trains need not know which it is.
 
     A corpus is fused layer by layer: :meth:`query_states` of all queries once, :meth:`prepare` once, then
@@ -169,9 +170,9 @@ class PassageNetwork(nn.Module):
             sources = {**sources, RETRIEVED: self.query_states(sources[RETRIEVED], heard, to_queries)}
         return self.passage_states(neighbourhood.passages, sources, neighbourhood.edges)
 
+    @abstractmethod
     def attended(self, neighbourhood: Neighbourhood) -> dict[str, Attended]:
         """How much passages hear of each source, by channel; channels without edges are left out."""
-        raise NotImplementedError
 
     def query_states(
         self, queries: Tensor, passages: Tensor, edges: CSR, *, targets_at_once: int | None = None
@@ -190,6 +191,7 @@ class PassageNetwork(nn.Module):
         """
         return queries
 
+    @abstractmethod
     def prepare(self, sources: Mapping[str, Tensor | Sources]) -> dict[str, Tensor | Sources]:
         """Makes sources ready for many calls of :meth:`passage_states`, each of which otherwise does it.
 
@@ -199,8 +201,8 @@ class PassageNetwork(nn.Module):
         Raises:
             KeyError: If a channel is unknown.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def passage_states(
         self,
         passages: Tensor,
@@ -225,7 +227,6 @@ class PassageNetwork(nn.Module):
             KeyError: If a channel is unknown, or has edges but no sources.
             ValueError: If shapes do not fit.
         """
-        raise NotImplementedError
 
     def gates(self) -> list[nn.Parameter]:
         """Single numbers, which have a long way to go and may need a learning rate of their own."""

@@ -97,6 +97,13 @@ def is_normalized(network: SentenceTransformer) -> bool:
     return any(isinstance(module, Normalize) for module in network.modules())
 
 
+def scale_of(scale: float | None, normalized: bool) -> float:
+    """Factor of dot products: what was asked for, or else 1, or 20 of vectors that have length 1."""
+    if scale is not None:
+        return scale
+    return NORMALIZED_SCALE if normalized else 1.0
+
+
 def prompts_of(network: SentenceTransformer) -> tuple[str, str]:
     """What stands before each query and each passage where they are encoded, mostly nothing."""
     document = next((name for name in DOCUMENT_PROMPTS if name in network.prompts), "")
@@ -175,9 +182,7 @@ def train_dual_encoder(
     """
     query_prompt, passage_prompt = prompts_of(network)
     prompts = {name: query_prompt if name == QUERY else passage_prompt for name in examples.column_names}
-    scale = options.scale
-    if scale is None:
-        scale = NORMALIZED_SCALE if is_normalized(network) else 1.0
+    scale = scale_of(options.scale, is_normalized(network))
 
     def make(
         arguments: SentenceTransformerTrainingArguments, callbacks: list[TrainerCallback]
