@@ -46,10 +46,11 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.models.gnn_encoder import KNOWN, RETRIEVED, GNNEncoderConfig, TypedGNNEncoderNetwork
 from pyterrier_graph.protocol import summarise
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
-from pyterrier_graph.rerank.evaluation import PASSAGE_NUMBER, documents_of
+from pyterrier_graph.rerank.evaluation import PASSAGE_NUMBER, documents_of, judged_ids
 from pyterrier_graph.text_reranking import DatasetTexts, parsed, sampled, slug
 from pyterrier_graph.tokens.packaged import packaged_minilm
-from pyterrier_graph.training.dual import scale_of
+from pyterrier_graph.training.dual import DualEncoderTraining, scale_of
+from pyterrier_graph.training.mining import ExampleMiner
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 5, R @ 20, R @ 100)
 DUAL, RULE, CONTROL, CONTROL_RULE, GNN = "dual-encoder", "rule", "control", "control + rule", "GNN-encoder"
@@ -156,6 +157,9 @@ def parser() -> argparse.ArgumentParser:
     training.add_argument(
         "--retraining-learning-rate", type=float, default=2e-5, help=f"of the query encoder ({shown})"
     )
+    training.add_argument(
+        "--fine-tuning-epochs", type=int, default=0, help=f"of the dual-encoder, before all else ({shown})"
+    )
     add("--measures", nargs="+", type=parse_measure, default=[*MEASURES], help=f"up to rank {KEPT}")
     add("--output", default="fused-retrieval", help=f"folder for indexes, graphs, runs and tables ({shown})")
     return command
@@ -171,7 +175,6 @@ def task_of(options: argparse.Namespace) -> Task:
         return [among(train, others), among(train, held_out)]
 
     train, dev, test = splits_of(options, corpus, hold_out)
-    train, dev = limited(train, dev, options)
     return Task(lambda: corpus.get_corpus_iter(verbose=True), train, None, dev, test, corpus.texts)
 
 
@@ -180,7 +183,8 @@ def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
 
     Writes ``per_query.csv`` (with several values of ``--k`` or ``--masked``, for
     :func:`pyterrier_graph.plots.measure_curve`), ``results.csv`` and ``groups.csv`` (by whether a relevant passage has
-    a training query, and by the overlap of its words with the test query's) to ``options.output``.
+    a training query, and by the overlap of its words with the test query's) to ``options.output``, or to
+    ``fine-tuned`` there.
 
     Args:
         task: The collection.
@@ -189,9 +193,10 @@ def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
     Returns:
         The table.
     """
-    output = Path(options.output)
+    listened, dev = limited(task.listened, task.dev, options)
+    bench = Bench(dataclasses.replace(task, listened=listened, dev=dev), options)
+    output = bench.output
     output.mkdir(parents=True, exist_ok=True)
-    bench = Bench(task, options)
     found = []
     for seed, chosen, k, masked in itertools.product(options.seeds, options.systems, options.k, options.masked):
         system = CHOICES[chosen]
@@ -240,17 +245,37 @@ class Bench:
     def __init__(self, task: Task, options: argparse.Namespace) -> None:
         self.task = task
         self.options = options
-        self.output = Path(options.output)
+        self.start = Path(options.output)
+        self.output = self.start / "fine-tuned" if options.fine_tuning_epochs else self.start
         self._graphs: dict[int, QueryPassageGraph] = {}
         self._models: dict[tuple[Any, ...], GNNEncoder] = {}
 
     @cached_property
     def encoder(self) -> DualEncoder:
-        """Where all start."""
+        """Where all start: what the options name, fine-tuned if they ask for it."""
         options = self.options
+        folder = self.output / "encoder"
+        if options.fine_tuning_epochs and (folder / META).exists():
+            return DualEncoder.load(folder)
         if (Path(options.model) / META).exists():
-            return DualEncoder.load(options.model)
-        return DualEncoder(options.model, max_passage_length=options.max_length, verbose=True)
+            encoder = DualEncoder.load(options.model)
+        else:
+            encoder = DualEncoder(options.model, max_passage_length=options.max_length, verbose=True)
+        return self._fine_tuned(encoder).save(folder) if options.fine_tuning_epochs else encoder
+
+    def _fine_tuned(self, encoder: DualEncoder) -> DualEncoder:
+        """Trained on all training queries, each with its best relevant passages, and a negative that it finds."""
+        topics, qrels = self.training_queries
+        relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
+        index = self._indexed(encoder, self.start / "base.flex")
+        found = (encoder.query_encoder() >> index.np_retriever(num_results=KEPT, drop_query_vec=True))(topics)
+        judged = pd.MultiIndex.from_arrays([found["qid"], judged_ids(found["docno"], qrels)])
+        right = judged.isin(pd.MultiIndex.from_frame(relevant))
+        positives = found[right & ~judged.duplicated()]  # results are in order
+        training = DualEncoderTraining(epochs=self.options.fine_tuning_epochs, batch_size=32, patience=None)
+        miner = ExampleMiner(pt.Transformer.from_df(found[~right]), self.texts, hard_negatives=1, verbose=True)
+        encoder.training, encoder.miner = training, miner
+        return encoder.fit(topics, positives[["qid", "docno"]].assign(label=1))
 
     @cached_property
     def documents(self) -> DocumentGraph | None:
@@ -258,7 +283,7 @@ class Bench:
         relations = [channel for channel in self.options.channels if channel not in (KNOWN, RETRIEVED)]
         if self.options.passage_words is None and not relations:
             return None
-        graph = DocumentGraph(self.output / "documents")
+        graph = DocumentGraph(self.start / "documents")
         if not graph.built():
             graph.index(self.task.documents(), passage_words=self.options.passage_words or 120)
         return graph
@@ -266,14 +291,15 @@ class Bench:
     @cached_property
     def index(self) -> FlexIndex:
         """The dual-encoder's vectors."""
-        index = FlexIndex(str(self.output / "base.flex"), verbose=False)
-        if not (index.index_path / META).exists():  # what was killed has a folder, but not that
-            self._encode(self.encoder, index)
-        return index
+        return self._indexed(self.encoder, self.output / "base.flex")
 
-    def _encode(self, encoder: DualEncoder, index: FlexIndex) -> None:
-        pipeline = encoder.doc_encoder() >> index.indexer(mode="overwrite")
-        pipeline.index(self._passages(), batch_size=CORPUS_BATCH)
+    def _indexed(self, encoder: DualEncoder, path: Path) -> FlexIndex:
+        """An encoder's vectors."""
+        index = FlexIndex(str(path), verbose=False)
+        if not (index.index_path / META).exists():  # what was killed has a folder, but not that
+            pipeline = encoder.doc_encoder() >> index.indexer(mode="overwrite")
+            pipeline.index(self._passages(), batch_size=CORPUS_BATCH)
+        return index
 
     def _passages(self) -> Iterator[dict[str, str]]:
         if self.documents is not None:
@@ -454,8 +480,8 @@ class Bench:
             model = self._system(system, seed, k, masked)
             base = self.index
             if system == JOINT:  # whose encoder has changed
-                base = FlexIndex(str(own), verbose=False)
-                self._encode(model.encoder, base)
+                shutil.rmtree(own, ignore_errors=True)
+                base = self._indexed(model.encoder, own)
             shutil.rmtree(path, ignore_errors=True)
             index = model.fuse(base, FlexIndex(str(path), verbose=False))
             if system == RETRAINED:

@@ -13,6 +13,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import torch
+from ir_measures import parse_measure
 from pyterrier_dr import FlexIndex
 from safetensors.torch import load_file, save_file
 from tiny import WORDS, checkpoint
@@ -29,6 +30,7 @@ from pyterrier_graph.documents import Node, StructuredDocument
 from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, GNNEncoderNetwork
+from pyterrier_graph.rerank.evaluation import RunEvaluator
 
 COUNT, TINY, FEATURES = 24, 16, 6
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 8, "masked": 0.2, "negatives": 2, "learning_rate": 0.01}
@@ -459,6 +461,30 @@ def test_the_best_weights_are_kept(small: Any, caplog: pytest.LogCaptureFixture)
     )
     model.quality(small.topics[:3], small.qrels)
     assert "3 of 3 validation queries are in the graph" in caplog.text
+
+
+@pytest.mark.parametrize("candidates", [2, 1000])
+def test_quality_is_what_is_found_among_all_candidates(small: Any, candidates: int, tmp_path: Path) -> None:
+    model = gnn(small, NETWORKS["typed"], candidates=candidates)
+    found = (small.encoder.query_encoder() >> small.index.np_retriever(num_results=candidates))(small.dev)
+    relevant = small.qrels[small.qrels["qid"].isin(small.dev["qid"]) & (small.qrels["label"] > 0)]
+    everything = sorted({*found["docno"], *relevant["docno"]})
+    vectors = dict(zip(everything, model.vectors(everything), strict=True))
+    rows = [
+        (qid, docno, float(vector @ small.encoder.encode_queries([query])[0]))
+        for qid, query in small.dev[["qid", "query"]].itertuples(index=False)
+        for docno, vector in vectors.items()
+    ]
+    run = pd.DataFrame(rows, columns=["qid", "docno", "score"])
+    run = run[run.groupby("qid")["score"].rank(ascending=False, method="first") <= candidates]
+    literal = RunEvaluator("nDCG@10", small.qrels[small.qrels["qid"].isin(small.dev["qid"])])(run)
+    quality = model.quality(small.dev, small.qrels)()
+    assert quality == pytest.approx(literal, abs=1e-6)
+    if candidates > len(small.docnos):
+        fused = model.fuse(small.index, FlexIndex(str(tmp_path / "fused.flex"), verbose=False))
+        run = (model.query_encoder() >> fused.np_retriever())(small.dev)
+        measured = pt.Experiment([run], small.dev, small.qrels, [parse_measure("nDCG@10")]).iloc[0, 1]
+        assert quality == pytest.approx(measured, abs=1e-6)
 
 
 def test_half_precision(small: Any) -> None:

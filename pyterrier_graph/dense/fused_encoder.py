@@ -43,7 +43,7 @@ class FusedEncoder(pt.Estimator):
         documents: The graph of the passages' documents.
         network: Makes the vectors.
         folder: Where vectors of queries and titles are kept.
-        candidates: Passages per validation query.
+        candidates: Passages per validation query; each is ranked among the candidates of all.
         device: As torch names it.
         verbose: Whether to show progress.
     """
@@ -243,7 +243,10 @@ class FusedEncoder(pt.Estimator):
         compute: Callable[[], VectorsOf] | None = None,
         encode: Callable[[list[str]], Any] | None = None,
     ) -> Callable[[], float]:
-        """What measures the model as it is, on the dual-encoder's candidates of queries and all relevant passages.
+        """What measures the model as it is, by what each query finds among the candidates of all.
+
+        The candidates are what the dual-encoder finds for any of the queries, and all relevant passages. With those of
+        the query alone nothing could show that what listens comes up where it should not.
 
         Args:
             surroundings: The passages.
@@ -261,25 +264,26 @@ class FusedEncoder(pt.Estimator):
             inside = int((numbers_of(graph.qids, queries.index.tolist()) >= 0).sum())
             if inside:
                 logger.warning("%d of %d validation queries are in the graph: these are too easy", inside, len(queries))
-        rows = pd.Series(np.arange(len(queries)), index=queries.index)
         retriever = surroundings.index.np_retriever(num_results=self.candidates)
         vectors = np.asarray(self.encoder.encode_queries(queries.tolist()), dtype=np.float32)
         found = retriever(pd.DataFrame({"qid": queries.index, "query": queries.tolist(), "query_vec": [*vectors]}))
-        run = pd.concat([found[["qid", "docno"]], passages_of(surroundings, qrels)[0]], ignore_index=True)
-        run = run.drop_duplicates(ignore_index=True)
+        docnos = pd.concat([found["docno"], passages_of(surroundings, qrels)[0]["docno"]]).unique()
+        numbers = surroundings.numbers_of([*docnos])
+        order = numbers.argsort()
+        numbers, ids = numbers[order], np.asarray(judged_ids(pd.Series(docnos), qrels), dtype=object)[order]
         evaluate = RunEvaluator(measure, qrels)
-        ids = judged_ids(run["docno"], qrels)
-        numbers, places = np.unique(surroundings.numbers_of(run["docno"].tolist()), return_inverse=True)
-        row = rows.loc[run["qid"]].to_numpy()
+        count = min(self.candidates, len(numbers))
+        qids = np.repeat(queries.index.to_numpy(), count)
 
         def quality() -> float:
             vectors_of = compute() if compute is not None else self._vectors_of(surroundings)
             parts = (numbers[start : start + QUERIES_AT_ONCE] for start in range(0, len(numbers), QUERIES_AT_ONCE))
-            states = np.concatenate([vectors_of(part) for part in parts])
+            states = torch.from_numpy(np.concatenate([vectors_of(part) for part in parts]))
             current = vectors if encode is None else np.asarray(encode(queries.tolist()), dtype=np.float32)
-            scores = np.einsum("nd,nd->n", current[row], states[places])
-            scored = run[["qid"]].assign(docno=ids, score=scores)
-            return evaluate(scored.groupby(["qid", "docno"], as_index=False, sort=False)["score"].max())
+            best = [(part @ states.T).topk(count) for part in torch.from_numpy(current).split(QUERIES_AT_ONCE // 64)]
+            scores, places = (torch.cat(parts).flatten().numpy() for parts in zip(*best, strict=True))
+            run = pd.DataFrame({"qid": qids, "docno": ids[places], "score": scores})
+            return evaluate(run.groupby(["qid", "docno"], as_index=False, sort=False)["score"].max())
 
         return quality
 

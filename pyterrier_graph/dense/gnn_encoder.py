@@ -89,7 +89,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
         control: Whether nothing is heard: the same network with as many parameters and no edges, which tells what the
             graph does from what a projection does.
         training: Options of training.
-        candidates: Passages per validation query.
+        candidates: Passages per validation query; each is ranked among the candidates of all.
         folder: Where vectors of queries and titles are kept, so that they are encoded once; by default temporary.
         seed: Seed of the network's first weights.
         device: As torch names it; by default a GPU where there is one.

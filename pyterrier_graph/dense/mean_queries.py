@@ -40,7 +40,7 @@ class MeanQueries(FusedEncoder):
             ``{'known': 0.5, 'structural': 1.0}``, which adds the section's title.
         documents: The document graph, where relations are heard.
         measure: What :meth:`fit` maximises.
-        candidates: Passages per validation query.
+        candidates: Passages per validation query; each is ranked among the candidates of all.
         folder: Where vectors of queries and titles are kept, so that they are encoded once; by default temporary.
         device: As torch names it; by default a GPU where there is one.
         verbose: Whether to show progress.
