@@ -105,6 +105,7 @@ def test_what_each_system_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def fit(model: GNNEncoder, topics: pd.DataFrame, qrels: pd.DataFrame, *dev: Any, texts: Any = None) -> GNNEncoder:
         config, training = model.network.config, model.training
         shape = [getattr(config, part, None) for part in ("layers", "gate", "shared_weights", "edge_features")]
+        shape += [False] if getattr(config, "gnn", True) is False else []
         rates = training.learning_rate, training.encoder_learning_rate
         seen[name] = shape, model.control, training.masked, training.supported, rates, texts is not None
         assert set(topics["qid"]) == set(asked.listened.topics["qid"])
@@ -123,9 +124,10 @@ def test_what_each_system_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert seen[GNN] == (typed, False, 0.25, True, (0.5, None), False)
     assert seen[PAPERS] == (papers, False, 0.25, False, (0.5, None), False)
     assert seen["joint training"] == (papers, False, 0.25, False, (0.5, 2e-6), True)
+    assert seen["joint training, w/o GNN"] == ([*papers, False], False, 0.25, False, (0.5, 2e-6), True)
     assert {name.removeprefix(f"{PAPERS}, "): seen[name][0] for name in ABLATIONS if name != PAPERS} == {
         "w/o mask": papers,
-        "w/o gate": [2, 1.0, False, 16],
+        "w/o gate": [2, 0.2, False, 16],
         "one layer": [1, "filter", False, 16],
         "one W (000)": [2, "filter", True, None],
         "w/o edge features": [2, "filter", False, None],
