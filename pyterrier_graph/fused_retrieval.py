@@ -25,8 +25,10 @@ import pandas as pd
 import pyterrier as pt
 from ir_measures import RR, R, nDCG, parse_measure
 from ir_measures.measures import Measure
+from matplotlib.figure import Figure
 from pyterrier_dr import FlexIndex
 
+from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.dense.dual_encoder import DualEncoder
 from pyterrier_graph.dense.gnn_encoder import GNNEncoder
@@ -182,9 +184,9 @@ def task_of(options: argparse.Namespace) -> Task:
 def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
     """Runs the experiment.
 
-    Writes ``per_query.csv`` (with several values of ``--k`` or ``--masked``, for
-    :func:`pyterrier_graph.plots.measure_curve`), ``results.csv`` and ``groups.csv`` (by whether a relevant passage has
-    a training query, and by the overlap of its words with the test query's) to ``options.output``, or to
+    Writes ``per_query.csv``, ``results.csv``, with several values of ``--k`` or ``--masked`` a picture of what they do
+    (``k.svg``, ``masked.svg``: :func:`pyterrier_graph.plots.measure_curve`), and ``groups.csv`` (by whether a relevant
+    passage has a training query, and by the overlap of its words with the test query's) to ``options.output``, or to
     ``fine-tuned`` there.
 
     Args:
@@ -230,6 +232,11 @@ def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
     }
     if tables:
         pd.concat(tables, names=["group"]).to_csv(output / "groups.csv")
+    for option in ("k", "masked"):
+        if per_query[option].nunique() > 1:
+            figure = Figure(figsize=(8, 4), layout="constrained")
+            plots.measure_curve(per_query, options.measures[0], x=option, ax=figure.subplots())
+            figure.savefig(output / f"{option}.svg", bbox_inches="tight")
     print(f"+ and -: better and worse than {first}")
     print(results.to_string(index=False))
     return results

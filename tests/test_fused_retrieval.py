@@ -144,6 +144,7 @@ def test_curves(folder: Path) -> None:
     runs = [f"{PAPERS}, k = 3", f"{PAPERS}, k = 3, 50% masked", PAPERS, f"{PAPERS}, 50% masked"]
     assert table["system"].tolist() == [DUAL, f"{RULE}, k = 3", RULE, *runs]
     assert table["R@5"].str.contains("±").tolist() == [False] * 3 + [True] * 4
+    assert all("<svg" in (folder / f"{option}.svg").read_text("utf-8") for option in ("k", "masked"))
     per_query = pd.read_csv(folder / "per_query.csv")
     seeds = per_query.groupby("system", sort=False)["seed"].agg(lambda values: values.unique().tolist())
     assert seeds.to_dict() == {DUAL: [0], RULE: [0], PAPERS: [0, 1]}
