@@ -125,7 +125,7 @@ def passage_states(
 def typed_passage_states(
     network: TypedGNNEncoderNetwork, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
 ) -> Tensor:
-    """normalize(x + g_0 W_0 x + sum over c of s_c g_c GAT_c)."""
+    """normalize(x + g_0 W_0 x + sum over c of s_c g_c GAT_c), longer where no known query is heard."""
     heard = {name: gat(network.channel[name].attention, passages, sources[name], edges[name])[0] for name in edges}
     rows = []
     for i, x in enumerate(passages):
@@ -134,7 +134,8 @@ def typed_passage_states(
             channel, message = network.channel[name], heard[name][i]
             gate = 2 * sigmoid(channel.gate.weight @ torch.cat([message, x]) + channel.gate.bias)
             state = state + channel.weight * gate * message
-        rows.append(state / dot(state, state).sqrt())
+        alone = "known" in edges and i not in {target for target, _ in edges["known"]}
+        rows.append(state / dot(state, state).sqrt() * (network.config.lone_length if alone else 1))
     return torch.stack(rows) if rows else passages
 
 

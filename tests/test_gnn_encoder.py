@@ -29,7 +29,7 @@ from pyterrier_graph.dense.mean_queries import MeanQueries
 from pyterrier_graph.documents import Node, StructuredDocument
 from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, GNNEncoderNetwork
+from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, GNNEncoderNetwork, TypedGNNEncoderConfig
 from pyterrier_graph.rerank.evaluation import RunEvaluator
 
 COUNT, TINY, FEATURES = 24, 16, 6
@@ -219,6 +219,23 @@ def test_the_rule(small: Any, tmp_path: Path) -> None:
     assert repr(tuned) == f"MeanQueries({small.encoder!r}, beta={{'known': 0.7}})"
     copied = pt.inspect.transformer_apply_attributes(tuned, candidates=5)
     assert copied.beta == tuned.beta and copied.candidates == 5
+    # so is the length of those that hear nothing
+    heard = np.array([sum(small.relevant[qid] == docno for qid in small.topics["qid"][:40]) for docno in small.docnos])
+    scores = scores * np.where(heard > 0, 1, 1.15)
+    rows = [
+        (qid, small.docnos[p], 10 - rank)
+        for qid, row in zip(small.dev["qid"], scores, strict=True)
+        for rank, p in enumerate(np.argsort(-row)[:10])
+    ]
+    longer = pd.DataFrame(rows, columns=["qid", "docno", "label"])
+    alone = MeanQueries(small.encoder, small.index, small.graph, 0.7, device="cpu").fit(small.dev, longer)
+    assert alone.beta == {"known": pytest.approx(0.7)} and alone.lone_length == pytest.approx(1.15)
+    assert repr(alone) == f"MeanQueries({small.encoder!r}, beta={{'known': 0.7}}, lone_length=1.15)"
+    lengths = np.linalg.norm(alone.vectors(small.docnos), axis=1)
+    np.testing.assert_allclose(lengths, np.where(heard > 0, 1, 1.15), rtol=1e-5)
+    config = TypedGNNEncoderConfig(TINY, alone.beta, lone_length=alone.lone_length)
+    np.testing.assert_allclose(gnn(small, config).vectors(small.docnos), alone.vectors(small.docnos), atol=1e-5)
+    assert pt.inspect.transformer_apply_attributes(alone, candidates=5).lone_length == alone.lone_length
     both = MeanQueries(small.encoder, small.index, small.graph, {"known": 0.0, "retrieved": 0.0}, device="cpu")
     assert set(both.fit(None, None, small.dev, graded).beta) == {"known", "retrieved"}
 

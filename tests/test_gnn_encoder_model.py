@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -416,6 +417,8 @@ def test_what_switches_leave_in_the_network() -> None:
         (GNNEncoderConfig, {"gnn": False, "average": 0.1}, "no average either"),
         (TypedGNNEncoderConfig, {"channels": {}}, "at least one type"),
         (TypedGNNEncoderConfig, {"channels": {KNOWN: 1.0}, "heads": 0}, "heads must divide"),
+        (TypedGNNEncoderConfig, {"channels": {KNOWN: 1.0}, "lone_length": 0.0}, "lone_length must be positive"),
+        (TypedGNNEncoderConfig, {"channels": {KNOWN: 1.0}, "lone_length": math.nan}, "lone_length must be positive"),
     ],
 )
 def test_options_out_of_range(config: Any, changes: dict[str, Any], message: str) -> None:
@@ -444,7 +447,7 @@ def typed_inputs(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tenso
 @given(graphs())
 @settings(max_examples=20, deadline=None)
 def test_typed_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
-    network = randomised(TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, CHANNELS, heads=2)))
+    network = randomised(TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, CHANNELS, heads=2, lone_length=1.5)))
     passages, sources, edges = typed_inputs(graph)
     lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
     expected = reference.typed_passage_states(network, passages, sources, edges)
@@ -472,6 +475,9 @@ def test_untrained_typed_network_is_the_rule(heads: int) -> None:
 
 def test_typed_network_without_edges_is_an_adapter_of_equal_parameters() -> None:
     network = randomised(TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, CHANNELS)))
+    assert (
+        not [name for name, _ in network.named_parameters() if "lone" in name] and "lone_length" in network.state_dict()
+    )
     passages, sources, _ = typed_inputs(GRAPH)
     with_lists = network.passage_states(passages, sources, {name: CSR.empty(len(passages)) for name in CHANNELS})
     without = network.passage_states(passages, {}, {})

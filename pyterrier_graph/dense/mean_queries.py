@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 import pandas as pd
 import pyterrier as pt
 import torch
+from torch import Tensor
 
 from pyterrier_graph.dense.fused_encoder import FusedEncoder
 from pyterrier_graph.graphs.query_passage_builder import KNOWN, RETRIEVED
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
+LENGTHS = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2)
 SWEEPS = 2
 
 
@@ -38,6 +40,8 @@ class MeanQueries(FusedEncoder):
         beta: Weight of the mean over the known queries, or, where the graph has none, over the retrieved ones; or a
             weight per channel: ``'known'``, ``'retrieved'``, and relations, or paths, of the document graph, such as
             ``{'known': 0.5, 'structural': 1.0}``, which adds the section's title.
+        lone_length: Length of a passage's vector that no known query is heard by, where others hear some (1): see
+            :class:`TypedGNNEncoderNetwork`. :meth:`fit` finds it, too.
         documents: The document graph, where relations are heard.
         measure: What :meth:`fit` maximises.
         candidates: Passages per validation query; each is ranked among the candidates of all.
@@ -60,6 +64,7 @@ class MeanQueries(FusedEncoder):
         queries: QueryPassageGraph | None = None,
         beta: float | Mapping[str, float] = 0.5,
         *,
+        lone_length: float = 1.0,
         documents: TypedGraph | None = None,
         measure: str = "nDCG@10",
         candidates: int = 100,
@@ -73,7 +78,7 @@ class MeanQueries(FusedEncoder):
         if not isinstance(beta, Mapping):
             beta = {KNOWN if queries is None or KNOWN in queries.edge_types else RETRIEVED: beta}
         dimension = index.payload(return_docnos=False)[0].shape[1]
-        self.network = TypedGNNEncoderNetwork(TypedGNNEncoderConfig(dimension, beta, heads=1))
+        self.network = TypedGNNEncoderNetwork(TypedGNNEncoderConfig(dimension, beta, 1, lone_length))
         self._surroundings(index)
 
     @property
@@ -81,9 +86,15 @@ class MeanQueries(FusedEncoder):
         """Weight per channel."""
         return self.network.strengths
 
+    @property
+    def lone_length(self) -> float:
+        """Length of a passage's vector that no known query is heard by."""
+        return round(float(self.network.lone_length), 6)
+
     def __repr__(self) -> str:
         weights = ", ".join(f"{channel!r}: {weight:g}" for channel, weight in self.beta.items())
-        return f"MeanQueries({self.encoder!r}, beta={{{weights}}})"
+        length = "" if self.lone_length == 1 else f", lone_length={self.lone_length:g}"
+        return f"MeanQueries({self.encoder!r}, beta={{{weights}}}{length})"
 
     def fit(
         self,
@@ -92,7 +103,7 @@ class MeanQueries(FusedEncoder):
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> Self:
-        """Tunes the weights: each in turn takes the value of a grid that is best by ``measure``, in two sweeps.
+        """Tunes the numbers: each in turn takes the value of a grid that is best by ``measure``, in two sweeps.
 
         So few numbers need few queries: the validation set is used where there is one, else the training set. Its
         queries should not be in the graph: a query finds what listens to it.
@@ -113,25 +124,27 @@ class MeanQueries(FusedEncoder):
 
 
 def tune(network: TypedGNNEncoderNetwork, quality: Callable[[], float], *, verbose: bool) -> float:
-    """Sets the weights of a network's channels to the best of a grid, one after the other.
+    """Sets the weights of a network's channels, and ``lone_length``, to the best of a grid, one after the other.
 
     Args:
-        network: The network, whose weights are changed.
+        network: The network, whose numbers are changed.
         quality: Measures it as it is.
         verbose: Whether to show progress.
 
     Returns:
         The best quality.
     """
-    weights = network.gates()
+    numbers: list[tuple[Tensor, Sequence[float]]] = [(weight, GRID) for weight in network.gates()]
+    if KNOWN in network.channels:
+        numbers.append((network.lone_length, LENGTHS))
     best = quality()
-    trials = [(weight, value) for _ in range(SWEEPS if len(weights) > 1 else 1) for weight in weights for value in GRID]
+    trials = [(number, value) for number, grid in numbers * min(SWEEPS, len(numbers)) for value in grid]
     with torch.no_grad():
-        for weight, value in pt.tqdm(trials, desc="tuning", disable=not verbose):
-            before = float(weight)
-            weight.fill_(value)
+        for number, value in pt.tqdm(trials, desc="tuning", disable=not verbose):
+            before = float(number)
+            number.fill_(value)
             if value != before and (reached := quality()) > best:
                 best = reached
             else:
-                weight.fill_(before)
+                number.fill_(before)
     return best

@@ -7,6 +7,7 @@ neural networks for passage retrieval. Findings of EMNLP 2022 ("001"), and its f
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -84,17 +85,21 @@ class TypedGNNEncoderConfig:
         channels: Types of edges, each with the weight that it starts with: ``{'known': beta, 'retrieved': 0.0}`` is the
             rule ``x + beta * mean of the known queries``, for a beta tuned beforehand.
         heads: Attention heads, which divide d.
+        lone_length: Length of a passage's vector that hears no known query, where others hear some.
 
     Raises:
-        ValueError: If there is no channel, or the heads do not divide the dimensions.
+        ValueError: If there is no channel, the heads do not divide the dimensions, or the length is not positive.
     """
 
     dimension: int
     channels: Mapping[str, float]
     heads: int = 4
+    lone_length: float = 1.0
 
     def __post_init__(self) -> None:
         _check_shape(self.dimension, self.heads)
+        if not 0 < self.lone_length < math.inf:
+            raise ValueError(f"lone_length must be positive, got {self.lone_length}")
         object.__setattr__(self, "channels", dict(self.channels))
         if not self.channels:
             raise ValueError("channels must name at least one type of edges, with its first weight")
@@ -156,7 +161,7 @@ class PassageNetwork(nn.Module, ABC):
     Attributes:
         channels: Names of the types of edges, which are the keys of ``sources`` and ``edges``.
         two_hops: Whether queries hear passages, before passages hear queries.
-        normalizes: Whether what comes out has unit length.
+        normalizes: Whether what comes out has unit length, or nearly.
     """
 
     channels: tuple[str, ...]
@@ -354,11 +359,16 @@ class TypedGNNEncoderNetwork(PassageNetwork):
     attention the identity, its a 0, and all gates are 1. A channel that starts with s_c = 0 is silent, and can learn.
     Without edges it is the control: an adapter, ``normalize(x + g_0 * W_0 x)``, of the same parameters.
 
+    Whoever hears a known query is found more easily, by near misses, too, and whoever hears none falls behind. So the
+    vectors of those that hear none, where there are known queries at all, may be longer than 1 by the factor
+    ``lone_length``: a number that is tuned, not learnt, as a loss over passages with known queries does not see it.
+
     Sources are any vectors of the same space: queries by ``'retrieved'`` and ``'known'`` (judged relevant), titles,
     neighbouring passages, references.
     """
 
     normalizes = True
+    lone_length: Tensor
 
     def __init__(self, config: TypedGNNEncoderConfig) -> None:
         super().__init__()
@@ -369,6 +379,7 @@ class TypedGNNEncoderNetwork(PassageNetwork):
         self.own_gate = _Gate(config.dimension, config.dimension)
         modules = {name: _Channel(config.dimension, config.heads, weight) for name, weight in config.channels.items()}
         self.channel = cast(Mapping[str, _Channel], nn.ModuleDict(modules))
+        self.register_buffer("lone_length", torch.tensor(float(config.lone_length)))
 
     def prepare(self, sources: Mapping[str, Tensor | Sources]) -> dict[str, Tensor | Sources]:
         """See :meth:`PassageNetwork.prepare`."""
@@ -383,7 +394,7 @@ class TypedGNNEncoderNetwork(PassageNetwork):
         *,
         targets_at_once: int | None = None,
     ) -> Tensor:
-        """Vectors of unit length. See :meth:`PassageNetwork.passage_states`."""
+        """Vectors of unit length, or ``lone_length``. See :meth:`PassageNetwork.passage_states`."""
         self._check_edges(passages, sources, edges)
         ready = self.prepare(sources)
 
@@ -393,7 +404,11 @@ class TypedGNNEncoderNetwork(PassageNetwork):
             for name, channel in self.channel.items():
                 if name in edges:
                     states = states + channel(own, ready[name], edges[name].rows(part))
-            return functional.normalize(states, dim=1)
+            states = functional.normalize(states, dim=1)
+            if KNOWN not in edges:
+                return states
+            alone = edges[KNOWN].rows(part).indptr.diff() == 0
+            return torch.where(alone[:, None], self.lone_length * states, states)
 
         return in_chunks(interactive, passages, targets_at_once)
 
