@@ -394,7 +394,7 @@ class Bench:
         topics, qrels = self.task.dev
         network = cast(TypedGNNEncoderNetwork, model.network)
         tune(network, model.quality(topics, qrels), verbose=True)
-        logger.info("control + rule: %s", network.strengths)
+        logger.info("control + rule: %s, lone_length %g", network.strengths, network.lone_length)
         return model
 
     def gnn(self, seed: int, k: int, masked: float) -> GNNEncoder:

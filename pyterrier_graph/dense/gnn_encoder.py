@@ -158,6 +158,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
         if isinstance(self.network, TypedGNNEncoderNetwork):
             weights = (f"{name}: {weight:.2f}" for name, weight in self.network.strengths.items())
             sizes["weights"] = ", ".join(weights)
+            sizes["length where no query is known"] = f"{float(self.network.lone_length):g}"
         calls = [
             "gnn.fit(topics, qrels, dev_topics, dev_qrels)",
             "fused = gnn.fuse(index, FlexIndex(path))",
