@@ -33,7 +33,7 @@ from pyterrier_graph.artifacts import META
 from pyterrier_graph.dense.dual_encoder import DualEncoder
 from pyterrier_graph.dense.gnn_encoder import GNNEncoder
 from pyterrier_graph.dense.masked_graph import GNNEncoderTraining
-from pyterrier_graph.dense.mean_queries import MeanQueries, tune
+from pyterrier_graph.dense.mean_queries import MeanQueries
 from pyterrier_graph.dense_retrieval import (
     CORPUS_BATCH,
     QUERY_LENGTH,
@@ -390,10 +390,8 @@ class Bench:
 
     def control_rule(self, seed: int, k: int) -> GNNEncoder:
         """The trained control, with the rule's weights tuned on top of it."""
-        model = self.control(seed, k).apply_attributes(control=False)
-        topics, qrels = self.task.dev
+        model = self.control(seed, k).apply_attributes(control=False).tune(*self.task.dev)
         network = cast(TypedGNNEncoderNetwork, model.network)
-        tune(network, model.quality(topics, qrels), verbose=True)
         logger.info("control + rule: %s, lone_length %g", network.strengths, network.lone_length)
         return model
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from trainings import forks, in_two_processes, interrupt, stop
 
 from pyterrier_graph import plots
+from pyterrier_graph.dense import tuning
 from pyterrier_graph.dense.dual_encoder import DualEncoder
 from pyterrier_graph.dense.fused_encoder import passages_of
 from pyterrier_graph.dense.gnn_encoder import GNNEncoder
@@ -502,6 +504,31 @@ def test_quality_is_what_is_found_among_all_candidates(small: Any, candidates: i
         run = (model.query_encoder() >> fused.np_retriever())(small.dev)
         measured = pt.Experiment([run], small.dev, small.qrels, [parse_measure("nDCG@10")]).iloc[0, 1]
         assert quality == pytest.approx(measured, abs=1e-6)
+
+
+def test_numbers_are_tuned_on_top_of_what_is_learnt(small: Any) -> None:
+    """With what does not change computed once; the best of all pairs, and nothing else, is taken."""
+    model = gnn(small, {"known": 0.0}, training={"epochs": 3, "learning_rate": 0.03})
+    model.fit(small.train, small.qrels)
+    learnt = weights(model)
+    measured = {}
+    for weight, length in itertools.product(tuning.GRID, tuning.LENGTHS):
+        with torch.no_grad():
+            model.network.channel["known"].weight.fill_(weight)
+            model.network.lone_length.fill_(length)
+        measured[weight, length] = model.quality(small.dev, small.qrels)()
+    with torch.no_grad():
+        model.network.channel["known"].weight.fill_(0)
+        model.network.lone_length.fill_(1)
+    assert model.tune(small.dev, small.qrels) is model
+    after = weights(model)
+    changed = {name for name, value in after.items() if not torch.equal(value, learnt[name])}
+    assert changed <= {"channel.known.weight", "lone_length"} and changed
+    found = model.network.strengths["known"], round(float(model.network.lone_length), 6)
+    best = max(value for (weight, length), value in measured.items() if weight or length == 1)
+    assert measured[found] == best == pytest.approx(model.quality(small.dev, small.qrels)())
+    with pytest.raises(ValueError, match="must be a typed one"):
+        gnn(small, NETWORKS["papers"]).tune(small.dev, small.qrels)
 
 
 def test_half_precision(small: Any) -> None:

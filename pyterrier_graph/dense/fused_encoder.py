@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,10 @@ import torch
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.dense.fusing import fused_identity, write_fused
 from pyterrier_graph.dense.surroundings import Surroundings, name_of
+from pyterrier_graph.dense.tuning import tune
 from pyterrier_graph.dense.vectors import VectorsOf
 from pyterrier_graph.graphs.ids import numbers_of
-from pyterrier_graph.models.gnn_encoder import PassageNetwork
+from pyterrier_graph.models.gnn_encoder import PassageNetwork, Paths, TypedGNNEncoderNetwork
 from pyterrier_graph.rerank.base import device_of, query_texts
 from pyterrier_graph.rerank.evaluation import RunEvaluator, documents_of, judged, judged_ids
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 QUERIES_AT_ONCE = 4096
+Result = TypeVar("Result")
 
 
 class FusedEncoder(pt.Estimator):
@@ -163,6 +165,38 @@ class FusedEncoder(pt.Estimator):
         heard = pd.concat(rows) if rows else pd.DataFrame(columns=columns)
         return heard[columns].sort_values("weight", ascending=False, kind="stable").reset_index(drop=True)
 
+    def tune(self, topics: pd.DataFrame, qrels: pd.DataFrame, *, measure: str = "nDCG@10") -> Self:
+        """Sets the numbers of a typed network: the weights of its channels, and ``lone_length``.
+
+        Each in turn takes the value of a grid that is best by ``measure``, in two sweeps; that of known queries and
+        ``lone_length`` as a pair: the more is heard, the more falls behind. All else that the network has learnt stays.
+
+        Args:
+            topics: Validation queries: ``qid, query``. They should not be in the graph: a query finds what listens to
+                it.
+            qrels: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
+            measure: What is maximised.
+
+        Raises:
+            ValueError: If none of the queries is judged, or the network is not a typed one.
+        """
+        network = self.network
+        if not isinstance(network, TypedGNNEncoderNetwork):
+            raise ValueError(f"{self!r} has no weights of channels: the network must be a typed one")
+        surroundings = self._surroundings(self.index)
+        paths_of = self._computed(surroundings, network.paths)
+        kept: dict[int, Paths] = {}
+
+        @torch.inference_mode()
+        def vectors_of(passages: np.ndarray) -> np.ndarray:
+            first = int(passages[0])
+            if first not in kept:
+                kept[first] = paths_of(passages)
+            return network.joined(kept[first]).cpu().numpy()
+
+        tune(network, self._quality(surroundings, topics, qrels, measure, lambda: vectors_of), verbose=self.verbose)
+        return self
+
     @property
     def _channels(self) -> Sequence[str]:
         """What is listened to."""
@@ -206,6 +240,11 @@ class FusedEncoder(pt.Estimator):
 
     def _vectors_of(self, surroundings: Surroundings) -> VectorsOf:
         """Computes any passages; what queries are is computed now."""
+        states_of = self._computed(surroundings, self.network.passage_states)
+        return lambda passages: states_of(passages).cpu().numpy()
+
+    def _computed(self, surroundings: Surroundings, function: Callable[..., Result]) -> Callable[[np.ndarray], Result]:
+        """Gives a function of the network what it takes for any passages."""
         network = self.network.to(self._device).eval()
         device, graph = self._device, surroundings.queries
         ready: dict[str, Any] = {}
@@ -221,7 +260,7 @@ class FusedEncoder(pt.Estimator):
                 ready = network.prepare(dict.fromkeys(surroundings.query_channels, states.to(device)))
 
         @torch.inference_mode()
-        def vectors_of(passages: np.ndarray) -> np.ndarray:
+        def computed(passages: np.ndarray) -> Result:
             sources, edges = dict(ready), {}
             if graph is not None:
                 for channel in ready:
@@ -230,9 +269,9 @@ class FusedEncoder(pt.Estimator):
                 _, vectors, lists = surroundings.related(passages, relation)
                 sources[relation], edges[relation] = vectors.to(device), lists.to(device)
             own = surroundings.own(passages).to(device)
-            return network.passage_states(own, sources, edges).cpu().numpy()
+            return function(own, sources, edges)
 
-        return vectors_of
+        return computed
 
     def _quality(
         self,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 import pandas as pd
-import pyterrier as pt
-import torch
-from torch import Tensor
 
 from pyterrier_graph.dense.fused_encoder import FusedEncoder
 from pyterrier_graph.graphs.query_passage_builder import KNOWN, RETRIEVED
@@ -21,10 +18,6 @@ if TYPE_CHECKING:
 
     from pyterrier_graph.graphs import TypedGraph
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-
-GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
-LENGTHS = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2)
-SWEEPS = 2
 
 
 class MeanQueries(FusedEncoder):
@@ -103,7 +96,7 @@ class MeanQueries(FusedEncoder):
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> Self:
-        """Tunes the numbers: each in turn takes the value of a grid that is best by ``measure``, in two sweeps.
+        """Tunes the numbers: see :meth:`tune`.
 
         So few numbers need few queries: the validation set is used where there is one, else the training set. Its
         queries should not be in the graph: a query finds what listens to it.
@@ -118,33 +111,4 @@ class MeanQueries(FusedEncoder):
             ValueError: If none of the queries is judged.
         """
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        quality = self._quality(self._surroundings(self.index), topics, qrels, self.measure)
-        tune(self.network, quality, verbose=self.verbose)
-        return self
-
-
-def tune(network: TypedGNNEncoderNetwork, quality: Callable[[], float], *, verbose: bool) -> float:
-    """Sets the weights of a network's channels, and ``lone_length``, to the best of a grid, one after the other.
-
-    Args:
-        network: The network, whose numbers are changed.
-        quality: Measures it as it is.
-        verbose: Whether to show progress.
-
-    Returns:
-        The best quality.
-    """
-    numbers: list[tuple[Tensor, Sequence[float]]] = [(weight, GRID) for weight in network.gates()]
-    if KNOWN in network.channels:
-        numbers.append((network.lone_length, LENGTHS))
-    best = quality()
-    trials = [(number, value) for number, grid in numbers * min(SWEEPS, len(numbers)) for value in grid]
-    with torch.no_grad():
-        for number, value in pt.tqdm(trials, desc="tuning", disable=not verbose):
-            before = float(number)
-            number.fill_(value)
-            if value != before and (reached := quality()) > best:
-                best = reached
-            else:
-                number.fill_(before)
-    return best
+        return self.tune(topics, qrels, measure=self.measure)

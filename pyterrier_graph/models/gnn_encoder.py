@@ -399,18 +399,27 @@ class TypedGNNEncoderNetwork(PassageNetwork):
         ready = self.prepare(sources)
 
         def interactive(part: slice) -> Tensor:
-            own = passages[part]
-            states = own + self.own_gate(own) * self.own(own)
-            for name, channel in self.channel.items():
-                if name in edges:
-                    states = states + channel(own, ready[name], edges[name].rows(part))
-            states = functional.normalize(states, dim=1)
-            if KNOWN not in edges:
-                return states
-            alone = edges[KNOWN].rows(part).indptr.diff() == 0
-            return torch.where(alone[:, None], self.lone_length * states, states)
+            lists = {name: every.rows(part) for name, every in edges.items()}
+            return self.joined(self.paths(passages[part], ready, lists))
 
         return in_chunks(interactive, passages, targets_at_once)
+
+    def paths(self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]) -> Paths:
+        """What :meth:`joined` adds up: it stays the same while weights are tuned."""
+        ready = self.prepare(sources)
+        own = passages + self.own_gate(passages) * self.own(passages)
+        heard = {
+            name: channel(passages, ready[name], edges[name]) for name, channel in self.channel.items() if name in edges
+        }
+        return Paths(own, heard, edges[KNOWN].indptr.diff() == 0 if KNOWN in edges else None)
+
+    def joined(self, paths: Paths) -> Tensor:
+        """The passages, by the weights s_c."""
+        states = paths.own
+        for name, message in paths.heard.items():
+            states = states + self.channel[name].weight * message
+        states = functional.normalize(states, dim=1)
+        return states if paths.alone is None else torch.where(paths.alone[:, None], self.lone_length * states, states)
 
     def attended(self, neighbourhood: Neighbourhood) -> dict[str, Attended]:
         """See :meth:`PassageNetwork.attended`; attention within a channel adds up to 1."""
@@ -431,8 +440,22 @@ class TypedGNNEncoderNetwork(PassageNetwork):
         return [channel.weight for channel in self.channel.values()]
 
 
+class Paths(NamedTuple):
+    """What a :class:`TypedGNNEncoderNetwork` adds up.
+
+    Attributes:
+        own: ``x + g_0 * W_0 x``, shape (passages, d).
+        heard: Per channel ``g_c * GAT_c``, of the same shape.
+        alone: Which passages hear no known query, shape (passages,); None where there are no known queries.
+    """
+
+    own: Tensor
+    heard: Mapping[str, Tensor]
+    alone: Tensor | None
+
+
 class _Channel(nn.Module):
-    """``s g * GAT`` of one type of edges."""
+    """``g * GAT`` of one type of edges, and its s."""
 
     def __init__(self, dimension: int, heads: int, weight: float) -> None:
         super().__init__()
@@ -442,7 +465,7 @@ class _Channel(nn.Module):
 
     def forward(self, passages: Tensor, sources: Tensor | Sources, edges: CSR) -> Tensor:
         heard = self.attention(passages, sources, edges)
-        return self.weight * self.gate(torch.cat([heard, passages], 1)) * heard
+        return self.gate(torch.cat([heard, passages], 1)) * heard
 
     def attended(self, passages: Tensor, sources: Tensor, edges: CSR) -> Attended:
         weights = self.attention.weights(passages, sources, edges).edges.mean(1)
