@@ -44,8 +44,9 @@ class GNNEncoderTraining(HeadOptions):
         masked: Share of the graph's queries that are taken out, and give the loss, in each epoch (Algorithm 1; both
             papers 5 %). None takes out none, and all give the loss: the ablation "w/o mask".
         negatives: Hard negatives per query, drawn from the passages that were retrieved for it.
-        supported: Whether only queries count whose positive is known to answer another query, too. Without that, where
-            known queries are heard, masking teaches that who has one is wrong.
+        supported: Whether only those of the graph's queries count whose positive is known to answer another query, too.
+            Without that, where known queries are heard, masking teaches that who has one is wrong. Queries that are not
+            in the graph always count: what their positives hear is what those of new queries will.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
@@ -225,7 +226,8 @@ class LossQueries(Dataset):
             hearing = _owners(known.indptr)
             others = known.indices != self.number[owner][hearing]
             heard = np.bincount(hearing[others], minlength=len(owner))
-            self._positives = _lists(owner[heard > 0], passages[heard > 0], len(bounds) - 1)
+            stays = (heard > 0) | (self.number[owner] < 0)
+            self._positives = _lists(owner[stays], passages[stays], len(bounds) - 1)
         return np.flatnonzero(np.diff(self._positives[0]) > 0)
 
 

@@ -361,7 +361,7 @@ class TypedGNNEncoderNetwork(PassageNetwork):
 
     Whoever hears a known query is found more easily, by near misses, too, and whoever hears none falls behind. So the
     vectors of those that hear none, where there are known queries at all, may be longer than 1 by the factor
-    ``lone_length``: a number that is tuned, not learnt, as a loss over passages with known queries does not see it.
+    ``lone_length``: a number that is tuned, not learnt, as most passages of a loss over known queries have some.
 
     Sources are any vectors of the same space: queries by ``'retrieved'`` and ``'known'`` (judged relevant), titles,
     neighbouring passages, references.
