@@ -573,6 +573,8 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
         model.fit(small.train, small.qrels, small.dev, small.qrels, texts=small.load)
         if network is NETWORKS["typed"]:
             assert qualities(model.training_log)[0] == pytest.approx(quality)
+        else:
+            assert not model._channels  # so that nothing is encoded that nobody hears
     model = gnn(small, NETWORKS["typed"], training=training).fit(small.train, small.qrels, texts=small.load)
     assert_equal(frozen, small.encoder.network.state_dict())
     assert model.encoder is not small.encoder and model.encoder.model_name != small.encoder.model_name

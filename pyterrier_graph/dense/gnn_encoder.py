@@ -370,7 +370,8 @@ class GNNEncoder(FusedEncoder, LearnedModel):
 
     @property
     def _channels(self) -> Sequence[str]:
-        return () if self.control else self.network.channels
+        without_gnn = isinstance(self.network.config, GNNEncoderConfig) and not self.network.config.gnn
+        return () if self.control or without_gnn else self.network.channels
 
     def _config(self, network: Config | Mapping[str, float] | None) -> Config:
         if isinstance(network, (GNNEncoderConfig, TypedGNNEncoderConfig)):
