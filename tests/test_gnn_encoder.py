@@ -528,6 +528,15 @@ def test_numbers_are_tuned_on_top_of_what_is_learnt(small: Any) -> None:
     found = model.network.strengths["known"], round(float(model.network.lone_length), 6)
     best = max(value for (weight, length), value in measured.items() if weight or length == 1)
     assert measured[found] == best == pytest.approx(model.quality(small.dev, small.qrels)())
+    # an interrupt leaves the best so far
+    network, values = gnn(small, {"known": 0.3}).network, [0.5, 0.4, 0.6, 0.3]
+
+    def quality() -> float:
+        return values.pop(0) if values else stop()
+
+    with pytest.raises(KeyboardInterrupt):
+        tuning.tune(network, quality, verbose=False)
+    assert network.strengths == {"known": pytest.approx(0.1)} and float(network.lone_length) == pytest.approx(1.0)
     with pytest.raises(ValueError, match="must be a typed one"):
         gnn(small, NETWORKS["papers"]).tune(small.dev, small.qrels)
 

@@ -39,9 +39,13 @@ def tune(network: TypedGNNEncoderNetwork, quality: Callable[[], float], *, verbo
             before = [float(number) for number in numbers]
             for number, value in zip(numbers, values, strict=True):
                 number.fill_(value)
-            if before != [*values] and (reached := quality()) > best:
-                best = reached
-            else:
-                for number, value in zip(numbers, before, strict=True):
-                    number.fill_(value)
+            better = False
+            try:
+                reached = best if before == [*values] else quality()
+                better = reached > best
+            finally:  # an interrupt leaves the best so far
+                if not better:
+                    for number, value in zip(numbers, before, strict=True):
+                        number.fill_(value)
+            best = max(best, reached)
     return best
