@@ -155,6 +155,7 @@ def add_collection(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     data.add_argument("--test", help="test queries (and one for the test)")
     data.add_argument("--train-queries", type=int, help="so many, drawn at random (all)")
     data.add_argument("--dev-queries", type=int, default=500, help="so many, drawn at random (%(default)s)")
+    command.set_defaults(fold=0)
     return data
 
 
@@ -169,7 +170,7 @@ def splits_of(
         hold_out: Divides training queries into those that stay and validation queries, where there are no others.
     """
     if options.test is None:
-        return divided(*judged(corpus, None))
+        return divided(*judged(corpus, None), fold=options.fold)
     if options.train is None:
         raise SystemExit("--test needs --train")
     train, test = (Queries(*judged(DatasetTexts(name), None)) for name in (options.train, options.test))
@@ -214,9 +215,10 @@ def task(
     return Task(corpus, train, dev, test, unlabelled)
 
 
-def divided(topics: pd.DataFrame, qrels: pd.DataFrame) -> list[Queries]:
-    """Three fifths of the queries, one, and one."""
+def divided(topics: pd.DataFrame, qrels: pd.DataFrame, *, fold: int = 0) -> list[Queries]:
+    """Three fifths of the queries, one, and one; the fold says which of the five."""
     folds = query_folds(topics)
+    folds = [*folds[fold:], *folds[:fold]]
     parts = [set().union(*folds[2:]), folds[0], folds[1]]
     everything = Queries(topics, qrels)
     return [among(everything, topics[topics["qid"].isin(part)].reset_index(drop=True)) for part in parts]

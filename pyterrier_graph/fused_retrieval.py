@@ -117,7 +117,7 @@ def main(defaults: Sequence[str] = (), arguments: Sequence[str] | None = None) -
     elif parser().parse_args(given).dataset is not None:
         defaults = ()
     options = parsed(parser(), defaults, given)
-    return run(task_of(options), options)
+    return run_folds(lambda _: task_of(options), options) if options.folds else run(task_of(options), options)
 
 
 def _numpydoc() -> list[str]:
@@ -135,6 +135,7 @@ def parser() -> argparse.ArgumentParser:
     data.add_argument(
         "--passage-words", type=int, help="documents are cut into passages of so many words (they are not)"
     )
+    data.add_argument("--folds", nargs="+", type=int, choices=range(5), help="several divisions of a dataset's queries")
     systems = command.add_argument_group("systems")
     systems.add_argument("--systems", nargs="*", choices=[*CHOICES], default=[*CHOICES][: len(MAIN)])
     systems.add_argument("--baseline", choices=[*CHOICES], help="which one the others are tested against (the first)")
@@ -220,10 +221,7 @@ def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
         swept = {"k": k if listens else np.nan, "masked": masked if masks else np.nan}
         found.append(values.assign(system=system, seed=seed, **swept))
     per_query = pd.concat(found, ignore_index=True)
-    per_query.to_csv(output / "per_query.csv", index=False)
-    first = per_query["name"].iloc[0] if options.baseline is None else CHOICES[options.baseline]
-    results = summarise(per_query, first)[[*map(str, options.measures)]].reset_index()
-    results.to_csv(output / "results.csv", index=False)
+    results, first = _tabulated(per_query, options, output)
     groups = bench.groups()
     tables = {
         group: summarise(per_query[per_query["qid"].isin(qids)], first).assign(queries=len(qids))
@@ -237,9 +235,41 @@ def run(task: Task, options: argparse.Namespace) -> pd.DataFrame:
             figure = Figure(figsize=(8, 4), layout="constrained")
             plots.measure_curve(per_query, options.measures[0], x=option, ax=figure.subplots())
             figure.savefig(output / f"{option}.svg", bbox_inches="tight")
+    return results
+
+
+def run_folds(task_of_fold: Callable[[int], Task], options: argparse.Namespace) -> pd.DataFrame:
+    """Runs the experiment for several divisions of the queries, so that each is a test query at most once.
+
+    Each has a folder in ``options.output``, which has the joint ``per_query.csv`` and ``results.csv``.
+
+    Args:
+        task_of_fold: The collection, by the number of the division, which is ``options.fold``, too.
+        options: As :func:`parser` makes them.
+
+    Returns:
+        The table.
+    """
+    output = Path(options.output)
+    parts = []
+    for fold in options.folds:
+        logger.info("fold %d", fold)
+        options.fold = fold
+        task = task_of_fold(fold)
+        run(task, options)
+        parts.append(pd.read_csv(Bench(task, options).output / "per_query.csv", dtype={"qid": str}))
+    return _tabulated(pd.concat(parts, ignore_index=True), options, output)[0]
+
+
+def _tabulated(per_query: pd.DataFrame, options: argparse.Namespace, output: Path) -> tuple[pd.DataFrame, str]:
+    """The table, which is written and printed, and what it compares with."""
+    first = per_query["name"].iloc[0] if options.baseline is None else CHOICES[options.baseline]
+    results = summarise(per_query, first)[[*map(str, options.measures)]].reset_index()
+    per_query.to_csv(output / "per_query.csv", index=False)
+    results.to_csv(output / "results.csv", index=False)
     print(f"+ and -: better and worse than {first}")
     print(results.to_string(index=False))
-    return results
+    return results, first
 
 
 class Bench:
@@ -254,7 +284,8 @@ class Bench:
         self.task = task
         self.options = options
         self.start = Path(options.output)
-        self.output = self.start / "fine-tuned" if options.fine_tuning_epochs else self.start
+        self.output = self.start / f"fold-{options.fold}" if options.folds else self.start
+        self.output = self.output / "fine-tuned" if options.fine_tuning_epochs else self.output
         self._graphs: dict[int, QueryPassageGraph] = {}
         self._models: dict[tuple[Any, ...], GNNEncoder] = {}
 
@@ -299,7 +330,8 @@ class Bench:
     @cached_property
     def index(self) -> FlexIndex:
         """The dual-encoder's vectors."""
-        return self._indexed(self.encoder, self.output / "base.flex")
+        folder = self.output if self.options.fine_tuning_epochs else self.start  # all folds share what is not trained
+        return self._indexed(self.encoder, folder / "base.flex")
 
     def _indexed(self, encoder: DualEncoder, path: Path) -> FlexIndex:
         """An encoder's vectors."""

@@ -181,6 +181,26 @@ def test_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (tmp_path / "results.csv").exists() and len(plain) == 1 and len(first) == 2
 
 
+def test_each_query_is_tested_in_one_of_five_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gnn_compare.FLAT, "cranfield", lambda _: toy())
+    arguments = ["--model", tiny.checkpoint(), *QUICK, "--systems", "dual-encoder", "rule", "--folds", *"01234"]
+    table = gnn_compare.main(["cranfield", str(tmp_path), *arguments, "--output", str(tmp_path / "folds")])
+    per_query = pd.read_csv(tmp_path / "folds" / "per_query.csv")
+    assert not per_query.duplicated(["name", "qid", "measure"]).any()
+    assert set(per_query["qid"]) == set(toy().get_topics()["qid"]) and set(table["system"]) == {DUAL, RULE}
+    for fold in range(5):
+        task = gnn_compare.flat(toy(), fold)
+        parts = [set(part.topics["qid"]) for part in (task.listened, task.dev, task.test)]
+        assert len(set().union(*parts)) == sum(map(len, parts)) == len(toy().get_topics())
+        tested = pd.read_csv(tmp_path / "folds" / f"fold-{fold}" / "per_query.csv")
+        assert set(tested["qid"]) == parts[2]
+    assert {file.name for file in (tmp_path / "folds").iterdir() if file.suffix == ".flex"} == {"base.flex"}
+    seen: list[int] = []
+    monkeypatch.setattr(fused_retrieval, "run_folds", lambda _, given: seen.extend(given.folds))
+    fused_retrieval.main(["--dataset", f"{NUMPY}/test"], ["--folds", "0", "3"])
+    assert seen == [0, 3]
+
+
 def test_so_many_queries(tmp_path: Path) -> None:
     asked, seen = gnn_compare.flat(toy()), []
     chosen = options(tmp_path, "--systems", "dual-encoder", "--train-queries", "5", "--dev-queries", "3")
