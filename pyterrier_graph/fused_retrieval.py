@@ -59,6 +59,7 @@ DUAL, RULE, CONTROL, CONTROL_RULE, GNN = "dual-encoder", "rule", "control", "con
 PAPERS = "papers' GNN"
 RETRAINED, JOINT = "GNN-encoder & re-training", "joint training"
 JOINT_CONTROL = f"{JOINT}, w/o GNN"  # the dual-encoder, trained as long with the same queries
+JOINTLY = (JOINT, JOINT_CONTROL)
 WITHOUT_FEATURES = f"{PAPERS}, w/o edge features"
 # ablations of Table 3 and 4, as changes of the network's configuration and of training
 ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -422,10 +423,13 @@ class Bench:
 
     def control_rule(self, seed: int, k: int) -> GNNEncoder:
         """The trained control, with the rule's weights tuned on top of it."""
-        model = self.control(seed, k).apply_attributes(control=False).tune(*self.task.dev)
-        network = cast(TypedGNNEncoderNetwork, model.network)
-        logger.info("control + rule: %s, lone_length %g", network.strengths, network.lone_length)
-        return model
+        key = (CONTROL_RULE, seed, k)
+        if key not in self._models:
+            model = self.control(seed, k).apply_attributes(control=False).tune(*self.task.dev)
+            network = cast(TypedGNNEncoderNetwork, model.network)
+            logger.info("control + rule: %s, lone_length %g", network.strengths, network.lone_length)
+            self._models[key] = model
+        return self._models[key]
 
     def gnn(self, seed: int, k: int, masked: float) -> GNNEncoder:
         """The typed network, which starts as the control with the rule."""
@@ -517,7 +521,7 @@ class Bench:
         if system != DUAL:
             model = self._system(system, seed, k, masked)
             base = self.index
-            if system in (JOINT, JOINT_CONTROL):  # whose encoder has changed
+            if system in JOINTLY:  # whose encoder has changed
                 shutil.rmtree(own, ignore_errors=True)
                 base = self._indexed(model.encoder, own)
             shutil.rmtree(path, ignore_errors=True)
@@ -526,7 +530,7 @@ class Bench:
                 rate = self.options.retraining_learning_rate
                 training = GNNEncoderTraining(epochs=2, batch_size=32, encoder_learning_rate=rate, seed=seed)
                 model.fit_query_encoder(index, *self.training_queries, *self.task.dev, training=training)
-            if system in (RETRAINED, JOINT, JOINT_CONTROL):
+            if system in (RETRAINED, *JOINTLY):
                 queries = model.query_encoder()(self.task.test.topics)
         found = index.np_retriever(num_results=DEPTH, drop_query_vec=True)(queries)
         for folder in (path, own):
@@ -546,7 +550,7 @@ class Bench:
             return self.control_rule(seed, k)
         if system in (GNN, RETRAINED):
             return self.gnn(seed, k, masked)
-        if system in (JOINT, JOINT_CONTROL):
+        if system in JOINTLY:
             return self.joint(system, seed, k, masked)
         return self.papers(system, seed, k, masked)
 

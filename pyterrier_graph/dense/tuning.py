@@ -37,15 +37,18 @@ def tune(network: TypedGNNEncoderNetwork, quality: Callable[[], float], *, verbo
     with torch.no_grad():
         for numbers, values in pt.tqdm(trials * min(SWEEPS, len(network.channels)), desc="tuning", disable=not verbose):
             before = [float(number) for number in numbers]
-            for number, value in zip(numbers, values, strict=True):
-                number.fill_(value)
+            _set(numbers, values)
             better = False
             try:
                 reached = best if before == [*values] else quality()
                 better = reached > best
             finally:  # an interrupt leaves the best so far
                 if not better:
-                    for number, value in zip(numbers, before, strict=True):
-                        number.fill_(value)
+                    _set(numbers, before)
             best = max(best, reached)
     return best
+
+
+def _set(numbers: Sequence[Tensor], values: Sequence[float]) -> None:
+    for number, value in zip(numbers, values, strict=True):
+        number.fill_(value)
