@@ -42,6 +42,8 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
     command.set_defaults(model=packaged_minilm(), max_length=160)
     options = command.parse_args(arguments)
     name = options.collection
+    if options.folds and name not in FLAT:
+        command.error(f"--folds is for {' and '.join(FLAT)}: the others have test queries")
     if name.startswith("numpydoc"):
         options.passage_words = options.passage_words or 120
         task = numpydoc("numpy" if name.endswith("numpy") else "all")

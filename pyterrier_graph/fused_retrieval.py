@@ -118,6 +118,8 @@ def main(defaults: Sequence[str] = (), arguments: Sequence[str] | None = None) -
     elif parser().parse_args(given).dataset is not None:
         defaults = ()
     options = parsed(parser(), defaults, given)
+    if options.folds and options.test is not None:
+        raise SystemExit("--folds divides a dataset's own queries, each into a test set: leave out --test")
     return run_folds(lambda _: task_of(options), options) if options.folds else run(task_of(options), options)
 
 

@@ -199,6 +199,11 @@ def test_each_query_is_tested_in_one_of_five_folds(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(fused_retrieval, "run_folds", lambda _, given: seen.extend(given.folds))
     fused_retrieval.main(["--dataset", f"{NUMPY}/test"], ["--folds", "0", "3"])
     assert seen == [0, 3]
+    # those that have a test set would only be repeated
+    with pytest.raises(SystemExit, match="leave out --test"):
+        fused_retrieval.main([], ["numpydoc", "--folds", "0", "3"])
+    with pytest.raises(SystemExit):
+        gnn_compare.main(["numpydoc-numpy", "--folds", "0", "3"])
 
 
 def test_so_many_queries(tmp_path: Path) -> None:
