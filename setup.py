@@ -69,14 +69,14 @@ setup(
     entry_points={
         "pyterrier.artifact": [
             "document_frequencies.hashed = pyterrier_graph.patents:DocumentFrequencies",
-            "dual_encoder.sbert = pyterrier_graph.dense.dual_encoder:DualEncoder.load",
-            "gnn_encoder.safetensors = pyterrier_graph.dense.gnn_encoder:GNNEncoder.load",
+            "dual_encoder.sbert = pyterrier_graph.retrieve.dual_encoder:DualEncoder.load",
+            "gnn_encoder.safetensors = pyterrier_graph.retrieve.gnn_encoder:GNNEncoder.load",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
             "query_passage_graph.csr = pyterrier_graph.graphs.query_passage_graph:QueryPassageGraph",
             "reranker.cross_encoder = pyterrier_graph.rerank.cross_encoder:CrossEncoderReranker.load",
             "reranker.hgat = pyterrier_graph.rerank.hgat:HGATReranker.load",
             "reranker.lgre = pyterrier_graph.rerank.lgre:LGReReranker.load",
-            "token_store.passage_graph = pyterrier_graph.tokens:TokenStore",
+            "token_store.passage_graph = pyterrier_graph.encoders.token_store:TokenStore",
         ],
         "pyterrier.dataset_provider": ["pyterrier-graph = pyterrier_graph.datasets.provider:GraphDatasetProvider"],
         # Runs when PyTerrier is imported: registers the datasets with ir_datasets, for `irds:pyterrier-graph/...`.

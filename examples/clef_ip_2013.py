@@ -30,8 +30,9 @@ from scipy.stats import mannwhitneyu
 from pyterrier_graph.datasets.clef_ip import Archive
 from pyterrier_graph.datasets.clef_ip.collection import archive
 from pyterrier_graph.demo import index_bm25
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
 from pyterrier_graph.graphs import DocumentGraph
-from pyterrier_graph.measures import MAPD, PRECD, PRES, on_documents
 from pyterrier_graph.models.hgat import HGATConfig, Variant
 from pyterrier_graph.patents import (
     AbstractTerms,
@@ -43,10 +44,10 @@ from pyterrier_graph.patents import (
     read_official_run,
     write_official_run,
 )
-from pyterrier_graph.rerank import GraphMaxSim, HGATReranker
-from pyterrier_graph.tokens import TokenEncoder
-from pyterrier_graph.training import Training
+from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
+from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.training.negatives import Strategy
+from pyterrier_graph.training.options import HGATTraining
 
 DATASET = "irds:clef-ip/2013/claims-to-passages/{}/{}"
 MEASURES: dict[str, Measure] = {
@@ -71,7 +72,7 @@ class Bench:
         patents: The collection.
         graph: Its graph.
         encoder: Makes a new encoder, as it comes.
-        training: Training topics with the passages judged for them, and the judgments.
+        training: HGATTraining topics with the passages judged for them, and the judgments.
         candidates: The documents found for the test topics.
         qrels: Judgments of the test topics.
     """
@@ -198,7 +199,7 @@ class Documents:
 
 def train(bench: Bench, variant: Variant, negatives: Strategy, seed: int, options: argparse.Namespace) -> HGATReranker:
     """Trains a model. Nothing stops it early: the paper has no validation topics."""
-    training = Training(
+    training = HGATTraining(
         negatives=negatives,
         repeats=options.repeats,
         epochs=options.epochs,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 
-from pyterrier_graph.fused_retrieval import main
+from experiments.fused_retrieval import main
 
 MSMARCO = "irds:msmarco-passage"
 COLLECTION = ["--dataset", MSMARCO, "--train", f"{MSMARCO}/train/judged", "--test", f"{MSMARCO}/dev/small"]

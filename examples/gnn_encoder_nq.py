@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import logging
 
-from pyterrier_graph.fused_retrieval import main
+from experiments.fused_retrieval import main
 
 QUESTIONS = "irds:dpr-w100/natural-questions"
 COLLECTION = ["--dataset", "irds:dpr-w100", "--train", f"{QUESTIONS}/train", "--test", f"{QUESTIONS}/dev"]

@@ -2,7 +2,7 @@
 
 On MSMARCO, or with ``nq`` on Natural Questions, through ``ir_datasets``:
 
-    python examples/pair.py msmarco --unlabelled questions.txt --output pair
+    python examples/pair.py msmarco --unlabeled questions.txt --output pair
 
 prints Table 2; ``--systems`` with the variants of PAIR gives Table 3, ``--thresholds 0.9/0.1 0.8/0.2`` Table 5. Any
 other dataset does as well, ``--dataset irds:vaswani`` for one; ``numpydoc`` needs no download.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from pyterrier_graph.dense_retrieval import main
+from experiments.dense_retrieval import main
 
 NUMPYDOC = "irds:pyterrier-graph/numpydoc/numpy"
 QUESTIONS = "irds:dpr-w100/natural-questions"

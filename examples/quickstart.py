@@ -12,7 +12,7 @@ import pyterrier as pt
 from ir_measures import RR, nDCG
 
 import pyterrier_graph as ptg
-from pyterrier_graph.tokens.packaged import packaged_minilm
+from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
 
 
 def main(folder: str = "quickstart", queries: int = 20) -> None:
@@ -35,8 +35,8 @@ def main(folder: str = "quickstart", queries: int = 20) -> None:
         graph.index(dataset.get_corpus_iter(verbose=False))
 
     bm25 = index.bm25(num_results=5) >> graph.passages()
-    maxsim = ptg.GraphMaxSim(graph, packaged_minilm(), weights={})
-    graph_maxsim = ptg.GraphMaxSim(graph, packaged_minilm())
+    maxsim = ptg.GraphMaxSim(graph, resolve(DEFAULT), weights={})
+    graph_maxsim = ptg.GraphMaxSim(graph, resolve(DEFAULT))
     print(
         pt.Experiment(
             [bm25, bm25 >> maxsim, bm25 >> graph_maxsim],

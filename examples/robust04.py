@@ -10,7 +10,7 @@ Table 4, ``--within-groups`` Table 5; ``--dataset irds:vaswani`` does the same o
 
 from __future__ import annotations
 
-from pyterrier_graph.text_reranking import main
+from experiments.text_reranking import main
 
 DEFAULTS = ["--dataset", "irds:disks45/nocr/trec-robust-2004", "--candidates", "150", "--output", "robust04"]
 

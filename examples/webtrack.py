@@ -10,7 +10,7 @@ prints Table 2; the other options are those of ``robust04.py``.
 
 from __future__ import annotations
 
-from pyterrier_graph.text_reranking import main
+from experiments.text_reranking import main
 
 YEARS = [f"irds:clueweb09/catb/trec-web-{year}" for year in range(2009, 2013)]
 DEFAULTS = ["--dataset", *YEARS, "--candidates", "100", "--output", "webtrack"]

@@ -20,11 +20,14 @@ import torch
 from ir_measures import AP, RR, R, nDCG
 from ir_measures.measures import Measure
 
+from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import DocumentGraph
-from pyterrier_graph.rerank import DocumentEvidence, GraphMaxSim, HGATReranker
-from pyterrier_graph.tokens import TokenEncoder, TokenStore
-from pyterrier_graph.tokens.packaged import packaged_minilm
-from pyterrier_graph.training.options import Training
+from pyterrier_graph.rerank.document_evidence import DocumentEvidence
+from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
+from pyterrier_graph.rerank.hgat import HGATReranker
+from pyterrier_graph.training.options import HGATTraining
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +59,7 @@ TRAINING: dict[str, Any] = {
     "negatives": "candidates",
     "epochs": 2,
     "batch_size": 16,
-    "gate_learning_rate": 0.03,
+    "scalar_learning_rate": 0.03,
     "patience": None,
 }
 
@@ -214,7 +217,7 @@ def encoder_for(graph: DocumentGraph, path: Path) -> TokenEncoder:
     if path.exists():
         return TokenEncoder(str(path), max_passage_tokens=LENGTH)
     sample = np.random.default_rng(0).choice(graph.passage_nodes, min(SAMPLE, len(graph.passage_nodes)), replace=False)
-    whole = TokenEncoder(packaged_minilm(), max_passage_tokens=LENGTH)
+    whole = TokenEncoder(resolve(DEFAULT), max_passage_tokens=LENGTH)
     whole.name = "all-MiniLM-L6-v2"
     encoder = whole.reduced(graph.texts(sample), 128)
     encoder.network.save(str(path), create_model_card=False)
@@ -258,7 +261,7 @@ def build_systems(
     titled = fitted(GraphMaxSim(graph, encoder, weights, tokens=bench.titled_tokens, verbose=True))
     add("GraphMaxSim", graph_maxsim, evidence=True)
     add("GraphMaxSim, titles in text", titled, evidence=True)
-    training = Training(**TRAINING, max_triples=triples, seed=seed)
+    training = HGATTraining(**TRAINING, max_triples=triples, seed=seed)
     trained = []
     for variant in variants:
         for tokens, suffix in ((bench.tokens, ""), (bench.titled_tokens, ", titles in text")):
@@ -278,7 +281,7 @@ def build_systems(
             fitted(hgat)
             store = folder / f"{hgat.config.name}{'.titled' if suffix else ''}.tokens"
             shutil.rmtree(store, ignore_errors=True)
-            hgat.contextualised = hgat.contextualise(store)
+            hgat.contextualized = hgat.contextualize(store)
             add(f"{hgat.config.name}{suffix}", hgat, evidence=variant == variants[0])
             if not suffix:
                 trained.append(hgat)
@@ -304,7 +307,7 @@ def check_saved(reranker: HGATReranker, path: Path, bench: Bench) -> None:
     """Saves a model, loads it, and makes sure that it scores as before."""
     shutil.rmtree(path, ignore_errors=True)
     reranker.save(path)
-    computed = reranker.apply_attributes(contextualised=None)  # not looked up, but computed anew
+    computed = reranker.apply_attributes(contextualized=None)  # not looked up, but computed anew
     loaded = HGATReranker.load(path, graph=bench.graph, tokens=bench.tokens)
     some = bench.test.candidates[bench.test.candidates["qid"].isin(bench.test.topics["qid"][:3])]
     if not np.array_equal(computed.transform(some)["score"], loaded.transform(some)["score"]):
@@ -317,7 +320,7 @@ def draw(output: Path, bench: Bench, graph_maxsim: GraphMaxSim, trained: list[HG
 
     from pyterrier_graph import plots
 
-    # of the first queries' best passages, the one to whose score its surroundings contribute most
+    # of the first queries' best passages, the one to whose score its sampler contribute most
     some = bench.test.candidates[bench.test.candidates["qid"].isin(bench.test.topics["qid"][:20])]
     alone = GraphMaxSim(bench.graph, bench.encoder, {}, tokens=bench.tokens).transform(some)
     found = graph_maxsim.transform(some)

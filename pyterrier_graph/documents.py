@@ -73,7 +73,7 @@ def split_text(text: str, words: int = 120) -> Iterator[str]:
         words: The length, in white-space separated words, that a passage is filled up to.
 
     Yields:
-        str: The passages, in order, with white space normalised.
+        str: The passages, in order, with white space normalized.
     """
     if words < 1:
         raise ValueError(f"a passage needs at least one word, got words={words}")

@@ -90,7 +90,7 @@ class Document:
         language: ``EN``, ``DE`` or ``FR``.
         title: In this language.
         family: The id of its family, if it has one.
-        passages: (xpath, text with white space normalised) of all paragraphs of the abstract and the description and
+        passages: (xpath, text with white space normalized) of all paragraphs of the abstract and the description and
             of all claims that are not empty, in the order of the file; in the document's language or, for an abstract
             that there is in other languages only, in the first of these. Only the last step of an xpath has an index.
         headings: (text, number of paragraphs of the description before it).
@@ -238,7 +238,7 @@ def _splits(split: Split) -> tuple[Split, ...]:
 
 
 def _text(fragment: str) -> str:
-    """The text of an XML fragment, its white space normalised."""
+    """The text of an XML fragment, its white space normalized."""
     return " ".join("".join(etree.fromstring(f"<p>{fragment}</p>").itertext()).split())
 
 

@@ -31,7 +31,7 @@ class Theme:
     Attributes:
         device: What is invented.
         purpose: What it is for.
-        parts: Ten parts; three neighbours (0-2, 3-5, 6-8) are the core of an invention.
+        parts: Ten parts; three neighbors (0-2, 3-5, 6-8) are the core of an invention.
         effects: Clauses that follow "so that".
         codes: IPC codes of the field.
     """
@@ -164,7 +164,7 @@ lens barrel | m Objektivtubus | m barillet d'objectif
 voice coil | f Tauchspule | f bobine mobile
 position magnet | m Positionsmagnet | m aimant de position
 image sensor | m Bildsensor | m capteur d'image
-colour filter | n Farbfilter | m filtre coloré
+color filter | n Farbfilter | m filtre coloré
 readout amplifier | m Ausleseverstärker | m amplificateur de lecture
 infrared shutter | m Infrarotverschluss | m obturateur infrarouge
 tilt mirror | m Kippspiegel | m miroir basculant
@@ -293,7 +293,7 @@ TITLE = {
 }
 
 INDEPENDENT_CLAIM = {
-    "EN": "{d.a} {purpose}, comprising {p.a}, {q.a} and {r.a}, characterised in that {p.the} is arranged between "
+    "EN": "{d.a} {purpose}, comprising {p.a}, {q.a} and {r.a}, characterized in that {p.the} is arranged between "
     "{q.the} and {r.the}, so that {effect}.",
     "DE": "{d.bare} {purpose}, mit {p.einem}, {q.einem} und {r.einem}, dadurch gekennzeichnet, dass {p.the} zwischen "
     "{q.dem} und {r.dem} angeordnet ist, sodass {effect}.",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pyterrier_graph.models.bipartite_attention import BipartiteAttention
-from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, TypedGNNEncoderNetwork
+from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, PaperGNNEncoderNetwork
 
 Edges = list[tuple[int, int]]
 
@@ -44,18 +44,18 @@ def gat(
     rows, all_weights = [], []
     for i, h_i in enumerate(targets):
         # vector and edge feature of whom is heard
-        neighbours: dict[int | str, tuple[Tensor, Tensor | None]] = {
+        neighbors: dict[int | str, tuple[Tensor, Tensor | None]] = {
             number: (sources[source], None if features is None else features[number])
             for number, (target, source) in enumerate(edges)
             if target == i
         }
         if layer.own:
-            neighbours["own"] = h_i, None if own_features is None else own_features[i]
-        out, weights = [], {name: [] for name in neighbours}
+            neighbors["own"] = h_i, None if own_features is None else own_features[i]
+        out, weights = [], {name: [] for name in neighbors}
         for head in range(layer.heads):
             part = slice(head * size, (head + 1) * size)
             e = {}
-            for name, (h_j, h_ij) in neighbours.items():
+            for name, (h_j, h_ij) in neighbors.items():
                 projected = [w_t @ h_i, w_s @ h_j]
                 if layer.edge is not None and h_ij is not None:
                     projected.append(layer.edge.weight @ h_ij)
@@ -64,7 +64,7 @@ def gat(
             largest = max(e.values(), default=0)
             total = sum(torch.exp(x - largest) for x in e.values())
             aggregated = targets.new_zeros(size)
-            for name, (h_j, _) in neighbours.items():
+            for name, (h_j, _) in neighbors.items():
                 alpha = torch.exp(e[name] - largest) / total  # Eq. 4
                 weights[name].append(alpha.item())
                 aggregated = aggregated + alpha * (w_s @ h_j)[part]  # Eq. 5
@@ -79,7 +79,7 @@ def mean(sources: list[Tensor], like: Tensor) -> Tensor:
 
 
 def query_states(
-    network: GNNEncoderNetwork,
+    network: PaperGNNEncoderNetwork,
     queries: Tensor,
     passages: Tensor,
     edges: Edges,
@@ -97,7 +97,7 @@ def query_states(
 
 
 def passage_states(
-    network: GNNEncoderNetwork,
+    network: PaperGNNEncoderNetwork,
     passages: Tensor,
     queries: Tensor,
     edges: Edges,
@@ -123,7 +123,7 @@ def passage_states(
 
 
 def typed_passage_states(
-    network: TypedGNNEncoderNetwork, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
+    network: GNNEncoderNetwork, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
 ) -> Tensor:
     """normalize(x + g_0 W_0 x + sum over c of s_c g_c GAT_c), longer where no known query is heard."""
     heard = {name: gat(network.channel[name].attention, passages, sources[name], edges[name])[0] for name in edges}
@@ -134,12 +134,12 @@ def typed_passage_states(
             channel, message = network.channel[name], heard[name][i]
             gate = 2 * sigmoid(channel.gate.weight @ torch.cat([message, x]) + channel.gate.bias)
             state = state + channel.weight * gate * message
-        alone = "known" in edges and i not in {target for target, _ in edges["known"]}
-        rows.append(state / dot(state, state).sqrt() * (network.config.lone_length if alone else 1))
+        alone = "relevant" in edges and i not in {target for target, _ in edges["relevant"]}
+        rows.append(state / dot(state, state).sqrt() * (network.config.isolated_norm if alone else 1))
     return torch.stack(rows) if rows else passages
 
 
-def mean_queries(passages: Tensor, queries: Tensor, edges: Edges, beta: float) -> Tensor:
+def graph_mean(passages: Tensor, queries: Tensor, edges: Edges, beta: float) -> Tensor:
     """The simple rule: normalize(x + beta * mean of its queries)."""
     rows = []
     for i, x in enumerate(passages):

@@ -1,4 +1,4 @@
-"""Albarede et al. 2023, Eq. 1-8, word by word: one node, one neighbour, one edge at a time."""
+"""Albarede et al. 2023, Eq. 1-8, word by word: one node, one neighbor, one edge at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EdgeGraph:
             self.edges.setdefault(inverse(relation), set()).update((j, i) for i, j in pairs)
         self.relations = tuple(sorted(self.edges))
 
-    def neighbours(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
+    def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
         found = [(row, j) for row, node in enumerate(nodes) for i, j in sorted(self.edges[relation]) if i == node]
         pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
         return pairs[:, 0], pairs[:, 1]

@@ -86,11 +86,11 @@ def refined(model: LGRe, e: Tensor, a: list[list[Tensor]]) -> list[Tensor]:
                 c = torch.tanh(x[2 * size :] + r * y[2 * size :])
                 new.append((1 - z) * c + z * h[i])
             else:
-                own, neighbours = model.gates.weight[:, :size], model.gates.weight[:, size:]
-                z = torch.sigmoid(own[:size] @ h[i] + neighbours[:size] @ heard + model.gates.bias[:size])
-                r = torch.sigmoid(own[size:] @ h[i] + neighbours[size:] @ heard + model.gates.bias[size:])
-                own, neighbours = model.candidate.weight[:, :size], model.candidate.weight[:, size:]
-                c = torch.tanh(own @ (r * h[i]) + neighbours @ heard + model.candidate.bias)
+                own, neighbors = model.gates.weight[:, :size], model.gates.weight[:, size:]
+                z = torch.sigmoid(own[:size] @ h[i] + neighbors[:size] @ heard + model.gates.bias[:size])
+                r = torch.sigmoid(own[size:] @ h[i] + neighbors[size:] @ heard + model.gates.bias[size:])
+                own, neighbors = model.candidate.weight[:, :size], model.candidate.weight[:, size:]
+                c = torch.tanh(own @ (r * h[i]) + neighbors @ heard + model.candidate.bias)
                 new.append(z * c + (1 - z) * h[i])
         h = new
     return h

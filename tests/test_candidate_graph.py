@@ -25,7 +25,7 @@ TestCandidateGraph = pt.testing.transformer_test_class(lambda: CandidateGraph(si
 
 
 def edges(graph: MemoryGraph, relation: str) -> list[tuple[str, str]]:
-    i, j = graph.neighbours(np.arange(graph.num_nodes), relation)
+    i, j = graph.neighbors(np.arange(graph.num_nodes), relation)
     return [*zip(graph.ids_of(i), graph.ids_of(j), strict=True)]
 
 

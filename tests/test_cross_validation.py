@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from ir_measures import RR, nDCG
 from pandas.testing import assert_frame_equal
 
-from pyterrier_graph.protocol import by_query_length, cross_validate, folds_of, query_folds
-from pyterrier_graph.rerank import DocumentEvidence, GraphMaxSim
+from pyterrier_graph.evaluation.cross_validation import cross_validate
+from pyterrier_graph.evaluation.folds import folds_of, query_folds
+from pyterrier_graph.evaluation.query_length import by_query_length
+from pyterrier_graph.rerank.document_evidence import DocumentEvidence
+from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
 
 MEASURES = [nDCG @ 10, RR @ 10]
 
@@ -31,7 +34,7 @@ def qrels(count: int) -> pd.DataFrame:
 
 
 class Memory(pt.Estimator):
-    """Memorises what it is trained on, and scores a document by it."""
+    """Memorizes what it is trained on, and scores a document by it."""
 
     def __init__(self, rate: float = 0.1, log: list[Memory] | None = None) -> None:
         self.rate = rate
@@ -395,5 +398,5 @@ def test_results_per_group():
 
 
 def test_import_leaves_torch_alone():
-    code = "import pyterrier_graph.protocol, sys; print('torch' in sys.modules)"
+    code = "import pyterrier_graph.evaluation, sys; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

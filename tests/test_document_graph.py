@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from lz4.frame import LZ4FrameFile
 
 from pyterrier_graph.documents import PASSAGE, SECTION, Link, Node, Reference, StructuredDocument, split_passage_id
-from pyterrier_graph.graphs import DocumentGraph, MemoryGraph, TypedGraph, builder, inverse
-from pyterrier_graph.graphs.adjacency import Adjacency, compress, expand, write_compressed
+from pyterrier_graph.graphs import DocumentGraph, HeteroGraph, MemoryGraph, builder, inverse
+from pyterrier_graph.graphs.csr import Adjacency, compress, expand, write_compressed
 from pyterrier_graph.graphs.text_store import TextReader, TextWriter
 
 PAPER = tuple(f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i"))
@@ -143,7 +143,7 @@ def literal(documents: list[StructuredDocument]) -> tuple[dict[str, set[tuple[in
     return edges, unresolved, ids
 
 
-def check(graph: TypedGraph, documents: list[StructuredDocument]) -> None:
+def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
     edges, unresolved, ids = literal(documents)
     everyone = np.arange(graph.num_nodes)
     nodes = [node for document in documents for node in document.nodes]
@@ -152,7 +152,7 @@ def check(graph: TypedGraph, documents: list[StructuredDocument]) -> None:
     assert list(graph.relations[8::2]) == sorted(graph.relations[8::2])
     assert Counter(graph.unresolved) == unresolved
     for relation in graph.relations:
-        i, j = graph.neighbours(everyone, relation)
+        i, j = graph.neighbors(everyone, relation)
         assert list(zip(i.tolist(), j.tolist(), strict=True)) == sorted(edges[relation]), relation
         assert i.dtype == j.dtype == np.int64
     assert len(graph) == len(documents)
@@ -257,22 +257,22 @@ def test_unresolved_references_are_logged(tmp_path, caplog):
     assert "1 of 2 references 'external' lead out of the corpus" in caplog.text
 
 
-def test_neighbours_keep_repeated_nodes(graph):
-    rows, neighbours = graph.neighbours(np.array([3, 1, 3]), "structural")
+def test_neighbors_keep_repeated_nodes(graph):
+    rows, neighbors = graph.neighbors(np.array([3, 1, 3]), "structural")
     assert rows.tolist() == [0, 1, 2]
-    assert neighbours.tolist() == [2, 0, 2]
-    assert [part.tolist() for part in graph.neighbours(np.array([], dtype=int), "order")] == [[], []]
+    assert neighbors.tolist() == [2, 0, 2]
+    assert [part.tolist() for part in graph.neighbors(np.array([], dtype=int), "order")] == [[], []]
 
 
 @pytest.mark.parametrize("node", [-1, 9])
-def test_neighbours_of_no_node(graph, node):
+def test_neighbors_of_no_node(graph, node):
     with pytest.raises(IndexError, match="0 to 8"):
-        graph.neighbours(np.array([node]), "order")
+        graph.neighbors(np.array([node]), "order")
 
 
 def test_unknown_relation(graph):
     with pytest.raises(KeyError, match="no relation 'orders': this graph has order, order_i"):
-        graph.neighbours(np.array([0]), "orders")
+        graph.neighbors(np.array([0]), "orders")
 
 
 def test_inverse():
@@ -457,7 +457,7 @@ def test_missing_graph(tmp_path):
     graph = DocumentGraph(tmp_path / "graph")
     assert not graph.built()
     with pytest.raises(FileNotFoundError, match="no artifact at"):
-        graph.neighbours(np.array([0]), "order")
+        graph.neighbors(np.array([0]), "order")
 
 
 @pytest.fixture
@@ -597,30 +597,30 @@ def test_networkx(graph):
 def test_corpus_graph_over_passages(graph, tmp_path):
     corpus = graph.corpus_graph(["example", "order", "order_i"], 2, tmp_path / "corpus", verbose=False)
     passages = [record["docno"] for record in graph.get_corpus_iter(verbose=False)]
-    neighbours = {docno: corpus.neighbours(docno, weights=True) for docno in passages}
-    assert {docno: (list(ids), weights.tolist()) for docno, (ids, weights) in neighbours.items()} == {
+    neighbors = {docno: corpus.neighbors(docno, weights=True) for docno in passages}
+    assert {docno: (list(ids), weights.tolist()) for docno, (ids, weights) in neighbors.items()} == {
         "numpy.dot%p0": (["numpy.dot%p1", "numpy.dot%p0"], [1, 0]),
         "numpy.dot%p1": (["numpy.dot%p2", "numpy.dot%p0"], [1, 1]),
         "numpy.dot%p2": (["numpy.dot%p1", "numpy.dot%p2"], [1, 0]),
         "numpy.vdot%p0": (["numpy.dot%p2", "numpy.vdot%p1"], [1, 1]),
         "numpy.vdot%p1": (["numpy.vdot%p0", "numpy.vdot%p1"], [1, 0]),
     }
-    assert corpus.neighbours(0).tolist() == [1, 0]
+    assert corpus.neighbors(0).tolist() == [1, 0]
     assert isinstance(pt.Artifact.load(str(tmp_path / "corpus")), type(corpus))
 
 
 def test_corpus_graph_over_documents(graph, tmp_path):
     corpus = graph.corpus_graph("external", 1, tmp_path / "corpus", over="documents", verbose=False)
-    assert [list(corpus.neighbours(docno)) for docno in ("numpy.dot", "empty", "numpy.vdot")] == [
+    assert [list(corpus.neighbors(docno)) for docno in ("numpy.dot", "empty", "numpy.vdot")] == [
         ["numpy.vdot"],
         ["empty"],
         ["numpy.vdot"],
     ]
 
 
-def test_corpus_graph_has_no_neighbour_twice(graph, tmp_path):
+def test_corpus_graph_has_no_neighbor_twice(graph, tmp_path):
     corpus = graph.corpus_graph(["order", "order"], 2, tmp_path / "corpus", verbose=False)
-    assert list(corpus.neighbours("numpy.dot%p0")) == ["numpy.dot%p1", "numpy.dot%p0"]
+    assert list(corpus.neighbors("numpy.dot%p0")) == ["numpy.dot%p1", "numpy.dot%p0"]
 
 
 def test_corpus_graph_in_chunks(graph, tmp_path):
@@ -650,7 +650,7 @@ def test_long_documents_have_corpus_graphs(tmp_path):
     long = StructuredDocument("1", (Node(SECTION, "", -1), *(Node(PASSAGE, f"{n}", 0) for n in range(600))))
     graph = DocumentGraph(tmp_path / "graph").index([long], verbose=False)
     corpus = graph.corpus_graph("order", 1, tmp_path / "corpus", verbose=False)
-    assert list(corpus.neighbours("1%p500")) == ["1%p501"]
+    assert list(corpus.neighbors("1%p500")) == ["1%p501"]
 
 
 @pytest.mark.parametrize(

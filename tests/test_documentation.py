@@ -90,7 +90,7 @@ def what_a_reader_has(page: Path, folder: Path) -> dict[str, Any]:
         "bm25": first_stage(docnos),
         "encoder": tiny.encoder(),
         "checkpoint": cross_encoder(folder / "cross-encoder"),
-        "training": ptg.Training(negatives="candidates", epochs=1, max_triples=8),
+        "training": ptg.HGATTraining(negatives="candidates", epochs=1, max_triples=8),
         "document_qrels": pd.DataFrame([{"qid": f"t{n}", "docno": f"d{n}", "label": 1} for n in range(6)]),
         **{f"{split}_topics": tiny.topics() for split in ("train", "dev", "test")},
         **{f"{split}_qrels": tiny.qrels() for split in ("train", "dev", "test")},
@@ -123,7 +123,7 @@ def test_blocks_are_found() -> None:
 def commands(page: Path) -> Iterator[list[str]]:
     """The words of each command in a page's blocks, and of those that begin with a file in its text."""
     shown = [line for block in blocks(page, "sh") for line in re.split(r"\n|&&", block) if line.strip()]
-    named = re.findall(r"``?((?:python -m|docs/|tests/|examples/|benchmarks/)[^`]*)``?", page.read_text("utf-8"))
+    named = re.findall(r"``?((?:python -m|docs/|tests/|examples/|experiments/)[^`]*)``?", page.read_text("utf-8"))
     for line in [*shown, *named]:
         yield [word for word in shlex.split(line) if "=" not in word or word.startswith("-")]
 
@@ -133,7 +133,7 @@ def source_of(module: str) -> str:
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None, module
     source = Path(spec.origin).read_text("utf-8")
-    ours = re.findall(r"from ((?:pyterrier_graph|benchmarks)[\w.]*) import", source)
+    ours = re.findall(r"from ((?:pyterrier_graph|experiments)[\w.]*) import", source)
     return "".join([source, *(Path(str(importlib.util.find_spec(name).origin)).read_text("utf-8") for name in ours)])  # type: ignore[union-attr]
 
 

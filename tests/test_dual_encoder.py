@@ -26,11 +26,11 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from trainings import forks, in_two_processes, interrupt, stop
 
 from pyterrier_graph.artifacts import META
-from pyterrier_graph.dense import DualEncoder
 from pyterrier_graph.models.losses import pair_loss
-from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.training.dual import DualEncoderTraining
-from pyterrier_graph.training.mining import ExampleMiner
+from pyterrier_graph.training.mining import HardNegativeMiner
+from pyterrier_graph.training.validation import RunEvaluator
 
 COUNT = 8
 # relevant is what has another word than the query, and "mu"
@@ -87,13 +87,13 @@ class Teacher(pt.Transformer):
         return pt.model.add_ranks(inp.assign(score=np.where(relevant, 0.95, 0.05)))
 
 
-def miner(**options: Any) -> ExampleMiner:
+def miner(**options: Any) -> HardNegativeMiner:
     """Finds the passage that has the right word first, but is not relevant."""
     same = RUN["qid"].str[1:] == RUN["docno"].str[1:]
     found = pt.model.add_ranks(RUN.assign(score=same + 1.0 * (same & RUN["docno"].str.startswith("n"))))
     texts = pt.apply.generic(lambda run: run.drop(columns="text", errors="ignore").merge(PASSAGES, on="docno"))
     options = {"teacher": Teacher(), "hard_negatives": 1} | options
-    return ExampleMiner(pt.Transformer.from_df(found.drop(columns=["query", "text"])), texts, **options)
+    return HardNegativeMiner(pt.Transformer.from_df(found.drop(columns=["query", "text"])), texts, **options)
 
 
 def qualities(log: list[dict[str, float]]) -> list[float]:
@@ -256,7 +256,7 @@ def test_a_scale_that_does_not_fit_is_told_of(caplog: pytest.LogCaptureFixture) 
 # --- training
 
 
-def test_what_was_learnt_is_found(tmp_path: Path) -> None:
+def test_what_was_learned_is_found(tmp_path: Path) -> None:
     model = dual(miner=miner(), training=LEARN)
     found = []
     for name in ("before", "after"):
@@ -275,7 +275,7 @@ def test_what_was_learnt_is_found(tmp_path: Path) -> None:
 def test_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first from pseudo labels of other queries, the second from labels and pseudo labels."""
     seen = []
-    from pyterrier_graph.dense import dual_encoder as module
+    from pyterrier_graph.retrieve import dual_encoder as module
 
     train = module.train_dual_encoder
 
@@ -285,7 +285,7 @@ def test_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "train_dual_encoder", spy)
     model = dual(miner=miner(), training={"epochs": 1, "batch_size": 2}, pretraining=LEARN | {"epochs": 4})
-    model.fit(TOPICS[:3], JUDGED, TOPICS, QRELS, unlabelled=TOPICS[3:].rename(columns={"docno": "x"}))
+    model.fit(TOPICS[:3], JUDGED, TOPICS, QRELS, unlabeled=TOPICS[3:].rename(columns={"docno": "x"}))
     assert [alpha for alpha, _ in seen] == [0.1, 0.0]
     pseudo, both = (data for _, data in seen)
     assert sorted(pseudo["positive"]) == sorted([f"{w} mu" for _, w in WORDS[3:]] + [f"mu {w}" for _, w in WORDS[3:]])
@@ -298,10 +298,10 @@ def test_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best > model.pretraining_log[0]["eval_quality"]
 
 
-def test_labelled_queries_without_pseudo_labels(caplog: pytest.LogCaptureFixture) -> None:
+def test_labeled_queries_without_pseudo_labels(caplog: pytest.LogCaptureFixture) -> None:
     model = dual(miner=miner(), training={"epochs": 1}, pretraining={"epochs": 1})
-    model.fit(TOPICS[:3], QRELS, unlabelled=TOPICS[3:])
-    assert "labelled queries have no pseudo labels: nothing is left" in caplog.text
+    model.fit(TOPICS[:3], QRELS, unlabeled=TOPICS[3:])
+    assert "labeled queries have no pseudo labels: nothing is left" in caplog.text
     assert len(losses(model.training_log)) == len(losses(model.pretraining_log)) == 1
 
 
@@ -446,7 +446,7 @@ def test_training_in_a_pipeline() -> None:
 
 
 def test_without_a_miner() -> None:
-    with pytest.raises(ValueError, match=r"give miner=ExampleMiner\(\.\.\.\), or call fit_examples"):
+    with pytest.raises(ValueError, match=r"give miner=HardNegativeMiner\(\.\.\.\), or call fit_examples"):
         dual().fit(TOPICS, QRELS)
     with pytest.raises(ValueError, match="validation queries have no documents"):
         dual().fit_examples(examples(), TOPICS, QRELS)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import META
-from pyterrier_graph.dense.fusing import fused_identity, write_fused
-from pyterrier_graph.dense.vectors import VECTORS, encode_once
+from pyterrier_graph.encoders.vector_files import VECTORS, encode_once
+from pyterrier_graph.retrieve.index_writer import fused_identity, write_fused
 
 PASSAGES, DIMENSION = 150, 8
 IDENTITY = {"network": "sha-1", "graph": {"sha256": "sha-2", "edges": 3}}

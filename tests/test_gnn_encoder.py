@@ -1,4 +1,4 @@
-"""GNNEncoder and MeanQueries: from a dual-encoder's index to a fused one."""
+"""GNNEncoder and GraphMean: from a dual-encoder's index to a fused one."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from torch import Tensor, nn
 from trainings import forks, in_two_processes, interrupt, stop
 
 from pyterrier_graph import plots
-from pyterrier_graph.dense import tuning
-from pyterrier_graph.dense.dual_encoder import DualEncoder
-from pyterrier_graph.dense.fused_encoder import passages_of
-from pyterrier_graph.dense.gnn_encoder import GNNEncoder
-from pyterrier_graph.dense.masked_graph import BatchCollator, GNNEncoderTraining, LossQueries, MaskedGraphModel
-from pyterrier_graph.dense.mean_queries import MeanQueries
 from pyterrier_graph.documents import Node, StructuredDocument
 from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, GNNEncoderNetwork, TypedGNNEncoderConfig
-from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, PaperGNNEncoderConfig, PaperGNNEncoderNetwork
+from pyterrier_graph.retrieve import tuning
+from pyterrier_graph.retrieve.contextual_encoder import passages_of
+from pyterrier_graph.retrieve.dual_encoder import DualEncoder
+from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
+from pyterrier_graph.retrieve.graph_mean import GraphMean
+from pyterrier_graph.training.masked_graph import BatchCollator, GNNEncoderTraining, LossQueries, MaskedGraphModel
+from pyterrier_graph.training.validation import RunEvaluator
 
 COUNT, TINY, FEATURES = 24, 16, 6
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 8, "masked": 0.2, "negatives": 2, "learning_rate": 0.01}
 NETWORKS: dict[str, Any] = {
-    "papers": GNNEncoderConfig(TINY, heads=2),
-    "edge features": GNNEncoderConfig(TINY, heads=2, edge_features=FEATURES),
-    "one layer": GNNEncoderConfig(TINY, heads=1, layers=1, gate=0.3, shared_weights=True),
-    "average": GNNEncoderConfig(TINY, average=0.7),
-    "typed": {"known": 0.5, "retrieved": 0.2},
-    "relations": {"known": 0.5, "structural": 0.4, "order": 0.3},
+    "papers": PaperGNNEncoderConfig(TINY, heads=2),
+    "edge features": PaperGNNEncoderConfig(TINY, heads=2, edge_features=FEATURES),
+    "one layer": PaperGNNEncoderConfig(TINY, heads=1, layers=1, gate=0.3, shared_weights=True),
+    "average": PaperGNNEncoderConfig(TINY, average=0.7),
+    "typed": {"relevant": 0.5, "retrieved": 0.2},
+    "relations": {"relevant": 0.5, "structural": 0.4, "order": 0.3},
 }
 
 
@@ -92,7 +92,7 @@ def gnn(small: Any, network: Any = None, **options: Any) -> GNNEncoder:
     return GNNEncoder(options.pop("encoder", small.encoder), small.index, network=network, **options)
 
 
-def randomised(model: GNNEncoder) -> GNNEncoder:
+def randomized(model: GNNEncoder) -> GNNEncoder:
     generator = torch.Generator().manual_seed(5)
     for parameter in model.network.parameters():
         nn.init.normal_(parameter, std=0.3, generator=generator)
@@ -116,7 +116,7 @@ def literal(small: Any, model: GNNEncoder, masked: set[int] = frozenset()) -> Te
     """All passages, from the whole graph, by the equations one edge at a time."""
     network, passages, graph = model.network, small.vectors, small.graph
     queries = torch.tensor(small.encoder.encode_queries(graph.texts(np.arange(40))))
-    if isinstance(network, GNNEncoderNetwork):
+    if isinstance(network, PaperGNNEncoderNetwork):
         pairs, numbers = edges_of(graph, "retrieved", masked)
         about = None
         if network.config.edge_features:
@@ -132,7 +132,7 @@ def literal(small: Any, model: GNNEncoder, masked: set[int] = frozenset()) -> Te
             sources[name] = torch.tensor(small.encoder.encode_docs([WORDS[number] for number in range(6)]))
             edges[name] = [(p, p // 4) for p in range(COUNT) if p // 4]
         else:
-            row, node = small.documents.neighbours(small.documents.passage_nodes, name)
+            row, node = small.documents.neighbors(small.documents.passage_nodes, name)
             places = {node: place for place, node in enumerate(small.documents.passage_nodes.tolist())}
             sources[name] = passages
             edges[name] = [(r, places[n]) for r, n in zip(row.tolist(), node.tolist(), strict=True)]
@@ -145,7 +145,7 @@ def literal(small: Any, model: GNNEncoder, masked: set[int] = frozenset()) -> Te
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_fusing_equals_the_equations_on_the_whole_graph(small: Any, tmp_path: Path, name: str) -> None:
-    model = randomised(gnn(small, NETWORKS[name]))
+    model = randomized(gnn(small, NETWORKS[name]))
     with torch.no_grad():
         expected = literal(small, model).numpy()
     if name in ("papers", "typed"):
@@ -164,7 +164,7 @@ def test_fusing_equals_the_equations_on_the_whole_graph(small: Any, tmp_path: Pa
 
 
 def test_added_queries_touch_only_their_passages(small: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model = randomised(gnn(small, NETWORKS["typed"]))
+    model = randomized(gnn(small, NETWORKS["typed"]))
     before = FlexIndex(str(tmp_path / "before"), verbose=False)
     model.fuse(small.index, before)
     larger = small.graph.add(tmp_path / "larger", small.dev, small.retriever, qrels=small.qrels, verbose=False)
@@ -172,7 +172,7 @@ def test_added_queries_touch_only_their_passages(small: Any, tmp_path: Path, cap
     expected = fused(again, tmp_path / "anew")
     found = fused(again, tmp_path / "added", previous=before)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    touched = {p for t in ("retrieved", "known") for q, p in edges_of(larger, t, set())[0] if q >= 40}
+    touched = {p for t in ("retrieved", "relevant") for q, p in edges_of(larger, t, set())[0] if q >= 40}
     about = FlexIndex(str(tmp_path / "added")).payload(return_dvecs=False, return_docnos=False)[0]
     assert about["fused"]["previous"]["copied"] == COUNT - len(touched) > 0
     same = (found == np.array(before.payload(return_docnos=False)[0])).all(axis=1)
@@ -195,7 +195,7 @@ def test_added_queries_touch_only_their_passages(small: Any, tmp_path: Path, cap
 
 
 def test_the_rule(small: Any, tmp_path: Path) -> None:
-    rule = MeanQueries(small.encoder, small.index, small.graph, 0.7, device="cpu")
+    rule = GraphMean(small.encoder, small.index, small.graph, 0.7, device="cpu")
     queries = small.encoder.encode_queries(small.topics["query"].tolist())
     expected = small.vectors.numpy().copy()
     for number, docno in enumerate(small.docnos):
@@ -203,10 +203,10 @@ def test_the_rule(small: Any, tmp_path: Path) -> None:
         if known:
             expected[number] += 0.7 * queries[known].mean(axis=0)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert rule.beta == {"known": pytest.approx(0.7)}
+    assert rule.beta == {"relevant": pytest.approx(0.7)}
     np.testing.assert_allclose(fused(rule, tmp_path / "rule"), expected, atol=1e-5)
     np.testing.assert_allclose(gnn(small, rule.beta).vectors(small.docnos), expected, atol=1e-5)
-    assert gnn(small).network.strengths == {"known": 0.5, "retrieved": 0.0}
+    assert gnn(small).network.weights == {"relevant": 0.5, "retrieved": 0.0}
     # what its weight was is found, and the untrained network is the rule with it
     scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ expected.T
     ranked = [
@@ -216,9 +216,9 @@ def test_the_rule(small: Any, tmp_path: Path) -> None:
     ]
     graded = pd.DataFrame(ranked, columns=["qid", "docno", "label"])
     for given in ((None, None, small.dev, graded), (small.dev, graded)):
-        tuned = MeanQueries(small.encoder, small.index, small.graph, 0.0, device="cpu")
-        assert tuned.fit(*given) is tuned and tuned.beta == {"known": pytest.approx(0.7)}
-    assert repr(tuned) == f"MeanQueries({small.encoder!r}, beta={{'known': 0.7}})"
+        tuned = GraphMean(small.encoder, small.index, small.graph, 0.0, device="cpu")
+        assert tuned.fit(*given) is tuned and tuned.beta == {"relevant": pytest.approx(0.7)}
+    assert repr(tuned) == f"GraphMean({small.encoder!r}, beta={{'relevant': 0.7}})"
     copied = pt.inspect.transformer_apply_attributes(tuned, candidates=5)
     assert copied.beta == tuned.beta and copied.candidates == 5
     # so is the length of those that hear nothing
@@ -230,28 +230,28 @@ def test_the_rule(small: Any, tmp_path: Path) -> None:
         for rank, p in enumerate(np.argsort(-row)[:10])
     ]
     longer = pd.DataFrame(rows, columns=["qid", "docno", "label"])
-    alone = MeanQueries(small.encoder, small.index, small.graph, 0.7, device="cpu").fit(small.dev, longer)
-    assert alone.beta == {"known": pytest.approx(0.7)} and alone.lone_length == pytest.approx(1.15)
-    assert repr(alone) == f"MeanQueries({small.encoder!r}, beta={{'known': 0.7}}, lone_length=1.15)"
+    alone = GraphMean(small.encoder, small.index, small.graph, 0.7, device="cpu").fit(small.dev, longer)
+    assert alone.beta == {"relevant": pytest.approx(0.7)} and alone.isolated_norm == pytest.approx(1.15)
+    assert repr(alone) == f"GraphMean({small.encoder!r}, beta={{'relevant': 0.7}}, isolated_norm=1.15)"
     lengths = np.linalg.norm(alone.vectors(small.docnos), axis=1)
     np.testing.assert_allclose(lengths, np.where(heard > 0, 1, 1.15), rtol=1e-5)
-    config = TypedGNNEncoderConfig(TINY, alone.beta, lone_length=alone.lone_length)
+    config = GNNEncoderConfig(TINY, alone.beta, isolated_norm=alone.isolated_norm)
     np.testing.assert_allclose(gnn(small, config).vectors(small.docnos), alone.vectors(small.docnos), atol=1e-5)
-    assert pt.inspect.transformer_apply_attributes(alone, candidates=5).lone_length == alone.lone_length
-    both = MeanQueries(small.encoder, small.index, small.graph, {"known": 0.0, "retrieved": 0.0}, device="cpu")
-    assert set(both.fit(None, None, small.dev, graded).beta) == {"known", "retrieved"}
+    assert pt.inspect.transformer_apply_attributes(alone, candidates=5).isolated_norm == alone.isolated_norm
+    both = GraphMean(small.encoder, small.index, small.graph, {"relevant": 0.0, "retrieved": 0.0}, device="cpu")
+    assert set(both.fit(None, None, small.dev, graded).beta) == {"relevant", "retrieved"}
 
 
 def test_the_rule_with_a_title(small: Any) -> None:
-    rule = MeanQueries(small.encoder, small.index, beta={"structural": 1.0}, documents=small.documents, device="cpu")
+    rule = GraphMean(small.encoder, small.index, beta={"structural": 1.0}, documents=small.documents, device="cpu")
     titled = small.vectors[9].numpy() + small.encoder.encode_docs([WORDS[2]])[0]
     np.testing.assert_allclose(rule.vectors(["d2%p1"])[0], titled / np.linalg.norm(titled), atol=1e-5)
 
 
 def test_the_control_hears_nothing(small: Any, tmp_path: Path) -> None:
     for name in ("typed", "papers", "relations"):
-        model = randomised(gnn(small, NETWORKS[name], control=True))
-        none = randomised(gnn(small, NETWORKS[name], control=True, queries=None, documents=None))
+        model = randomized(gnn(small, NETWORKS[name], control=True))
+        none = randomized(gnn(small, NETWORKS[name], control=True, queries=None, documents=None))
         np.testing.assert_array_equal(model.vectors(small.docnos), none.vectors(small.docnos))
         assert model.explain("d0%p0").empty
     network: Any = model.network
@@ -265,12 +265,12 @@ def test_the_control_hears_nothing(small: Any, tmp_path: Path) -> None:
     before = [value.clone() for value in network.parameters()]
     model.fit(small.train, small.qrels)
     moved = [not torch.equal(one, other) for one, other in zip(before, network.parameters(), strict=True)]
-    assert any(moved) and not any(value.requires_grad and value.grad is not None for value in network.gates())
+    assert any(moved) and not any(value.requires_grad and value.grad is not None for value in network.scalars())
 
 
 @pytest.mark.parametrize("name", ["papers", "typed", "relations", "average"])
 def test_explanations(small: Any, name: str) -> None:
-    model = randomised(gnn(small, NETWORKS[name]))
+    model = randomized(gnn(small, NETWORKS[name]))
     docno = small.docnos[6]
     said = model.explain(docno)
     assert list(said) == ["qid", "query", "weight", "edge", "gate"]
@@ -279,7 +279,7 @@ def test_explanations(small: Any, name: str) -> None:
     for channel, rows in said.groupby("edge"):
         if channel == "retrieved":
             expected = [small.topics["qid"][q] for q, p in edges_of(small.graph, "retrieved", set())[0] if p == 6]
-        elif channel == "known":
+        elif channel == "relevant":
             expected = ["q6", "q30"]
         elif channel == "structural":
             assert rows["query"].tolist() == [WORDS[1]]
@@ -296,14 +296,14 @@ def test_explanations(small: Any, name: str) -> None:
         untrained = gnn(small, NETWORKS[name]).explain(docno)
         assert untrained.groupby("edge")["gate"].first().to_dict() == pytest.approx(NETWORKS[name])
     plots.passage_queries(said, title=docno)
-    hears_nothing = gnn(small, {"known": 0.5}).explain(small.docnos[23])
+    hears_nothing = gnn(small, {"relevant": 0.5}).explain(small.docnos[23])
     assert hears_nothing.empty and list(hears_nothing) == list(said)
     with pytest.raises(KeyError, match="'nobody' is not a passage of the index"):
         model.explain("nobody")
 
 
 def test_explained_attention_is_that_of_the_equations(small: Any) -> None:
-    model = randomised(gnn(small, NETWORKS["papers"]))
+    model = randomized(gnn(small, NETWORKS["papers"]))
     network: Any = model.network
     pairs, _ = edges_of(small.graph, "retrieved", set())
     with torch.no_grad():
@@ -338,7 +338,7 @@ def test_queries_are_encoded_once(small: Any, tmp_path: Path, monkeypatch: pytes
 
 
 def loss_queries(small: Any, qrels: pd.DataFrame | None = None, graph: Any = None, **options: Any) -> LossQueries:
-    model = gnn(small, {"known": 0.5, "retrieved": 0.1}, queries=graph or small.graph)
+    model = gnn(small, {"relevant": 0.5, "retrieved": 0.1}, queries=graph or small.graph)
     training = GNNEncoderTraining(**QUICK | options)
     return model._loss_queries(small.train, small.qrels if qrels is None else qrels, training)
 
@@ -355,12 +355,12 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
         out = {row for row in rows if row < 40}  # rows of the topics, and numbers in the graph
         assert len(out) == 8 and {*rows} - out == {40, 41, 42, 43}
         everything = np.arange(COUNT)
-        for edge_type in ("retrieved", "known"):
+        for edge_type in ("retrieved", "relevant"):
             left = queries.graph.edges_of_passages(everything, edge_type)
             pairs, _ = edges_of(small.graph, edge_type, out)
             assert sorted(zip(left.indices, np.repeat(everything, np.diff(left.indptr)), strict=True)) == sorted(pairs)
         batch = BatchCollator(queries)(rows[:9])["batch"]
-        around = queries.surroundings.around(everything, queries.graph)
+        around = queries.sampler.sample(everything, queries.graph)
         assert not out & {*around.queries.tolist()} and len(batch.queries) == 9
         where = np.array(rows)
         np.testing.assert_array_equal(queries.positives(where), same.positives(where))
@@ -381,23 +381,23 @@ def test_supported_positives_are_known_to_answer_another_query(small: Any, tmp_p
     graph = QueryPassageGraph(tmp_path / "graph")
     inside = small.topics[:25]  # q0 to q19, and q24 to q28
     graph.build(inside, small.retriever, small.index, k=5, qrels=small.qrels, verbose=False)
-    queries = loss_queries(small, graph=graph, supported=True, masked=0.99)
+    queries = loss_queries(small, graph=graph, skip_unanswerable=True, masked=0.99)
     rows = {small.train["qid"][queries[n]] for n in range(len(queries))}
     other = {f"q{n}": f"q{(n + COUNT) % (2 * COUNT)}" for n in range(2 * COUNT)}  # whose passage is the same
     within = {*inside["qid"]}
     assert rows == {qid for qid in small.train["qid"] if other[qid] in within or qid not in within}
     assert "q0" in rows and "q39" in rows and "q10" not in rows
     with pytest.raises(ValueError, match="no training query can give a loss"):
-        loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph, supported=True)
+        loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph, skip_unanswerable=True)
 
 
 def test_judgments_of_documents(small: Any) -> None:
     qrels = small.qrels.assign(docno=small.qrels["docno"].str.split("%").str[0])
     queries = loss_queries(small, qrels)
-    surroundings = queries.surroundings
-    relevant, by_document = passages_of(surroundings, small.qrels)
+    sampler = queries.sampler
+    relevant, by_document = passages_of(sampler, small.qrels)
     assert not by_document and relevant.equals(small.qrels[["qid", "docno"]])
-    relevant, by_document = passages_of(surroundings, qrels)
+    relevant, by_document = passages_of(sampler, qrels)
     assert by_document and len(relevant) == 4 * len(qrels)
     assert (relevant["docno"].str.split("%").str[0] == relevant["qid"].map(dict(qrels[["qid", "docno"]].values))).all()
     for row, qid in enumerate(small.train["qid"]):
@@ -406,14 +406,14 @@ def test_judgments_of_documents(small: Any) -> None:
         assert queries.positives(np.array([row])) == best
         assert not {*queries.negatives(np.array([row]))[0]} & {*of_document}
     with pytest.raises(KeyError, match="are the judgments of another corpus"):
-        passages_of(surroundings, qrels.assign(docno="elsewhere"))
+        passages_of(sampler, qrels.assign(docno="elsewhere"))
     with pytest.raises(KeyError, match="are the judgments of another corpus"):
         gnn(small).fit(small.train, qrels.assign(label=0))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_loss_of_a_batch(small: Any, name: str) -> None:
-    model = randomised(gnn(small, NETWORKS[name]))
+    model = randomized(gnn(small, NETWORKS[name]))
     queries = model._loss_queries(small.train, small.qrels, model.training)
     queries.draw(1)
     rows = [queries[n] for n in (0, 3, 7, 9, 10)]
@@ -431,7 +431,7 @@ def test_the_loss_of_a_batch(small: Any, name: str) -> None:
         with torch.no_grad():
             loss = MaskedGraphModel(model.network)(**BatchCollator(queries)(rows))["loss"]
         assert loss.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
-    # the encoder's own states are the stored ones as long as it has not learnt
+    # the encoder's own states are the stored ones as long as it has not learned
     texts = BatchCollator(queries, lambda docnos: [small.texts[docno] for docno in docnos])(rows)
     with torch.no_grad():
         jointly = MaskedGraphModel(model.network, encoder=small.encoder.network)(**texts)["loss"]
@@ -457,7 +457,7 @@ def losses(log: list[dict[str, float]]) -> list[float]:
 
 @pytest.mark.parametrize("name", ["papers", "edge features", "one layer", "typed", "relations"])
 def test_training(small: Any, name: str) -> None:
-    training = {"epochs": 6, "learning_rate": 0.01, "gate_learning_rate": 0.05}
+    training = {"epochs": 6, "learning_rate": 0.01, "scalar_learning_rate": 0.05}
     model, same, other = (gnn(small, NETWORKS[name], training=training | {"seed": n}) for n in (0, 0, 1))
     queries = model._loss_queries(small.train, small.qrels, model.training)
     batch = BatchCollator(queries)([queries[n] for n in range(len(queries))])
@@ -474,11 +474,9 @@ def test_the_best_weights_are_kept(small: Any, caplog: pytest.LogCaptureFixture)
     model = gnn(small, NETWORKS["typed"], training=training).fit(small.train, small.qrels, small.dev, small.qrels)
     assert len(qualities(model.training_log)) == 5 and "in the graph" not in caplog.text
     assert model.quality(small.dev, small.qrels)() == pytest.approx(max(qualities(model.training_log)))
-    rule = MeanQueries(small.encoder, small.index, small.graph, NETWORKS["typed"], device="cpu")
+    rule = GraphMean(small.encoder, small.index, small.graph, NETWORKS["typed"], device="cpu")
     untrained = qualities(model.training_log)[0]
-    assert untrained == pytest.approx(
-        rule._quality(rule._surroundings(rule.index), small.dev, small.qrels, "nDCG@10")()
-    )
+    assert untrained == pytest.approx(rule._quality(rule._sampler(rule.index), small.dev, small.qrels, "nDCG@10")())
     model.quality(small.topics[:3], small.qrels)
     assert "3 of 3 validation queries are in the graph" in caplog.text
 
@@ -507,36 +505,36 @@ def test_quality_is_what_is_found_among_all_candidates(small: Any, candidates: i
         assert quality == pytest.approx(measured, abs=1e-6)
 
 
-def test_numbers_are_tuned_on_top_of_what_is_learnt(small: Any) -> None:
+def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
     """With what does not change computed once; the best of all pairs, and nothing else, is taken."""
-    model = gnn(small, {"known": 0.0}, training={"epochs": 3, "learning_rate": 0.03})
+    model = gnn(small, {"relevant": 0.0}, training={"epochs": 3, "learning_rate": 0.03})
     model.fit(small.train, small.qrels)
-    learnt = weights(model)
+    learned = weights(model)
     measured = {}
     for weight, length in itertools.product(tuning.GRID, tuning.LENGTHS):
         with torch.no_grad():
-            model.network.channel["known"].weight.fill_(weight)
-            model.network.lone_length.fill_(length)
+            model.network.channel["relevant"].weight.fill_(weight)
+            model.network.isolated_norm.fill_(length)
         measured[weight, length] = model.quality(small.dev, small.qrels)()
     with torch.no_grad():
-        model.network.channel["known"].weight.fill_(0)
-        model.network.lone_length.fill_(1)
+        model.network.channel["relevant"].weight.fill_(0)
+        model.network.isolated_norm.fill_(1)
     assert model.tune(small.dev, small.qrels) is model
     after = weights(model)
-    changed = {name for name, value in after.items() if not torch.equal(value, learnt[name])}
-    assert changed <= {"channel.known.weight", "lone_length"} and changed
-    found = model.network.strengths["known"], round(float(model.network.lone_length), 6)
+    changed = {name for name, value in after.items() if not torch.equal(value, learned[name])}
+    assert changed <= {"channel.known.weight", "isolated_norm"} and changed
+    found = model.network.weights["relevant"], round(float(model.network.isolated_norm), 6)
     best = max(value for (weight, length), value in measured.items() if weight or length == 1)
     assert measured[found] == best == pytest.approx(model.quality(small.dev, small.qrels)())
     # an interrupt leaves the best so far
-    network, values = gnn(small, {"known": 0.3}).network, [0.5, 0.4, 0.6, 0.3]
+    network, values = gnn(small, {"relevant": 0.3}).network, [0.5, 0.4, 0.6, 0.3]
 
     def quality() -> float:
         return values.pop(0) if values else stop()
 
     with pytest.raises(KeyboardInterrupt):
         tuning.tune(network, quality, verbose=False)
-    assert network.strengths == {"known": pytest.approx(0.1)} and float(network.lone_length) == pytest.approx(1.0)
+    assert network.weights == {"relevant": pytest.approx(0.1)} and float(network.isolated_norm) == pytest.approx(1.0)
     with pytest.raises(ValueError, match="must be a typed one"):
         gnn(small, NETWORKS["papers"]).tune(small.dev, small.qrels)
 
@@ -565,7 +563,7 @@ def test_a_training_that_was_interrupted_goes_on(small: Any, tmp_path: Path) -> 
         assert_equal(weights(resumed), weights(expected))
         assert qualities(resumed.training_log) == qualities(expected.training_log)
     for network, options, part, differs in [
-        ({"known": 0.1, "retrieved": 0.2}, {}, small.train, "start"),
+        ({"relevant": 0.1, "retrieved": 0.2}, {}, small.train, "start"),
         (NETWORKS["typed"], {"control": True}, small.train, "channels"),
         (NETWORKS["typed"], {}, small.train[1:], "training_queries"),
     ]:
@@ -577,7 +575,7 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
     training = {"encoder_learning_rate": 0.001, "epochs": 1, "patience": None}
     frozen = {name: value.clone() for name, value in small.encoder.network.state_dict().items()}
     quality = gnn(small, NETWORKS["typed"]).quality(small.dev, small.qrels)()
-    for network in (NETWORKS["typed"], GNNEncoderConfig(TINY, gnn=False)):
+    for network in (NETWORKS["typed"], PaperGNNEncoderConfig(TINY, gnn=False)):
         model = gnn(small, network, training=training)
         model.fit(small.train, small.qrels, small.dev, small.qrels, texts=small.load)
         if network is NETWORKS["typed"]:
@@ -650,7 +648,7 @@ def given(small: Any) -> None:
 
 TestGNNEncoder = pt.testing.transformer_test_class(lambda: gnn(_given["small"]))
 TestMeanQueries = pt.testing.transformer_test_class(
-    lambda: MeanQueries(_given["small"].encoder, _given["small"].index, _given["small"].graph)
+    lambda: GraphMean(_given["small"].encoder, _given["small"].index, _given["small"].graph)
 )
 
 
@@ -683,7 +681,7 @@ def test_frames(small: Any) -> None:
 
 
 def test_artifacts(small: Any, tmp_path: Path) -> None:
-    model = randomised(gnn(small, NETWORKS["relations"])).save(tmp_path / "model")
+    model = randomized(gnn(small, NETWORKS["relations"])).save(tmp_path / "model")
     graphs = {"queries": small.graph, "documents": small.documents, "device": "cpu"}
     loaded = GNNEncoder.load(tmp_path / "model", index=small.index, **graphs)
     np.testing.assert_allclose(loaded.vectors(small.docnos), model.vectors(small.docnos), atol=1e-6)
@@ -717,7 +715,7 @@ def test_artifacts(small: Any, tmp_path: Path) -> None:
 
 
 def test_copies(small: Any) -> None:
-    model = randomised(gnn(small, NETWORKS["papers"]))
+    model = randomized(gnn(small, NETWORKS["papers"]))
     copy = pt.inspect.transformer_apply_attributes(model, candidates=3)
     before = model.vectors(small.docnos)
     np.testing.assert_array_equal(copy.vectors(small.docnos), before)
@@ -736,13 +734,19 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     bare = QueryPassageGraph(tmp_path / "bare").build(
         small.topics[:3], small.retriever, small.index, k=2, verbose=False
     )
-    assert gnn(small, queries=bare).network.config == GNNEncoderConfig(TINY)
-    assert MeanQueries(small.encoder, small.index, bare, 0.3).beta == {"retrieved": pytest.approx(0.3)}
+    assert gnn(small, queries=bare).network.config == PaperGNNEncoderConfig(TINY)
+    assert GraphMean(small.encoder, small.index, bare, 0.3).beta == {"retrieved": pytest.approx(0.3)}
     given = {"queries": small.graph, "device": "cpu"}
     for options, message in [
-        ({"index": wide, "network": GNNEncoderConfig(TINY)}, "has vectors of 8 dimensions, the network is made for 16"),
+        (
+            {"index": wide, "network": PaperGNNEncoderConfig(TINY)},
+            "has vectors of 8 dimensions, the network is made for 16",
+        ),
         ({"index": other}, "was built for the passages of another index"),
-        ({"index": small.index, "queries": bare, "network": {"known": 1.0}}, "no 'known' edges: build it with qrels="),
+        (
+            {"index": small.index, "queries": bare, "network": {"relevant": 1.0}},
+            "no 'relevant' edges: build it with qrels=",
+        ),
         ({"index": small.index, "network": {"order": 1.0}}, "channels order are relations: give documents="),
         ({"index": small.index, "queries": None}, "are queries: give queries="),
         ({"network": None}, "the passages' vectors are needed"),
@@ -752,7 +756,7 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the graph has no relation 'above'"):
         gnn(small, {"above": 1.0}, documents=small.documents)
     with pytest.raises(FileNotFoundError, match="no index at"):
-        GNNEncoder(small.encoder, FlexIndex(str(tmp_path / "none")), small.graph, GNNEncoderConfig(TINY))
+        GNNEncoder(small.encoder, FlexIndex(str(tmp_path / "none")), small.graph, PaperGNNEncoderConfig(TINY))
     with pytest.raises(KeyError, match="has no features"):
         gnn(small, NETWORKS["edge features"], queries=bare).vectors(small.docnos)
     for wrong, message in [({"masked": 1.0}, "masked is a share"), ({"negatives": -1}, "must not be negative")]:
@@ -760,9 +764,9 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
             GNNEncoderTraining(**wrong)
     odd = FlexIndex(str(tmp_path / "odd"), verbose=False)  # whose docnos some look-ups fail on
     odd.index({"docno": f"q{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy()))
-    surroundings = GNNEncoder(small.encoder, odd, network={"known": 1.0}, control=True)._surroundings(odd)
-    assert surroundings.numbers_of(["q3", "5", "", "nobody"]).tolist() == [3, -1, -1, -1]
-    assert surroundings.numbers_of([]).shape == (0,)
+    sampler = GNNEncoder(small.encoder, odd, network={"relevant": 1.0}, control=True)._sampler(odd)
+    assert sampler.numbers_of(["q3", "5", "", "nobody"]).tolist() == [3, -1, -1, -1]
+    assert sampler.numbers_of([]).shape == (0,)
 
 
 # --- several processes

@@ -22,13 +22,13 @@ from pyterrier_graph.models.bipartite_attention import (
     weighted_sum,
 )
 from pyterrier_graph.models.gnn_encoder import (
-    KNOWN,
+    RELEVANT,
     RETRIEVED,
     GNNEncoderConfig,
     GNNEncoderNetwork,
+    PaperGNNEncoderConfig,
+    PaperGNNEncoderNetwork,
     PassageNetwork,
-    TypedGNNEncoderConfig,
-    TypedGNNEncoderNetwork,
     in_batch_loss,
 )
 from pyterrier_graph.models.losses import pair_loss
@@ -64,7 +64,7 @@ def values(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
 
-def randomised(network: nn.Module) -> Any:
+def randomized(network: nn.Module) -> Any:
     """With no parameter at 0, or any two alike."""
     generator = torch.Generator().manual_seed(5)
     for parameter in network.parameters():
@@ -177,7 +177,7 @@ def test_attention_and_its_weights_equal_the_equations(
     graph: tuple[int, int, Edges], heads: int, own: bool, with_features: bool
 ) -> None:
     queries, passages, edges = graph
-    layer = randomised(BipartiteAttention(D, heads, edge_features=D_E if with_features else None, own=own))
+    layer = randomized(BipartiteAttention(D, heads, edge_features=D_E if with_features else None, own=own))
     h_q, h_p = values(queries, D), values(passages, D, seed=1)
     features = values(len(edges), D_E, seed=2) if with_features else None
     lists = csr(edges, queries, features=features)
@@ -191,7 +191,7 @@ def test_attention_and_its_weights_equal_the_equations(
 
 
 def test_features_of_a_node_to_itself_default_to_nothing() -> None:
-    layer = randomised(BipartiteAttention(D, 2, edge_features=D_E))
+    layer = randomized(BipartiteAttention(D, 2, edge_features=D_E))
     targets, sources, edges = BIPARTITE["some isolated"]
     h_t, h_s, features = values(targets, D), values(sources, D, seed=1), values(len(edges), D_E, seed=2)
     without = csr(edges, targets, features=features)
@@ -211,7 +211,7 @@ def test_large_logits_stay_finite() -> None:
 
 
 def test_sources_may_repeat_be_unsorted_and_numbered_in_32_bits() -> None:
-    layer = randomised(BipartiteAttention(D, 2))
+    layer = randomized(BipartiteAttention(D, 2))
     edges = [(0, 3), (0, 1), (0, 3), (2, 2), (2, 0)]
     h_t, h_s = values(3, D), values(4, D, seed=1)
     expected, _ = reference.gat(layer, h_t, h_s, edges)
@@ -315,7 +315,7 @@ SWITCHES: list[dict[str, Any]] = [
 
 
 def both_hops(
-    network: GNNEncoderNetwork,
+    network: PaperGNNEncoderNetwork,
     graph: tuple[int, int, Edges],
     *,
     cached: Tensor | None = None,
@@ -349,7 +349,7 @@ def both_hops(
 @given(graph=graphs())
 @settings(max_examples=8, deadline=None)
 def test_network_equals_the_equations(switches: dict[str, Any], graph: tuple[int, int, Edges]) -> None:
-    network = randomised(GNNEncoderNetwork(GNNEncoderConfig(D, **{"heads": 2, **switches})))
+    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D, **{"heads": 2, **switches})))
     assert_same(*both_hops(network, graph))
 
 
@@ -359,20 +359,20 @@ GRAPH = (4, 6, [(0, 1), (0, 3), (1, 3), (1, 0), (2, 3), (2, 1)])
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_parts_give_what_the_whole_gives(switches: dict[str, Any], at_once: int) -> None:
-    network = randomised(GNNEncoderNetwork(GNNEncoderConfig(D, **{"heads": 2, **switches})))
+    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D, **{"heads": 2, **switches})))
     assert_same(*both_hops(network, GRAPH, targets_at_once=at_once))
 
 
 def test_first_hop_on_cached_passages_alone() -> None:
     """001, Sect. 3.4: passages in Eq. 6 are cached, those of Eq. 8 to 10 are not."""
-    network = randomised(GNNEncoderNetwork(GNNEncoderConfig(D)))
+    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D)))
     cached = values(6, D, seed=9).detach()
     assert_same(*both_hops(network, GRAPH, cached=cached))
     assert not torch.allclose(both_hops(network, GRAPH, cached=cached)[0], both_hops(network, GRAPH)[0])
 
 
 def test_edge_features_matter_and_own_ones_may_be_missing() -> None:
-    network = randomised(GNNEncoderNetwork(GNNEncoderConfig(D, edge_features=D_E)))
+    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D, edge_features=D_E)))
     without, expected, _ = both_hops(network, GRAPH, with_own_features=False)
     torch.testing.assert_close(without, expected)
     assert not torch.allclose(without, both_hops(network, GRAPH)[0])
@@ -381,7 +381,7 @@ def test_edge_features_matter_and_own_ones_may_be_missing() -> None:
 @pytest.mark.parametrize("switches", [{}, {"average": 0.3}, {"gnn": False}], ids=str)
 def test_no_edges_is_the_control(switches: dict[str, Any]) -> None:
     """The same parameters, and nothing of any query."""
-    network = randomised(GNNEncoderNetwork(GNNEncoderConfig(D, **switches)))
+    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D, **switches)))
     passages = values(3, D)
     expected = reference.passage_states(network, passages, values(0, D), [])
     assert_same(network.passage_states(passages, {}, {}), expected, [passages, *network.parameters()])
@@ -392,7 +392,7 @@ def test_no_edges_is_the_control(switches: dict[str, Any]) -> None:
 
 def test_what_switches_leave_in_the_network() -> None:
     def names(**switches: Any) -> set[str]:
-        network = GNNEncoderNetwork(GNNEncoderConfig(D, **switches))
+        network = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D, **switches))
         return {name.rpartition(".")[0] or name for name, _ in network.named_parameters()}
 
     layer = {"source", "target"}
@@ -409,16 +409,16 @@ def test_what_switches_leave_in_the_network() -> None:
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        (GNNEncoderConfig, {"dimension": 6}, "heads must divide"),
-        (GNNEncoderConfig, {"layers": 3}, "layers must be 1 or 2"),
-        (GNNEncoderConfig, {"gate": "open"}, "gate must be 'filter' or a number"),
-        (GNNEncoderConfig, {"edge_features": 0}, "edge_features must be positive"),
-        (GNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "shared_weights leaves no W_e"),
-        (GNNEncoderConfig, {"gnn": False, "average": 0.1}, "no average either"),
-        (TypedGNNEncoderConfig, {"channels": {}}, "at least one type"),
-        (TypedGNNEncoderConfig, {"channels": {KNOWN: 1.0}, "heads": 0}, "heads must divide"),
-        (TypedGNNEncoderConfig, {"channels": {KNOWN: 1.0}, "lone_length": 0.0}, "lone_length must be positive"),
-        (TypedGNNEncoderConfig, {"channels": {KNOWN: 1.0}, "lone_length": math.nan}, "lone_length must be positive"),
+        (PaperGNNEncoderConfig, {"dimension": 6}, "heads must divide"),
+        (PaperGNNEncoderConfig, {"layers": 3}, "layers must be 1 or 2"),
+        (PaperGNNEncoderConfig, {"gate": "open"}, "gate must be 'filter' or a number"),
+        (PaperGNNEncoderConfig, {"edge_features": 0}, "edge_features must be positive"),
+        (PaperGNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "shared_weights leaves no W_e"),
+        (PaperGNNEncoderConfig, {"gnn": False, "average": 0.1}, "no average either"),
+        (GNNEncoderConfig, {"channels": {}}, "at least one type"),
+        (GNNEncoderConfig, {"channels": {RELEVANT: 1.0}, "heads": 0}, "heads must divide"),
+        (GNNEncoderConfig, {"channels": {RELEVANT: 1.0}, "isolated_norm": 0.0}, "isolated_norm must be positive"),
+        (GNNEncoderConfig, {"channels": {RELEVANT: 1.0}, "isolated_norm": math.nan}, "isolated_norm must be positive"),
     ],
 )
 def test_options_out_of_range(config: Any, changes: dict[str, Any], message: str) -> None:
@@ -428,7 +428,7 @@ def test_options_out_of_range(config: Any, changes: dict[str, Any], message: str
 
 # --- one channel per type of edges ---
 
-CHANNELS = {RETRIEVED: 0.0, KNOWN: 0.7, "title": 0.2}
+CHANNELS = {RETRIEVED: 0.0, RELEVANT: 0.7, "title": 0.2}
 
 
 def typed_inputs(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tensor], dict[str, Edges]]:
@@ -439,19 +439,19 @@ def typed_inputs(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tenso
     titles = [(i, j) for i in range(1, passages) for j in range(1 + i % 3)]
     return (
         values(passages, D, seed=1),
-        {RETRIEVED: h_q, KNOWN: h_q, "title": values(3, D, seed=2)},
-        {RETRIEVED: back, KNOWN: back[1:], "title": titles},
+        {RETRIEVED: h_q, RELEVANT: h_q, "title": values(3, D, seed=2)},
+        {RETRIEVED: back, RELEVANT: back[1:], "title": titles},
     )
 
 
 @given(graphs())
 @settings(max_examples=20, deadline=None)
 def test_typed_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
-    network = randomised(TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, CHANNELS, heads=2, lone_length=1.5)))
+    network = randomized(GNNEncoderNetwork(GNNEncoderConfig(D, CHANNELS, heads=2, isolated_norm=1.5)))
     passages, sources, edges = typed_inputs(graph)
     lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
     expected = reference.typed_passage_states(network, passages, sources, edges)
-    inputs = [passages, sources[KNOWN], sources["title"], *network.parameters()]
+    inputs = [passages, sources[RELEVANT], sources["title"], *network.parameters()]
     assert_same(network.passage_states(passages, sources, lists), expected, inputs)
     parts = network.passage_states(passages, network.prepare(sources), lists, targets_at_once=2)
     torch.testing.assert_close(parts, expected)
@@ -460,23 +460,24 @@ def test_typed_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None
 @pytest.mark.parametrize("heads", [1, 4])
 def test_untrained_typed_network_is_the_rule(heads: int) -> None:
     """In 32 bits, for unit vectors."""
-    network = TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, {RETRIEVED: 0.0, KNOWN: 0.7}, heads))
+    network = GNNEncoderNetwork(GNNEncoderConfig(D, {RETRIEVED: 0.0, RELEVANT: 0.7}, heads))
     passages, sources, edges = typed_inputs(GRAPH)
-    passages, queries = (nn.functional.normalize(x.detach().float()) for x in (passages, sources[KNOWN]))
-    lists = {name: csr(edges[name], len(passages)) for name in (RETRIEVED, KNOWN)}
+    passages, queries = (nn.functional.normalize(x.detach().float()) for x in (passages, sources[RELEVANT]))
+    lists = {name: csr(edges[name], len(passages)) for name in (RETRIEVED, RELEVANT)}
     with torch.no_grad():
         states = network.passage_states(passages, dict.fromkeys(lists, queries), lists)
-    rule = reference.mean_queries(passages, queries, edges[KNOWN], beta=0.7)
+    rule = reference.graph_mean(passages, queries, edges[RELEVANT], beta=0.7)
     torch.testing.assert_close(states, rule, rtol=0, atol=1e-6)
-    heard = torch.isin(torch.arange(6), torch.tensor([target for target, _ in edges[KNOWN]]))
+    heard = torch.isin(torch.arange(6), torch.tensor([target for target, _ in edges[RELEVANT]]))
     assert torch.allclose(states[~heard], passages[~heard], atol=1e-6)
     assert not torch.isclose(states[heard], passages[heard], atol=1e-3).all(1).any()
 
 
 def test_typed_network_without_edges_is_an_adapter_of_equal_parameters() -> None:
-    network = randomised(TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, CHANNELS)))
+    network = randomized(GNNEncoderNetwork(GNNEncoderConfig(D, CHANNELS)))
     assert (
-        not [name for name, _ in network.named_parameters() if "lone" in name] and "lone_length" in network.state_dict()
+        not [name for name, _ in network.named_parameters() if "lone" in name]
+        and "isolated_norm" in network.state_dict()
     )
     passages, sources, _ = typed_inputs(GRAPH)
     with_lists = network.passage_states(passages, sources, {name: CSR.empty(len(passages)) for name in CHANNELS})
@@ -490,24 +491,24 @@ def test_typed_network_without_edges_is_an_adapter_of_equal_parameters() -> None
 def test_every_part_of_a_typed_network_learns_from_its_start() -> None:
     """Nothing is stuck at 0: within two steps all parameters have moved."""
     torch.manual_seed(0)
-    network = TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, CHANNELS))
+    network = GNNEncoderNetwork(GNNEncoderConfig(D, CHANNELS))
     passages, sources, edges = typed_inputs(GRAPH)
     passages, sources = passages.detach().float(), {name: x.detach().float() for name, x in sources.items()}
     lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
     before = {name: parameter.clone() for name, parameter in network.named_parameters()}
-    optimiser = torch.optim.SGD(network.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
     for _ in range(2):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         states = network.passage_states(passages, sources, lists)
-        in_batch_loss(sources[KNOWN], states, torch.tensor([1, 0, 3, 2])).backward()
-        optimiser.step()
+        in_batch_loss(sources[RELEVANT], states, torch.tensor([1, 0, 3, 2])).backward()
+        optimizer.step()
     assert not [name for name, parameter in network.named_parameters() if parameter.equal(before[name])]
-    assert len(network.gates()) == len(CHANNELS)
+    assert len(network.scalars()) == len(CHANNELS)
 
 
 @pytest.mark.parametrize(
     "network",
-    [GNNEncoderNetwork(GNNEncoderConfig(D)), TypedGNNEncoderNetwork(TypedGNNEncoderConfig(D, {RETRIEVED: 0.1}))],
+    [PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D)), GNNEncoderNetwork(GNNEncoderConfig(D, {RETRIEVED: 0.1}))],
     ids=["papers'", "typed"],
 )
 def test_channels_are_checked(network: PassageNetwork) -> None:
@@ -523,7 +524,7 @@ def test_channels_are_checked(network: PassageNetwork) -> None:
 
 
 def test_queries_are_checked() -> None:
-    network = GNNEncoderNetwork(GNNEncoderConfig(D))
+    network = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D))
     with pytest.raises(ValueError, match="row for each of the 2 queries, got 3"):
         network.query_states(torch.zeros(2, D), torch.zeros(1, D), CSR.empty(3))
 

@@ -14,25 +14,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents import Link, Node, Reference, StructuredDocument
+from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import CandidateGraph, MemoryGraph
 from pyterrier_graph.models.maxsim import maxsim
-from pyterrier_graph.rerank import GraphMaxSim
-from pyterrier_graph.rerank.evaluation import RunEvaluator
-from pyterrier_graph.tokens import TokenStates, TokenStore
+from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
+from pyterrier_graph.training.validation import RunEvaluator
 
 PATHS = ["structural", "structural/structural", "order", "order_i", "structural/structural_i", "external", "internal_i"]
 COLUMNS = ["token", "relation", "node", "match", "similarity", "score"]
 
 
-def neighbours_by_loop(graph: MemoryGraph, node: int, path: str) -> set[int]:
+def neighbors_by_loop(graph: MemoryGraph, node: int, path: str) -> set[int]:
     front = {node}
     for relation in path.split("/"):
-        front = {int(j) for i in front for j in graph.neighbours(np.array([i]), relation)[1]}
+        front = {int(j) for i in front for j in graph.neighbors(np.array([i]), relation)[1]}
     return front - {node}
 
 
 def score_by_loop(graph: MemoryGraph, weights: dict[str, float], query: str, docno: str) -> float:
-    """The formula of the docstring, one query token and one neighbour at a time."""
+    """The formula of the docstring, one query token and one neighbor at a time."""
     encoder = tiny.encoder()
     node = int(graph.nodes_of([docno])[0])
 
@@ -44,7 +45,7 @@ def score_by_loop(graph: MemoryGraph, weights: dict[str, float], query: str, doc
         matches = [best(q, node) or 0.0]
         for path, weight in weights.items():
             if weight:
-                found = [best(q, other) for other in neighbours_by_loop(graph, node, path)]
+                found = [best(q, other) for other in neighbors_by_loop(graph, node, path)]
                 matches += [weight * match for match in found if match is not None]
         score += max(matches)
     return score
@@ -117,7 +118,7 @@ def test_weights_of_zero_are_none() -> None:
     )
 
 
-def test_by_default_titles_and_neighbours_count() -> None:
+def test_by_default_titles_and_neighbors_count() -> None:
     found = GraphMaxSim(tiny.graph(), tiny.encoder())(tiny.run())
     plain = GraphMaxSim(tiny.graph(), tiny.encoder(), {})(tiny.run())
     assert (found["score"] >= plain["score"] - 1e-6).all()

@@ -11,9 +11,9 @@ from hgat_reference import EdgeGraph, in_context, relevance
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.models.hgat import HGAT, HGATConfig, Variant
 from pyterrier_graph.models.maxsim import maxsim
-from pyterrier_graph.tokens.states import TokenStates
 
 VARIANTS = get_args(Variant)
 DIMENSION = 8
@@ -147,11 +147,11 @@ def test_identity_start_can_learn(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_the_target_tells_its_neighbours(variant: str) -> None:
-    """No out: what the neighbours of a target say of it does not depend on its own content (Sect. 3.3, F1).
+def test_what_the_target_tells_its_neighbors(variant: str) -> None:
+    """No out: what the neighbors of a target say of it does not depend on its own content (Sect. 3.3, F1).
 
-    The target's content is changed, but its own part is kept out by measuring how its neighbour's message changes:
-    with a No self target, all that is left in its representation is its neighbours'.
+    The target's content is changed, but its own part is kept out by measuring how its neighbor's message changes:
+    with a No self target, all that is left in its representation is its neighbors'.
     """
     graph = EdgeGraph(3, {"order": [(0, 1), (1, 2)]})
     # lengths stay, so that only the content differs; queries of the attention come from the target itself, so
@@ -167,7 +167,7 @@ def test_what_the_target_tells_its_neighbours(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_neighbour_states_depend_on_the_target_in_the_no_out_variants(variant: str) -> None:
+def test_neighbor_states_depend_on_the_target_in_the_no_out_variants(variant: str) -> None:
     """One state per node serves all targets exactly where the config says so."""
     graph = EdgeGraph(4, {"order": [(0, 1), (1, 2), (2, 3)]})
     model = model_of(graph, variant)
@@ -192,7 +192,7 @@ def test_a_score_does_not_depend_on_the_batch(variant: str, graph: EdgeGraph, se
     torch.testing.assert_close(repeated, together.repeat(2), atol=1e-5, rtol=1e-5)
 
 
-def test_a_target_without_neighbours_and_without_itself_has_no_representation() -> None:
+def test_a_target_without_neighbors_and_without_itself_has_no_representation() -> None:
     graph = EdgeGraph(2, {"order": []})
     model, texts = model_of(graph, "NS"), texts_of(graph, 0, empty=False)
     assert fast_scores(model, graph, texts, texts[0], [0]).item() == 0.0

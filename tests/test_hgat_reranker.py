@@ -24,15 +24,16 @@ from safetensors.torch import load_file, save_file
 from trainings import forks, in_two_processes, interrupt, stop
 
 from pyterrier_graph.artifacts import META
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph
 from pyterrier_graph.models.hgat import Variant
-from pyterrier_graph.rerank import HGATReranker
-from pyterrier_graph.rerank.evaluation import RunEvaluator
-from pyterrier_graph.rerank.training_set import draw_triples
-from pyterrier_graph.tokens import TokenEncoder, TokenStore
+from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.training import trainer
 from pyterrier_graph.training.negatives import Strategy
-from pyterrier_graph.training.options import Training
+from pyterrier_graph.training.options import HGATTraining
+from pyterrier_graph.training.triple_draws import draw_triples
+from pyterrier_graph.training.validation import RunEvaluator
 
 QUICK = {"negatives": "candidates", "epochs": 2, "batch_size": 8, "learning_rate": 0.01}
 RUN, QRELS = tiny.run(), tiny.qrels()
@@ -40,7 +41,7 @@ COLUMNS = ["node", "relation", "position", "token", "contribution"]
 
 
 def hgat(graph: Any = "tiny", encoder: TokenEncoder | None = None, **options: Any) -> HGATReranker:
-    training = Training(**QUICK | options.pop("training", {}))
+    training = HGATTraining(**QUICK | options.pop("training", {}))
     shape = {"variant": "NO_LB", "layers": 1, "heads": 2, "dropout": 0.2, "training": training}
     return HGATReranker(tiny.graph() if graph == "tiny" else graph, encoder or tiny.encoder(), **shape | options)
 
@@ -131,7 +132,7 @@ def test_seeds(trained: HGATReranker) -> None:
 def test_gates_have_a_rate_of_their_own() -> None:
     moved = []
     for rate in (None, 0.0, 0.2):
-        reranker = hgat(variant="NO_LB_NS", init="identity", training={"gate_learning_rate": rate})
+        reranker = hgat(variant="NO_LB_NS", init="identity", training={"scalar_learning_rate": rate})
         reranker.fit(RUN, QRELS)
         moved.append(abs(reranker.model.alpha.item()))
     assert moved[1] == 0.0 < moved[0] < moved[2]
@@ -174,7 +175,7 @@ def test_triples_of_a_run(with_graph: bool) -> None:
     frame = RUN.assign(text=graph.texts(graph.nodes_of(RUN["docno"].tolist())))
     frame = pd.concat([frame.sample(frac=1, random_state=3), frame.iloc[:30]])
     run = CandidateGraph()(frame)
-    options = Training(negatives="candidates", repeats=3)
+    options = HGATTraining(negatives="candidates", repeats=3)
     queries, graphs, triples = draw_triples(run, QRELS[QRELS["qid"] != "t2"], graph if with_graph else None, options)
     assert len(triples) == 3 * 5 * 3
     grade = {(row.qid, row.docno): row.label for row in QRELS.itertuples()}
@@ -183,7 +184,7 @@ def test_triples_of_a_run(with_graph: bool) -> None:
         qid = qid_of[queries[query]]
         better, worse = graphs[place].ids_of(np.array([positive, negative]))
         assert grade[qid, better] > grade.get((qid, worse), 0)
-    some = draw_triples(run, QRELS, graph, Training(negatives="candidates", max_triples=7))[2]
+    some = draw_triples(run, QRELS, graph, HGATTraining(negatives="candidates", max_triples=7))[2]
     assert len(np.unique(some, axis=0)) == 7
 
 
@@ -196,7 +197,7 @@ def test_training_on_graphs_of_candidates() -> None:
     made = CandidateGraph()(frame)
     reranker = hgat(None, training={"epochs": 4}, dropout=0.0)
     before = RunEvaluator("nDCG@10", QRELS)(reranker(made))
-    reranker.fit(made, pd.concat([qrels, everything]), made, QRELS)  # of t0 there is nothing to be learnt
+    reranker.fit(made, pd.concat([qrels, everything]), made, QRELS)  # of t0 there is nothing to be learned
     assert RunEvaluator("nDCG@10", QRELS)(reranker(made)) > before
     with pytest.raises(ValueError, match="no training query has both a relevant passage among its own"):
         hgat(None).fit(made, everything)
@@ -226,12 +227,12 @@ def test_training_that_diverges_or_has_nothing_to_learn() -> None:
 @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch_size": 0}, {"repeats": 0}, {"evaluations": 0}])
 def test_training_options_that_cannot_be(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be positive"):
-        Training(**wrong)  # type: ignore[arg-type]
+        HGATTraining(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_measure_that_does_not_exist() -> None:
     with pytest.raises((NameError, ValueError), match="nothing"):
-        Training(measure="nothing@10")
+        HGATTraining(measure="nothing@10")
 
 
 # --- the encoder learns, too
@@ -505,36 +506,36 @@ def test_stored_representations_score_as_computed_ones(variant: Variant, slots: 
     shape = {"variant": variant, "slots": slots, "layers": 2}
     reranker = hgat(**shape, batch_size=4)
     computed = scores(reranker)
-    store = reranker.contextualise(tmp_path / "in_context", verbose=False)
-    looked_up = hgat(**shape, contextualised=store)
+    store = reranker.contextualize(tmp_path / "in_context", verbose=False)
+    looked_up = hgat(**shape, contextualized=store)
     looked_up.model.forward = None  # type: ignore[assignment]
     np.testing.assert_allclose(scores(looked_up), computed, atol=1e-3)
     again = hgat(**shape)
-    again.contextualised = TokenStore(store.path)
+    again.contextualized = TokenStore(store.path)
     np.testing.assert_allclose(scores(again), computed, atol=1e-3)
-    assert pt.inspect.transformer_apply_attributes(again).contextualised is again.contextualised
+    assert pt.inspect.transformer_apply_attributes(again).contextualized is again.contextualized
     assert (store.states(np.arange(30)).lengths.numpy() > 0).tolist() == (tiny.graph().node_type == 0).tolist()
 
 
 def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> None:
     reranker = hgat()
-    store = reranker.contextualise(tmp_path / "in_context", verbose=False)
-    reranker.contextualised = store
+    store = reranker.contextualize(tmp_path / "in_context", verbose=False)
+    reranker.contextualized = store
     reranker.fit(RUN, QRELS)
-    assert reranker.contextualised is None
-    with pytest.raises(ValueError, match="computed with other weights: contextualise again"):
-        reranker.contextualised = store
+    assert reranker.contextualized is None
+    with pytest.raises(ValueError, match="computed with other weights: contextualize again"):
+        reranker.contextualized = store
     with pytest.raises(ValueError, match="computed with other weights"):
-        hgat(seed=5, contextualised=store)
+        hgat(seed=5, contextualized=store)
     with pytest.raises(ValueError, match="representations of other passages"):
-        hgat(tiny.graph(4), contextualised=store)
+        hgat(tiny.graph(4), contextualized=store)
     with pytest.raises(ValueError, match="other weights or lengths"):
         hgat(tokens=store)
     with pytest.raises(ValueError, match="only the passages of a document graph"):
-        hgat(None).contextualise(tmp_path / "none")
+        hgat(None).contextualize(tmp_path / "none")
     reranker.save(tmp_path / "saved")
     with pytest.raises(ValueError, match="computed with other weights"):
-        HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), encoder=tiny.encoder(), contextualised=store)
+        HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), encoder=tiny.encoder(), contextualized=store)
 
 
 # --- explanations

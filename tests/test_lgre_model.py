@@ -241,10 +241,10 @@ def test_the_gate_of_the_code_is_no_gru_cell(diagonal: bool) -> None:
     if diagonal:
         weights["candidate.weight"][:, :8] = torch.eye(8)
     update, reset = weights["gates.weight"].chunk(2)
-    own, neighbours = weights["candidate.weight"].chunk(2, dim=1)
+    own, neighbors = weights["candidate.weight"].chunk(2, dim=1)
     nothing = torch.zeros(8, 8)
     cell = {
-        "cell.weight_ih": torch.cat([reset, -update, torch.cat([nothing, neighbours], 1)]),
+        "cell.weight_ih": torch.cat([reset, -update, torch.cat([nothing, neighbors], 1)]),
         "cell.weight_hh": torch.cat([nothing, nothing, own]),
         "cell.bias_ih": torch.cat([weights["gates.bias"][8:], -weights["gates.bias"][:8], weights["candidate.bias"]]),
         "cell.bias_hh": torch.zeros(24),
@@ -382,16 +382,16 @@ def test_identity_is_the_cross_encoder(kind: str, layers: tuple[int, ...] | None
 def test_identity_learns_the_graph() -> None:
     torch.manual_seed(0)
     model = LGRe(encoder(head=True), LGReConfig(init="identity", dropout=0.0))
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     inputs, loss = batch(), LGReLoss()
     relevant, queries = torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1])
     start = {name: parameter.clone() for name, parameter in model.named_parameters()}
     values = []
     for _ in range(10):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = loss(model(**inputs), inputs["segments"], relevant, queries)
         value.backward()
-        optimiser.step()
+        optimizer.step()
         values.append(value.item())
     assert values[-1] < values[0] / 2
     unmoved = {name for name, parameter in model.named_parameters() if torch.equal(parameter, start[name])}

@@ -23,12 +23,12 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 
 from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
+from pyterrier_graph.evaluation.cross_validation import cross_validate
 from pyterrier_graph.models.lgre import word_graph
 from pyterrier_graph.models.lgre_losses import LGReLoss
-from pyterrier_graph.protocol.cross_validation import cross_validate
-from pyterrier_graph.rerank import LGReReranker
-from pyterrier_graph.rerank.evaluation import RunEvaluator
+from pyterrier_graph.rerank.lgre import LGReReranker
 from pyterrier_graph.training.pairs import LGReTraining, QueryPairs
+from pyterrier_graph.training.validation import RunEvaluator
 
 QUICK = {"epochs": 2, "batch_size": 8, "pairs_per_epoch": 16, "learning_rate": 0.01, "encoder_learning_rate": 0.003}
 
@@ -278,7 +278,7 @@ def test_nothing_to_learn_from() -> None:
 # --- training
 
 
-def test_a_task_that_can_be_learnt() -> None:
+def test_a_task_that_can_be_learned() -> None:
     reranker = lgre(dropout=0.0, training={"epochs": 6, "pairs_per_epoch": 32, "patience": None})
     before = measured(reranker)
     assert reranker.fit(RUN, QRELS, RUN, QRELS) is reranker

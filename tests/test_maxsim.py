@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers.util import similarity
 
-from pyterrier_graph.models.maxsim import best_of_neighbours, graph_maxsim, maxsim, normalised, token_maxima
-from pyterrier_graph.tokens import TokenStates
+from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.models.maxsim import best_of_neighbors, graph_maxsim, maxsim, normalized, token_maxima
 
 DIMENSION = 4
 INFINITY = float("inf")
@@ -52,24 +52,24 @@ def test_a_negative_best_match_is_not_raised_to_zero() -> None:
     assert maxsim(query, passages).tolist() == [-1.0, 0.0]
 
 
-def test_normalised_vectors_have_length_one_and_zero_stays_zero() -> None:
-    states = normalised(TokenStates(torch.tensor([[3.0, 4, 0, 0], [0, 0, 0, 0]]), torch.tensor([0, 1, 2])))
+def test_normalized_vectors_have_length_one_and_zero_stays_zero() -> None:
+    states = normalized(TokenStates(torch.tensor([[3.0, 4, 0, 0], [0, 0, 0, 0]]), torch.tensor([0, 1, 2])))
     assert states.values.tolist() == [pytest.approx([0.6, 0.8, 0, 0]), [0, 0, 0, 0]]
 
 
 @settings(deadline=None)
 @given(st.data(), SEEDS)
-def test_best_of_neighbours_by_loops(data: st.DataObject, seed: int) -> None:
+def test_best_of_neighbors_by_loops(data: st.DataObject, seed: int) -> None:
     nodes, count, tokens = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3)))
     edge = st.tuples(st.integers(0, count - 1), st.integers(0, nodes - 1))
     edges = data.draw(st.lists(edge, max_size=8))
     maxima = torch.randn(nodes, tokens, generator=torch.Generator().manual_seed(seed))
-    targets, neighbours = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
+    targets, neighbors = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
     slow = [
         [max((float(maxima[j, q]) for i, j in edges if i == target), default=-INFINITY) for q in range(tokens)]
         for target in range(count)
     ]
-    torch.testing.assert_close(best_of_neighbours(maxima, targets, neighbours, count), torch.tensor(slow))
+    torch.testing.assert_close(best_of_neighbors(maxima, targets, neighbors, count), torch.tensor(slow))
 
 
 @settings(deadline=None)
@@ -123,4 +123,4 @@ def test_gradients_of_weights() -> None:
     weights = torch.tensor([1.0, 0.5], requires_grad=True)
     graph_maxsim(own, context, weights).sum().backward()
     assert weights.grad is not None
-    assert weights.grad.tolist() == pytest.approx([0.8, 0.0])  # where there is no neighbour, no gradient (nor NaN)
+    assert weights.grad.tolist() == pytest.approx([0.8, 0.0])  # where there is no neighbor, no gradient (nor NaN)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ir_measures import AP, RR, P, Qrel, R, ScoredDoc, SetP, nDCG
 
-from pyterrier_graph.measures import MAPD, PRECD, PRES, on_documents
+from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
 
 ALL = [PRES @ 100, MAPD, PRECD, on_documents(PRES @ 100), on_documents(AP @ 100)]
 QUICK = settings(max_examples=25, deadline=None)
@@ -529,5 +529,5 @@ def test_registered_with_the_package(imports):
 
 
 def test_registration_is_light():
-    code = "import pyterrier_graph.measures, sys; print({'torch', 'pandas', 'numpy', 'pyterrier'} & {*sys.modules})"
+    code = "import pyterrier_graph.evaluation.measures, sys; print({'torch', 'pandas', 'numpy', 'pyterrier'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "set()\n"

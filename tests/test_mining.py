@@ -1,4 +1,4 @@
-"""ExampleMiner: which documents become examples, what is kept on disk, and what is refused."""
+"""HardNegativeMiner: which documents become examples, what is kept on disk, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from test_lgre_reranker import QRELS, RUN, cross_encoder
 
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
-from pyterrier_graph.training.mining import ExampleMiner, TrainingExamples
+from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
 
 # --- a world of rankings, texts and scores
 
@@ -85,9 +85,11 @@ WORLD = world()
 TOPICS, JUDGMENTS = WORLD["topics"], WORLD["qrels"]
 
 
-def miner(of: dict[str, Any] = WORLD, teacher: Any = "scores", **options: Any) -> ExampleMiner:
+def miner(of: dict[str, Any] = WORLD, teacher: Any = "scores", **options: Any) -> HardNegativeMiner:
     teacher = Teacher(of["scores"]) if teacher == "scores" else teacher
-    return ExampleMiner(Ranking(of["rankings"]), Texts(of["texts"]), teacher=teacher, **{"hard_negatives": 2} | options)
+    return HardNegativeMiner(
+        Ranking(of["rankings"]), Texts(of["texts"]), teacher=teacher, **{"hard_negatives": 2} | options
+    )
 
 
 def rows(examples: TrainingExamples) -> list[list[str]]:
@@ -168,9 +170,9 @@ def test_the_rule_against_a_slow_loop(
     made = miner(of, hard_negatives=n, batch_size=batch_size, **options)
     if not expected:
         with pytest.raises(ValueError, match="nothing is left"):
-            made.pseudo_labelled(of["topics"], of["qrels"]) if pseudo else made.labelled(of["topics"], of["qrels"])
+            made.pseudo_labeled(of["topics"], of["qrels"]) if pseudo else made.labeled(of["topics"], of["qrels"])
         return
-    examples = made.pseudo_labelled(of["topics"], of["qrels"]) if pseudo else made.labelled(of["topics"], of["qrels"])
+    examples = made.pseudo_labeled(of["topics"], of["qrels"]) if pseudo else made.labeled(of["topics"], of["qrels"])
     assert rows(examples) == expected
     if pseudo or n:
         found = {outcome: number for outcome, number in examples.report.loc["candidates", "count"].items() if number}
@@ -185,7 +187,7 @@ def test_the_rule_against_a_slow_loop(
 
 
 def test_columns_and_texts() -> None:
-    examples = miner().labelled(TOPICS, JUDGMENTS)
+    examples = miner().labeled(TOPICS, JUDGMENTS)
     assert examples.dataset.column_names == ["query", "positive", "negative_1", "negative_2"]
     assert examples.ids.column_names == ["qid", "positive_docno", "negative_1_docno", "negative_2_docno"]
     queries = TOPICS.set_index("qid")["query"]
@@ -193,14 +195,14 @@ def test_columns_and_texts() -> None:
         assert texts == [queries[qid], *(WORLD["texts"][docno] for docno in docnos)]
     assert len(examples) == len(examples.dataset) > 10
     assert "queries    kept" in str(examples.report)
-    bare = miner(hard_negatives=0).labelled(TOPICS, JUDGMENTS)
+    bare = miner(hard_negatives=0).labeled(TOPICS, JUDGMENTS)
     assert (bare.dataset.column_names, bare.ids.column_names) == (["query", "positive"], ["qid", "positive_docno"])
 
 
 def test_judged_positives_stay_whatever_the_teacher_thinks() -> None:
     of = WORLD | {"scores": dict.fromkeys(WORLD["scores"], 0.0)}
     teacher = Teacher(of["scores"])
-    examples = miner(of, teacher).labelled(TOPICS, JUDGMENTS)
+    examples = miner(of, teacher).labeled(TOPICS, JUDGMENTS)
     relevant = JUDGMENTS[(JUDGMENTS["label"] > 0) & (JUDGMENTS["docno"] != "d5")]
     assert {tuple(row[:2]) for row in rows(examples)} <= set(zip(relevant["qid"], relevant["docno"], strict=True))
     assert count(examples, "queries", "too few negatives") == 0
@@ -212,16 +214,16 @@ def test_judged_positives_stay_whatever_the_teacher_thinks() -> None:
 
 def test_without_a_teacher_all_that_is_not_relevant_is_negative() -> None:
     of = WORLD | {"scores": dict.fromkeys(WORLD["scores"], 0.0)}
-    assert rows(miner(of, None).labelled(TOPICS, JUDGMENTS)) == rows(miner(of).labelled(TOPICS, JUDGMENTS))
+    assert rows(miner(of, None).labeled(TOPICS, JUDGMENTS)) == rows(miner(of).labeled(TOPICS, JUDGMENTS))
     with pytest.raises(ValueError, match="pseudo labels come from a teacher"):
-        miner(teacher=None).pseudo_labelled(TOPICS)
+        miner(teacher=None).pseudo_labeled(TOPICS)
 
 
-def test_judgments_of_queries_that_are_pseudo_labelled() -> None:
+def test_judgments_of_queries_that_are_pseudo_labeled() -> None:
     sure = WORLD | {"scores": {pair: float(pair[1] != "text 3") for pair in WORLD["scores"]}}
     qrels = pd.DataFrame({"qid": ["q7", "q8"], "docno": ["d4", "d3"], "label": [1, 1]})
-    before = rows(miner(sure, hard_negatives=1).pseudo_labelled(TOPICS))
-    after = rows(miner(sure, hard_negatives=1).pseudo_labelled(TOPICS, qrels))
+    before = rows(miner(sure, hard_negatives=1).pseudo_labeled(TOPICS))
+    after = rows(miner(sure, hard_negatives=1).pseudo_labeled(TOPICS, qrels))
     assert [row for row in before if row not in after] == [
         row for row in before if row[0] == "q8" or row[:2] == ["q7", "d4"]
     ]
@@ -233,7 +235,7 @@ def test_places_that_are_left_are_drawn_from_the_rest() -> None:
         "scores": {pair: 0.5 * (int(pair[1].split()[1]) % 3 == 0) for pair in WORLD["scores"] if pair[1] != " "}
     }
     options = {"hard_negatives": 3, "depth": 2}
-    made = miner(of, **options).labelled(TOPICS, JUDGMENTS)
+    made = miner(of, **options).labeled(TOPICS, JUDGMENTS)
     assert count(made, "candidates", "negative, drawn") > 10
     relevant = JUDGMENTS[JUDGMENTS["label"] > 0].groupby("qid")["docno"].agg(set)
     places = []
@@ -247,21 +249,21 @@ def test_places_that_are_left_are_drawn_from_the_rest() -> None:
     assert len(set(places)) > 8  # of 28
 
     def mined(topics: pd.DataFrame, **more: int) -> list[list[str]]:
-        return sorted(rows(miner(of, **options, **more).labelled(topics, JUDGMENTS.sort_values("docno"))))
+        return sorted(rows(miner(of, **options, **more).labeled(topics, JUDGMENTS.sort_values("docno"))))
 
     assert mined(TOPICS) == mined(TOPICS[::-1], batch_size=3) == sorted(rows(made))
     assert mined(TOPICS, seed=1) != mined(TOPICS)
-    assert "negative, drawn" not in miner(depth=20).pseudo_labelled(TOPICS).report.loc["candidates"].index
+    assert "negative, drawn" not in miner(depth=20).pseudo_labeled(TOPICS).report.loc["candidates"].index
 
 
 def test_too_few_negatives() -> None:
     few = WORLD | {"rankings": {qid: ranking[: int(qid[1:]) % 5] for qid, ranking in WORLD["rankings"].items()}}
-    made = miner(few, None).labelled(TOPICS, JUDGMENTS)
+    made = miner(few, None).labeled(TOPICS, JUDGMENTS)
     assert 0 < count(made, "queries", "kept") < 20
     assert count(made, "queries", "too few negatives") > 0
     assert {int(row[0][1:]) % 5 for row in rows(made)} <= {2, 3, 4}
     nothing = Ranking({})
-    bare = ExampleMiner(nothing, Texts(WORLD["texts"]), hard_negatives=0).labelled(TOPICS, JUDGMENTS)
+    bare = HardNegativeMiner(nothing, Texts(WORLD["texts"]), hard_negatives=0).labeled(TOPICS, JUDGMENTS)
     assert nothing.sizes == [] and count(bare, "queries", "too few negatives") == 0
 
 
@@ -271,17 +273,17 @@ def test_too_few_negatives() -> None:
 def interrupted(folder: Path, after: int) -> Teacher:
     teacher = Teacher(WORLD["scores"], patience=after)
     with pytest.raises(KeyboardInterrupt):
-        miner(teacher=teacher, folder=folder, batch_size=8).pseudo_labelled(TOPICS)
+        miner(teacher=teacher, folder=folder, batch_size=8).pseudo_labeled(TOPICS)
     return teacher
 
 
 def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     whole = Teacher(WORLD["scores"])
-    expected = miner(teacher=whole, batch_size=8).pseudo_labelled(TOPICS)
+    expected = miner(teacher=whole, batch_size=8).pseudo_labeled(TOPICS)
     first = interrupted(tmp_path / "some" / "where", after=3)
     assert not list(tmp_path.rglob("*.partial")) and not list(tmp_path.rglob("*.arrow"))
     second = Teacher(WORLD["scores"])
-    examples = miner(teacher=second, folder=tmp_path / "some" / "where", batch_size=8).pseudo_labelled(TOPICS)
+    examples = miner(teacher=second, folder=tmp_path / "some" / "where", batch_size=8).pseudo_labeled(TOPICS)
     assert rows(examples) == rows(expected)
     pd.testing.assert_frame_equal(examples.report, expected.report)
     probes = second.asked[:8]
@@ -291,43 +293,43 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
 
 
 def test_scores_serve_other_thresholds_retrievers_and_corpora(tmp_path: Path) -> None:
-    miner(folder=tmp_path).pseudo_labelled(TOPICS)
+    miner(folder=tmp_path).pseudo_labeled(TOPICS)
     teacher = Teacher(WORLD["scores"])
     for options in ({"positive_threshold": 0.5}, {"depth": 10, "hard_negatives": 1}, {"pseudo_positives": 1}):
-        miner(teacher=teacher, folder=tmp_path, **options).pseudo_labelled(TOPICS)
-    miner(teacher=teacher, folder=tmp_path, depth=10).labelled(TOPICS, JUDGMENTS)
+        miner(teacher=teacher, folder=tmp_path, **options).pseudo_labeled(TOPICS)
+    miner(teacher=teacher, folder=tmp_path, depth=10).labeled(TOPICS, JUDGMENTS)
     assert len(teacher.asked) == 4 * 8
     texts = WORLD["texts"] | {"d1": "text 20", "d20": "text 1"}
     teacher = Teacher(WORLD["scores"])
-    other = miner(WORLD | {"texts": texts}, teacher, folder=tmp_path).pseudo_labelled(TOPICS)
-    assert rows(other) == rows(miner(WORLD | {"texts": texts}).pseudo_labelled(TOPICS))
+    other = miner(WORLD | {"texts": texts}, teacher, folder=tmp_path).pseudo_labeled(TOPICS)
+    assert rows(other) == rows(miner(WORLD | {"texts": texts}).pseudo_labeled(TOPICS))
     assert {text for _, text in teacher.asked[8:]} == {"text 1", "text 20"}
     for file in tmp_path.glob("*.arrow"):
         assert pa.ipc.open_stream(file).read_all().num_rows
 
 
 def test_another_teacher_is_refused(tmp_path: Path) -> None:
-    miner(folder=tmp_path).pseudo_labelled(TOPICS)
+    miner(folder=tmp_path).pseudo_labeled(TOPICS)
     nearly = {pair: min(score + 0.005, 1.0) for pair, score in WORLD["scores"].items()}
-    miner(teacher=Teacher(nearly), folder=tmp_path).labelled(TOPICS, JUDGMENTS)
+    miner(teacher=Teacher(nearly), folder=tmp_path).labeled(TOPICS, JUDGMENTS)
     other = {pair: min(score + 0.02, 1.0) for pair, score in WORLD["scores"].items()}
     with pytest.raises(ValueError, match=r"another teacher: query 'query \d+' and document 'd\d+' have 0.500 there, "):
-        miner(teacher=Teacher(other), folder=tmp_path).pseudo_labelled(TOPICS)
+        miner(teacher=Teacher(other), folder=tmp_path).pseudo_labeled(TOPICS)
 
 
 def test_killed_before_the_first_score(tmp_path: Path) -> None:
     interrupted(tmp_path, after=0)
     other = WORLD | {"scores": {pair: 1 - score for pair, score in WORLD["scores"].items()}}
-    assert rows(miner(other, folder=tmp_path).pseudo_labelled(TOPICS)) == rows(miner(other).pseudo_labelled(TOPICS))
+    assert rows(miner(other, folder=tmp_path).pseudo_labeled(TOPICS)) == rows(miner(other).pseudo_labeled(TOPICS))
 
 
 def test_examples_stay_in_a_folder_and_else_with_what_refers_to_them(tmp_path: Path) -> None:
     made = miner(folder=tmp_path)
-    one, again, fewer = (made.pseudo_labelled(topics) for topics in (TOPICS, TOPICS, TOPICS[:30]))
-    assert len(list(tmp_path.glob("pseudo-labelled-*.arrow"))) == 2
+    one, again, fewer = (made.pseudo_labeled(topics) for topics in (TOPICS, TOPICS, TOPICS[:30]))
+    assert len(list(tmp_path.glob("pseudo-labeled-*.arrow"))) == 2
     assert rows(one) == rows(again) != rows(fewer)
     temporary = miner()
-    examples = temporary.labelled(TOPICS, JUDGMENTS)
+    examples = temporary.labeled(TOPICS, JUDGMENTS)
     file = Path(examples.dataset.cache_files[0]["filename"])
     del temporary
     gc.collect()
@@ -340,7 +342,7 @@ def test_examples_stay_in_a_folder_and_else_with_what_refers_to_them(tmp_path: P
 
 def test_queries_are_taken_and_written_in_batches(tmp_path: Path) -> None:
     made = miner(folder=tmp_path, batch_size=7)
-    examples = made.pseudo_labelled(TOPICS)
+    examples = made.pseudo_labeled(TOPICS)
     assert made.candidates.sizes == [7, 7, 7, 7, 7, 5]
     assert len(examples.dataset.cache_files) == 1  # mapped, not in memory
     with pa.ipc.open_stream(examples.dataset.cache_files[0]["filename"]) as written:
@@ -357,15 +359,15 @@ def test_a_cross_encoder_teaches(tmp_path: Path) -> None:
     ranking = Ranking({qid: part["docno"].tolist() for qid, part in RUN.groupby("qid")})
     topics = RUN[["qid", "query"]].drop_duplicates()
     thresholds = {"positive_threshold": 0.5, "negative_threshold": 0.4999, "hard_negatives": 1}
-    made = ExampleMiner(ranking, Texts(texts), teacher=teacher, folder=tmp_path, **thresholds)
+    made = HardNegativeMiner(ranking, Texts(texts), teacher=teacher, folder=tmp_path, **thresholds)
     scores = teacher(RUN).set_index("docno")["score"]
-    examples = made.pseudo_labelled(topics)
+    examples = made.pseudo_labeled(topics)
     for _, positive, negative in rows(examples):
         assert scores[positive] > 0.5 > scores[negative]
-    assert len(made.labelled(topics, QRELS)) > 0
+    assert len(made.labeled(topics, QRELS)) > 0
     teacher.probabilities = False
     with pytest.raises(ValueError, match=r"no probability in \[0, 1\]: use CrossEncoderReranker\(..., probabilities"):
-        ExampleMiner(ranking, Texts(texts), teacher=teacher, **thresholds).pseudo_labelled(topics)
+        HardNegativeMiner(ranking, Texts(texts), teacher=teacher, **thresholds).pseudo_labeled(topics)
 
 
 # --- what is refused
@@ -403,24 +405,24 @@ def test_options_that_cannot_be(options: dict[str, Any], problem: str) -> None:
 )
 def test_topics_and_judgments_that_cannot_be(topics: pd.DataFrame, qrels: pd.DataFrame, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        miner().labelled(topics, qrels)
+        miner().labeled(topics, qrels)
 
 
 @pytest.mark.parametrize("column", ["qid", "query", "docno", "label"])
 def test_a_missing_column(column: str) -> None:
     topics, qrels = (frame.drop(columns=column, errors="ignore") for frame in (TOPICS, JUDGMENTS))
     with pytest.raises(pt.validate.InputValidationError, match=column):
-        miner().labelled(topics, qrels)
+        miner().labeled(topics, qrels)
     if column in TOPICS:
         with pytest.raises(pt.validate.InputValidationError, match=column):
-            miner().pseudo_labelled(topics)
+            miner().pseudo_labeled(topics)
 
 
 def test_ids_that_are_numbers() -> None:
     topics, qrels = (f.assign(qid=f["qid"].str[1:].astype(int)) for f in (TOPICS, JUDGMENTS))
     of = WORLD | {"rankings": {qid[1:]: ranking for qid, ranking in WORLD["rankings"].items()}}
-    found = [["q" + row[0], *row[1:]] for row in rows(miner(of).labelled(topics, qrels))]
-    assert found == rows(miner().labelled(TOPICS, JUDGMENTS))
+    found = [["q" + row[0], *row[1:]] for row in rows(miner(of).labeled(topics, qrels))]
+    assert found == rows(miner().labeled(TOPICS, JUDGMENTS))
 
 
 def without(column: str) -> pt.Transformer:
@@ -452,22 +454,22 @@ def test_pipelines_that_do_not_return_what_they_should(
     made = miner(folder=tmp_path)
     setattr(made, stage, transformer)
     with pytest.raises(ValueError, match=problem):
-        made.pseudo_labelled(TOPICS)
+        made.pseudo_labeled(TOPICS)
     assert not list(tmp_path.glob("*.partial")) and not list(tmp_path.glob("*.arrow"))
     if "probability" in problem:  # nothing of it was kept
-        assert len(miner(folder=tmp_path).pseudo_labelled(TOPICS)) > 0
+        assert len(miner(folder=tmp_path).pseudo_labeled(TOPICS)) > 0
 
 
 def test_documents_that_texts_does_not_know() -> None:
     known = {docno: text for docno, text in WORLD["texts"].items() if docno != "d7"}
     with pytest.raises(KeyError, match="texts does not know a document of candidates or qrels: 'd7'"):
-        miner(WORLD | {"texts": known}).pseudo_labelled(TOPICS)
+        miner(WORLD | {"texts": known}).pseudo_labeled(TOPICS)
     for text in (None, math.nan, 3):
         with pytest.raises(KeyError, match="texts does not know document 'd7'"):
-            miner(WORLD | {"texts": known | {"d7": text}}).labelled(TOPICS, JUDGMENTS)
+            miner(WORLD | {"texts": known | {"d7": text}}).labeled(TOPICS, JUDGMENTS)
     lost = Texts(WORLD["texts"]) >> pt.apply.generic(lambda frame: frame[frame["docno"] != "d7"])
     with pytest.raises(KeyError, match="texts does not know document 'd7'"):
-        ExampleMiner(Ranking(WORLD["rankings"]), lost).labelled(TOPICS, JUDGMENTS)
+        HardNegativeMiner(Ranking(WORLD["rankings"]), lost).labeled(TOPICS, JUDGMENTS)
 
 
 def test_queries_from_a_file_and_texts_from_a_dataset(tmp_path: Path) -> None:
@@ -478,9 +480,9 @@ def test_queries_from_a_file_and_texts_from_a_dataset(tmp_path: Path) -> None:
     texts = pt.text.get_text(pt.get_dataset("irds:mined"))
     ranking = Ranking({"1": ["d1", "d2"], "2": ["d3", "d4", "d1"]})
     teacher = Teacher({(query, f"text {n}"): float(n == 1) for query in topics["query"] for n in range(5)})
-    made = ExampleMiner(ranking, texts, teacher=teacher, hard_negatives=1)
-    assert rows(made.pseudo_labelled(topics)) == [["1", "d1", "d2"], ["2", "d1", "d3"]]
+    made = HardNegativeMiner(ranking, texts, teacher=teacher, hard_negatives=1)
+    assert rows(made.pseudo_labeled(topics)) == [["1", "d1", "d2"], ["2", "d1", "d3"]]
     assert {query for query, _ in teacher.asked} == {"alpha beta", "gamma"}
     ranking.rankings["1"].append("unheard")
     with pytest.raises(KeyError, match="texts does not know a document .*unheard"):
-        made.pseudo_labelled(topics)
+        made.pseudo_labeled(topics)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pyterrier_graph.documents import Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.rerank.training_set import draw_triples
 from pyterrier_graph.training.negatives import NegativeSampler, Strategy, Triples
-from pyterrier_graph.training.options import Training
+from pyterrier_graph.training.options import HGATTraining
+from pyterrier_graph.training.triple_draws import draw_triples
 
 STRATEGIES = get_args(Strategy)
 
@@ -158,7 +158,7 @@ def test_codes_of_the_query_go_before_those_of_its_relevant_documents() -> None:
 
 def test_codes_in_a_run_are_those_of_its_queries() -> None:
     run = tiny.run().assign(codes=[("even",)] * len(tiny.run()))
-    options = Training(negatives="shared_codes")
+    options = HGATTraining(negatives="shared_codes")
     _, (graph,), triples = draw_triples(run, tiny.qrels(), tiny.graph(), options)
     assert len(triples) == 18  # without codes in the run, the documents of odd number have none
     assert {docno.split("%")[0] for docno in graph.ids_of(triples[:, 3])} <= {"d0", "d2", "d4"}
@@ -212,7 +212,7 @@ def test_what_cannot_be_sampled() -> None:
     with pytest.raises(ValueError, match="negatives must be one of random, same_doc, .* got 'hard'"):
         NegativeSampler(graph, qrels, "hard")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="negatives must be one of random, same_doc, .* got 'hard'"):
-        Training(negatives="hard")  # type: ignore[arg-type]
+        HGATTraining(negatives="hard")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs the first stage's passages"):
         NegativeSampler(graph, qrels, "candidates")
     with pytest.raises(ValueError, match="no training query has a relevant passage"):

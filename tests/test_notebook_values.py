@@ -15,12 +15,15 @@ import pytest
 import tiny
 
 from pyterrier_graph.documents import Link, Node, Reference, StructuredDocument
-from pyterrier_graph.graphs import CandidateGraph, DocumentGraph, MemoryGraph, show
+from pyterrier_graph.graphs import CandidateGraph, DocumentGraph, MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.notebook import value
-from pyterrier_graph.rerank import GraphMaxSim, HGATReranker, LGReReranker
+from pyterrier_graph.plots import graph_html
+from pyterrier_graph.plots.html import value
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
-from pyterrier_graph.training import Training
+from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
+from pyterrier_graph.rerank.hgat import HGATReranker
+from pyterrier_graph.rerank.lgre import LGReReranker
+from pyterrier_graph.training.options import HGATTraining
 
 HOSTILE = "<script>alert('x & \"y\"')</script></svg>"
 NO_END = {"br", "hr", "img", "meta", "link", "input"}
@@ -122,11 +125,11 @@ def test_the_document_is_one_of_the_first_that_fit() -> None:
         return StructuredDocument(name, nodes, tuple(Link("internal", n + 2, 1) for n in range(links)))
 
     first = [document("short", 1, 0), document("linked", 4, 2), document("long", 40, 30)]
-    many = [document(f"d{n}", 3, 0) for n in range(show.LOOKED_AT)]
+    many = [document(f"d{n}", 3, 0) for n in range(graph_html.LOOKED_AT)]
     graph = MemoryGraph.from_documents([*first, *many, document("late", 8, 6)])
-    assert show.small_document(graph) == 1
+    assert graph_html.small_document(graph) == 1
     only_long = MemoryGraph.from_documents([document("longer", 60, 3), document("long", 40, 3)])
-    assert show.small_document(only_long) == 1
+    assert graph_html.small_document(only_long) == 1
     assert "first 14 nodes" in only_long._repr_html_()
     chain = tuple(Node("section", "x" * 100, n - 1) for n in range(20))
     assert len(MemoryGraph.from_documents([StructuredDocument("deep", chain)])._repr_html_()) < 40_000
@@ -167,20 +170,20 @@ def test_a_graph_of_queries_and_passages_shows_the_queries_of_one(tmp_path: Path
     qrels = pd.DataFrame({"qid": ["q1", "q1"], "docno": [HOSTILE, "d7%p0"], "label": [2, 1]})
     run = pd.DataFrame(rows, columns=["qid", "query", "docno", "score"])
     graph = QueryPassageGraph(tmp_path / "graph").from_results(run, passages, qrels=qrels, verbose=False)
-    read = Reader(show.query_passage_html(graph, "mine", ["graph.without(queries)"]))
+    read = Reader(graph_html.query_passage_html(graph, "mine", ["graph.without(queries)"]))
     sizes = {"queries": "2", "passages": "31", "retrieved edges": "3", "known edges": "2"}
     assert read.table == sizes and "graph.without(queries)" in read.text
     assert [read.seen.count(tag) for tag in ("svg", "path", "rect", "script")] == [1, 3, 1, 0]
     assert read.text.count(HOSTILE[:20]) == 3 and "alpha  2.5" in read.text and "d1%p0" not in read.text
-    without = Reader(show.query_passage_html(graph.without(np.arange(2)), "mine", []))
+    without = Reader(graph_html.query_passage_html(graph.without(np.arange(2)), "mine", []))
     assert without.table == sizes and "svg" not in without.seen
     crowded = pd.concat([run.assign(qid=f"r{n}", docno="d2%p0")[:1] for n in range(20)] + [run])
     crowd = QueryPassageGraph(tmp_path / "crowd").from_results(crowded, passages, verbose=False)
-    assert graph.docnos_of(np.array([show.small_passage(crowd)])) == [HOSTILE]
+    assert graph.docnos_of(np.array([graph_html.small_passage(crowd)])) == [HOSTILE]
 
 
 def hgat(**options: Any) -> HGATReranker:
-    training = Training(epochs=2, negatives="candidates")
+    training = HGATTraining(epochs=2, negatives="candidates")
     return HGATReranker(tiny.graph(), tiny.encoder(), layers=1, heads=2, training=training, device="cpu", **options)
 
 
@@ -203,7 +206,7 @@ def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     loaded = HGATReranker.load(reranker.save(tmp_path / "hgat").path)
     shown = own(loaded._repr_html_())
     assert shown.table["trained"] == f"loaded from {str(tmp_path / 'hgat')!r}"
-    assert shown.table["graph"] == "of each query's candidates" and "contextualise(" not in shown.text
+    assert shown.table["graph"] == "of each query's candidates" and "contextualize(" not in shown.text
 
 
 def test_other_rerankers() -> None:

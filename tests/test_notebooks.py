@@ -66,11 +66,11 @@ def execute(path: Path, folder: Path) -> NotebookNode:
             if len(data) > 1:
                 del data["text/plain"]  # what it would be without a browser
             for kind, content in data.items():
-                data[kind] = fewer_colours(content) if kind == "image/png" else content.replace(PACKAGES, "")
+                data[kind] = fewer_colors(content) if kind == "image/png" else content.replace(PACKAGES, "")
     return notebook
 
 
-def fewer_colours(picture: str) -> str:
+def fewer_colors(picture: str) -> str:
     """A PNG at a third of its size."""
     packed = io.BytesIO()
     image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")

@@ -296,7 +296,7 @@ def test_mini_batches_that_cannot_be() -> None:
     assert PAIRLoss(model)(columns(model, 1)).isfinite()
 
 
-def test_a_model_that_normalises_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_normalizes_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     PAIRLoss(dual_encoder()), PAIRLoss(dual_encoder(Normalize()), scale=20)
     assert not caplog.text
     PAIRLoss(dual_encoder(Normalize()))

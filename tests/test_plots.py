@@ -20,9 +20,9 @@ from matplotlib.text import Annotation
 from pyterrier_graph import plots
 from pyterrier_graph.documents import Node, Reference, StructuredDocument
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.notebook import COLOURS, NEUTRAL
 from pyterrier_graph.plots.experiments import VALIDATION
-from pyterrier_graph.rerank.lgre import LearntWordGraph
+from pyterrier_graph.plots.html import COLOURS, NEUTRAL
+from pyterrier_graph.rerank.lgre import LearnedWordGraph
 from pyterrier_graph.training.trainer import METRIC
 
 RELATIONS = pd.DataFrame({"layer 1": [0.5, 0.2, 0.3], "layer 2": [0.1, 0.6, 0.3]}, index=["order", "order_i", "SELF"])
@@ -50,7 +50,7 @@ QUERIES = pd.DataFrame(
         "qid": ["q1", "q2", "q3"],
         "query": ["short", "long " * 40, "$a$ and $\\b$"],
         "weight": [0.1, 0.7, 0.2],
-        "edge": ["retrieved", "known", "retrieved"],
+        "edge": ["retrieved", "relevant", "retrieved"],
     }
 )
 EXPERIMENT = pd.DataFrame(
@@ -87,7 +87,7 @@ VECTORS = np.random.default_rng(0).normal(size=(30, 5))
 STATES = pd.DataFrame({"qid": "1", "docno": [f"d{n}" for n in range(5)] * 2, "side": ["query"] * 5 + ["document"] * 5})
 STATES["state"] = list(VECTORS[:10])
 QRELS = pd.DataFrame({"qid": ["1", "1"], "docno": ["d0", "d1"], "label": [1, 0]})
-WORDS = LearntWordGraph(
+WORDS = LearnedWordGraph(
     ["[CLS]", "alpha", "[SEP]", "alpha", "$b$", "[SEP]"],
     np.array([-1, 0, -1, 1, 1, -1]),
     (2,),
@@ -128,13 +128,13 @@ def names(ax: Axes) -> list[str]:
     return [text.get_text() for text in legend.get_texts()]
 
 
-def colours(ax: Axes) -> list[str]:
+def colors(ax: Axes) -> list[str]:
     return [to_hex(patch.get_facecolor()).upper() for patch in ax.patches]
 
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])
 @pytest.mark.parametrize("name", PICTURES)
-def test_each_picture_can_be_saved_and_has_the_colours_of_the_style(name: str, style: str) -> None:
+def test_each_picture_can_be_saved_and_has_the_colors_of_the_style(name: str, style: str) -> None:
     with plt.style.context(style):
         ax = PICTURES[name]()
         ax.figure.savefig(io.BytesIO(), format="png", dpi=40)
@@ -177,13 +177,13 @@ def test_bars_of_relations() -> None:
     ax = plots.relation_weights(RELATIONS)
     assert names(ax) == ["layer 1", "layer 2"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["SELF", "order_i", "order"]
-    lengths = {colour: [] for colour in COLOURS[:2]}
-    for bar, colour in zip(ax.patches, colours(ax), strict=True):
-        lengths[colour].append(bar.get_width())
+    lengths = {color: [] for color in COLOURS[:2]}
+    for bar, color in zip(ax.patches, colors(ax), strict=True):
+        lengths[color].append(bar.get_width())
     np.testing.assert_allclose(lengths[COLOURS[0]], RELATIONS["layer 1"][::-1])
     np.testing.assert_allclose(lengths[COLOURS[1]], RELATIONS["layer 2"][::-1])
     assert ax.patches[0].get_y() < ax.patches[3].get_y()  # the first layer lies above the second
-    first, second = ([bar for bar, c in zip(ax.patches, colours(ax), strict=True) if c == k][0] for k in COLOURS[:2])
+    first, second = ([bar for bar, c in zip(ax.patches, colors(ax), strict=True) if c == k][0] for k in COLOURS[:2])
     assert first.get_y() > second.get_y()
 
 
@@ -191,7 +191,7 @@ def test_bars_of_tokens_have_room_for_what_stands_beside_them() -> None:
     ax = plots.token_matches(MATCHES, title="query")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], MATCHES["score"])
     assert [label.get_text() for label in ax.get_yticklabels()] == MATCHES["token"].tolist()
-    assert colours(ax) == [COLOURS[0], COLOURS[1], COLOURS[0]] and names(ax) == ["SELF", "structural"]
+    assert colors(ax) == [COLOURS[0], COLOURS[1], COLOURS[0]] and names(ax) == ["SELF", "structural"]
     ax.figure.canvas.draw()
     ends = [text.get_window_extent().x1 for text in ax.texts]
     assert max(ends) <= ax.get_window_extent().x1
@@ -209,7 +209,7 @@ def test_bars_of_contributions() -> None:
 def test_bars_of_queries() -> None:
     ax = plots.passage_queries(QUERIES, title="d0%p0")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [0.7, 0.2, 0.1])
-    assert colours(ax) == [COLOURS[0], COLOURS[1], COLOURS[1]] and names(ax) == ["known", "retrieved"]
+    assert colors(ax) == [COLOURS[0], COLOURS[1], COLOURS[1]] and names(ax) == ["relevant", "retrieved"]
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert [label[-4:] for label in labels] == ["[q2]", "[q3]", "[q1]"] and len(labels[0]) < 60
     assert texts(ax) == ["0.700", "0.200", "0.100"]

@@ -23,7 +23,7 @@ from pyterrier_graph.graphs import query_passage_builder, query_passage_graph
 from pyterrier_graph.graphs.query_passage_graph import Edges, QueryPassageGraph
 
 SOME_EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-TYPES = ("retrieved", "known")
+TYPES = ("retrieved", "relevant")
 
 PASSAGES = [f"d{number // 2}%p{number % 2}" for number in range(6)]
 TOPICS = pd.DataFrame({"qid": ["q1", "q2", "q3"], "query": ["alpha", "beta", "gamma"]})
@@ -96,7 +96,7 @@ def literal(passages, topics, run, qrels, k) -> Literal:
         edges["retrieved"][number[qid]] = {passages.index(docno): score for score, docno in best}
     for qid, docno, label in qrels.itertuples(index=False):
         if label > 0:
-            edges["known"][number[qid]][passages.index(docno)] = label
+            edges["relevant"][number[qid]][passages.index(docno)] = label
     return edges
 
 
@@ -181,7 +181,7 @@ def test_graph_is_the_literal_one(collection, size, way, data):
     ):
         new = QueryPassageGraph(f"{folder}/graph")
         options = {"k": k, "qrels": qrels, "verbose": False}
-        if not len(topics) or not any(expected["known"]):
+        if not len(topics) or not any(expected["relevant"]):
             with pytest.raises(ValueError, match="no relevant passage|needs queries"):
                 new.from_results(results, passages, **options)
             return
@@ -201,7 +201,7 @@ def test_graph_is_the_literal_one(collection, size, way, data):
         check(view, passages, topics, expected, {*first, *more})
         check(opened, passages, topics, expected)
         targets = data.draw(st.lists(st.integers(0, len(passages) - 1), max_size=6))
-        types = data.draw(st.sampled_from([None, ["known"], ["retrieved"], ["known", "retrieved"]]))
+        types = data.draw(st.sampled_from([None, ["relevant"], ["retrieved"], ["relevant", "retrieved"]]))
         check_subgraph(view, targets, types, expected, {*first, *more})
         check_subgraph(opened, targets, types, expected, ())
 
@@ -232,7 +232,7 @@ def test_added_graph_is_the_one_built_at_once(collection, data):
 
 def test_meta(graph):
     assert graph.meta["k"] == 2
-    assert graph.num_edges == {"retrieved": 3, "known": 2}
+    assert graph.num_edges == {"retrieved": 3, "relevant": 2}
     assert repr(graph) == f"QueryPassageGraph({str(graph.path)!r})"
     assert repr(graph.without(np.array([0, 2, 2]))).endswith(".without(2 queries)")
 
@@ -241,15 +241,15 @@ def test_passages_that_nobody_retrieved_and_queries_without_results_are_there(gr
     assert graph.docnos_of(np.arange(6)) == PASSAGES
     assert rows_of(graph.edges_of_passages(np.array([3, 1])))[0] == []
     assert rows_of(graph.edges_of_queries(np.array([1]))) == [[]]
-    assert rows_of(graph.edges_of_queries(np.array([1]), "known")) == [[(0, 1.0, 1)]]
+    assert rows_of(graph.edges_of_queries(np.array([1]), "relevant")) == [[(0, 1.0, 1)]]
 
 
 def test_without_judgments_there_are_only_retrieved_edges(tmp_path):
     graph = built(tmp_path / "graph", qrels=None)
     assert graph.edge_types == ("retrieved",)
     assert [*graph.subgraph(np.array([4])).to_targets] == ["retrieved"]
-    with pytest.raises(KeyError, match="no edges 'known': this graph has 'retrieved'"):
-        graph.edges_of_passages(np.array([0]), "known")
+    with pytest.raises(KeyError, match="no edges 'relevant': this graph has 'retrieved'"):
+        graph.edges_of_passages(np.array([0]), "relevant")
 
 
 def test_passages_from_an_index(graph, tmp_path):
@@ -268,7 +268,7 @@ def test_numbers_become_text(tmp_path):
     graph = QueryPassageGraph(tmp_path / "graph").from_results(run, ["7", "70"], qrels=qrels, verbose=False)
     assert graph.qids_of(np.array([0])) == ["7"]
     assert rows_of(graph.edges_of_queries(np.array([0]))) == [[(1, 1.0, 0)]]
-    assert rows_of(graph.edges_of_queries(np.array([0]), "known")) == [[(1, 1.0, 0)]]
+    assert rows_of(graph.edges_of_queries(np.array([0]), "relevant")) == [[(1, 1.0, 0)]]
 
 
 def test_retriever_sees_all_columns_and_is_asked_for_k(tmp_path):
@@ -312,7 +312,7 @@ def test_pickled_view_stays_masked(graph):
         (lambda graph: graph.edges_of_queries(np.array([0]), "found"), KeyError, "no edges 'found'"),
         (lambda graph: graph.query_of(["q1", "q7", 8]), KeyError, r"2 qids \('q7', 8\) not in the graph"),
         (lambda graph: graph.passage_of(["d0"]), KeyError, r"1 docno \('d0'\) not in the graph"),
-        (lambda graph: graph.edge_features("known"), KeyError, "no features of 'known' edges: add_edge_features"),
+        (lambda graph: graph.edge_features("relevant"), KeyError, "no features of 'relevant' edges: add_edge_features"),
     ],
 )
 def test_unknown_numbers_and_names(graph, call, error, message):
@@ -535,8 +535,8 @@ def test_edge_features(tmp_path):
     assert features[backward.edges].tolist() == features[[2, 3]].tolist()
     with pytest.raises(FileExistsError, match="features of 'retrieved' edges already"):
         graph.add_edge_features(encoder, TEXTS)
-    graph.without(np.array([0])).add_edge_features(encoder, TEXTS, edge_type="known", verbose=False)
-    assert QueryPassageGraph(graph.path).edge_features("known").shape == (2, 3)
+    graph.without(np.array([0])).add_edge_features(encoder, TEXTS, edge_type="relevant", verbose=False)
+    assert QueryPassageGraph(graph.path).edge_features("relevant").shape == (2, 3)
 
 
 @pytest.mark.parametrize("lost", [0, 1, 7])

@@ -13,9 +13,12 @@ import pytest
 import tiny
 import torch
 
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph
-from pyterrier_graph.rerank import DocumentEvidence, GraphMaxSim, HGATReranker
-from pyterrier_graph.tokens import TokenEncoder, TokenStore
+from pyterrier_graph.rerank.document_evidence import DocumentEvidence
+from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
+from pyterrier_graph.rerank.hgat import HGATReranker
 
 Make = Callable[..., pt.Transformer]
 
@@ -229,7 +232,7 @@ def test_a_pipeline_of_text_alone(make: Make) -> None:
     alone = pipeline(frame[frame["qid"] == "t1"])
     assert_same_scores(out[out["qid"] == "t1"], alone)
     fewer = pipeline(frame[(frame["qid"] == "t1") & (frame["docno"] != "d1%p0")])
-    assert not np.allclose(scores_of(fewer)["t1"]["d1%p1"], scores_of(alone)["t1"]["d1%p1"])  # its neighbour is gone
+    assert not np.allclose(scores_of(fewer)["t1"]["d1%p1"], scores_of(alone)["t1"]["d1%p1"])  # its neighbor is gone
     assert len(pipeline(frame.iloc[:0])) == 0
     assert list(pipeline(frame.iloc[:0]).columns) == list(out.columns)
 

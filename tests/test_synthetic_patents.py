@@ -6,7 +6,7 @@ from statistics import mean
 import pytest
 from lxml import etree
 
-from benchmarks.synthetic_patents import CHUNK, IN_COLLECTION, synthetic_patents, synthetic_records, write_xml_tree
+from experiments.synthetic_patents import CHUNK, IN_COLLECTION, synthetic_patents, synthetic_records, write_xml_tree
 from pyterrier_graph.documents import StructuredDocument
 
 COUNT = 400

@@ -21,10 +21,10 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.base.modules.dense import Dense
 
 from pyterrier_graph.artifacts import META, read_meta, writing
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, load_multi_vector_encoder
+from pyterrier_graph.encoders.token_states import TokenStates, offsets_of, ranges
+from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.tokens import TokenEncoder, TokenStates, TokenStore
-from pyterrier_graph.tokens.encoder import load_multi_vector_encoder
-from pyterrier_graph.tokens.states import offsets_of, ranges
 
 KIND = {"type": "thing", "format": "test", "format_version": 1}
 LENGTHS = st.lists(st.integers(0, 4), max_size=6)
@@ -135,7 +135,7 @@ def test_forward_has_the_same_values_and_gradients() -> None:
     assert encoder.forward_passages(["", " "]).lengths.tolist() == [0, 0]
 
 
-def test_prompts_count_as_tokens_and_vectors_are_normalised_where_the_model_does_not() -> None:
+def test_prompts_count_as_tokens_and_vectors_are_normalized_where_the_model_does_not() -> None:
     plain = tiny.encoder().network
     prompts = {"query": "alpha ", "document": "beta gamma "}
     network = MultiVectorEncoder(modules=[plain[0], plain[1]], prompts=prompts, device="cpu")

@@ -11,8 +11,8 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from pyterrier_graph.documents import Link, Node, Reference, StructuredDocument
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.tokens import TokenEncoder
 
 WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".split()
 

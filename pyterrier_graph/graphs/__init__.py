@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pyterrier_graph.graphs.adjacency import Adjacency
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
+from pyterrier_graph.graphs.csr import Adjacency
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.extraction import inverse
-from pyterrier_graph.graphs.typed_graph import PASSAGE_TYPE, SECTION_TYPE, MemoryGraph, TypedGraph
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, SECTION_TYPE, HeteroGraph, MemoryGraph
 
 __all__ = [
     "PASSAGE_TYPE",
@@ -15,6 +15,6 @@ __all__ = [
     "CandidateGraph",
     "DocumentGraph",
     "MemoryGraph",
-    "TypedGraph",
+    "HeteroGraph",
     "inverse",
 ]

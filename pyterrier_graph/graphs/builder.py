@@ -17,7 +17,7 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.adjacency import write_compressed
+from pyterrier_graph.graphs.csr import write_compressed
 from pyterrier_graph.graphs.extraction import Parts, extract, inverse, locate, relation_names, without_loops
 from pyterrier_graph.graphs.ids import writing_ids
 from pyterrier_graph.graphs.text_store import TextWriter

@@ -14,7 +14,7 @@ import pyterrier_alpha as pta
 
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs.extraction import Parts, extract
-from pyterrier_graph.graphs.typed_graph import PASSAGE_TYPE, MemoryGraph, some
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, MemoryGraph, some
 
 SIMILAR = "similar"
 
@@ -48,7 +48,7 @@ class CandidateGraph(pt.Transformer):
 
     def __init__(self, *, similarity: int = 0, text_field: str = "text", verbose: bool = False) -> None:
         if similarity < 0:
-            raise ValueError(f"similarity is a number of neighbours, 0 or more, got {similarity}")
+            raise ValueError(f"similarity is a number of neighbors, 0 or more, got {similarity}")
         self.similarity = similarity
         self.text_field = text_field
         self.verbose = verbose
@@ -136,6 +136,6 @@ def _most_similar(texts: list[str], k: int) -> np.ndarray:
     # hashing, since it takes texts without any words
     counts = HashingVectorizer(n_features=1 << 18, alternate_sign=False, norm=None).transform(texts)
     vectors = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
-    distance, neighbour = NearestNeighbors(metric="cosine").fit(vectors).kneighbors(n_neighbors=k)
+    distance, neighbor = NearestNeighbors(metric="cosine").fit(vectors).kneighbors(n_neighbors=k)
     row, column = np.nonzero(distance < 1)
-    return np.stack([row, neighbour[row, column]], axis=1)
+    return np.stack([row, neighbor[row, column]], axis=1)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyterrier_graph.graphs.adjacency import ranges
+from pyterrier_graph.graphs.csr import ranges
 from pyterrier_graph.graphs.extraction import NODE_TYPES
-from pyterrier_graph.graphs.typed_graph import TypedGraph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 if TYPE_CHECKING:
     import networkx
     from torch_geometric.data import HeteroData
 
 
-def to_hetero_data(graph: TypedGraph, documents: Sequence[str] | np.ndarray | None = None) -> HeteroData:
+def to_hetero_data(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None = None) -> HeteroData:
     """The graph for PyTorch Geometric.
 
     Node types are ``'passage'`` and ``'section'``, numbered in the graph's order; ``data[type].node`` holds the graph's
@@ -54,11 +54,11 @@ def to_hetero_data(graph: TypedGraph, documents: Sequence[str] | np.ndarray | No
     return data
 
 
-def to_networkx(graph: TypedGraph, documents: Sequence[str] | np.ndarray | None = None) -> networkx.MultiDiGraph:
+def to_networkx(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None = None) -> networkx.MultiDiGraph:
     """The graph for networkx.
 
     Nodes are ids (``docno%pN``, ``docno%sN``) with the attributes ``type`` (``'passage'`` or ``'section'``), ``text``
-    and ``document`` (its docno). An edge goes from i to j as in :class:`~pyterrier_graph.graphs.TypedGraph`; its
+    and ``document`` (its docno). An edge goes from i to j as in :class:`~pyterrier_graph.graphs.HeteroGraph`; its
     key, and its attribute ``relation``, is the relation's name. Inverse relations are left out: they say nothing new.
 
     Args:
@@ -86,7 +86,7 @@ def to_networkx(graph: TypedGraph, documents: Sequence[str] | np.ndarray | None 
     return converted
 
 
-def _nodes(graph: TypedGraph, documents: Sequence[str] | np.ndarray | None) -> np.ndarray:
+def _nodes(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None) -> np.ndarray:
     """Nodes of some documents, ascending."""
     if documents is None:
         return np.arange(graph.num_nodes)
@@ -96,11 +96,11 @@ def _nodes(graph: TypedGraph, documents: Sequence[str] | np.ndarray | None) -> n
     return ranges(graph.node_offsets[documents], graph.node_offsets[documents + 1])[1]
 
 
-def _edges(graph: TypedGraph, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
+def _edges(graph: HeteroGraph, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
     """Edges i -> j between nodes (ascending), as positions in them."""
-    i, neighbour = graph.neighbours(nodes, relation)
+    i, neighbor = graph.neighbors(nodes, relation)
     if not len(i):
-        return i, neighbour
-    j = np.minimum(np.searchsorted(nodes, neighbour), len(nodes) - 1)
-    inside = nodes[j] == neighbour
+        return i, neighbor
+    j = np.minimum(np.searchsorted(nodes, neighbor), len(nodes) - 1)
+    inside = nodes[j] == neighbor
     return i[inside], j[inside]

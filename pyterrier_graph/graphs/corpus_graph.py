@@ -10,19 +10,19 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import writing
-from pyterrier_graph.graphs.adjacency import ranges
+from pyterrier_graph.graphs.csr import ranges
 from pyterrier_graph.graphs.ids import writing_ids
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
 
-    from pyterrier_graph.graphs.typed_graph import TypedGraph
+    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 CHUNK = 1 << 16
 
 
 def write_corpus_graph(
-    graph: TypedGraph,
+    graph: HeteroGraph,
     relations: str | Sequence[str],
     k: int,
     path: str | os.PathLike[str],
@@ -30,16 +30,16 @@ def write_corpus_graph(
     over: Literal["passages", "documents"] = "passages",
     verbose: bool = True,
 ) -> NpTopKCorpusGraph:
-    """Writes relations as a corpus graph with k neighbours each, as ``pyterrier_adaptive`` has them.
+    """Writes relations as a corpus graph with k neighbors each, as ``pyterrier_adaptive`` has them.
 
     Numbers are those of ``graph.get_corpus_iter(over)``, so that an index made from that can be walked by number, too.
-    Every edge has weight 1. Where there are fewer than k neighbours, the rest is the passage or document itself, with
+    Every edge has weight 1. Where there are fewer than k neighbors, the rest is the passage or document itself, with
     weight 0; where there are more, those of the first relations are taken, and the first of these.
 
     Args:
         graph: The graph.
         relations: One relation, or several, ``['order', 'order_i']`` for the passages before and after, say.
-        k: Neighbours per passage or document.
+        k: Neighbors per passage or document.
         path: Folder of the corpus graph, which must not exist yet.
         over: ``'passages'``: edges between passages. ``'documents'``: edges between nodes of different documents, as
             edges between these documents (``'external'``, say).
@@ -60,7 +60,7 @@ def write_corpus_graph(
         raise ImportError("a corpus graph needs pyterrier_adaptive: pip install pyterrier-adaptive") from error
     relations = [relations] if isinstance(relations, str) else [*relations]
     if k < 1:
-        raise ValueError(f"a corpus graph needs at least one neighbour each, got k={k}")
+        raise ValueError(f"a corpus graph needs at least one neighbor each, got k={k}")
     if over not in ("passages", "documents"):
         raise ValueError(f"a corpus graph can be made over 'passages' or 'documents', got over={over!r}")
     count = len(graph.passage_nodes) if over == "passages" else len(graph)
@@ -83,10 +83,10 @@ def write_corpus_graph(
         ):
             for start in range(0, count, CHUNK):
                 numbers = np.arange(start, min(start + CHUNK, count))
-                row, neighbour = _top(graph, numbers, relations, k, over)
+                row, neighbor = _top(graph, numbers, relations, k, over)
                 place = np.arange(len(row)) - np.searchsorted(row, row)
                 table = np.repeat(numbers[:, None], k, axis=1)
-                table[row, place] = neighbour
+                table[row, place] = neighbor
                 table.astype("<u4").tofile(edges)
                 weight = np.zeros(table.shape, dtype="<f2")
                 weight[row, place] = 1
@@ -102,30 +102,30 @@ def write_corpus_graph(
 
 
 def _top(
-    graph: TypedGraph, numbers: np.ndarray, relations: Sequence[str], k: int, over: str
+    graph: HeteroGraph, numbers: np.ndarray, relations: Sequence[str], k: int, over: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first k neighbours of some passages or documents; rows ascend."""
+    """The first k neighbors of some passages or documents; rows ascend."""
     found = []
     for priority, relation in enumerate(relations):
         if over == "passages":
-            row, node = graph.neighbours(graph.passage_nodes[numbers], relation)
-            neighbour = np.searchsorted(graph.passage_nodes, node)
+            row, node = graph.neighbors(graph.passage_nodes[numbers], relation)
+            neighbor = np.searchsorted(graph.passage_nodes, node)
             joins = graph.node_type[node] == 0
         else:
             document_row, nodes = ranges(graph.node_offsets[numbers], graph.node_offsets[numbers + 1])
-            node_row, node = graph.neighbours(nodes, relation)
-            row, neighbour = document_row[node_row], graph.document[node]
-            joins = neighbour != numbers[row]
-        row, neighbour = row[joins], neighbour[joins]
-        found.append(np.stack([row, np.full(len(row), priority), neighbour]))
-    row, priority, neighbour = np.concatenate(found, axis=1)
-    # each neighbour once, under the first relation that leads to it
-    order = np.lexsort((priority, neighbour, row))
-    row, priority, neighbour = row[order], priority[order], neighbour[order]
+            node_row, node = graph.neighbors(nodes, relation)
+            row, neighbor = document_row[node_row], graph.document[node]
+            joins = neighbor != numbers[row]
+        row, neighbor = row[joins], neighbor[joins]
+        found.append(np.stack([row, np.full(len(row), priority), neighbor]))
+    row, priority, neighbor = np.concatenate(found, axis=1)
+    # each neighbor once, under the first relation that leads to it
+    order = np.lexsort((priority, neighbor, row))
+    row, priority, neighbor = row[order], priority[order], neighbor[order]
     first = np.ones(len(row), dtype=bool)
-    first[1:] = (row[1:] != row[:-1]) | (neighbour[1:] != neighbour[:-1])
-    row, priority, neighbour = row[first], priority[first], neighbour[first]
-    order = np.lexsort((neighbour, priority, row))
-    row, neighbour = row[order], neighbour[order]
+    first[1:] = (row[1:] != row[:-1]) | (neighbor[1:] != neighbor[:-1])
+    row, priority, neighbor = row[first], priority[first], neighbor[first]
+    order = np.lexsort((neighbor, priority, row))
+    row, neighbor = row[order], neighbor[order]
     top = np.arange(len(row)) - np.searchsorted(row, row) < k
-    return row[top], neighbour[top]
+    return row[top], neighbor[top]

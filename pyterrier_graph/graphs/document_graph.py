@@ -16,12 +16,12 @@ from npids.lookup import Lookup
 from pyterrier_graph.artifacts import BuiltArtifact, kind_of, writing
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.builder import CODES, DOCNOS, build, read_array
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
-from pyterrier_graph.graphs.show import graph_html
 from pyterrier_graph.graphs.text_store import TextReader
-from pyterrier_graph.graphs.typed_graph import TypedGraph
-from pyterrier_graph.notebook import value
+from pyterrier_graph.plots.graph_html import graph_html
+from pyterrier_graph.plots.html import value
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
@@ -34,7 +34,7 @@ NEXT_CALLS = (
 )
 
 
-class DocumentGraph(TypedGraph, BuiltArtifact):
+class DocumentGraph(HeteroGraph, BuiltArtifact):
     """The graph of a corpus: its documents' sections and passages and what relates them, stored and memory-mapped.
 
     ::
@@ -42,7 +42,7 @@ class DocumentGraph(TypedGraph, BuiltArtifact):
         graph = DocumentGraph("corpus.graph").index(dataset.get_corpus_iter())
         pipeline = bm25 % 1000 >> graph.passages() >> reranker
 
-    Relations and their directions are those of :class:`~pyterrier_graph.graphs.TypedGraph`.
+    Relations and their directions are those of :class:`~pyterrier_graph.graphs.HeteroGraph`.
 
     Args:
         path: Folder of the graph; it may not exist yet, see :meth:`index`. Nothing is read before it is needed.

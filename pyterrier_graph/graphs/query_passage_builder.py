@@ -15,14 +15,14 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.graphs.adjacency import CHUNK, offsets, ranges, write_compressed
 from pyterrier_graph.graphs.builder import ArrayFiles, array_file, read_array
+from pyterrier_graph.graphs.csr import CHUNK, offsets, ranges, write_compressed
 from pyterrier_graph.graphs.extraction import inverse
+from pyterrier_graph.graphs.hetero_graph import some
 from pyterrier_graph.graphs.ids import numbers_of, writing_ids
 from pyterrier_graph.graphs.text_store import TextWriter
-from pyterrier_graph.graphs.typed_graph import some
 
-RETRIEVED, KNOWN = "retrieved", "known"
+RETRIEVED, RELEVANT = "retrieved", "relevant"
 DOCNOS, QIDS = "docnos.npids", "qids.npids"
 MAX_EDGES = 1 << 32
 
@@ -104,7 +104,7 @@ def query_batch(
     qids = pd.Index(topics["qid"])
     edges = {RETRIEVED: _pairs(qids, run, docnos, "results", k)}
     if judgments is not None:
-        edges[KNOWN] = _pairs(qids, judgments.of(topics["qid"]), docnos, "qrels")
+        edges[RELEVANT] = _pairs(qids, judgments.of(topics["qid"]), docnos, "qrels")
     return QueryBatch(topics["qid"].tolist(), topics["query"].tolist(), edges)
 
 

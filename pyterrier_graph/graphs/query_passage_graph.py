@@ -16,15 +16,16 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
-from pyterrier_graph.graphs.adjacency import checked, offsets, places
 from pyterrier_graph.graphs.builder import array_file, read_array
+from pyterrier_graph.graphs.csr import checked, offsets, places
 from pyterrier_graph.graphs.edge_features import PairEncoder, write_edge_features
 from pyterrier_graph.graphs.extraction import inverse
+from pyterrier_graph.graphs.hetero_graph import some
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.query_passage_builder import (
     DOCNOS,
-    KNOWN,
     QIDS,
+    RELEVANT,
     RETRIEVED,
     Judgments,
     QueryBatch,
@@ -35,10 +36,9 @@ from pyterrier_graph.graphs.query_passage_builder import (
     query_batch,
     write_docnos,
 )
-from pyterrier_graph.graphs.show import query_passage_html
 from pyterrier_graph.graphs.text_store import TextReader
-from pyterrier_graph.graphs.typed_graph import some
-from pyterrier_graph.notebook import value
+from pyterrier_graph.plots.graph_html import query_passage_html
+from pyterrier_graph.plots.html import value
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
@@ -89,7 +89,7 @@ class QueryPassageGraph(BuiltArtifact):
         graph = QueryPassageGraph("train.graph").build(topics, retriever, index, qrels=qrels)
         batch = graph.without(loss_queries).subgraph(passages)
 
-    Edges have a type: ``'retrieved'``, with the retriever's score, and, where judgments were given, ``'known'``, with
+    Edges have a type: ``'retrieved'``, with the retriever's score, and, where judgments were given, ``'relevant'``, with
     the label as score. Each is stored in both directions. Passages are numbered as the index that is to be fused has
     them, those that nobody retrieved included; queries as they came. The edges of a type are numbered from 0, by query,
     then by passage.
@@ -144,7 +144,7 @@ class QueryPassageGraph(BuiltArtifact):
             retriever: Finds passages; it is asked for k per query.
             passages: The passages' docnos, in the order of the index that is to be fused: that index, or the docnos.
             k: Passages per query.
-            qrels: Judgments: ``qid, docno, label``. Labels above 0 make edges ``'known'``; other queries' are ignored.
+            qrels: Judgments: ``qid, docno, label``. Labels above 0 make edges ``'relevant'``; other queries' are ignored.
             batch_size: Queries to retrieve for at once.
             verbose: Whether to show progress.
 
@@ -291,7 +291,7 @@ class QueryPassageGraph(BuiltArtifact):
 
     @property
     def edge_types(self) -> tuple[str, ...]:
-        """``('retrieved',)`` or ``('retrieved', 'known')``."""
+        """``('retrieved',)`` or ``('retrieved', 'relevant')``."""
         return tuple(self.meta["edges"])
 
     def query_of(self, qids: Sequence[str]) -> np.ndarray:
@@ -342,7 +342,7 @@ class QueryPassageGraph(BuiltArtifact):
 
         Args:
             queries: Query numbers, shape (rows,); they may repeat.
-            edge_type: ``'retrieved'`` or ``'known'``.
+            edge_type: ``'retrieved'`` or ``'relevant'``.
 
         Returns:
             A row per query, ``indices`` are passage numbers.
@@ -362,7 +362,7 @@ class QueryPassageGraph(BuiltArtifact):
 
         Args:
             passages: Passage numbers, shape (rows,); they may repeat.
-            edge_type: ``'retrieved'`` or ``'known'``.
+            edge_type: ``'retrieved'`` or ``'relevant'``.
 
         Returns:
             A row per passage, ``indices`` are query numbers.
@@ -382,7 +382,7 @@ class QueryPassageGraph(BuiltArtifact):
 
         Args:
             edges: Edge numbers, shape (n,).
-            edge_type: ``'retrieved'`` or ``'known'``.
+            edge_type: ``'retrieved'`` or ``'relevant'``.
 
         Returns:
             Query numbers and passage numbers, each of shape (n,), int64.
@@ -465,7 +465,7 @@ class QueryPassageGraph(BuiltArtifact):
         meta = kind_of(self)
         with writing(self.path, meta) as folder:
             earlier: Iterable[QueryBatch] = ()
-            edge_types = (RETRIEVED,) if qrels is None else (RETRIEVED, KNOWN)
+            edge_types = (RETRIEVED,) if qrels is None else (RETRIEVED, RELEVANT)
             if isinstance(passages, QueryPassageGraph):
                 earlier, count = passages._batches(), passages.num_passages
                 edge_types = tuple(dict.fromkeys([*passages.edge_types, *edge_types]))

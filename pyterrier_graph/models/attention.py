@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pyterrier_graph.tokens.states import TokenStates
+from pyterrier_graph.encoders.token_states import TokenStates
 
 PADDED_TOKENS_AT_ONCE = 2_048
 
@@ -24,13 +24,13 @@ def attend_along_edges(
 ) -> Tensor:
     """Lets the tokens of each listener attend to the tokens of each node that it listens to, and adds up per listener.
 
-    The attention of one edge is independent of all others: softmax runs over the tokens of one neighbour.
+    The attention of one edge is independent of all others: softmax runs over the tokens of one neighbor.
 
     Args:
         queries: Projected states of the listeners, d = heads * d_head.
-        keys: Projected states of the neighbours.
+        keys: Projected states of the neighbors.
         values: Likewise, of the same lengths as ``keys``.
-        edges: Listener and neighbour of each edge, shape (2, edges).
+        edges: Listener and neighbor of each edge, shape (2, edges).
         heads: Number of attention heads.
         dropout: Probability of dropping an attention weight.
 
@@ -38,9 +38,9 @@ def attend_along_edges(
         Sums over each listener's edges, for its tokens; same shape as ``queries.values``.
     """
     total = torch.zeros_like(queries.values)
-    for listener, neighbour in _batches(edges, queries.lengths, keys.lengths):
+    for listener, neighbor in _batches(edges, queries.lengths, keys.lengths):
         query_rows, query_mask = _padded_rows(queries, listener)
-        key_rows, key_mask = _padded_rows(keys, neighbour)
+        key_rows, key_mask = _padded_rows(keys, neighbor)
         attended = functional.scaled_dot_product_attention(
             _split_heads(queries.values[query_rows], heads),
             _split_heads(keys.values[key_rows], heads),

@@ -27,12 +27,12 @@ from pyterrier_graph.models.bipartite_attention import (
 )
 
 RETRIEVED = "retrieved"
-KNOWN = "known"
+RELEVANT = "relevant"
 
 
 @dataclass(frozen=True)
-class GNNEncoderConfig:
-    """Shape of a :class:`GNNEncoderNetwork`. The defaults are 001's, without edge features.
+class PaperGNNEncoderConfig:
+    """Shape of a :class:`PaperGNNEncoderNetwork`. The defaults are 001's, without edge features.
 
     Attributes:
         dimension: d, length of a vector.
@@ -77,15 +77,15 @@ class GNNEncoderConfig:
 
 
 @dataclass(frozen=True)
-class TypedGNNEncoderConfig:
-    """Shape of a :class:`TypedGNNEncoderNetwork`.
+class GNNEncoderConfig:
+    """Shape of a :class:`GNNEncoderNetwork`.
 
     Attributes:
         dimension: d, length of a vector.
-        channels: Types of edges, each with the weight that it starts with: ``{'known': beta, 'retrieved': 0.0}`` is the
+        channels: Types of edges, each with the weight that it starts with: ``{'relevant': beta, 'retrieved': 0.0}`` is the
             rule ``x + beta * mean of the known queries``, for a beta tuned beforehand.
         heads: Attention heads, which divide d.
-        lone_length: Length of a passage's vector that hears no known query, where others hear some.
+        isolated_norm: Length of a passage's vector that hears no known query, where others hear some.
 
     Raises:
         ValueError: If there is no channel, the heads do not divide the dimensions, or the length is not positive.
@@ -94,12 +94,12 @@ class TypedGNNEncoderConfig:
     dimension: int
     channels: Mapping[str, float]
     heads: int = 4
-    lone_length: float = 1.0
+    isolated_norm: float = 1.0
 
     def __post_init__(self) -> None:
         _check_shape(self.dimension, self.heads)
-        if not 0 < self.lone_length < math.inf:
-            raise ValueError(f"lone_length must be positive, got {self.lone_length}")
+        if not 0 < self.isolated_norm < math.inf:
+            raise ValueError(f"isolated_norm must be positive, got {self.isolated_norm}")
         object.__setattr__(self, "channels", dict(self.channels))
         if not self.channels:
             raise ValueError("channels must name at least one type of edges, with its first weight")
@@ -110,7 +110,7 @@ class TypedGNNEncoderConfig:
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class Neighborhood:
     """Some passages, and what they hear.
 
     Attributes:
@@ -127,10 +127,10 @@ class Neighbourhood:
     heard: Tensor | None = None
     to_queries: CSR | None = None
 
-    def to(self, device: torch.device | str) -> Neighbourhood:
+    def to(self, device: torch.device | str) -> Neighborhood:
         """Moves the tensors."""
         heard, to_queries = self.heard, self.to_queries
-        return Neighbourhood(
+        return Neighborhood(
             self.passages.to(device),
             {name: vectors.to(device) for name, vectors in self.sources.items()},
             {name: edges.to(device) for name, edges in self.edges.items()},
@@ -168,15 +168,15 @@ class PassageNetwork(nn.Module, ABC):
     two_hops = False
     normalizes = False
 
-    def forward(self, neighbourhood: Neighbourhood) -> Tensor:
+    def forward(self, neighborhood: Neighborhood) -> Tensor:
         """h'_p, shape (passages, d)."""
-        sources, heard, to_queries = neighbourhood.sources, neighbourhood.heard, neighbourhood.to_queries
+        sources, heard, to_queries = neighborhood.sources, neighborhood.heard, neighborhood.to_queries
         if heard is not None and to_queries is not None:
             sources = {**sources, RETRIEVED: self.query_states(sources[RETRIEVED], heard, to_queries)}
-        return self.passage_states(neighbourhood.passages, sources, neighbourhood.edges)
+        return self.passage_states(neighborhood.passages, sources, neighborhood.edges)
 
     @abstractmethod
-    def attended(self, neighbourhood: Neighbourhood) -> dict[str, Attended]:
+    def attended(self, neighborhood: Neighborhood) -> dict[str, Attended]:
         """How much passages hear of each source, by channel; channels without edges are left out."""
 
     def query_states(
@@ -233,7 +233,7 @@ class PassageNetwork(nn.Module, ABC):
             ValueError: If shapes do not fit.
         """
 
-    def gates(self) -> list[nn.Parameter]:
+    def scalars(self) -> list[nn.Parameter]:
         """Single numbers, which have a long way to go and may need a learning rate of their own."""
         return []
 
@@ -249,7 +249,7 @@ class PassageNetwork(nn.Module, ABC):
             _check_rows("passages", passages, lists)
 
 
-class GNNEncoderNetwork(PassageNetwork):
+class PaperGNNEncoderNetwork(PassageNetwork):
     """The papers' network: passages to queries (Eq. 6, 7), queries to passages (Eq. 8), then the gate (Eq. 9, 10).
 
     Its one channel is ``'retrieved'``. Without edges it still has all its parameters: a passage then hears itself only,
@@ -261,7 +261,7 @@ class GNNEncoderNetwork(PassageNetwork):
 
     channels = (RETRIEVED,)
 
-    def __init__(self, config: GNNEncoderConfig) -> None:
+    def __init__(self, config: PaperGNNEncoderConfig) -> None:
         super().__init__()
         self.config = config
         size = config.dimension
@@ -325,18 +325,18 @@ class GNNEncoderNetwork(PassageNetwork):
             return passages + cast(float, self.config.gate) * heard
         return passages + self.gate(torch.cat([heard, passages], 1)).sigmoid() * heard  # Eq. 9, 10
 
-    def attended(self, neighbourhood: Neighbourhood) -> dict[str, Attended]:
+    def attended(self, neighborhood: Neighborhood) -> dict[str, Attended]:
         """See :meth:`PassageNetwork.attended`; what is missing to 1 is attention to the passage itself."""
-        passages, heard, to_queries = neighbourhood.passages, neighbourhood.heard, neighbourhood.to_queries
-        if RETRIEVED not in neighbourhood.edges:
+        passages, heard, to_queries = neighborhood.passages, neighborhood.heard, neighborhood.to_queries
+        if RETRIEVED not in neighborhood.edges:
             return {}
-        lists, ones = neighbourhood.edges[RETRIEVED], passages.new_ones(len(passages))
+        lists, ones = neighborhood.edges[RETRIEVED], passages.new_ones(len(passages))
         if self.config.average is not None:
             share = 1 / lists.indptr.diff().clamp(min=1).to(passages.dtype)
             return {RETRIEVED: Attended(share[lists.owner], self.config.average * ones)}
         if self.passage_layer is None:
             return {}
-        queries = neighbourhood.sources[RETRIEVED]
+        queries = neighborhood.sources[RETRIEVED]
         if heard is not None and to_queries is not None:
             queries = self.query_states(queries, heard, to_queries)
         weights = self.passage_layer.weights(passages, queries, lists)
@@ -348,7 +348,7 @@ class GNNEncoderNetwork(PassageNetwork):
         return {RETRIEVED: Attended(weights.edges.mean(1), gate)}
 
 
-class TypedGNNEncoderNetwork(PassageNetwork):
+class GNNEncoderNetwork(PassageNetwork):
     """A passage's own vector, and what it hears through each type of edges, on separate paths.
 
     ``normalize(x + g_0 * W_0 x + sum over channels c of s_c g_c * GAT_c)``. GAT_c is graph attention over the sources
@@ -361,16 +361,16 @@ class TypedGNNEncoderNetwork(PassageNetwork):
 
     Whoever hears a known query is found more easily, by near misses, too, and whoever hears none falls behind. So the
     vectors of those that hear none, where there are known queries at all, may be longer than 1 by the factor
-    ``lone_length``: a number that is tuned, not learnt, as most passages of a loss over known queries have some.
+    ``isolated_norm``: a number that is tuned, not learned, as most passages of a loss over known queries have some.
 
-    Sources are any vectors of the same space: queries by ``'retrieved'`` and ``'known'`` (judged relevant), titles,
-    neighbouring passages, references.
+    Sources are any vectors of the same space: queries by ``'retrieved'`` and ``'relevant'`` (judged relevant), titles,
+    neighboring passages, references.
     """
 
     normalizes = True
-    lone_length: Tensor
+    isolated_norm: Tensor
 
-    def __init__(self, config: TypedGNNEncoderConfig) -> None:
+    def __init__(self, config: GNNEncoderConfig) -> None:
         super().__init__()
         self.config = config
         self.channels = tuple(config.channels)
@@ -379,7 +379,7 @@ class TypedGNNEncoderNetwork(PassageNetwork):
         self.own_gate = _Gate(config.dimension, config.dimension)
         modules = {name: _Channel(config.dimension, config.heads, weight) for name, weight in config.channels.items()}
         self.channel = cast(Mapping[str, _Channel], nn.ModuleDict(modules))
-        self.register_buffer("lone_length", torch.tensor(float(config.lone_length)))
+        self.register_buffer("isolated_norm", torch.tensor(float(config.isolated_norm)))
 
     def prepare(self, sources: Mapping[str, Tensor | Sources]) -> dict[str, Tensor | Sources]:
         """See :meth:`PassageNetwork.prepare`."""
@@ -394,7 +394,7 @@ class TypedGNNEncoderNetwork(PassageNetwork):
         *,
         targets_at_once: int | None = None,
     ) -> Tensor:
-        """Vectors of unit length, or ``lone_length``. See :meth:`PassageNetwork.passage_states`."""
+        """Vectors of unit length, or ``isolated_norm``. See :meth:`PassageNetwork.passage_states`."""
         self._check_edges(passages, sources, edges)
         ready = self.prepare(sources)
 
@@ -411,7 +411,7 @@ class TypedGNNEncoderNetwork(PassageNetwork):
         heard = {
             name: channel(passages, ready[name], edges[name]) for name, channel in self.channel.items() if name in edges
         }
-        return Paths(own, heard, edges[KNOWN].indptr.diff() == 0 if KNOWN in edges else None)
+        return Paths(own, heard, edges[RELEVANT].indptr.diff() == 0 if RELEVANT in edges else None)
 
     def joined(self, paths: Paths) -> Tensor:
         """The passages, by the weights s_c."""
@@ -419,29 +419,29 @@ class TypedGNNEncoderNetwork(PassageNetwork):
         for name, message in paths.heard.items():
             states = states + self.channel[name].weight * message
         states = functional.normalize(states, dim=1)
-        return states if paths.alone is None else torch.where(paths.alone[:, None], self.lone_length * states, states)
+        return states if paths.alone is None else torch.where(paths.alone[:, None], self.isolated_norm * states, states)
 
-    def attended(self, neighbourhood: Neighbourhood) -> dict[str, Attended]:
+    def attended(self, neighborhood: Neighborhood) -> dict[str, Attended]:
         """See :meth:`PassageNetwork.attended`; attention within a channel adds up to 1."""
-        sources, edges = neighbourhood.sources, neighbourhood.edges
+        sources, edges = neighborhood.sources, neighborhood.edges
         return {
-            name: channel.attended(neighbourhood.passages, sources[name], edges[name])
+            name: channel.attended(neighborhood.passages, sources[name], edges[name])
             for name, channel in self.channel.items()
             if name in edges
         }
 
     @property
-    def strengths(self) -> dict[str, float]:
+    def weights(self) -> dict[str, float]:
         """s_c, by channel."""
         return {name: round(float(channel.weight.detach()), 6) for name, channel in self.channel.items()}
 
-    def gates(self) -> list[nn.Parameter]:
+    def scalars(self) -> list[nn.Parameter]:
         """The s_c."""
         return [channel.weight for channel in self.channel.values()]
 
 
 class Paths(NamedTuple):
-    """What a :class:`TypedGNNEncoderNetwork` adds up.
+    """What a :class:`GNNEncoderNetwork` adds up.
 
     Attributes:
         own: ``x + g_0 * W_0 x``, shape (passages, d).

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.models.attention import attend_along_edges
-from pyterrier_graph.models.maxsim import maxsim, normalised
+from pyterrier_graph.models.maxsim import maxsim, normalized
 from pyterrier_graph.models.propagation import SELF, Hop, Propagation, plan_propagation
-from pyterrier_graph.tokens.states import TokenStates
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import TypedGraph
+    from pyterrier_graph.graphs import HeteroGraph
 
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 Framework = Literal["standard", "late"]
@@ -45,10 +45,10 @@ class HGATConfig:
         dropout: Dropout on attention weights.
         positions: Token positions that have a weight of their own per relation: the longest passage.
         init: ``'random'`` as in the paper, or ``'identity'``: see :class:`HGAT`.
-        aggregation: ``'sum'`` over neighbours as Eq. 1 has it, or ``'mean'`` over the neighbours of each relation.
-        slots: Empty rows added to the matrix of every node, where the neighbours' content does not have to be mixed
+        aggregation: ``'sum'`` over neighbors as Eq. 1 has it, or ``'mean'`` over the neighbors of each relation.
+        slots: Empty rows added to the matrix of every node, where the neighbors' content does not have to be mixed
             with its own. (The paper's matrices always have 180 rows, of which a short passage leaves most empty;
-            it does not say what they hold.) Each asks by a vector of its own, which is learnt.
+            it does not say what they hold.) Each asks by a vector of its own, which is learned.
     """
 
     dimension: int
@@ -116,7 +116,7 @@ class HGATConfig:
 class HGATLayer(nn.Module):
     """One layer: Eq. 1, 2, 3, 7 or 8, by variant.
 
-    Which neighbours a node hears (``j != tgt`` of Eq. 2, 7 and 8) is decided by the
+    Which neighbors a node hears (``j != tgt`` of Eq. 2, 7 and 8) is decided by the
     :class:`~pyterrier_graph.models.propagation.Hop`; what it makes of them, here.
     """
 
@@ -211,13 +211,13 @@ class HGATLayer(nn.Module):
     ) -> Tensor:
         """Sum (or mean) over a listener's edges of ``MultiHead_r(h_i, h_j, h_j)``, shape (tokens of listeners, d).
 
-        Keys and values are projected once per neighbour, queries once per listener, the output after summing.
+        Keys and values are projected once per neighbor, queries once per listener, the output after summing.
         """
         attention = self.attention[relation]
         listeners, listener = edges[0].unique(return_inverse=True)
-        neighbours, neighbour = edges[1].unique(return_inverse=True)
+        neighbors, neighbor = edges[1].unique(return_inverse=True)
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
-        heard = states.select(neighbours)
+        heard = states.select(neighbors)
         asking = listening.select(listeners)
         asking_values, heard_values = asking.values, heard.values
         if linear:
@@ -229,11 +229,11 @@ class HGATLayer(nn.Module):
             queries,
             keys,
             values,
-            torch.stack([listener, neighbour]),
+            torch.stack([listener, neighbor]),
             heads=self.config.heads,
             dropout=self.config.dropout if self.training else 0.0,
         )
-        speaking = heard.lengths[neighbour] > 0
+        speaking = heard.lengths[neighbor] > 0
         number = torch.bincount(listener[speaking], minlength=len(listeners))[asking.owner, None].to(attended.dtype)
         projected = nn.functional.linear(attended, attention.out_proj.weight) + number * attention.out_proj.bias
         if self.config.aggregation == "mean":
@@ -245,12 +245,12 @@ class HGATLayer(nn.Module):
 
 
 class HGAT(nn.Module):
-    """Contextualised passage representations and their scores.
+    """Contextualized passage representations and their scores.
 
-    ``init='random'`` is the paper's: PyTorch's initialisation of each MultiHead, lambda and alpha uniform in [0, 1].
+    ``init='random'`` is the paper's: PyTorch's initialization of each MultiHead, lambda and alpha uniform in [0, 1].
     Nothing of the encoder's knowledge survives random projections, and a small training set cannot bring it back.
     ``init='identity'`` therefore starts at the encoder: SELF passes a state on unchanged (a residual connection, the
-    one difference in form) with its attention switched off, and the other relations bring the neighbours' tokens
+    one difference in form) with its attention switched off, and the other relations bring the neighbors' tokens
     through a gate that is closed: lambda = 0, alpha = 0, or an output projection of 0 where there is neither.
     The untrained network is then plain MaxSim of the encoder, as far as similarities are positive (empty slots have 0
     with everything). (NS and LB_NS in the standard framework have no such
@@ -266,13 +266,13 @@ class HGAT(nn.Module):
         if self.alpha is not None and config.init == "identity":
             nn.init.zeros_(self.alpha)
 
-    def gates(self) -> list[nn.Parameter]:
+    def scalars(self) -> list[nn.Parameter]:
         """What decides how much is listened to: W of every layer and relation, lambda and alpha."""
         gates = [weight for layer in self.layers for weight in layer.weight.values()]
         gates += [layer.lambda_ for layer in self.layers if layer.lambda_ is not None]
         return gates + ([self.alpha] if self.alpha is not None else [])
 
-    def plan(self, graph: TypedGraph, targets: np.ndarray) -> Propagation:
+    def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
         """What has to be computed to represent some targets, node numbers of the graph."""
         config = self.config
         return plan_propagation(
@@ -280,7 +280,7 @@ class HGAT(nn.Module):
         )
 
     def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
-        """Contextualises the targets of a propagation.
+        """Contextualizes the targets of a propagation.
 
         Args:
             inputs: Encoded texts of ``propagation.nodes``.
@@ -294,7 +294,7 @@ class HGAT(nn.Module):
         states = inputs
         for layer, hop in zip(self.layers, propagation.hops, strict=True):
             states = layer(states, hop, linear=linear)
-        return normalised(states.select(propagation.targets), linear=linear)
+        return normalized(states.select(propagation.targets), linear=linear)
 
     def score(self, query: Tensor, content: TokenStates, in_context: TokenStates) -> Tensor:
         """Relevance of passages to one query.

@@ -293,13 +293,13 @@ class LGRe(nn.Module):
     def propagate(self, states: Tensor, adjacency: Tensor) -> Tensor:
         """Eq. 6 and 7: h_T, of the shape of E."""
         for _ in range(self.config.steps):
-            neighbours = adjacency @ states
-            inputs = torch.cat([states, neighbours], -1)
+            neighbors = adjacency @ states
+            inputs = torch.cat([states, neighbors], -1)
             if self.config.gate == "gru":
                 states = self.cell(inputs.flatten(0, -2), states.flatten(0, -2)).view_as(states)
             else:
                 update, reset = self.gates(inputs).sigmoid().chunk(2, -1)
-                candidate = self.candidate(torch.cat([reset * states, neighbours], -1)).tanh()
+                candidate = self.candidate(torch.cat([reset * states, neighbors], -1)).tanh()
                 states = states + update * (candidate - states)
         return states
 

@@ -61,11 +61,11 @@ def pair_loss(
         if alpha < 1:
             loss = loss + (1 - alpha) * cross_entropy(scale * q[rows] @ passages.T, own)  # Eq. 3, 6
         if alpha > 0:
-            centres = positive[rows]
+            centers = positive[rows]
             if form == "released":
-                similarities = centres @ torch.cat([q, negative]).T
+                similarities = centers @ torch.cat([q, negative]).T
             else:  # s(p+, q) in the place of s(p+, p+)
-                similarities = (centres @ passages.T).scatter(1, own[:, None], (centres * q[rows]).sum(1, keepdim=True))
+                similarities = (centers @ passages.T).scatter(1, own[:, None], (centers * q[rows]).sum(1, keepdim=True))
             loss = loss + alpha * cross_entropy(scale * similarities, own)  # Eq. 5, 6
     if not loss.isfinite():
         named = {"queries": queries, "positives": positives, "negatives": negatives}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pyterrier_graph.tokens.states import TokenStates
+from pyterrier_graph.encoders.token_states import TokenStates
 
 
 def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
@@ -30,7 +30,7 @@ def maxsim(query: Tensor, passages: TokenStates) -> Tensor:
     return token_maxima(query, passages).sum(1)
 
 
-def normalised(states: TokenStates, *, linear: bool = False) -> TokenStates:
+def normalized(states: TokenStates, *, linear: bool = False) -> TokenStates:
     """Token vectors scaled to unit length, so that the dot product of Eq. 6 is the cosine that its text speaks of.
 
     Args:
@@ -41,20 +41,20 @@ def normalised(states: TokenStates, *, linear: bool = False) -> TokenStates:
     return states.with_values(states.values / lengths.clamp(min=1e-12))
 
 
-def best_of_neighbours(maxima: Tensor, targets: Tensor, neighbours: Tensor, count: int) -> Tensor:
-    """For each target and query token the best match among its neighbours.
+def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count: int) -> Tensor:
+    """For each target and query token the best match among its neighbors.
 
     Args:
         maxima: :func:`token_maxima` of all nodes involved, shape (nodes, query tokens).
         targets: Target of each edge, in 0 .. count - 1, shape (edges,).
-        neighbours: Node (a row of ``maxima``) of each edge, shape (edges,).
+        neighbors: Node (a row of ``maxima``) of each edge, shape (edges,).
         count: Number of targets.
 
     Returns:
-        Shape (count, query tokens); minus infinity for a target without neighbours.
+        Shape (count, query tokens); minus infinity for a target without neighbors.
     """
     best = maxima.new_full((count, maxima.shape[1]), -torch.inf)
-    return best.scatter_reduce(0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbours], "amax")
+    return best.scatter_reduce(0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbors], "amax")
 
 
 def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyterrier_graph.graphs.paths import follow, inverse_path
+from pyterrier_graph.graphs.relations import follow, inverse_path
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import TypedGraph
+    from pyterrier_graph.graphs import HeteroGraph
 
 SELF = "SELF"
 EVERYONE = -1
@@ -76,7 +76,7 @@ class Propagation:
 
 
 def plan_propagation(
-    graph: TypedGraph,
+    graph: HeteroGraph,
     targets: np.ndarray,
     relations: Sequence[str],
     *,
@@ -110,12 +110,12 @@ def plan_propagation(
         sources = [heard.key(node, owner, radius)]
         listeners = []
         for relation in relations:
-            listener, neighbour = follow(graph, node, relation)
+            listener, neighbor = follow(graph, node, relation)
             if no_out:  # Eq. 2: j != tgt
-                allowed = neighbour != target_node[listener]
-                listener, neighbour = listener[allowed], neighbour[allowed]
+                allowed = neighbor != target_node[listener]
+                listener, neighbor = listener[allowed], neighbor[allowed]
             listeners.append(listener)
-            sources.append(heard.key(neighbour, owner[listener], radius))
+            sources.append(heard.key(neighbor, owner[listener], radius))
         keys, index = np.unique(np.concatenate(sources), return_inverse=True)
         itself, *heard_from = np.split(index, np.cumsum([len(source) for source in sources])[:-1])
         without_self = is_target & no_self
@@ -139,7 +139,7 @@ def plan_propagation(
 class _Audience:
     """Tells which nodes could have heard of a target within some hops, and numbers the states (node, target)."""
 
-    def __init__(self, graph: TypedGraph, targets: np.ndarray, relations: Sequence[str], radius: int) -> None:
+    def __init__(self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], radius: int) -> None:
         self.nodes = graph.num_nodes
         front = np.arange(len(targets)) * self.nodes + targets
         within = front

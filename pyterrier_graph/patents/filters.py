@@ -12,7 +12,7 @@ import pyterrier_alpha as pta
 from pyterrier_graph.documents import split_passage_id
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import TypedGraph
+    from pyterrier_graph.graphs import HeteroGraph
 
 Level = Literal["subclass", "group"]
 
@@ -36,7 +36,7 @@ class SharedCodes(pt.Transformer):
 
     schematic = {"label": "SharedCodes", "help_url": None}
 
-    def __init__(self, graph: TypedGraph, level: Level = "subclass") -> None:
+    def __init__(self, graph: HeteroGraph, level: Level = "subclass") -> None:
         if level not in get_args(Level):
             raise ValueError(f"level must be one of {', '.join(get_args(Level))}, got {level!r}")
         self.graph = graph

@@ -1,7 +1,7 @@
 """Pictures: graphs, where a score came from, trainings, experiments, embeddings.
 
 Every function draws into the axes that it is given, or into new ones, and returns them. None needs a display, and
-colours of texts and frames are those of the style that is in use, light or dark.
+colors of texts and frames are those of the style that is in use, light or dark.
 """
 
 from __future__ import annotations

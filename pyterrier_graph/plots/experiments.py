@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from pyterrier_graph.notebook import COLOURS, NEUTRAL
+from pyterrier_graph.plots.html import COLOURS, NEUTRAL
 from pyterrier_graph.plots.labels import place_labels
-from pyterrier_graph.plots.style import check_axes, check_frame, colours_of, legend_beside, new_axes, new_rows, titled
+from pyterrier_graph.plots.style import check_axes, check_frame, colors_of, legend_beside, new_axes, new_rows, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,18 +53,18 @@ def training_curves(
         raise ValueError("there is nothing to draw: the logs hold neither losses nor a measure")
     axes = list(axes) if axes is not None else new_rows(len(parts))
     check_axes(axes, len(parts))
-    colours = colours_of(logs)
+    colors = colors_of(logs)
     for key, ax in zip(parts, axes, strict=True):
         for name, (x, y) in curves[key].items():
-            ax.plot(x, y, color=colours[name], marker="." if len(x) < 50 else "")
+            ax.plot(x, y, color=colors[name], marker="." if len(x) < 50 else "")
             if key == VALIDATION:
                 best = y.argmax()
-                ax.plot(x[best], y[best], "*", color=colours[name], markersize=14)
+                ax.plot(x[best], y[best], "*", color=colors[name], markersize=14)
         ax.set_ylabel("loss" if key == LOSS else _measure(trainings))
         ax.margins(y=0.1)
     axes[-1].set_xlabel(by)
     if several:
-        legend_beside(axes[0], colours)
+        legend_beside(axes[0], colors)
     titled(axes[0], title)
     return axes
 
@@ -96,8 +96,8 @@ def effectiveness_latency(
     ax = ax if ax is not None else new_axes(8, 5)
     ax.plot(x[front], y[front], color=NEUTRAL, linestyle="--", linewidth=1, label="not beaten in both", zorder=1)
     unbeaten = np.isin(np.arange(len(x)), front)
-    for chosen, colour in ((unbeaten, COLOURS[4]), (~unbeaten, NEUTRAL)):
-        ax.scatter(x[chosen], y[chosen], color=colour, s=40, zorder=3)
+    for chosen, color in ((unbeaten, COLOURS[4]), (~unbeaten, NEUTRAL)):
+        ax.scatter(x[chosen], y[chosen], color=color, s=40, zorder=3)
     _log_if_wide(ax, x)
     ax.margins(0.15)
     ax.set_xlabel("mean response time (ms per query)" if time == "mrt" else time)
@@ -115,7 +115,7 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
 
     Args:
         per_query: ``system, measure, value, seed`` and the option, a row per query: ``per_query.csv`` of
-            ``pyterrier_graph.fused_retrieval``, or ``pt.Experiment(..., perquery=True)`` with these columns added.
+            ``experiments.fused_retrieval``, or ``pt.Experiment(..., perquery=True)`` with these columns added.
         measure: The measure: one of those in ``measure``.
         x: The column of the option: ``'k'``, passages per query, or ``'masked'``, share of the queries.
         ax: Where to draw.
@@ -136,16 +136,16 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
     points = by_seed.groupby(["system", x], sort=False, dropna=False).agg(["mean", "std"]).fillna({"std": 0.0})
     ax = ax if ax is not None else new_axes(8, 5)
     _log_if_wide(ax, rows[x].to_numpy(dtype=float))
-    colours = colours_of(rows["system"])
-    for system, colour in colours.items():
+    colors = colors_of(rows["system"])
+    for system, color in colors.items():
         values = points.xs(system).sort_index()
         place = values.index.to_numpy(dtype=float)
         if level := bool(np.isnan(place).any()):
             place, values = np.array([rows[x].min(), rows[x].max()]), values.iloc[[0, 0]]
         mean, deviation = values["mean"].to_numpy(), values["std"].to_numpy()
-        ax.plot(place, mean, color=colour, linestyle="--" if level else "-", marker="" if level else "o", markersize=4)
-        ax.fill_between(place, mean - deviation, mean + deviation, color=colour, alpha=0.2, linewidth=0)
-    legend_beside(ax, colours)
+        ax.plot(place, mean, color=color, linestyle="--" if level else "-", marker="" if level else "o", markersize=4)
+        ax.fill_between(place, mean - deviation, mean + deviation, color=color, alpha=0.2, linewidth=0)
+    legend_beside(ax, colors)
     ax.margins(y=0.1)
     ax.set_xlabel(OPTIONS.get(x, x))
     ax.set_ylabel(str(measure))
@@ -184,12 +184,12 @@ def similarity_shift(
     together = pd.concat([frame[[*kinds]] for frame in parts.values()]).to_numpy(dtype=float)
     bins = np.linspace(together.min(), max(together.max(), together.min() + 1e-6), 31)
     for ax, (name, frame) in zip(axes, parts.items(), strict=True):
-        for (column, label), colour in zip(kinds.items(), COLOURS, strict=False):
+        for (column, label), color in zip(kinds.items(), COLOURS, strict=False):
             mean, deviation = frame[column].mean(), frame[column].std(ddof=0)
             ax.hist(
-                frame[column], bins.tolist(), color=colour, alpha=0.6, label=f"{label}: {mean:.3g} ± {deviation:.2g}"
+                frame[column], bins.tolist(), color=color, alpha=0.6, label=f"{label}: {mean:.3g} ± {deviation:.2g}"
             )
-            ax.axvline(mean, color=colour, linewidth=2)
+            ax.axvline(mean, color=color, linewidth=2)
         share = (frame["positive_query"] > frame["positive_negative"]).mean()
         titled(ax, f"{f'{title}, ' if title else ''}{name}: s(p+, q) is larger for {share:.0%}")
         ax.set_ylabel("queries")

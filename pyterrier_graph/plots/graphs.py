@@ -13,18 +13,18 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
 
-from pyterrier_graph.graphs.layout import abroad_names, document_layout
-from pyterrier_graph.notebook import COLOURS, NEUTRAL
-from pyterrier_graph.plots.style import colours_of, halo, new_axes, shortened, titled
+from pyterrier_graph.plots.html import COLOURS, NEUTRAL
+from pyterrier_graph.plots.layout import abroad_names, document_layout
+from pyterrier_graph.plots.style import colors_of, halo, new_axes, shortened, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from pyterrier_graph.graphs import TypedGraph
-    from pyterrier_graph.rerank.lgre import LearntWordGraph
+    from pyterrier_graph.graphs import HeteroGraph
+    from pyterrier_graph.rerank.lgre import LearnedWordGraph
 
 
-def document_graph(graph: TypedGraph, docno: str, *, ax: Axes | None = None, most: int = 30) -> Axes:
+def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, most: int = 30) -> Axes:
     """Draws the graph of one document: sections as circles, passages as squares (paper 003, Fig. 3).
 
     Reading order runs downwards, depth to the right; what the document refers to stands at the right margin.
@@ -47,9 +47,9 @@ def document_graph(graph: TypedGraph, docno: str, *, ax: Axes | None = None, mos
     apart = min(1.5, rows / max(1, len(layout.abroad)))
     position |= {node: (margin, -apart * row) for row, node in enumerate(layout.abroad)}
     ax = ax if ax is not None else new_axes(10, 1.5 + 0.3 * rows)
-    colours = colours_of(graph.relations[::2])
+    colors = colors_of(graph.relations[::2])
     for relation, source, target in layout.edges:
-        style = {"arrowstyle": "->", "color": colours[relation], "shrinkB": 5}
+        style = {"arrowstyle": "->", "color": colors[relation], "shrinkB": 5}
         style["connectionstyle"] = f"arc3,rad={_bend(relation, position[source], position[target], margin)}"
         ax.annotate("", position[target], position[source], arrowprops=style, zorder=2)
     passage = graph.node_type[np.array(layout.nodes)] == 0
@@ -61,7 +61,7 @@ def document_graph(graph: TypedGraph, docno: str, *, ax: Axes | None = None, mos
         ax.plot(*position[node], marker="o", color=NEUTRAL, fillstyle="none", markersize=8, zorder=3)
         _write(ax, position[node], shortened(name), "normal")
     drawn = {relation for relation, _, _ in layout.edges}
-    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items() if name in drawn]
+    handles = [Line2D([], [], color=color, label=name) for name, color in colors.items() if name in drawn]
     for label, marker in (("section", "o"), ("passage", "s")):
         handles.append(Line2D([], [], color=NEUTRAL, marker=marker, linestyle="", label=label))
     ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
@@ -76,11 +76,11 @@ def document_graph(graph: TypedGraph, docno: str, *, ax: Axes | None = None, mos
 
 
 def word_graph(
-    explanation: LearntWordGraph, *, layer: int = -1, ax: Axes | None = None, title: str = "", most: int = 40
+    explanation: LearnedWordGraph, *, layer: int = -1, ax: Axes | None = None, title: str = "", most: int = 40
 ) -> Axes:
-    """Draws a learnt word graph as a matrix: how much each word (row) hears from each word (column; paper 004, Fig. 4).
+    """Draws a learned word graph as a matrix: how much each word (row) hears from each word (column; paper 004, Fig. 4).
 
-    Lines divide query and document, words that both have are framed, and what is not linked is grey. Colours have a
+    Lines divide query and document, words that both have are framed, and what is not linked is grey. Colors have a
     logarithmic scale, for a word of the query hears many more words than one of the document.
 
     Args:
@@ -101,9 +101,9 @@ def word_graph(
     part = np.ma.masked_equal(adjacency[np.ix_(chosen, chosen)], 0)
     size = 2.5 + 0.22 * len(chosen)
     ax = ax if ax is not None else new_axes(size + 1, size)
-    colours = plt.get_cmap("viridis").with_extremes(bad=to_rgba(NEUTRAL, 0.25))
+    colors = plt.get_cmap("viridis").with_extremes(bad=to_rgba(NEUTRAL, 0.25))
     largest = float(part.max())  # there is one: every word hears itself or all others
-    image = ax.imshow(part, cmap=colours, norm=LogNorm(max(float(part.min()), largest / 1000), largest, clip=True))
+    image = ax.imshow(part, cmap=colors, norm=LogNorm(max(float(part.min()), largest / 1000), largest, clip=True))
     names = [explanation.tokens[place] for place in chosen]
     ax.set_xticks(range(len(chosen)), names, rotation=90, fontsize=8, parse_math=False)
     ax.set_yticks(range(len(chosen)), names, fontsize=8, parse_math=False)

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from pyterrier_graph.notebook import COLOURS, NEUTRAL
+from pyterrier_graph.plots.html import COLOURS, NEUTRAL
 from pyterrier_graph.plots.style import check_frame, new_axes, shortened, titled
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def embedding_map(
     ax: Axes | None = None,
     title: str = "",
 ) -> Axes:
-    """Draws vectors in two dimensions, coloured by label, a star at the mean of each label.
+    """Draws vectors in two dimensions, colored by label, a star at the mean of each label.
 
     They are brought to length 1 first, so that distances are those between directions. t-SNE takes seconds for a
     thousand vectors and minutes for many thousands: take a sample of those.
@@ -38,7 +38,7 @@ def embedding_map(
     Args:
         vectors: Shape (vectors, dimensions).
         labels: Of each vector. They are listed in order of appearance, those of a ``pd.Categorical`` in its order; of
-            more than twelve the largest have colours.
+            more than twelve the largest have colors.
         method: ``'tsne'``, or ``'pca'`` for the principal components.
         seed: Seed of t-SNE.
         ax: Where to draw.
@@ -62,12 +62,12 @@ def embedding_map(
     ax = ax if ax is not None else new_axes(8, 5)
     for number, name in enumerate(order):
         x, y = points[names == name].T
-        marker, colour = MARKERS[number % len(MARKERS)], COLOURS[number % len(COLOURS)]
+        marker, color = MARKERS[number % len(MARKERS)], COLOURS[number % len(COLOURS)]
         if number == GROUPS:
-            marker, colour = ".", NEUTRAL
-        ax.scatter(x, y, marker=marker, color=colour, s=22, alpha=0.8, linewidth=0, label=shortened(name))
+            marker, color = ".", NEUTRAL
+        ax.scatter(x, y, marker=marker, color=color, s=22, alpha=0.8, linewidth=0, label=shortened(name))
         edge = plt.rcParams["axes.edgecolor"]
-        ax.scatter(x.mean(), y.mean(), marker="*", color=colour, s=200, edgecolor=edge, zorder=3)
+        ax.scatter(x.mean(), y.mean(), marker="*", color=color, s=200, edgecolor=edge, zorder=3)
     ax.set_xticks([])
     ax.set_yticks([])
     for text in ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0).get_texts():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyterrier_graph.plots.labels import write_beside
-from pyterrier_graph.plots.style import check_frame, colours_of, legend_beside, new_axes, shortened, titled
+from pyterrier_graph.plots.style import check_frame, colors_of, legend_beside, new_axes, shortened, titled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,10 +28,10 @@ def relation_weights(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     check_frame(table, [], "what HGATReranker.relation_weights() returns")
     bars = 0.2 * len(table) * (table.shape[1] + 1)
     ax = ax if ax is not None else new_axes(8, max(2.5, 1 + bars))
-    colours = colours_of(table.columns)
+    colors = colors_of(table.columns)
     turned = table.iloc[::-1, ::-1]  # bars are drawn from below to above
-    turned.plot.barh(ax=ax, color=[colours[layer] for layer in turned.columns], legend=False)
-    legend_beside(ax, colours)
+    turned.plot.barh(ax=ax, color=[colors[layer] for layer in turned.columns], legend=False)
+    legend_beside(ax, colors)
     ax.set_xlabel("share")
     ax.set_ylabel("")
     titled(ax, "What a node listens to")
@@ -39,7 +39,7 @@ def relation_weights(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 
 def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "") -> Axes:
-    """Draws where each query token found its match, one bar per token, coloured by relation.
+    """Draws where each query token found its match, one bar per token, colored by relation.
 
     Args:
         explanation: What ``GraphMaxSim.explain()`` returns.
@@ -58,7 +58,7 @@ def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
 
 
 def contributions(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "", most: int = 12) -> Axes:
-    """Draws which nodes a contextualised passage's score came from, with the tokens that said most.
+    """Draws which nodes a contextualized passage's score came from, with the tokens that said most.
 
     Args:
         explanation: What ``HGATReranker.explain()`` returns.
@@ -85,7 +85,7 @@ def passage_queries(explanation: pd.DataFrame, *, ax: Axes | None = None, title:
     """Draws which training queries a passage's representation listened to, by attention weight.
 
     Args:
-        explanation: ``qid, query, weight, edge``: a row per query of the passage, ``edge`` being ``'known'`` where the
+        explanation: ``qid, query, weight, edge``: a row per query of the passage, ``edge`` being ``'relevant'`` where the
             passage is judged relevant to it and ``'retrieved'`` where it was found for it.
         ax: Where to draw.
         title: Title, the passage for example.
@@ -105,14 +105,14 @@ def passage_queries(explanation: pd.DataFrame, *, ax: Axes | None = None, title:
 
 
 def _bars(ax: Axes | None, names: Iterable[str], lengths: pd.Series, kinds: pd.Series, beside: Iterable[str]) -> Axes:
-    """Horizontal bars from above to below, coloured by their kind, with a text beside each."""
+    """Horizontal bars from above to below, colored by their kind, with a text beside each."""
     ax = ax if ax is not None else new_axes(10, 1.2 + 0.32 * len(lengths))
-    colours = colours_of(sorted(set(kinds)))
+    colors = colors_of(sorted(set(kinds)))
     place = -np.arange(len(lengths))
-    ax.barh(place, lengths, color=[colours[kind] for kind in kinds])
+    ax.barh(place, lengths, color=[colors[kind] for kind in kinds])
     ax.set_yticks(place, [*names], parse_math=False)
     ax.set_ylim(-len(lengths) + 0.3, 0.7)
-    legend_beside(ax, colours)
+    legend_beside(ax, colors)
     write_beside(ax, lengths.clip(lower=0).to_numpy(), place, [*beside])
     return ax
 

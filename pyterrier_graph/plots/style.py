@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from pyterrier_graph.notebook import COLOURS
+from pyterrier_graph.plots.html import COLOURS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,14 +53,14 @@ def check_frame(frame: pd.DataFrame, columns: Iterable[str], source: str) -> Non
         raise ValueError(f"the frame is empty, there is nothing to draw: give {source}")
 
 
-def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each name, in order of appearance; they repeat when there are more names than colours."""
+def colors_of(names: Iterable[str]) -> dict[str, str]:
+    """A color for each name, in order of appearance; they repeat when there are more names than colors."""
     return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(dict.fromkeys(names))}
 
 
-def legend_beside(ax: Axes, colours: Mapping[str, str]) -> None:
+def legend_beside(ax: Axes, colors: Mapping[str, str]) -> None:
     """A legend to the right of the axes, where it hides nothing."""
-    handles = [Line2D([], [], color=colour, lw=6, label=name) for name, colour in colours.items()]
+    handles = [Line2D([], [], color=color, lw=6, label=name) for name, color in colors.items()]
     ax.legend(handles=handles, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
 
 

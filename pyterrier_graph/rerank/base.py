@@ -11,8 +11,11 @@ import pandas as pd
 import pyterrier as pt
 import torch
 
-from pyterrier_graph.graphs import TypedGraph
-from pyterrier_graph.tokens import TokenEncoder, TokenStates, TokenStore
+from pyterrier_graph.encoders.queries import query_texts
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.encoders.token_store import TokenStore
+from pyterrier_graph.graphs import HeteroGraph
 
 
 class QueryPassages(NamedTuple):
@@ -27,7 +30,7 @@ class QueryPassages(NamedTuple):
         rows: Positions of the rows in the frame, shape (rows,).
     """
 
-    graph: TypedGraph
+    graph: HeteroGraph
     tokens: TokenStore | FreshTokens
     queries: TokenStates
     query: np.ndarray
@@ -44,7 +47,7 @@ class FreshTokens:
         titles: Whether the titles of its sections are put before a passage, see :meth:`TokenStore.build`.
     """
 
-    def __init__(self, graph: TypedGraph, encoder: TokenEncoder, *, titles: bool = False) -> None:
+    def __init__(self, graph: HeteroGraph, encoder: TokenEncoder, *, titles: bool = False) -> None:
         self.graph = graph
         self.encoder = encoder
         self.titles = titles
@@ -66,13 +69,13 @@ class FreshTokens:
 class GraphReranker(pt.Estimator):
     """Base of the rerankers: checks the input, hands over what is to be scored, sorts."""
 
-    graph: TypedGraph | None
+    graph: HeteroGraph | None
     tokens: TokenStore | None
     encoder: TokenEncoder
     device: str | None
     verbose: bool
 
-    def _fresh_tokens(self, graph: TypedGraph) -> FreshTokens:
+    def _fresh_tokens(self, graph: HeteroGraph) -> FreshTokens:
         """What explanations encode: the same texts as the stored vectors are of, if there are any."""
         return FreshTokens(graph, self.encoder, titles=self.tokens is not None and self.tokens.meta["titles"])
 
@@ -137,43 +140,25 @@ def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd
     return pt.model.add_ranks(run.drop(columns=["score", "rank"], errors="ignore").assign(score=scores))
 
 
-def query_texts(run: pd.DataFrame) -> pd.Series:
-    """The text of each query, by qid in the order of the run; it may stand in some of the query's rows only.
-
-    Raises:
-        ValueError: If a query has no text.
-    """
-    texts = run.groupby("qid", sort=False)["query"].first()
-    for qid, text in texts.items():
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"query {qid!r} has no text to rank by: {text!r}")
-    return texts
-
-
-def graph_of(rows: pd.DataFrame) -> TypedGraph:
+def graph_of(rows: pd.DataFrame) -> HeteroGraph:
     """The graph of a query's rows.
 
     Raises:
         ValueError: If there is none.
     """
     graph = rows["graph"].iloc[0]
-    if not isinstance(graph, TypedGraph):
+    if not isinstance(graph, HeteroGraph):
         raise ValueError(f"query {rows['qid'].iloc[0]!r} has no graph, but {graph!r}: put CandidateGraph() before")
     return graph
 
 
-def check_tokens(tokens: TokenStore | None, encoder: TokenEncoder, graph: TypedGraph | None) -> None:
+def check_tokens(tokens: TokenStore | None, encoder: TokenEncoder, graph: HeteroGraph | None) -> None:
     """Raises ValueError if there are stored tokens, but not of this encoder and this graph's nodes."""
     if tokens is None:
         return
     if graph is None:
         raise ValueError(f"{tokens!r} holds vectors of a graph's nodes: give the graph, too")
     tokens.check(encoder, graph)
-
-
-def device_of(name: str | None) -> torch.device:
-    """The device of that name; a GPU where there is one and none is named."""
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def open_encoder(encoder: Any, device: str | None = None) -> TokenEncoder:

@@ -13,10 +13,10 @@ from sentence_transformers import CrossEncoder
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from pyterrier_graph.rerank.base import device_of
+from pyterrier_graph.encoders.checkpoints import checkpoint_name
+from pyterrier_graph.encoders.devices import device_of
+from pyterrier_graph.encoders.pair_tokenizer import PairTokenizer
 from pyterrier_graph.rerank.text_reranker import TextReranker, check_length
-from pyterrier_graph.tokens.packaged import checkpoint_name
-from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import CrossEncoderPairs, CrossEncoderTraining
 
 CHECKPOINT = "cross-encoder"
@@ -35,14 +35,14 @@ class CrossEncoderReranker(TextReranker):
 
         bm25 >> pt.text.get_text(dataset) >> pt.text.sliding(...) >> cross_encoder >> pt.text.max_passage()
 
-    As a teacher for :class:`~pyterrier_graph.training.mining.ExampleMiner` it has to say how sure it is::
+    As a teacher for :class:`~pyterrier_graph.training.mining.HardNegativeMiner` it has to say how sure it is::
 
         CrossEncoderReranker(model, training=CrossEncoderTraining(ranking="pointwise"), probabilities=True)
 
     Args:
         model: Hugging Face id or folder: a cross-encoder with one label, or an encoder, whose head is then random.
         training: Options of :meth:`fit`.
-        probabilities: Whether a score is the sigmoid of the logit, which is a probability if the model learnt by
+        probabilities: Whether a score is the sigmoid of the logit, which is a probability if the model learned by
             binary cross-entropy, instead of the logit as it is.
         batch_size: Documents scored at once.
         max_length: Tokens of query and document together; the longer of the two is cut.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.rerank.evaluation import RunEvaluator, documents_of, judged, tuning_set
+from pyterrier_graph.training.validation import RunEvaluator, documents_of, judged, tuning_set
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 
@@ -18,7 +18,7 @@ class DocumentEvidence(pt.Estimator):
 
     Args:
         beta: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
-        measure: What :meth:`fit` maximises.
+        measure: What :meth:`fit` maximizes.
 
     Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
 

@@ -10,16 +10,16 @@ import pandas as pd
 import pyterrier as pt
 import torch
 
-from pyterrier_graph.graphs.paths import check_paths, follow
-from pyterrier_graph.models.maxsim import best_of_neighbours, graph_maxsim, token_maxima
+from pyterrier_graph.graphs.relations import check_paths, follow
+from pyterrier_graph.models.maxsim import best_of_neighbors, graph_maxsim, token_maxima
 from pyterrier_graph.models.propagation import SELF
+from pyterrier_graph.plots.model_html import FIT, reranker_html
 from pyterrier_graph.rerank.base import GraphReranker, QueryPassages, check_tokens, open_encoder
-from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, tuning_set
-from pyterrier_graph.rerank.show import FIT, reranker_html
+from pyterrier_graph.training.validation import RunEvaluator, judged, tuning_set
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import TypedGraph
-    from pyterrier_graph.tokens import TokenStore
+    from pyterrier_graph.encoders.token_store import TokenStore
+    from pyterrier_graph.graphs import HeteroGraph
 
 TITLES_AND_NEIGHBOURS = {"structural": 1.0, "structural/structural": 1.0, "order": 0.5, "order_i": 0.5}
 GRID = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -29,18 +29,18 @@ SWEEPS = 2
 class GraphMaxSim(GraphReranker):
     """Reranks passages by the best match of each query token in the passage or, weighted by relation, around it.
 
-    ``sum over query tokens of max(own, weight_r * best match among the r-neighbours, ...)``
+    ``sum over query tokens of max(own, weight_r * best match among the r-neighbors, ...)``
 
     There is no neural layer and nothing is encoded again: the token vectors of bare passages and titles serve.
-    The weights, one per relation, are all that is learnt.
+    The weights, one per relation, are all that is learned.
 
     Args:
         graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
-        encoder: A :class:`~pyterrier_graph.tokens.TokenEncoder`, or the name of a checkpoint for one.
+        encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
         weights: Weight per relation, or per path of relations (``'structural/structural'``: the section's section).
             ``{}`` is plain MaxSim. By default titles count fully and the passages before and after by half.
         tokens: Stored token vectors of the graph's nodes; without them texts are encoded as they come.
-        measure: What :meth:`fit` maximises.
+        measure: What :meth:`fit` maximizes.
         device: As torch names it; by default a GPU where there is one.
         verbose: Whether to show progress.
 
@@ -54,7 +54,7 @@ class GraphMaxSim(GraphReranker):
 
     def __init__(
         self,
-        graph: TypedGraph | None = None,
+        graph: HeteroGraph | None = None,
         encoder: Any = "sentence-transformers/all-MiniLM-L6-v2",
         weights: Mapping[str, float] | None = None,
         *,
@@ -109,13 +109,11 @@ class GraphMaxSim(GraphReranker):
             vectors = work.queries[query]
             states = work.tokens.states(nodes, vectors.device)
             maxima = token_maxima(vectors, states)
-            # a neighbour that says nothing, such as a section without a title, is no match, not one of 0
+            # a neighbor that says nothing, such as a section without a title, is no match, not one of 0
             heard = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
             context = [
-                best_of_neighbours(
-                    heard, torch.from_numpy(row).to(heard.device), torch.from_numpy(neighbour), len(rows)
-                )
-                for (row, _), neighbour in zip(around, around_index, strict=True)
+                best_of_neighbors(heard, torch.from_numpy(row).to(heard.device), torch.from_numpy(neighbor), len(rows))
+                for (row, _), neighbor in zip(around, around_index, strict=True)
             ]
             own = maxima[torch.from_numpy(own_index)]
             yield rows, own, torch.stack([own.new_zeros(own.shape), *context], 1)[:, 1:]
@@ -165,7 +163,7 @@ class GraphMaxSim(GraphReranker):
         self.weights = dict(zip(self.weights, weights, strict=True))
         return self
 
-    def explain(self, query: str, docno: str, graph: TypedGraph | None = None) -> pd.DataFrame:
+    def explain(self, query: str, docno: str, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Says where each query token found its match.
 
         Args:

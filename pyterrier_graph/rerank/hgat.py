@@ -18,30 +18,25 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pyterrier_graph.artifacts import OwnArtifact, check_vacant, kind_of, read_meta, weights_sha256, writing
+from pyterrier_graph.encoders.devices import device_of
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.encoders.token_states import TokenStates, offsets_of
+from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import PASSAGE_TYPE
-from pyterrier_graph.graphs.paths import check_paths, follow
+from pyterrier_graph.graphs.relations import check_paths, follow
 from pyterrier_graph.models.hgat import HGAT, Aggregation, Framework, HGATConfig, Init, Variant
 from pyterrier_graph.models.propagation import SELF
-from pyterrier_graph.rerank.base import (
-    FreshTokens,
-    GraphReranker,
-    QueryPassages,
-    check_tokens,
-    device_of,
-    open_encoder,
-)
-from pyterrier_graph.rerank.evaluation import RunEvaluator, judged
-from pyterrier_graph.rerank.learned_model import origin_of
-from pyterrier_graph.rerank.show import parameters, reranker_html, training_calls, training_sizes
-from pyterrier_graph.rerank.training_set import draw_triples
-from pyterrier_graph.tokens import TokenEncoder, TokenStates, TokenStore
-from pyterrier_graph.tokens.states import offsets_of
-from pyterrier_graph.training.options import Training
+from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
+from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, check_tokens, open_encoder
+from pyterrier_graph.training.learned_model import origin_of
+from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.trainer import train
+from pyterrier_graph.training.triple_draws import draw_triples
 from pyterrier_graph.training.triples import Examples, TripleCollator, TripleModel
+from pyterrier_graph.training.validation import RunEvaluator, judged
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import TypedGraph
+    from pyterrier_graph.graphs import HeteroGraph
 
 PAPER_RELATIONS = (
     "order",
@@ -69,7 +64,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
 
     Args:
         graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
-        encoder: A :class:`~pyterrier_graph.tokens.TokenEncoder`, or the name of a checkpoint for one.
+        encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
         variant: ``BASE``, ``NO``, ``LB``, ``NS``, ``NO_LB``, ``NO_NS``, ``LB_NS`` or ``NO_LB_NS`` (paper: Table 1).
         framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); by default Table 2's for the variant.
         layers: Number of layers.
@@ -77,15 +72,15 @@ class HGATReranker(GraphReranker, OwnArtifact):
         dropout: Dropout on attention weights in training.
         init: ``'random'`` as in the paper; ``'identity'`` starts at plain MaxSim of the encoder, for small training
             sets.
-        aggregation: ``'sum'`` over neighbours as in Eq. 1, or the ``'mean'`` over those of each relation.
-        slots: Empty rows in every passage's matrix, to hold what neighbours say beside what it says itself; 0 as in
+        aggregation: ``'sum'`` over neighbors as in Eq. 1, or the ``'mean'`` over those of each relation.
+        slots: Empty rows in every passage's matrix, to hold what neighbors say beside what it says itself; 0 as in
             the paper.
         relations: Relations to listen through, or paths of them (``'structural/structural'``: the section's section)
             which are then heard in one hop; by default all of the graph's relations.
         tokens: Stored token vectors of the graph's nodes; without them texts are encoded as they come.
-        contextualised: What :meth:`contextualise` stored for these weights: reranking is then a look-up and a MaxSim.
+        contextualized: What :meth:`contextualize` stored for these weights: reranking is then a look-up and a MaxSim.
         training: Options of :meth:`fit`.
-        batch_size: Passages contextualised at once.
+        batch_size: Passages contextualized at once.
         seed: Seed of the initial weights.
         device: As torch names it; by default a GPU where there is one.
         verbose: Whether to show progress.
@@ -94,7 +89,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
 
     Raises:
         ValueError: If an option is unknown, the heads do not divide the dimension, ``tokens`` are of another encoder,
-            or ``contextualised`` of other weights.
+            or ``contextualized`` of other weights.
     """
 
     schematic = {"label": "HGAT", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -105,7 +100,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
 
     def __init__(
         self,
-        graph: TypedGraph | None = None,
+        graph: HeteroGraph | None = None,
         encoder: Any = "colbert-ir/colbertv2.0",
         variant: Variant = "NO_LB",
         *,
@@ -118,8 +113,8 @@ class HGATReranker(GraphReranker, OwnArtifact):
         slots: int = 0,
         relations: Sequence[str] | None = None,
         tokens: TokenStore | None = None,
-        contextualised: TokenStore | None = None,
-        training: Training | None = None,
+        contextualized: TokenStore | None = None,
+        training: HGATTraining | None = None,
         batch_size: int = 64,
         seed: int = 0,
         device: str | None = None,
@@ -138,7 +133,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
         self.slots = slots
         self.relations = tuple(relations or (graph.relations if graph is not None else PAPER_RELATIONS))
         self.tokens = tokens
-        self.training = training or Training()
+        self.training = training or HGATTraining()
         self.batch_size = batch_size
         self.seed = seed
         self.device = device
@@ -163,7 +158,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
             torch.manual_seed(seed)
             self.model: HGAT = HGAT(config).eval()
         self.model.to(self._device)
-        self.contextualised = contextualised
+        self.contextualized = contextualized
 
     def __repr__(self) -> str:
         return f"HGATReranker({self.graph!r}, {self.encoder!r}, {self.variant!r})"
@@ -176,11 +171,11 @@ class HGATReranker(GraphReranker, OwnArtifact):
             "parameters": parameters(self.model),
             "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
             "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
-            "contextualised": "no" if self.contextualised is None else repr(self.contextualised),
+            "contextualized": "no" if self.contextualized is None else repr(self.contextualized),
         }
         calls = training_calls(self)
-        if self.graph is not None and self.contextualised is None:
-            calls.append("reranker.contextualised = reranker.contextualise(path)")
+        if self.graph is not None and self.contextualized is None:
+            calls.append("reranker.contextualized = reranker.contextualize(path)")
         calls.append("plots.relation_weights(reranker.relation_weights())")
         calls.append("plots.contributions(reranker.explain(query, docno))")
         return reranker_html(self, sizes | training_sizes(self), calls)
@@ -195,18 +190,18 @@ class HGATReranker(GraphReranker, OwnArtifact):
         return self.model.config
 
     @property
-    def contextualised(self) -> TokenStore | None:
-        """What :meth:`contextualise` stored for these weights and this graph."""
-        return self._contextualised
+    def contextualized(self) -> TokenStore | None:
+        """What :meth:`contextualize` stored for these weights and this graph."""
+        return self._contextualized
 
-    @contextualised.setter
-    def contextualised(self, store: TokenStore | None) -> None:
+    @contextualized.setter
+    def contextualized(self, store: TokenStore | None) -> None:
         if store is not None:
             if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
                 raise ValueError(f"{store!r} holds representations of other passages than those of {self.graph!r}")
             if store.meta.get("model_sha256") != self._fingerprint():
-                raise ValueError(f"{store!r} was computed with other weights: contextualise again")
-        self._contextualised = store
+                raise ValueError(f"{store!r} was computed with other weights: contextualize again")
+        self._contextualized = store
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
@@ -222,13 +217,13 @@ class HGATReranker(GraphReranker, OwnArtifact):
         return scores
 
     def _in_context(
-        self, graph: TypedGraph, tokens: TokenStore | FreshTokens, nodes: np.ndarray
+        self, graph: HeteroGraph, tokens: TokenStore | FreshTokens, nodes: np.ndarray
     ) -> Iterator[tuple[np.ndarray, TokenStates, TokenStates]]:
         """Passages chunk by chunk, as encoded and in context."""
         chunks = np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
         for chunk in pt.tqdm(chunks, desc=self.config.name, unit="batch", disable=not self.verbose or len(chunks) < 2):
-            if self.contextualised is not None:
-                in_context = self.contextualised.states(chunk, self._device)
+            if self.contextualized is not None:
+                in_context = self.contextualized.states(chunk, self._device)
                 late = self.config.framework == "late"
                 yield chunk, tokens.states(chunk, self._device) if late else in_context, in_context
                 continue
@@ -268,26 +263,26 @@ class HGATReranker(GraphReranker, OwnArtifact):
             quality = lambda: evaluate(self.transform(run_va)[["qid", "docno", "score"]])  # noqa: E731
         run, qrels = judged(topics_or_res_tr, qrels_tr, self)
         queries, graphs, triples = draw_triples(run, qrels, self.graph, options)
-        stored, self.contextualised = self.tokens, None  # of the weights that now change
+        stored, self.contextualized = self.tokens, None  # of the weights that now change
         encoder_rate = options.encoder_learning_rate
-        learnt = encoder_rate is not None
+        learned = encoder_rate is not None
         identity = {
             "config": json.loads(json.dumps(self.config.to_dict())),
             "seed": self.seed,
-            # one that learns is in the checkpoint, and may have learnt already when training was interrupted
-            "encoder": self.encoder.name if learnt else self.encoder.fingerprint(),
+            # one that learns is in the checkpoint, and may have learned already when training was interrupted
+            "encoder": self.encoder.name if learned else self.encoder.fingerprint(),
             "triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
-        model = TripleModel(self.model, self.encoder if learnt else None, options.frozen_encoder_layers)
-        gates = self.model.gates()
+        model = TripleModel(self.model, self.encoder if learned else None, options.frozen_encoder_layers)
+        gates = self.model.scalars()
         others = [p for p in self.model.parameters() if all(p is not gate for gate in gates)]
-        gate_rate = options.learning_rate if options.gate_learning_rate is None else options.gate_learning_rate
+        gate_rate = options.learning_rate if options.scalar_learning_rate is None else options.scalar_learning_rate
         rates = [(others, options.learning_rate), (gates, gate_rate)]
         if encoder_rate is not None:
             self.tokens = None
             rates.append(([p for p in self.encoder.network.parameters() if p.requires_grad], encoder_rate))
         sources = [
-            (graph, None if learnt else (stored if stored is not None else FreshTokens(graph, self.encoder)))
+            (graph, None if learned else (stored if stored is not None else FreshTokens(graph, self.encoder)))
             for graph in graphs
         ]
         self.training_log = train(
@@ -303,10 +298,10 @@ class HGATReranker(GraphReranker, OwnArtifact):
         )
         return self
 
-    def contextualise(self, path: str | os.PathLike[str], *, verbose: bool = True) -> TokenStore:
+    def contextualize(self, path: str | os.PathLike[str], *, verbose: bool = True) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
-        Give the store to :class:`HGATReranker` as ``contextualised`` (or set that attribute).
+        Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute).
 
         Args:
             path: Where the store shall lie.
@@ -316,7 +311,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
             ValueError: If the reranker has no document graph.
         """
         if self.graph is None:
-            raise ValueError("only the passages of a document graph can be contextualised in advance")
+            raise ValueError("only the passages of a document graph can be contextualized in advance")
         graph = self.graph
 
         def chunks(tokens: TokenStore) -> Iterator[TokenStates]:
@@ -342,7 +337,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
             if tokens is None:
                 tokens = TokenStore(Path(scratch, "tokens")).build(graph, self.encoder, verbose=verbose)
             size = graph.num_nodes, self.encoder.dimension
-            return store.write(chunks(tokens), *size, about, task="contextualising", verbose=verbose)
+            return store.write(chunks(tokens), *size, about, task="contextualizing", verbose=verbose)
 
     def _fingerprint(self) -> str:
         return weights_sha256(self.model, before=self.encoder.fingerprint())
@@ -353,7 +348,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
         table.columns = pd.Index([f"layer {number + 1}" for number in table.columns])
         return table.rename_axis("relation")
 
-    def explain(self, query: str, docno: str, graph: TypedGraph | None = None) -> pd.DataFrame:
+    def explain(self, query: str, docno: str, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Says which nodes and tokens a score came from.
 
         With attention weights and lengths of vectors as they are, a score is a sum over the tokens of all texts that
@@ -382,7 +377,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
         vector = self.encoder.encode_queries([query])[0].to(self._device)
         in_context = self.model(states, propagation, linear=True)
         score = self.model.score(vector, states.select(propagation.inputs), in_context)
-        # a No self target without neighbours does not depend on any of them
+        # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
         relation_of: dict[int, str] = {}
         for relation in reversed(self.relations):
@@ -463,24 +458,24 @@ class HGATReranker(GraphReranker, OwnArtifact):
             )
         if encoder.fingerprint() != about["sha256"]:
             raise ValueError(f"the model was trained on {about['name']!r}, {encoder!r} has other weights")
-        contextualised = options.pop("contextualised", None)
+        contextualized = options.pop("contextualized", None)
         reranker = cls(encoder=encoder, seed=meta["seed"], **config, **options)
         reranker.model.load_state_dict(weights)
         if reranker._fingerprint() != meta["sha256"]:
             raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
         reranker.path = folder
-        reranker.contextualised = contextualised
+        reranker.contextualized = contextualized
         return reranker
 
     def apply_attributes(self, **attributes: Any) -> HGATReranker:
         """A copy with other attributes, as ``pt.inspect`` asks for; trained weights are kept where they fit."""
         names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
         values = {name: getattr(self, name) for name in names} | attributes
-        contextualised = values.pop("contextualised")
+        contextualized = values.pop("contextualized")
         copy = type(self)(**values)
         if copy.config == self.config:
             copy.model.load_state_dict(self.model.state_dict())
-            copy.contextualised = contextualised
+            copy.contextualized = contextualized
             if hasattr(self, "training_log"):
                 copy.training_log = self.training_log
         return copy

@@ -16,6 +16,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 
+from pyterrier_graph.encoders.checkpoints import checkpoint_name
+from pyterrier_graph.encoders.devices import device_of
+from pyterrier_graph.encoders.pair_tokenizer import PairTokenizer
 from pyterrier_graph.models.lgre import (
     Gate,
     Init,
@@ -27,10 +30,7 @@ from pyterrier_graph.models.lgre import (
     SpecialTokens,
     WordGraph,
 )
-from pyterrier_graph.rerank.base import device_of
 from pyterrier_graph.rerank.text_reranker import TextReranker, check_length
-from pyterrier_graph.tokens.packaged import checkpoint_name
-from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.pairs import LGReTraining, PairModel
 
 SIDES = ("query", "document")
@@ -39,7 +39,7 @@ WEIGHTS = "lgre.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
-class LearntWordGraph:
+class LearnedWordGraph:
     """The word graph of a query and a document, as :meth:`pyterrier_graph.LGReReranker.explain` returns it.
 
     Attributes:
@@ -72,12 +72,12 @@ class LGReReranker(TextReranker):
         passages = pt.text.sliding(text_attr="text", length=150, stride=75, prepend_attr=None)
         bm25 >> pt.text.get_text(dataset) >> passages >> lgre >> pt.text.max_passage()
 
-    As passages are recognised by their ids (``docno%pN``), such a pipeline can be trained with judgments of documents.
+    As passages are recognized by their ids (``docno%pN``), such a pipeline can be trained with judgments of documents.
 
     Args:
         model: Hugging Face id or folder: any encoder, or a cross-encoder (a model for sequence classification).
         words: Which words are linked: ``'full'``, ``'bipartite'`` (Eq. 4) or ``'bipartite+neighbor'`` (Eq. 5).
-        radius: How far apart two words of the document may be to be neighbours.
+        radius: How far apart two words of the document may be to be neighbors.
         layers: Hidden states that have a graph, 0 being the embeddings and -1 the last; None takes all.
         steps: Steps of propagation.
         init: ``'random'`` as the authors have it, or ``'identity'``, which starts at the scores of a cross-encoder with
@@ -204,7 +204,7 @@ class LGReReranker(TextReranker):
     def _shape(self) -> dict[str, Any]:
         return dataclasses.asdict(self.config) | {"layers": list(self.network.layers)}
 
-    def explain(self, query: str, text: str) -> LearntWordGraph:
+    def explain(self, query: str, text: str) -> LearnedWordGraph:
         """The word graph of a query and a document (the paper's Fig. 4), for :func:`pyterrier_graph.plots.word_graph`.
 
         Args:
@@ -219,7 +219,7 @@ class LGReReranker(TextReranker):
         with torch.inference_mode():
             output = self.network(**batch, adjacency=True)
         assert output.adjacency is not None
-        return LearntWordGraph(
+        return LearnedWordGraph(
             self.tokenizer.tokens(batch["input_ids"][0]),
             batch["segments"][0].cpu().numpy(),
             self.network.layers,

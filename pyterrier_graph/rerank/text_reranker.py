@@ -14,14 +14,16 @@ import pyterrier as pt
 import torch
 from torch import Tensor, nn
 
-from pyterrier_graph.rerank.base import device_of, query_texts, ranked
-from pyterrier_graph.rerank.evaluation import RunEvaluator, judged, judged_ids
-from pyterrier_graph.rerank.learned_model import LearnedModel
-from pyterrier_graph.rerank.show import parameters, reranker_html, training_calls, training_sizes
-from pyterrier_graph.tokens.packaged import checkpoint_name
-from pyterrier_graph.tokens.pairs import PairTokenizer
+from pyterrier_graph.encoders.checkpoints import checkpoint_name
+from pyterrier_graph.encoders.devices import device_of
+from pyterrier_graph.encoders.pair_tokenizer import PairTokenizer
+from pyterrier_graph.encoders.queries import query_texts
+from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
+from pyterrier_graph.rerank.base import ranked
+from pyterrier_graph.training.learned_model import LearnedModel
 from pyterrier_graph.training.pairs import PairCollator, PairTraining, QueryPairs
 from pyterrier_graph.training.trainer import train
+from pyterrier_graph.training.validation import RunEvaluator, judged, judged_ids
 
 
 class TextReranker(LearnedModel):

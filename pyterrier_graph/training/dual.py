@@ -43,7 +43,7 @@ class DualEncoderTraining(TrainerOptions):
         learning_rate: The highest one; it falls to 0 after ``warmup``.
         alpha: Weight of the passage-centric loss: 0 in fine-tuning; the paper has 0.1 in pre-training.
         form: What a positive ranks: see :func:`~pyterrier_graph.models.losses.pair_loss`.
-        scale: Factor of the dot products. None is 1, as in the paper, or 20 where vectors are normalised.
+        scale: Factor of the dot products. None is 1, as in the paper, or 20 where vectors are normalized.
         mini_batch_size: So many texts are encoded at once, in a batch of any size (gradient caching); None encodes a
             column of the batch at once.
         gather_across_devices: With several processes, whether the passages of all of them are negatives of each query

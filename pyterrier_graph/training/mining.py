@@ -48,14 +48,14 @@ class TrainingExamples:
         return len(self.dataset)
 
 
-class ExampleMiner:
+class HardNegativeMiner:
     """Makes training examples from topics and any retriever.
 
     A row has a query, a positive, and as many hard negatives as any other row::
 
-        miner = ptg.ExampleMiner(bm25 % 200, pt.text.get_text(dataset), teacher=cross_encoder, folder="mined")
-        examples = miner.labelled(dataset.get_topics(), dataset.get_qrels())
-        more = miner.pseudo_labelled(pt.io.read_topics("more.txt", "singleline", tokenise=False))
+        miner = ptg.HardNegativeMiner(bm25 % 200, pt.text.get_text(dataset), teacher=cross_encoder, folder="mined")
+        examples = miner.labeled(dataset.get_topics(), dataset.get_qrels())
+        more = miner.pseudo_labeled(pt.io.read_topics("more.txt", "singleline", tokenise=False))
 
     **Candidates.** The ``depth`` best documents of each query, in the order of the ranking. The teacher scores them.
     Those below ``negative_threshold`` are negatives, those above ``positive_threshold`` positives, and of the others
@@ -77,7 +77,7 @@ class ExampleMiner:
         depth: Documents of each query that are looked at (the authors' code: 50).
         positive_threshold: s_pos.
         negative_threshold: s_neg.
-        pseudo_positives: Pseudo-labelled positives of a query at most, those with the best scores. None takes all above
+        pseudo_positives: Pseudo-labeled positives of a query at most, those with the best scores. None takes all above
             s_pos, as PAIR says; the authors' code takes 1.
         folder: For scores and examples, which stay there. By default a temporary one, which lives as long as the miner
             or any of its examples.
@@ -128,7 +128,7 @@ class ExampleMiner:
         self.verbose = verbose
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
-    def labelled(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> TrainingExamples:
+    def labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> TrainingExamples:
         """Examples whose positives are judged relevant.
 
         There is a row for each of them, whatever the teacher thinks: it denoises the negatives only, as in RocketQA. No
@@ -137,10 +137,10 @@ class ExampleMiner:
         left if they qualify (the authors' code does not ask the teacher about these). A query that has too few even so
         is dropped.
 
-        What PAIR is fine-tuned with, labels and pseudo labels of labelled queries, is::
+        What PAIR is fine-tuned with, labels and pseudo labels of labeled queries, is::
 
-            pseudo = miner.pseudo_labelled(topics, qrels)
-            datasets.concatenate_datasets([miner.labelled(topics, qrels).dataset, pseudo.dataset])
+            pseudo = miner.pseudo_labeled(topics, qrels)
+            datasets.concatenate_datasets([miner.labeled(topics, qrels).dataset, pseudo.dataset])
 
         Args:
             topics: ``qid, query``.
@@ -154,7 +154,7 @@ class ExampleMiner:
         """
         return self._mine(topics, qrels, pseudo=False)
 
-    def pseudo_labelled(self, topics: pd.DataFrame, qrels: pd.DataFrame | None = None) -> TrainingExamples:
+    def pseudo_labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame | None = None) -> TrainingExamples:
         """Examples whose positives are those that the teacher is sure about.
 
         There is a row for each. A query without any, or with too few negatives, is dropped.
@@ -167,10 +167,10 @@ class ExampleMiner:
         Raises:
             pt.validate.InputValidationError: If a column is missing.
             KeyError: If ``texts`` does not know a document.
-            ValueError: If there is no teacher, and as for :meth:`labelled`.
+            ValueError: If there is no teacher, and as for :meth:`labeled`.
         """
         if self.teacher is None:
-            raise ValueError("pseudo labels come from a teacher: give one to ExampleMiner")
+            raise ValueError("pseudo labels come from a teacher: give one to HardNegativeMiner")
         return self._mine(topics, qrels, pseudo=True)
 
     def _mine(self, topics: pd.DataFrame, qrels: pd.DataFrame | None, pseudo: bool) -> TrainingExamples:
@@ -183,12 +183,12 @@ class ExampleMiner:
             outcomes["queries", NOTHING_RELEVANT] = len(topics) - relevant.index.nunique()
             topics = topics.loc[relevant.index.unique()]
         folder = Path(self._temporary.name if self.folder is None else self.folder)
-        file = _ExamplesFile(folder, "pseudo-labelled" if pseudo else "labelled", self.hard_negatives)
+        file = _ExamplesFile(folder, "pseudo-labeled" if pseudo else "labeled", self.hard_negatives)
         with ExitStack() as opened:
             scores = None if self.teacher is None else opened.enter_context(TeacherScores(self.teacher, folder))
             opened.enter_context(file)
             starts = range(0, len(topics), self.batch_size)
-            for start in pt.tqdm(starts, desc="ExampleMiner", unit="batch", disable=not self.verbose):
+            for start in pt.tqdm(starts, desc="HardNegativeMiner", unit="batch", disable=not self.verbose):
                 part = topics.iloc[start : start + self.batch_size]
                 documents = self._documents(part, relevant.loc[part.index[0] : part.index[-1]], pseudo)
                 file.write(documents, *self._choose(documents, part.index, scores, pseudo, outcomes))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import TypedGraph
+    from pyterrier_graph.graphs import HeteroGraph
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class NegativeSampler:
 
     def __init__(
         self,
-        graph: TypedGraph,
+        graph: HeteroGraph,
         qrels: pd.DataFrame,
         strategy: Strategy,
         *,

@@ -59,7 +59,7 @@ class HeadOptions(TrainerOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(HeadOptions):
+class HGATTraining(HeadOptions):
     """Options of ``HGATReranker.fit()``.
 
     The defaults are those of Albarede et al. 2023, Sect. 5.2.3, where it says: ``learning_rate`` is 1e-3. (The paper's
@@ -69,7 +69,7 @@ class Training(HeadOptions):
         negatives: How p- is drawn: see :class:`~pyterrier_graph.training.negatives.NegativeSampler`.
         repeats: How often a negative is drawn for each pair of a query and a relevant passage (the paper: 1000).
         max_triples: So many triples, drawn at random, are used at most; None takes all.
-        gate_learning_rate: Of its relation weights, lambda and alpha; None takes ``learning_rate``, as the paper does.
+        scalar_learning_rate: Of its relation weights, lambda and alpha; None takes ``learning_rate``, as the paper does.
             These scalars have to go a long way, which takes thousands of steps at the rate of the matrices.
         frozen_encoder_layers: The encoder's first layers, which stay as they are, embeddings included (the paper: 6).
 
@@ -79,7 +79,7 @@ class Training(HeadOptions):
     negatives: Strategy = "mixed"
     repeats: int = 1
     max_triples: int | None = None
-    gate_learning_rate: float | None = None
+    scalar_learning_rate: float | None = None
     frozen_encoder_layers: int = 6
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         alpha: Weight of the passage-centric loss (the paper: 0.1 in pre-training, 0 in fine-tuning).
         form: What a positive ranks beside its query and the negatives; see ``pair_loss``.
         scale: Factor of the dot products. 1, as in the paper, is for vectors of any length; of those that are
-            normalised, hard negatives would hardly count for more than easy ones.
+            normalized, hard negatives would hardly count for more than easy ones.
         gather_across_devices: Whether queries rank the passages of all processes, and positives their queries
             (cross-batch negatives), each process having a batch of the same size.
         mini_batch_size: So many texts are encoded at once, and so many rows of similarities computed, in a batch of any
@@ -64,7 +64,7 @@ class PAIRLoss(CachedLossMixin, nn.Module):
             if has_static_embedding_input(model):
                 raise ValueError("the inputs of a StaticEmbedding cannot be split: mini_batch_size must be None")
         if scale == 1 and any(isinstance(module, Normalize) for module in model.modules()):
-            logger.warning("vectors are normalised: with scale=1, hard negatives hardly count for more than easy ones")
+            logger.warning("vectors are normalized: with scale=1, hard negatives hardly count for more than easy ones")
         self.model = model
         self.alpha = alpha
         self.form: Form = form

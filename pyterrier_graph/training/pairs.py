@@ -13,9 +13,9 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel
 
+from pyterrier_graph.encoders.pair_tokenizer import PairTokenizer
 from pyterrier_graph.models.lgre import LGRe
 from pyterrier_graph.models.lgre_losses import LGReLoss, Ranking, pairwise_loss
-from pyterrier_graph.tokens.pairs import PairTokenizer
 from pyterrier_graph.training.options import HeadOptions
 
 PairRanking = Literal[Ranking, "pointwise"]
@@ -84,7 +84,7 @@ class CrossEncoderTraining(PairTraining):
             raise ValueError(f"ranking must be one of {get_args(PairRanking)}, got {self.ranking!r}")
 
     def grades(self, label: np.ndarray) -> np.ndarray:
-        """The labels, or whether they are above 0 where a document is learnt to be relevant or not."""
+        """The labels, or whether they are above 0 where a document is learned to be relevant or not."""
         return label > 0 if self.ranking == "pointwise" else label
 
 

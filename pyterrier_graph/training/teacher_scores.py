@@ -35,7 +35,7 @@ class TeacherScores:
     def __init__(self, teacher: pt.Transformer, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         checked = _Probabilities(teacher, folder / "teacher.json")
-        checked.recognise()
+        checked.recognize()
         scores = folder / "scores"
         if not scores.exists():
             with pt.io.finalized_directory(str(scores)) as building:
@@ -89,7 +89,7 @@ class _Probabilities(pt.Transformer):
                 out.write(json.dumps(probes, indent=1).encode())
         return inp.assign(score=scores)
 
-    def recognise(self) -> None:
+    def recognize(self) -> None:
         if not self.note.exists():
             return
         probes = pd.DataFrame(json.loads(self.note.read_text(encoding="utf-8")))

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.models.hgat import HGAT
 from pyterrier_graph.models.propagation import Propagation
-from pyterrier_graph.tokens import TokenEncoder, TokenStates
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import TypedGraph
+    from pyterrier_graph.graphs import HeteroGraph
 
 
 class Example(NamedTuple):
@@ -49,7 +50,7 @@ class Group:
     Attributes:
         queries: Token vectors, or texts where the encoder learns, too.
         inputs: Likewise, of the propagation's nodes.
-        propagation: How the passages of the triples are contextualised.
+        propagation: How the passages of the triples are contextualized.
         triples: Query, p+ and p- (positions in the propagation's targets), shape (triples, 3).
     """
 
@@ -70,13 +71,13 @@ class TripleCollator:
     """
 
     def __init__(
-        self, hgat: HGAT, graphs: Sequence[tuple[TypedGraph, Any]], queries: Sequence[str], encoder: TokenEncoder
+        self, hgat: HGAT, graphs: Sequence[tuple[HeteroGraph, Any]], queries: Sequence[str], encoder: TokenEncoder
     ) -> None:
         self.hgat = hgat
         self.graphs = graphs
         self.queries = queries
-        learnt = graphs[0][1] is None
-        self.encoded = None if learnt else encoder.encode_queries(queries).to("cpu")
+        learned = graphs[0][1] is None
+        self.encoded = None if learned else encoder.encode_queries(queries).to("cpu")
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, list[Group]]:
         """A batch for :class:`TripleModel`."""

@@ -74,7 +74,7 @@ TASK_FILES = {
 }
 
 INSTRUCTIONS = f"""\
-CLEF-IP is published by TU Wien under the licence CC BY-NC-SA 3.0:
+CLEF-IP is published by TU Wien under the license CC BY-NC-SA 3.0:
   https://doi.org/10.48436/nw2xc-41j75 (2013), https://doi.org/10.48436/khw86-rnf37 (2012)
 Unpack 01_document_collection.tgz and the .7z archives in it so that the folder {DOCUMENTS}/ holds EP/ and WO/, as in
   {DOCUMENTS}/EP/000000/96/81/18/EP-0968118-A1.xml, or, with one folder per patent,

@@ -1,0 +1,320 @@
+"""Made-up patents of realistic size, without end: what building a graph of millions of them costs, and parsing them.
+
+``python -m experiments.synthetic_patents`` prints times and memory; nothing is needed but the package.
+The words mean nothing. Their frequencies fall as those of a language do, so that the texts compress about as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_graph.datasets.clef_ip import Archive
+from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference
+from pyterrier_graph.graphs import DocumentGraph
+from pyterrier_graph.patents import DocumentFrequencies
+
+STEPS = ("generate", "write", "parse", "build", "count")
+BETWEEN_SAMPLES = 0.02  # seconds
+CHUNK = 256
+VOCABULARY = 30_000
+SNIPPETS = 4096  # of half a paragraph: so there are 16 million paragraphs
+PARAGRAPHS = (40, 60)
+SNIPPET_WORDS = (40, 60)
+CLAIMS = (8, 22)
+CITATIONS = 6
+IN_COLLECTION = 0.6
+SUBCLASSES = [
+    f"{section}{number:02d}{letter}" for section in "ABCDEFGH" for number in range(1, 17) for letter in "BCDGK"
+]
+HEADINGS = ("TECHNICAL FIELD", "BACKGROUND ART", "SUMMARY", "BRIEF DESCRIPTION OF THE DRAWINGS", "EMBODIMENTS")
+
+
+class SyntheticPatent(NamedTuple):
+    """A patent.
+
+    Attributes:
+        ucid: ``EP-0000001-A1`` and so on.
+        title: Some words.
+        abstract: A paragraph.
+        description: Paragraphs under each of :data:`HEADINGS`.
+        claims: Their texts.
+        targets: The claim, counted from 0, that the claim at this position refers to; None if to none.
+        citations: ucids of earlier patents, and of some that there are not.
+        codes: IPC codes, ``H04N5/22``.
+    """
+
+    ucid: str
+    title: str
+    abstract: str
+    description: list[list[str]]
+    claims: list[str]
+    targets: list[int | None]
+    citations: list[str]
+    codes: list[str]
+
+
+class Cost(NamedTuple):
+    """Of a step: seconds, those of the processor, peak memory in bytes, without mapped files, and bytes written."""
+
+    seconds: float
+    processor: float
+    peak: float
+    without_files: float
+    written: float
+
+
+def main() -> None:
+    """Prints, for each number of documents, time and peak memory of every step, each in a process of its own.
+
+    Steps: ``generate`` the documents and do nothing; ``write`` them as XML files; ``parse`` these; ``build`` the graph;
+    ``count`` words. The last two generate, too, and this time is part of theirs. Memory that a program can give back at
+    any time, that of files it has mapped, is left out of the second figure (which only Linux tells).
+    """
+    command = argparse.ArgumentParser(
+        prog="python -m experiments.synthetic_patents",
+        description=main.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--documents", type=int, nargs="+", default=[1000, 10_000])
+    command.add_argument("--steps", nargs="+", choices=STEPS, default=["generate", "build"])
+    command.add_argument(
+        "--folder", type=Path, help="where to write (about 45 KiB per document), by default a temporary one"
+    )
+    command.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
+    options = command.parse_args()
+    if options.only:
+        print(*run(options.steps[0], options.documents[0], options.folder))
+        return
+    rows = []
+    for count in options.documents:
+        for step in options.steps:
+            with TemporaryDirectory(dir=options.folder) as folder:
+                arguments = ["--documents", str(count), "--steps", step, "--folder", folder, "--only"]
+                child = [sys.executable, "-m", "experiments.synthetic_patents", *arguments]
+                output = subprocess.run(child, check=True, stdout=subprocess.PIPE, text=True).stdout
+            cost = Cost(*map(float, output.split()[-5:]))
+            memory = (size / 2**20 for size in (cost.peak, cost.without_files, cost.written))
+            rows.append((count, step, cost.seconds, 1000 * cost.processor / count, *memory))
+    columns = ["documents", "step", "s", "CPU ms per document", "peak MiB", "without files", "MiB written"]
+    print(pd.DataFrame(rows, columns=columns).round(1).to_string(index=False))
+
+
+def run(step: str, count: int, folder: Path) -> Cost:
+    """Does one step."""
+    if step == "parse":
+        write_xml_tree(folder, count)
+    with peak_without_files() as peak:
+        start, processor = time.perf_counter(), time.process_time()
+        match step:
+            case "generate":
+                deque(synthetic_records(count), maxlen=0)
+            case "write":
+                write_xml_tree(folder, count)
+            case "parse":
+                deque(Archive(folder).patents(strict=True), maxlen=0)
+            case "build":
+                DocumentGraph(folder / "graph").index(synthetic_records(count), verbose=False)
+            case "count":
+                DocumentFrequencies(folder / "frequencies").index(map(_with_text, synthetic_records(count)))
+        seconds, processor = time.perf_counter() - start, time.process_time() - processor
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return Cost(seconds, processor, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, peak[0], size)
+
+
+@contextmanager
+def peak_without_files() -> Iterator[list[float]]:
+    """Samples the memory that is this process' own; the number that it hands out is the most that there was."""
+    status = Path("/proc/self/status")
+    peak = [0.0 if status.exists() else float("nan")]
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.wait(BETWEEN_SAMPLES):
+            line = next(line for line in status.read_text("ascii").splitlines() if line.startswith("RssAnon"))
+            peak[0] = max(peak[0], 1024 * float(line.split()[1]))
+
+    thread = threading.Thread(target=sample, daemon=True)
+    if status.exists():
+        thread.start()
+    yield peak
+    done.set()
+
+
+def _with_text(record: dict[str, Any]) -> dict[str, Any]:
+    text = "\n".join(node.text for node in record["nodes"] if node.kind == PASSAGE)
+    return {"docno": record["docno"], "text": text, "language": "EN"}
+
+
+def synthetic_patents(count: int, *, seed: int = 0) -> Iterator[SyntheticPatent]:
+    """Patents of about 5,000 words: an abstract, 40 to 60 paragraphs of 80 to 120 words, 8 to 22 claims.
+
+    Args:
+        count: How many. With fewer come the first of those that there would be with more.
+        seed: Of the random numbers.
+    """
+    random = np.random.default_rng(seed)
+    snippets = _snippets(random)
+    for start in range(0, count, CHUNK):
+        patents = _chunk(start, snippets, np.random.default_rng((seed, start)))
+        yield from (patent for patent, _ in zip(patents, range(start, count), strict=False))
+
+
+def synthetic_records(count: int, *, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """The same as records that :meth:`pyterrier_graph.documents.StructuredDocument.from_record` reads.
+
+    Sections and relations are those of the CLEF-IP reader: abstract, description with headings, and claims; claims
+    refer to claims, patents to patents.
+    """
+    for patent in synthetic_patents(count, seed=seed):
+        nodes = [
+            Node(SECTION, patent.title, NO_PARENT),
+            Node(SECTION, "Abstract", 0),
+            Node(PASSAGE, patent.abstract, 1),
+        ]
+        nodes.append(Node(SECTION, "Description", 0))
+        for heading, paragraphs in zip(HEADINGS, patent.description, strict=True):
+            section = len(nodes)
+            nodes.append(Node(SECTION, heading, 3))
+            nodes += [Node(PASSAGE, paragraph, section) for paragraph in paragraphs]
+        section = len(nodes)
+        nodes.append(Node(SECTION, "Claims", 0))
+        nodes += [Node(PASSAGE, claim, section) for claim in patent.claims]
+        first = section + 1
+        yield {
+            "docno": patent.ucid,
+            "nodes": nodes,
+            "links": [
+                Link("internal", first + claim, first + target)
+                for claim, target in enumerate(patent.targets)
+                if target is not None
+            ],
+            "references": [Reference("external", 0, cited) for cited in patent.citations],
+            "codes": [form for code in patent.codes for form in (code[:4], code)],
+        }
+
+
+def write_xml_tree(folder: Path, count: int, *, seed: int = 0) -> int:
+    """Writes the same as XML files in the tree layout of CLEF-IP.
+
+    Args:
+        folder: Folder of the documents; it will hold ``EP/000000/00/00/01/EP-0000001-A1.xml`` and so on.
+        count: How many.
+        seed: Of the random numbers.
+
+    Returns:
+        Bytes written.
+    """
+    size = 0
+    for patent in pt.tqdm(synthetic_patents(count, seed=seed), total=count, desc="writing patents", unit="file"):
+        number = patent.ucid[3:10]
+        place = folder / "EP" / f"{number[:1]:0>6}" / number[1:3] / number[3:5] / number[5:]
+        place.mkdir(parents=True, exist_ok=True)
+        size += (place / f"{patent.ucid}.xml").write_bytes(_xml(patent, number).encode())
+    return size
+
+
+def _snippets(random: np.random.Generator) -> list[str]:
+    """Halves of paragraphs, of words whose frequency is about inverse to their rank."""
+    letters = np.array([*"etaoinshrdlcumwfgypb"])
+    lengths = random.integers(2, 11, VOCABULARY)
+    spelled = "".join(letters[(len(letters) * random.random(lengths.sum()) ** 1.7).astype(int)])
+    ends = np.cumsum(lengths).tolist()
+    words = np.array([spelled[begin:end] for begin, end in zip([0, *ends], ends, strict=False)], dtype=object)
+    weights = 1 / (np.arange(VOCABULARY) + 2.7)
+    sizes = random.integers(SNIPPET_WORDS[0], SNIPPET_WORDS[1] + 1, SNIPPETS)
+    drawn = words[random.choice(VOCABULARY, sizes.sum(), p=weights / weights.sum())].tolist()
+    ends = np.cumsum(sizes).tolist()
+    return [" ".join(drawn[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def _chunk(start: int, snippets: list[str], random: np.random.Generator) -> Iterator[SyntheticPatent]:
+    """The patents from this number on; all their random numbers are drawn at once."""
+    paragraphs = random.integers(PARAGRAPHS[0], PARAGRAPHS[1] + 1, CHUNK)
+    claims = random.integers(CLAIMS[0], CLAIMS[1] + 1, CHUNK)
+    citations = random.poisson(CITATIONS, CHUNK)
+    codes = random.integers(1, 5, CHUNK)
+    picks = iter(random.integers(0, SNIPPETS, 2 * (paragraphs.sum() + CHUNK) + claims.sum()).tolist())
+    targets = iter(random.random(claims.sum()).tolist())
+    cited = iter(random.random(citations.sum()).tolist())
+    classes = iter((len(SUBCLASSES) * random.random(codes.sum()) ** 2).astype(int).tolist())
+    groups = iter(random.integers(1, 100, codes.sum()).tolist())
+    counts = zip(paragraphs.tolist(), claims.tolist(), citations.tolist(), codes.tolist(), strict=True)
+    for number, (num_paragraphs, num_claims, num_citations, num_codes) in enumerate(counts, start):
+        texts = [f"{snippets[next(picks)]} {snippets[next(picks)]}." for _ in range(num_paragraphs + 1)]
+        borders = [1 + num_paragraphs * part // len(HEADINGS) for part in range(len(HEADINGS) + 1)]
+        # One claim in eight is independent; the others refer to one of those before, mostly to one of the first.
+        chosen = [(int(8 * next(targets) ** 2 * claim / 7), claim) for claim in range(num_claims)]
+        referred = [target if target < claim else None for target, claim in chosen]
+        yield SyntheticPatent(
+            _ucid(number),
+            " ".join(texts[0].split(" ", 8)[:8]),
+            texts[0],
+            [texts[begin:end] for begin, end in zip(borders, borders[1:], strict=False)],
+            [f"A device {_reference(target)}with {snippets[next(picks)]}." for target in referred],
+            referred,
+            [_cited(next(cited), number) for _ in range(num_citations)],
+            [f"{SUBCLASSES[next(classes)]}{next(groups)}/00" for _ in range(num_codes)],
+        )
+
+
+def _reference(claim: int | None) -> str:
+    return "" if claim is None else f"according to claim {claim + 1}, "
+
+
+def _ucid(number: int) -> str:
+    return f"EP-{number + 1:07d}-A1"
+
+
+def _cited(place: float, number: int) -> str:
+    """An earlier patent, or one that is not in the collection."""
+    if place < IN_COLLECTION and number:
+        return _ucid(int(place / IN_COLLECTION * number))
+    return f"US-{int(place * 5e6) + 1}-A"
+
+
+def _xml(patent: SyntheticPatent, number: str) -> str:
+    """The file of a patent; no text needs escaping."""
+    tail = "        20060101A I20051008RMEP</classification-ipcr>\n"
+    ipcr = "".join(f'<classification-ipcr status="new">{code[:4]}  {code[4:]}{tail}' for code in patent.codes)
+    citations = "".join(f'<patcit ucid="{cited}" load-source="docdb"/>\n' for cited in patent.citations)
+    paragraph = iter(range(1, 1000))
+    description = "".join(
+        f"<heading>{heading}</heading>\n" + "".join(f'<p num="{next(paragraph):04d}">{text}</p>\n' for text in texts)
+        for heading, texts in zip(HEADINGS, patent.description, strict=True)
+    )
+    claims = "".join(
+        f'<claim num="{claim}"><claim-text>{text}</claim-text></claim>\n' for claim, text in enumerate(patent.claims, 1)
+    )
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<patent-document ucid="{patent.ucid}" country="EP" doc-number="{number}" kind="A1" lang="EN" '
+        f'family-id="{number}" status="new" date-produced="20090516" date="19990101">\n'
+        '<bibliographic-data>\n<technical-data status="new">\n'
+        f"<classifications-ipcr>\n{ipcr}</classifications-ipcr>\n"
+        f'<invention-title lang="EN" load-source="ep" status="new">{patent.title}</invention-title>\n'
+        f"<citations>\n<patent-citations>\n{citations}</patent-citations>\n</citations>\n"
+        "</technical-data>\n</bibliographic-data>\n"
+        f'<abstract lang="EN" load-source="ep" status="new">\n<p>{patent.abstract}</p>\n</abstract>\n'
+        f'<description lang="EN" load-source="ep" status="new">\n{description}</description>\n'
+        f'<claims lang="EN" load-source="ep" status="new">\n{claims}</claims>\n'
+        "</patent-document>\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Checks of what a constructor or a method is given: an error at once, which says what was expected."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class WithSignature:
+    """Base of public classes: ``inspect.signature``, ``help()`` and the documentation show the constructor's arguments.
+
+    PyTerrier's transformers define ``__new__(cls, *args, **kwargs)``, which is what Python and Sphinx show otherwise.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]  # without self
+        cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+
+
+def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
+    """Raises TypeError unless a value is of one of these types.
+
+    Args:
+        name: What the argument is called.
+        value: What was given for it.
+        kinds: What it may be.
+        expected: What it may be, for the message, such as ``"a DocumentGraph: ptg.DocumentGraph(path).index(docs)"``.
+    """
+    if not isinstance(value, kinds):
+        shown = repr(value)
+        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        raise TypeError(f"{name} must be {expected}, got {shown} ({type(value).__name__})")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raises ValueError unless a value is a whole number of at least ``least``."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+        raise ValueError(f"{name} must be a whole number, {least} or more, got {value!r}")
+
+
+def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, below: bool = False) -> None:
+    """Raises ValueError unless a value is a finite number from ``low`` to ``high``.
+
+    Args:
+        name: What the argument is called.
+        value: What was given for it.
+        low: The smallest number allowed.
+        high: The largest one.
+        below: Whether ``high`` itself is not allowed.
+    """
+    number = isinstance(value, (int, float)) or hasattr(value, "__float__")
+    if isinstance(value, bool | str) or not number or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    if not low <= value <= high or (below and value == high):
+        between = f"from {low:g} to {'below ' if below else ''}{high:g}" if high < math.inf else f"{low:g} or more"
+        raise ValueError(f"{name} must be {between}, got {value!r}")
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Raises ValueError unless a value is one of the choices."""
+    choices = [*choices]
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_weights(weights: Any) -> dict[str, float]:
+    """The weights of relations as a dictionary of floats.
+
+    Raises:
+        TypeError: If they are no mapping.
+        ValueError: If a weight is negative or not a finite number.
+    """
+    check_type("weights", weights, Mapping, "a weight per relation, such as {'title': 1.0, 'order': 0.5}")
+    for relation, weight in weights.items():
+        check_type("a relation in weights", relation, str, "the name of a relation, such as 'title'")
+        check_number(f"the weight of {relation!r}", weight, 0)
+    return {relation: float(weight) for relation, weight in weights.items()}

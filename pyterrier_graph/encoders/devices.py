@@ -1,0 +1,43 @@
+"""The device and the precision that networks run in."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+
+from pyterrier_graph.checks import check_choice
+
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+def device_of(name: str | None) -> torch.device:
+    """The device of that name; a GPU where there is one and none is named."""
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def dtype_of(name: DType, device: torch.device) -> torch.dtype:
+    """The precision of that name.
+
+    Args:
+        name: ``'auto'``: bfloat16 where the device computes it natively (a GPU that does, or a CPU with AMX or
+            AVX512-BF16), else float32.
+        device: Where the network runs.
+
+    Raises:
+        ValueError: If there is no such precision.
+    """
+    check_choice("dtype", name, get_args(DType))
+    if name != "auto":
+        return getattr(torch, name)
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+    native = device.type == "cpu" and (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
+    return torch.bfloat16 if native else torch.float32
+
+
+def precision(name: DType, device: torch.device) -> torch.autocast:
+    """The context in which networks compute in the precision of that name."""
+    dtype = dtype_of(name, device)
+    half = dtype != torch.float32
+    return torch.autocast(device.type, dtype=dtype if half else None, enabled=half)

@@ -1,0 +1,35 @@
+"""The texts of the queries of a frame."""
+
+from __future__ import annotations
+
+import warnings
+
+import pandas as pd
+
+REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, Bo1 and SDM write
+
+
+def query_texts(run: pd.DataFrame) -> pd.Series:
+    """The text of each query, by qid in the order of the frame; it may stand in some of the query's rows only.
+
+    Args:
+        run: ``qid, query``, and any others.
+
+    Raises:
+        ValueError: If a query has no text.
+
+    Warns:
+        UserWarning: If queries are in Terrier's query language, which an encoder reads as words.
+    """
+    texts = run.groupby("qid", sort=False)["query"].first()
+    for qid, text in texts.items():
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"query {qid!r} has no text: {text!r}")
+    rewritten = [qid for qid, text in texts.items() if text.startswith(REWRITTEN)]
+    if rewritten:
+        warnings.warn(
+            f"{len(rewritten)} queries (the first is {rewritten[0]!r}) are in Terrier's query language, which the "
+            "encoder reads as words: put pt.rewrite.reset() before it",
+            stacklevel=3,
+        )
+    return texts

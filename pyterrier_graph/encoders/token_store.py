@@ -1,0 +1,144 @@
+"""Token vectors of all nodes of a graph, on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyterrier as pt
+import torch
+
+from pyterrier_graph.artifacts import BuiltArtifact, kind_of, writing
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.encoders.token_states import TokenStates, ranges
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs import HeteroGraph
+
+
+CHUNK = 512  # nodes encoded between two steps of the progress bar
+
+
+class TokenStore(BuiltArtifact):
+    """The token vectors of a graph's nodes, encoded once, memory-mapped (float16).
+
+    Args:
+        path: Folder of the store; it may not exist yet, see :meth:`build`.
+    """
+
+    ARTIFACT_TYPE = "token_store"
+    ARTIFACT_FORMAT = "passage_graph"
+
+    def __repr__(self) -> str:
+        return f"TokenStore({str(self.path)!r})"
+
+    def build(
+        self, graph: HeteroGraph, encoder: TokenEncoder, *, titles: bool = False, verbose: bool = True
+    ) -> TokenStore:
+        """Encodes every node of a graph.
+
+        Args:
+            graph: The graph whose passages and section titles are encoded.
+            encoder: The encoder.
+            titles: Whether the titles of its sections are put before a passage ("title - section: passage").
+            verbose: Whether to show progress.
+
+        Raises:
+            FileExistsError: If there is a store already.
+        """
+        about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
+        about["graph_sha256"] = graph.fingerprint()
+        chunks = (
+            encoder.encode_passages(graph.texts(nodes, titles=titles))
+            for nodes in np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // CHUNK)))
+        )
+        return self.write(chunks, graph.num_nodes, encoder.dimension, about, verbose=verbose)
+
+    def write(
+        self,
+        states: Iterable[TokenStates],
+        nodes: int,
+        dimension: int,
+        about: dict[str, Any],
+        *,
+        task: str = "encoding",
+        verbose: bool = True,
+    ) -> TokenStore:
+        """Writes token states chunk by chunk, in node order.
+
+        Args:
+            states: Chunks that add up to ``nodes`` nodes.
+            nodes: Number of nodes.
+            dimension: Length of a token vector.
+            about: Where the vectors come from, for ``pt_meta.json``.
+            task: What the progress bar is called.
+            verbose: Whether to show progress.
+
+        Raises:
+            FileExistsError: If there is a store already.
+            ValueError: If there are more or fewer nodes in the chunks.
+        """
+        meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
+        lengths = [np.zeros(1, dtype=np.int64)]
+        with (
+            writing(self.path, meta) as folder,
+            pt.tqdm(total=nodes, desc=task, unit="node", disable=not verbose) as progress,
+        ):
+            with open(folder / "tokens.f2", "wb") as file:
+                for chunk in states:
+                    file.write(chunk.values.detach().to("cpu", torch.float16).numpy().tobytes())
+                    lengths.append(chunk.lengths.cpu().numpy())
+                    progress.update(len(chunk))
+            offsets = np.concatenate(lengths).cumsum()
+            if len(offsets) != nodes + 1:
+                raise ValueError(f"{nodes} nodes were promised, {len(offsets) - 1} came")
+            offsets.astype("<i8").tofile(folder / "offsets.i8")
+            meta["tokens"] = int(offsets[-1])
+        return self
+
+    @property
+    def dimension(self) -> int:
+        """Length of a token vector."""
+        return self.meta["dimension"]
+
+    def __len__(self) -> int:
+        return self.meta["nodes"]
+
+    def check(self, encoder: TokenEncoder, graph: HeteroGraph) -> None:
+        """Raises ValueError unless the vectors were made with this encoder, for this graph."""
+        if self.meta.get("encoder_sha256") != encoder.fingerprint():
+            raise ValueError(
+                f"{self!r} holds vectors of {self.meta.get('encoder')!r} with other weights or lengths "
+                f"than {encoder!r}: build the store again with this encoder"
+            )
+        if len(self) != graph.num_nodes:
+            raise ValueError(f"{self!r} holds vectors of {len(self)} nodes, {graph!r} has {graph.num_nodes}")
+        if self.meta.get("graph_sha256") != graph.fingerprint():
+            raise ValueError(f"{self!r} holds vectors of other texts than those of {graph!r}: build it again")
+
+    def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
+        """The token matrices of some nodes, in float32."""
+        starts, ends = self._offsets[nodes], self._offsets[np.asarray(nodes) + 1]
+        offsets, rows = ranges(torch.from_numpy(starts), torch.from_numpy(ends - starts))
+        values = torch.from_numpy(np.array(self._tokens[rows.numpy()]))
+        return TokenStates(values.to(device).float(), offsets.to(device))
+
+    @property
+    def _folder(self) -> Path:
+        """Where the files are, once they have been checked."""
+        assert self.meta
+        return self.path
+
+    @cached_property
+    def _tokens(self) -> np.ndarray:
+        shape = (self.meta["tokens"], self.dimension)
+        if not shape[0]:
+            return np.zeros(shape, dtype=np.float16)
+        return np.memmap(self._folder / "tokens.f2", dtype=np.float16, mode="r", shape=shape)
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        return np.fromfile(self._folder / "offsets.i8", dtype="<i8")

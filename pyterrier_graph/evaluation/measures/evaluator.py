@@ -1,0 +1,102 @@
+"""What ir_measures hands a run to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import ir_measures
+import numpy as np
+from ir_measures import Evaluator, Measure, Metric
+from numpy.typing import NDArray
+
+from pyterrier_graph.evaluation.measures.definitions import MAPDMeasure, OnDocumentsMeasure, PRECDMeasure, PRESMeasure
+from pyterrier_graph.evaluation.measures.formulas import RelevantDocuments, pres
+from pyterrier_graph.evaluation.measures.rankings import Judgments, Ranking
+
+DIRECT = (PRESMeasure, MAPDMeasure, PRECDMeasure)
+
+
+class PatentEvaluator(Evaluator):
+    """Computes measures of this package for runs on one set of judgments.
+
+    Args:
+        measures: The measures.
+        qrels: The judgments, as ir_measures takes them.
+
+    Raises:
+        ValueError: If the judgments, or a run, lack a column or a value; if a run has something twice for a topic; if
+            ids are not of passages where they have to be.
+    """
+
+    def __init__(self, measures: Iterable[Measure], qrels: Any) -> None:
+        measures = sorted(measures, key=str)  # ir_measures hands over a set, and tables get their columns in its order
+        self._judgments = Judgments.read(qrels)
+        by_separator: dict[str, list[Measure]] = defaultdict(list)
+        for measure in measures:
+            if isinstance(measure, OnDocumentsMeasure):
+                by_separator[measure["separator"]].append(measure)
+        self._on_documents = [_OnDocuments(*item, self._judgments) for item in by_separator.items()]
+        self._direct = [measure for measure in measures if isinstance(measure, DIRECT)]
+        # For these topics, and no others, the base class sees to it that there is a value of every measure.
+        topics = _topics(self._direct, self._judgments).union(*(group.topics for group in self._on_documents))
+        super().__init__(measures, topics)
+
+    def _iter_calc(self, run: Any) -> Iterator[Metric]:
+        ranking = Ranking.read(run, self._judgments)
+        yield from _metrics(self._direct, self._judgments, ranking)
+        for group in self._on_documents:
+            yield from group.metrics(ranking)
+
+
+class _OnDocuments:
+    """Computes measures over documents, for one separator."""
+
+    def __init__(self, separator: str, measures: list[Measure], passages: Judgments) -> None:
+        self.separator = separator
+        self.measures = {measure["measure"]: measure for measure in measures}
+        qrels = passages.on_documents(separator)
+        self.judgments = Judgments.read(qrels)
+        self.direct = [measure for measure in self.measures if isinstance(measure, DIRECT)]
+        self.topics = _topics(self.direct, self.judgments)
+        self.others: Evaluator | None = None
+        if others := self.measures.keys() - {*self.direct}:
+            self.others = ir_measures.evaluator(others, qrels)
+            self.topics.update(self.others.qrel_qids)
+
+    def metrics(self, passages: Ranking) -> Iterator[Metric]:
+        ranking = passages.on_documents(self.judgments, self.separator)
+        metrics = [*_metrics(self.direct, self.judgments, ranking)]
+        if self.others:
+            metrics += self.others.iter_calc(ranking.as_run(self.judgments.topics))
+        for metric in metrics:
+            yield metric._replace(measure=self.measures[metric.measure])
+
+
+def _topics(measures: Iterable[Measure], judgments: Judgments) -> set[str]:
+    """The topics with relevant documents by any of the measures."""
+    relevant = (np.flatnonzero(judgments.relevant(measure["rel"])) for measure in measures)
+    return {judgments.topics[topic] for topics in relevant for topic in topics}
+
+
+def _metrics(measures: Iterable[Measure], judgments: Judgments, ranking: Ranking) -> Iterator[Metric]:
+    for measure in measures:
+        values = _values(measure, judgments, ranking)
+        for topic in np.flatnonzero(~np.isnan(values)):
+            yield Metric(judgments.topics[topic], measure, float(values[topic]))
+
+
+def _values(measure: Measure, judgments: Judgments, ranking: Ranking) -> NDArray[np.float64]:
+    if isinstance(measure, PRESMeasure):
+        return pres(judgments, ranking, cutoff=measure["cutoff"], minimum=measure["rel"])
+    documents = RelevantDocuments.read(
+        judgments,
+        ranking,
+        cutoff=measure["cutoff"],
+        per_document=measure["per_document"],
+        minimum=measure["rel"],
+        separator=measure["separator"],
+    )
+    values = documents.average_precision() if isinstance(measure, MAPDMeasure) else documents.precision()
+    return documents.mean(values, len(judgments.topics))

@@ -1,0 +1,164 @@
+"""The card of an artifact: a README.md among its files, which says what it is, of what it was made, how good it is."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_graph.artifacts import CARD, LOAD, META, read_meta, versions
+
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCard
+
+NOT_STATED = "Not stated."
+SAID_ELSEWHERE = {"files", "pretraining", "training", "versions"}
+
+
+def write_card(
+    artifact: pt.Artifact,
+    *,
+    description: str | None = None,
+    data: str | None = None,
+    results: pd.DataFrame | None = None,
+    license: str | None = None,
+) -> ModelCard:
+    """Writes the card of an artifact, for whoever gets it: a ``README.md`` in its folder, instead of one before.
+
+    How to load it, its seed, its options, how it was trained, versions and the paper are what the artifact itself says.
+    How it was trained it knows if it was saved by the process that trained it. What nobody says the card says to be
+    unknown.
+
+    ``artifact.to_hf(...)`` and ``artifact.to_zenodo(...)`` show the card of an artifact of this package. Of an index
+    (also of fused vectors), which is one of pyterrier_dr, send it after ``to_hf``:
+    ``card.push_to_hub(repo, repo_type="dataset")``.
+
+    Args:
+        artifact: What was saved, built or loaded.
+        description: What it is, in Markdown.
+        data: What it was made of or trained on, in Markdown.
+        results: What was measured, as ``pt.Experiment`` or :func:`~pyterrier_graph.summarize` returns it.
+        license: An identifier of https://huggingface.co/docs/hub/repositories-licenses, such as ``'apache-2.0'``.
+
+    Returns:
+        The card.
+
+    Raises:
+        FileNotFoundError: If there is no artifact at its path.
+        ValueError: If it was not saved, is damaged, or ``results`` is not a table.
+    """
+    from huggingface_hub import ModelCard, ModelCardData
+
+    if artifact.path is pt.Artifact.NO_PATH:
+        raise ValueError(f"{artifact!r} lies nowhere: save it first")
+    if results is not None and not (isinstance(results, pd.DataFrame) and results.size):
+        raise ValueError(f"results must be a DataFrame with rows, as pt.Experiment makes it, got {results!r}")
+    folder = Path(str(artifact.path))
+    meta = read_meta(folder, {})
+    kind = [meta[name] for name in ("type", "format") if name in meta]
+    about = ModelCardData(
+        license=license,
+        tags=["pyterrier", *(".".join(["pyterrier-artifact", *kind[:depth]]) for depth in range(len(kind) + 1))],
+        task_categories=["text-retrieval"],
+        viewer=False,
+    )
+    sections = {
+        "Load": _loading(artifact),
+        "Data": data or NOT_STATED,
+        "Training": _training(meta) if isinstance(artifact, pt.Estimator) else None,
+        "Results": NOT_STATED if results is None else _table(results),
+        "License": NOT_STATED if license is None else _escaped(license),
+        "Citation": _citation(type(artifact)),
+        "Versions": _versions(meta),
+        "Details": _json({name: value for name, value in meta.items() if name not in SAID_ELSEWHERE}),
+    }
+    text = [f"# {type(artifact).__name__}", description]
+    text += [f"## {title}\n\n{section}" for title, section in sections.items() if section]
+    card = ModelCard(f"---\n{about.to_yaml()}\n---\n\n" + "\n\n".join(part for part in text if part) + "\n")
+    _put(folder, str(card), meta)
+    return card
+
+
+def _loading(artifact: pt.Artifact) -> str:
+    given: tuple[str, ...] = getattr(artifact, "GIVEN", ())
+    arguments = "".join(f", {name}={name}" for name in given)
+    code = f"```python\nimport pyterrier as pt\n\nartifact = {LOAD}{arguments})\n```"
+    return f"{code}\n\nNot part of it: {', '.join(given)}." if given else code
+
+
+def _training(meta: dict[str, Any]) -> str:
+    told = [f"Seed of weights that no checkpoint had: {meta['seed']}."] if "seed" in meta else []
+    for stage in ("pretraining", "training"):
+        if stage not in meta:
+            continue
+        best = "".join(
+            f", {measure} of {_cell(value)} on validation data"
+            for measure, value in meta[stage].get("best", {}).items()
+        )
+        told.append(f"{stage.capitalize()}: {meta[stage]['steps']} steps{best}, with these options:")
+        told.append(_json(meta[stage]["options"]))
+    if "training" not in meta:
+        told.append("How it was trained is not stated.")
+    return "\n\n".join(told)
+
+
+def _versions(meta: dict[str, Any]) -> str:
+    made = "Saved" if "versions" in meta else "This card was written"
+    return f"{made} with {', '.join(' '.join(of) for of in meta.get('versions', versions()).items())}."
+
+
+def _citation(kind: type) -> str | None:
+    """What the class says of its paper."""
+    found = re.search(r":citation:\s+(.+?)\n\s*:link:\s+(\S+)", inspect.getdoc(kind) or "", re.DOTALL)
+    return f"{_escaped(found[1])} <{found[2]}>" if found else None
+
+
+def _table(frame: pd.DataFrame) -> str:
+    """A frame in Markdown, with the names of its rows if they are said to be some."""
+    frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame
+    rows = [[_cell(cell) for cell in row] for row in (frame.columns, *frame.itertuples(index=False))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]])
+
+
+def _cell(value: Any) -> str:
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        return ""
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return f"{number:.1e}" if 0 < abs(number) < 0.001 else f"{number:.4f}"
+    return _escaped(str(value))
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown makes nothing of, in one line."""
+    return re.sub(r"[\\`*_{}\[\]<>#|~$&]", r"\\\g<0>", " ".join(text.split()))
+
+
+def _json(value: Any) -> str:
+    """A block of code, which no line of JSON can end."""
+    return f"```json\n{json.dumps(value, indent=2, ensure_ascii=False)}\n```"
+
+
+def _put(folder: Path, card: str, meta: dict[str, Any]) -> None:
+    """Puts a card in place of the one before; at every moment the files are as long as ``pt_meta.json`` says."""
+    mode = (folder / META).stat().st_mode & 0o777
+    files = {name: size for name, size in meta["files"].items() if name != CARD}
+    content = card.encode()
+    contents = [(CARD, content), (META, _meta(meta, files | {CARD: len(content)}))]
+    if CARD in meta["files"]:
+        contents.insert(0, (META, _meta(meta, files)))
+    for name, written in contents:
+        with pt.io.finalized_open(str(folder / name), "b") as out:
+            out.write(written)
+        os.chmod(folder / name, mode)
+
+
+def _meta(meta: dict[str, Any], files: dict[str, int]) -> bytes:
+    return json.dumps(meta | {"files": files}, indent=1).encode()

@@ -1,0 +1,45 @@
+"""Grid search for the few numbers of a model that no gradient learns, such as the weights of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pyterrier as pt
+
+WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
+SWEEPS = 2
+
+Numbers = dict[str, float]
+
+
+def coordinate_search(
+    start: Mapping[str, float],
+    grid: Sequence[Mapping[str, float]],
+    measure: Callable[[Numbers], float],
+    *,
+    sweeps: int = SWEEPS,
+    desc: str = "grid search",
+    verbose: bool = True,
+) -> Numbers:
+    """Tries changes of some numbers one after the other, and keeps each that is better than all before.
+
+    Args:
+        start: The numbers by name.
+        grid: The changes, in the order in which they are tried: values for one number, or for several that are tried
+            together. ``[{"title": w} for w in (0, 0.5, 1)]`` are the changes of one number.
+        measure: Measures the model with these numbers; more is better.
+        sweeps: How often the whole grid is gone through; once where there is one number only.
+        desc: What the progress bar is called.
+        verbose: Whether to show progress.
+
+    Returns:
+        The best numbers; those of ``start`` where nothing is better.
+    """
+    best = dict(start)
+    reached = measure(best)
+    trials = [*grid] * (sweeps if len({name for change in grid for name in change}) > 1 else 1)
+    for change in pt.tqdm(trials, desc=desc, unit="trial", disable=not verbose):
+        trial = best | change
+        if trial != best and (value := measure(trial)) > reached:
+            best, reached = trial, value
+    return best

@@ -1,0 +1,444 @@
+"""The readers of the benchmark collections, on tiny files in the collections' formats."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.collection import SPLITS, Collection, Query, fraction, split_of, successors
+from experiments.medquad import ARCHIVE, SHARES, read_medquad
+from experiments.trec_car import read_trec_car
+from pyterrier_graph.documents import StructuredDocument
+
+# ---------------------------------------------------------------------------------------------------------- MedQuAD
+
+
+def page(focus: str, pairs: list[tuple[str, str]], concepts: tuple[str, ...] = ()) -> str:
+    cuis = "".join(f"<CUI>{concept}</CUI>" for concept in concepts)
+    qa = "".join(
+        f'<QAPair pid="{n}"><Question qid="0000001-{n}" qtype="kindword">{question}</Question>'
+        f"<Answer>{answer}</Answer></QAPair>"
+        for n, (question, answer) in enumerate(pairs, 1)
+    )
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<Document id="0000001" source="X" url="http://example.org/x">'
+        f"<Focus>{focus}</Focus><FocusAnnotations><UMLS><CUIs>{cuis}</CUIs></UMLS></FocusAnnotations>"
+        f"<QAPairs>{qa}</QAPairs></Document>"
+    )
+
+
+PAGES = {
+    "1_CancerGov_QA/0000001_1": page(
+        "Blue\n fever",
+        [
+            ("What  is askword ?", "It is blue.\n\n" + "long " * 130),
+            ("Who gets askword ?", "Blue &amp; green people."),
+        ],
+        ("C01", "C02"),
+    ),
+    "1_CancerGov_QA/0000001_2": page("Red fever", [("Why red askword ?", "No one knows.")], ("C01",)),
+    "2_GARD_QA/0000002": page(
+        "Green fever",
+        [("Is it askword ?", "Yes."), ("Nothing askword ?", " \n "), ("IS it  askword ?", "Now and then.")],
+        ("C02", "C01"),
+    ),
+    "6_NINDS_QA/0000007": (
+        '<doc docid="7" corpus="X" url="u"><doctitle-focus>Old fever</doctitle-focus><umls><cui>C09</cui></umls>'
+        '<qaPairs><pair pid="3"><question qid="7-3" qtype="kindword">Old askword ?</question>'
+        "<answer>An old answer.</answer></pair></qaPairs></doc>"
+    ),
+    "9_CDC_QA/0000397": (
+        '<DiseaseFile fid="397"><Focus></Focus><UMLS><CUI></CUI></UMLS><QAPairs><QAPair pid="1">'
+        '<Question qid="397-1" qtype="kindword">Root askword ?</Question><Answer>Another root.</Answer>'
+        "</QAPair></QAPairs></DiseaseFile>"
+    ),
+    "10_MPlus_ADAM_QA/0000001": page("Silent fever", [("Removed askword ?", "")], ("C01",)),
+    "5_NIDDK_QA/0000056": page("Empty fever", [], ("C01",)),
+}
+
+
+def write_archive(folder: Path, pages: dict[str, str], *more: tarfile.TarInfo) -> Path:
+    with tarfile.open(folder / ARCHIVE, "w:gz") as archive:
+        files = {"MedQuAD/readme.txt": "Read me", "notes.xml": "<a>"}
+        files |= {f"MedQuAD/{name}.xml": content for name, content in pages.items()}
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content.encode())
+            archive.addfile(member, io.BytesIO(content.encode()))
+        for member in more:
+            archive.addfile(member)
+    return folder
+
+
+def documents(collection: Collection) -> dict[str, StructuredDocument]:
+    return {
+        record["docno"]: StructuredDocument.from_record(record) for record in collection.get_corpus_iter(verbose=False)
+    }
+
+
+@pytest.fixture
+def medquad(tmp_path: Path) -> Collection:
+    return read_medquad(write_archive(tmp_path, PAGES), passages=None, verbose=False)
+
+
+def test_medquad_pages_become_documents(medquad: Collection) -> None:
+    found = documents(medquad)
+    assert {docno: (document.title, len(document.passages())) for docno, document in found.items()} == {
+        "1_CancerGov_QA/0000001_1": ("Blue fever", 4),
+        "1_CancerGov_QA/0000001_2": ("Red fever", 1),
+        "2_GARD_QA/0000002": ("Green fever", 2),
+        "6_NINDS_QA/0000007": ("Old fever", 1),
+        "9_CDC_QA/0000397": ("", 1),
+    }
+    blue = found["1_CancerGov_QA/0000001_1"]
+    assert [(node.kind, node.parent) for node in blue.nodes] == [
+        ("section", -1),
+        ("section", 0),
+        ("passage", 1),
+        ("passage", 1),
+        ("passage", 1),
+        ("section", 0),
+        ("passage", 5),
+    ]
+    assert [len(passage.split()) for passage in blue.passages()] == [3, 120, 10, 4]
+    assert blue.passages()[3] == "Blue & green people."
+    record = next(medquad.get_corpus_iter(verbose=False))
+    assert record["title"] == "Blue fever"
+    assert record["text"].split() == " ".join(blue.passages()).split()
+
+
+def test_medquad_pages_of_a_concept_are_joined_once(medquad: Collection) -> None:
+    found = documents(medquad)
+    assert {docno: [tuple(r) for r in document.references] for docno, document in found.items()} == {
+        "1_CancerGov_QA/0000001_1": [
+            ("external", 0, "1_CancerGov_QA/0000001_2"),
+            ("external", 0, "2_GARD_QA/0000002"),
+        ],
+        "1_CancerGov_QA/0000001_2": [("external", 0, "2_GARD_QA/0000002")],
+        "2_GARD_QA/0000002": [],
+        "6_NINDS_QA/0000007": [],
+        "9_CDC_QA/0000397": [],
+    }
+    assert found["1_CancerGov_QA/0000001_1"].codes == ("C01", "C02")
+    assert found["6_NINDS_QA/0000007"].codes == ("C09",)
+    assert found["9_CDC_QA/0000397"].codes == ()
+
+
+def test_medquad_questions_and_their_types_are_in_no_node(medquad: Collection) -> None:
+    texts = " ".join(node.text for document in documents(medquad).values() for node in document.nodes)
+    assert "askword" not in texts
+    assert "kindword" not in texts
+    assert all("askword" in query.text for query in medquad.queries)
+
+
+def test_medquad_queries(medquad: Collection) -> None:
+    assert {query.qid: (query.text, query.relevant) for query in medquad.queries} == {
+        "1_CancerGov_QA/0000001_1-1": (
+            "What is askword ?",
+            tuple(f"1_CancerGov_QA/0000001_1%p{n}" for n in range(3)),
+        ),
+        "1_CancerGov_QA/0000001_1-2": ("Who gets askword ?", ("1_CancerGov_QA/0000001_1%p3",)),
+        "1_CancerGov_QA/0000001_2-1": ("Why red askword ?", ("1_CancerGov_QA/0000001_2%p0",)),
+        # The question of pair 3 is that of pair 1.
+        "2_GARD_QA/0000002-1": ("Is it askword ?", ("2_GARD_QA/0000002%p0", "2_GARD_QA/0000002%p1")),
+        "6_NINDS_QA/0000007-3": ("Old askword ?", ("6_NINDS_QA/0000007%p0",)),
+        "9_CDC_QA/0000397-1": ("Root askword ?", ("9_CDC_QA/0000397%p0",)),
+    }
+
+
+def test_medquad_splits_by_page(tmp_path: Path) -> None:
+    pages = {f"2_GARD_QA/{n:07}": page(f"F{n}", [(f"A{n} ?", "One."), (f"B{n} ?", "Two.")]) for n in range(200)}
+    collection = read_medquad(write_archive(tmp_path, pages), passages=None, verbose=False)
+    sizes = {}
+    seen: set[str] = set()
+    for split in SPLITS:
+        topics, qrels = collection.get_topics(split), collection.get_qrels(split)
+        assert list(topics.columns) == ["qid", "query"] and list(qrels.columns) == ["qid", "docno", "label"]
+        assert list(topics.qid) == list(qrels.qid) and set(qrels.label) == {1}
+        of_split = set(qrels.docno.str.rsplit("%p", n=1).str[0])
+        assert not of_split & seen
+        seen |= of_split
+        sizes[split] = len(topics)
+    assert sizes == {"train": 312, "dev": 24, "test": 64}
+    assert len(seen) == 200
+
+
+def test_medquad_question_of_two_splits_is_in_none(tmp_path: Path) -> None:
+    train, other_train, test = "2_GARD_QA/0000002", "2_GARD_QA/0000003", "2_GARD_QA/0000007"
+    assert [split_of(name, SHARES) for name in (train, other_train, test)] == ["train", "train", "test"]
+    pages = {
+        train: page("F1", [("Everywhere?", "One."), ("Shared?", "Two.")]),
+        other_train: page("F2", [("shared?", "Three.")]),
+        test: page("F3", [("everywhere?", "Four.")]),
+    }
+    collection = read_medquad(write_archive(tmp_path, pages), passages=None, verbose=False)
+    assert collection.queries == [Query(f"{train}-2", "Shared?", "train", (f"{train}%p1", f"{other_train}%p0"))]
+    assert len(collection.get_topics("test")) == len(collection.get_qrels("test")) == 0
+    assert list(collection.get_qrels("test").columns) == ["qid", "docno", "label"]
+
+
+def test_medquad_samples_are_nested_and_hold_their_own_queries_only(tmp_path: Path) -> None:
+    pages = {f"2_GARD_QA/{n:07}": page(f"F{n}", [(f"A{n}?", "One."), (f"B{n}?", "Two.")], ("C1",)) for n in range(40)}
+    path = write_archive(tmp_path, pages)
+    smaller: set[str] = set()
+    for passages, expected in ((1, 1), (9, 5), (10, 5), (40, 20), (1000, 40)):
+        collection = read_medquad(path, passages=passages, verbose=False)
+        found = documents(collection)
+        assert len(found) == expected
+        assert list(found) == sorted(found)
+        assert smaller <= set(found)
+        assert {query.qid.rpartition("-")[0] for query in collection.queries} == set(found)
+        assert {reference.target for document in found.values() for reference in document.references} <= set(found)
+        smaller = set(found)
+        if expected == 20:  # half of the pages hold half of every split
+            assert {query.split for query in collection.queries} == set(SPLITS)
+    with pytest.raises(ValueError, match="passages=0"):
+        read_medquad(path, passages=0)
+
+
+def test_medquad_frequent_concepts_join_a_few_pages_each(tmp_path: Path) -> None:
+    pages = {f"2_GARD_QA/{n:07}": page(f"F{n}", [(f"A{n}?", "One.")], ("C1",)) for n in range(50)}
+    found = documents(read_medquad(write_archive(tmp_path, pages), passages=None, verbose=False))
+    assert [len(document.references) for document in found.values()] == [5] * 45 + [4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("<Document><Focus>", "not well-formed"),
+        (page("F", [("", "An answer.")]), "without a question"),
+        (page("F", [("A?", "One."), ("B?", "Two.")]).replace('pid="2"', 'pid="1"'), "twice"),
+        ('<!DOCTYPE d [<!ENTITY e SYSTEM "file:///etc/hostname">]><d><Focus>&e;</Focus></d>', "type declaration"),
+        ('<!DOCTYPE d SYSTEM "http://localhost:1/d.dtd"><d/>', "type declaration"),
+    ],
+)
+def test_medquad_bad_page_is_named(tmp_path: Path, content: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=f"2_GARD_QA/0000009.*{problem}"):
+        read_medquad(write_archive(tmp_path, PAGES | {"2_GARD_QA/0000009": content}), verbose=False)
+
+
+def test_medquad_links_in_the_archive_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "outside.xml").write_text(page("Outside", [("Out?", "Out.")]))
+    link = tarfile.TarInfo("MedQuAD/2_GARD_QA/0000010.xml")
+    link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "outside.xml")
+    escape = tarfile.TarInfo("MedQuAD/../../0000011.xml")
+    before = sorted(tmp_path.parent.rglob("*"))
+    found = documents(read_medquad(write_archive(tmp_path, PAGES, link, escape), passages=None, verbose=False))
+    assert len(found) == 5
+    assert sorted(tmp_path.parent.rglob("*")) == sorted([*before, tmp_path / ARCHIVE])
+
+
+def test_medquad_bad_archives(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_medquad(tmp_path, verbose=False)
+    archive = write_archive(tmp_path, {}) / ARCHIVE
+    with pytest.raises(ValueError, match="no page with answers"):
+        read_medquad(archive, verbose=False)
+    write_archive(tmp_path, PAGES)
+    archive.write_bytes(archive.read_bytes()[:500])
+    with pytest.raises(ValueError, match="no complete tar.gz"):
+        read_medquad(archive, verbose=False)
+    archive.write_text("text")
+    with pytest.raises(ValueError, match="no complete tar.gz"):
+        read_medquad(archive, verbose=False)
+    write_archive(tmp_path, {"2_GARD_QA/a%pb": page("F", [("A?", "One.")])})
+    with pytest.raises(ValueError, match="a%pb"):
+        read_medquad(archive, verbose=False)
+
+
+# --------------------------------------------------------------------------------------------------------- TREC CAR
+
+
+def link(page_id: str) -> dict[str, str | None]:
+    return {"page": page_id, "page_id": page_id, "section": None, "anchor": "there"}
+
+
+def place(para_id: str, *headings: str) -> dict[str, object]:
+    return {"para_id": para_id, "headings": list(headings), "heading_ids": [h.replace(" ", "%20") for h in headings]}
+
+
+PARAGRAPHS = {
+    "a1": ("The lead.", ["Elsewhere", "Elsewhere", "Tea"]),
+    "a2": ("Directly under.", []),
+    "a3": ("Deeper down.", ["Tea", "Red%20kite"]),
+    "a4": ("Back up.", [""]),
+    "b1": ("Of kites.", ["Tea", "Green%20tea"]),
+    "both": ("where", []),
+}
+CAR_PAGES = {
+    "Red%20kite": [
+        place("a1"),
+        place("a2", "Headword one"),
+        place("a3", "Headword one", "Headword two"),
+        place("both", "Headword one", "Headword two"),
+        place("a4", "Headword three"),
+        place("both", "Headword three"),
+    ],
+    "Green%20tea": [place("b1", "Headword four", "Headword one"), place("both", "Headword one")],
+}
+TOPICS = [
+    ("Red%20kite/Headword%20one", "Red kite Headword one"),
+    ("Red%20kite/Headword%20one/Headword%20two", "Red kite Headword one Headword two"),
+    ("Red%20kite/Headword%20three", "Red kite Headword three"),
+    ("Green%20tea/Headword%20four", "Green tea Headword four"),
+    ("Green%20tea/Headword%20four/Headword%20one", "Green tea Headword four Headword one"),
+]
+QRELS = [
+    ("Red%20kite/Headword%20one", "a2"),
+    ("Red%20kite/Headword%20one/Headword%20two", "a3"),
+    ("Red%20kite/Headword%20one/Headword%20two", "both"),
+    ("Red%20kite/Headword%20three", "a4"),
+    ("Green%20tea/Headword%20four/Headword%20one", "b1"),
+]
+
+
+@pytest.fixture
+def car_path(tmp_path: Path) -> Path:
+    with gzip.open(tmp_path / "passages.jsonl.gz", "wt", encoding="utf-8") as file:
+        for para_id, (text, targets) in PARAGRAPHS.items():
+            file.write(json.dumps({"para_id": para_id, "text": text, "links": [link(t) for t in targets]}) + "\n")
+    with gzip.open(tmp_path / "pages.jsonl.gz", "wt", encoding="utf-8") as file:
+        for page_id, paragraphs in CAR_PAGES.items():
+            name = page_id.replace("%20", " ")
+            file.write(json.dumps({"page_id": page_id, "page_name": name, "paragraphs": paragraphs}) + "\n")
+    (tmp_path / "topics.tsv").write_text("".join(f"{qid}\t{text}\n" for qid, text in TOPICS))
+    (tmp_path / "hierarchical.qrels").write_text("".join(f"{qid} 0 {para_id} 1\n" for qid, para_id in QRELS))
+    return tmp_path
+
+
+def test_trec_car_pages_become_documents(car_path: Path) -> None:
+    found = documents(read_trec_car(car_path))
+    assert [tuple(node) for node in found["Red%20kite"].nodes] == [
+        ("section", "Red kite", -1),
+        ("passage", "The lead.", 0),
+        ("section", "", 0),
+        ("passage", "Directly under.", 2),
+        ("section", "", 2),
+        ("passage", "Deeper down.", 4),
+        ("passage", "where", 4),
+        ("section", "", 0),
+        ("passage", "Back up.", 7),
+        ("passage", "where", 7),
+    ]
+    # A section without paragraphs of its own is there for those below it.
+    assert [(node.kind, node.parent) for node in found["Green%20tea"].nodes] == [
+        ("section", -1),
+        ("section", 0),
+        ("section", 1),
+        ("passage", 2),
+        ("section", 0),
+        ("passage", 4),
+    ]
+
+
+def test_trec_car_headings_are_in_no_node(car_path: Path) -> None:
+    collection = read_trec_car(car_path)
+    texts = [node.text for document in documents(collection).values() for node in document.nodes]
+    assert "Headword" not in " ".join(texts) + " ".join(str(r["title"]) + r["text"] for r in collection.records)
+    assert all("Headword" in query.text for query in collection.queries)
+
+
+def test_trec_car_relations(car_path: Path) -> None:
+    found = documents(read_trec_car(car_path))
+    kite, tea = found["Red%20kite"], found["Green%20tea"]
+    assert [tuple(reference) for reference in kite.references] == [
+        ("external", 1, "Elsewhere"),
+        ("external", 1, "Tea"),
+        ("same_entity", 1, "Green%20tea%p0"),
+        ("external", 5, "Tea"),
+        ("same_entity", 5, "Green%20tea%p0"),
+    ]
+    assert [tuple(one) for one in kite.links] == [("same_entity", 1, 5)]
+    assert [tuple(reference) for reference in tea.references] == [("external", 3, "Tea")]
+    assert (kite.codes, tea.codes) == (("Elsewhere", "Tea"), ("Tea",))
+
+
+def test_trec_car_queries(car_path: Path) -> None:
+    collection = read_trec_car(car_path)
+    assert {query.qid: query.relevant for query in collection.queries} == {
+        "Red%20kite/Headword%20one": ("Red%20kite%p1",),
+        "Red%20kite/Headword%20one/Headword%20two": (
+            "Red%20kite%p2",
+            "Red%20kite%p3",
+            "Red%20kite%p5",
+            "Green%20tea%p1",
+        ),
+        "Red%20kite/Headword%20three": ("Red%20kite%p4",),
+        "Green%20tea/Headword%20four/Headword%20one": ("Green%20tea%p0",),
+    }
+    assert {query.split for query in collection.queries if query.qid.startswith("Red")} == {"train"}
+    assert {query.split for query in collection.queries if query.qid.startswith("Green")} == {"dev"}
+    assert list(collection.get_topics("dev")["query"]) == ["Green tea Headword four Headword one"]
+    passages = {f"{d.docno}%p{n}" for d in documents(collection).values() for n in range(len(d.passages()))}
+    assert set(collection.get_qrels("train").docno) | set(collection.get_qrels("dev").docno) == passages - {
+        "Red%20kite%p0"
+    }
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "problem"),
+    [
+        ("hierarchical.qrels", "Red%20kite 0 unknown 1\n", "'unknown'"),
+        ("hierarchical.qrels", "Red%20kite/No 0 a1 1\n", "Red%20kite/No"),
+        ("hierarchical.qrels", "Red%20kite a1\n", "hierarchical.qrels"),
+        ("topics.tsv", "Blue/X\tBlue X\n", "'Blue'"),
+        ("topics.tsv", "no tab\n", "topics.tsv"),
+        ("pages.jsonl.gz", '{"page_id": "P", "page_name": "P"}\n', "line 3 lacks .'paragraphs'."),
+        ("pages.jsonl.gz", json.dumps({"page_id": "P", "page_name": "P", "paragraphs": [place("x")]}), "'P'.*'x'"),
+        ("pages.jsonl.gz", json.dumps({"page_id": "Green%20tea", "page_name": "P", "paragraphs": []}), "2 times"),
+        ("passages.jsonl.gz", "{", "passages.jsonl.gz, line 7"),
+    ],
+)
+def test_trec_car_bad_line_is_named(car_path: Path, file: str, line: str, problem: str) -> None:
+    with (gzip.open if file.endswith("gz") else open)(car_path / file, "at", encoding="utf-8") as lines:
+        lines.write(line)
+    with pytest.raises(ValueError, match=problem):
+        read_trec_car(car_path)
+
+
+def test_trec_car_cut_or_missing_file(car_path: Path) -> None:
+    file = car_path / "passages.jsonl.gz"
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="passages.jsonl.gz"):
+        read_trec_car(car_path)
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        read_trec_car(car_path)
+
+
+# ------------------------------------------------------------------------------------------------------------ shared
+
+
+def test_split_depends_on_the_id_alone_and_is_independent_of_the_sample() -> None:
+    names = [f"page{n}" for n in range(4000)]
+    splits = [split_of(name, (0.6, 0.1, 0.3)) for name in names]
+    assert splits[:8] == ["train", "test", "train", "train", "train", "train", "dev", "train"]
+    assert [round(splits.count(split) / 4000, 2) for split in SPLITS] == [0.6, 0.1, 0.3]
+    early = [split for name, split in zip(names, splits, strict=True) if fraction(name, "sample") < 0.25]
+    assert early.count("test") / len(early) == pytest.approx(0.3, abs=0.04)
+
+
+def test_unknown_split_is_named(car_path: Path) -> None:
+    with pytest.raises(ValueError, match="'all'.*train, dev, test"):
+        read_trec_car(car_path).get_topics("all")
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefghij"), unique=True), max_size=4), st.integers(1, 4))
+def test_successors_join_what_shares_a_group(groups: list[list[str]], width: int) -> None:
+    joined = {(one, other) for one, others in successors(groups, width).items() for other in others}
+    assert joined == {
+        (group[i], group[j])
+        for group in groups
+        for i in range(len(group))
+        for j in range(i + 1, len(group))
+        if j - i <= width
+    }
+    assert all(one != other for one, other in joined)
+    assert all(len(set(others)) == len(others) for others in successors(groups, width).values())
