@@ -14,10 +14,9 @@ import pytest
 import tiny
 from test_experiment_text_reranking import Matches
 
-from experiments import pair_compare
+from experiments import dense_retrieval, pair_compare
 from experiments.collection import Collection, Query, TextCollection
 from experiments.dense_retrieval import BM25, CHOICES, PAIR, START, SYSTEMS, Bench, Queries, Task, task, task_of
-from pyterrier_graph import dense_retrieval
 from pyterrier_graph.documents import Node
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder

@@ -18,7 +18,7 @@ from ir_measures import parse_measure
 from pyterrier_dr import FlexIndex
 from test_lgre_reranker import cross_encoder
 
-from experiments import gnn_compare
+from experiments import fused_retrieval, gnn_compare
 from experiments.collection import Collection, Query, TextCollection
 from experiments.dense_retrieval import Queries
 from experiments.fused_retrieval import (
@@ -36,7 +36,7 @@ from experiments.fused_retrieval import (
     task_of,
 )
 from experiments.text_reranking import DatasetTexts
-from pyterrier_graph import fused_retrieval, plots
+from pyterrier_graph import plots
 from pyterrier_graph.documents import Node
 from pyterrier_graph.models.gnn_encoder import PaperGNNEncoderConfig
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder

@@ -19,11 +19,11 @@ from sentence_transformers import CrossEncoder
 from test_lgre_reranker import QRELS, QUICK, RUN, cross_encoder, lgre, scores
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
+from experiments import text_reranking
 from experiments.collection import TextCollection
 from experiments.cranfield import read_cranfield
 from experiments.text_reranking import DatasetTexts
 from experiments.vaswani import read_vaswani
-from pyterrier_graph import text_reranking
 from pyterrier_graph.evaluation.significance import summarize
 from pyterrier_graph.models.lgre_losses import LGReLoss
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker

@@ -150,7 +150,7 @@ def test_a_graph_that_is_not_there_or_cannot_be_drawn(
     def fail(*_: Any) -> str:
         raise RuntimeError("no picture")
 
-    monkeypatch.setattr(show, "document_svg", fail)
+    monkeypatch.setattr(graph_html, "document_svg", fail)
     without = Reader(stored._repr_html_())
     assert without.table["documents"] == "6" and "svg" not in without.seen
 

@@ -558,5 +558,5 @@ def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.Mon
         model.model = folder
         shown = f"{model!r} {model._repr_html_()} {getattr(model, 'model_name', '')}"
         model.save(tmp_path / name / "again")
-        assert NAME in shown and folder not in shown + (tmp_path / name / "again" / META).read_text()
+        assert DEFAULT in shown and folder not in shown + (tmp_path / name / "again" / META).read_text()
         assert type(model).load(tmp_path / name / "again").model == DEFAULT
