@@ -18,15 +18,9 @@ from torch.nn import functional
 
 from pyterrier_graph.checks import check_choice, check_count, check_number, check_weights
 from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.bipartite_attention import BipartiteAttention, Sources, in_chunks, mean_of_sources
-from pyterrier_graph.models.passage_network import (
-    RELEVANT,
-    RETRIEVED,
-    Attended,
-    NeighborBatch,
-    PassageNetwork,
-    check_rows,
-)
+from pyterrier_graph.models.passage_network import Attended, NeighborBatch, PassageNetwork, check_rows
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.relations import RETRIEVED
 from pyterrier_graph.models.bipartite_attention import Sources
-
-RETRIEVED, RELEVANT = "retrieved", "relevant"
 
 
 @dataclass(frozen=True)

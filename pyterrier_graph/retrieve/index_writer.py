@@ -6,12 +6,13 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.artifacts import META, read_meta
+from pyterrier_graph.artifacts import CARD, META, read_meta
 from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, checked_vectors, unfinished, write_vectors
 from pyterrier_graph.graphs.builder import DOCNOS
 from pyterrier_graph.graphs.csr import checked
@@ -135,7 +136,8 @@ def write_base_index(
     nodes = graph.passage_nodes
     dimension = int(np.asarray(encoder.encode_docs(graph.texts(nodes[:1]))).shape[1])
     path.parent.mkdir(parents=True, exist_ok=True)
-    meta = FLEX | {"doc_count": len(nodes), "vec_size": dimension, "base": identity}
+    files = {VECTORS: len(nodes) * dimension * FLOAT.itemsize}
+    meta = FLEX | {"doc_count": len(nodes), "vec_size": dimension, "base": identity, "files": files}
 
     def encoded(numbers: np.ndarray) -> np.ndarray:
         vectors = encoder.encode_docs(graph.texts(nodes[numbers]))
@@ -191,6 +193,28 @@ def query_digests(
                 rows = graph.edge_features(edge_type)[edges.data["edges"]]
                 digests[f"{edge_type} features"].update(rows.tobytes())
     return {name: digest.hexdigest() for name, digest in digests.items()}
+
+
+def graph_sha256(graph: HeteroGraph) -> str:
+    """SHA-256 of all texts and relations of a document graph; ``fingerprint`` reads some of the texts only."""
+    path = getattr(graph, "path", None)
+    return _memory_sha256(graph) if path is None else _folder_sha256(path, (path / META).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _folder_sha256(path: Path, _modified: int) -> str:
+    files = sorted(file for file in path.iterdir() if file.is_file() and file.name not in (META, CARD))
+    return hashlib.sha256("".join(f"{file.name} {file_sha256(file)}\n" for file in files).encode()).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _memory_sha256(graph: HeteroGraph) -> str:
+    nodes = np.arange(graph.num_nodes)
+    digest = hashlib.sha256(_lines(graph.ids_of(nodes)) + _lines(graph.texts(nodes)))
+    for relation in graph.relations:
+        for array in (graph.adjacency(relation).indptr, graph.adjacency(relation).indices):
+            digest.update(relation.encode() + array.astype("<i8").tobytes())
+    return digest.hexdigest()
 
 
 def file_sha256(file: Path) -> str:

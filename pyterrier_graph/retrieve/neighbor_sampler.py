@@ -15,9 +15,8 @@ from pyterrier_graph.encoders.vector_files import VECTORS, encode_once
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
-from pyterrier_graph.graphs.query_passage_builder import RELEVANT, RETRIEVED
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.graphs.relations import check_paths, follow
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, check_relations, follow
 from pyterrier_graph.models.bipartite_attention import FEATURES
 from pyterrier_graph.models.passage_network import NeighborBatch
 from pyterrier_graph.retrieve.index_writer import file_sha256, query_digests
@@ -66,7 +65,7 @@ class NeighborSampler:
         self.docnos, self.vectors, _ = index.payload()
         self.index, self.encoder, self.graph, self.query_graph = index, encoder, graph, query_graph
         self.two_hops, self.edge_features, self.folder, self.verbose = two_hops, edge_features, folder, verbose
-        check_relations(relations, graph, query_graph)
+        check_graphs(relations, graph, query_graph)
         self.query_relations = [name for name in relations if name in QUERY_RELATIONS]
         self.document_relations = [name for name in relations if name not in QUERY_RELATIONS]
         if query_graph is not None and self.query_relations:
@@ -246,9 +245,7 @@ class NeighborSampler:
         return encode_once(self.folder, name, identity, count, texts, encode, verbose=self.verbose)
 
 
-def check_relations(
-    relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None
-) -> None:
+def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None) -> None:
     """Raises ValueError if a relation lacks its graph, or the graph does not have the relation."""
     queries = [name for name in relations if name in QUERY_RELATIONS]
     others = [name for name in relations if name not in QUERY_RELATIONS]
@@ -259,7 +256,7 @@ def check_relations(
     if others and graph is None:
         raise ValueError(f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)")
     if graph is not None:
-        check_paths(graph, others)
+        check_relations(graph, others)
 
 
 def encoder_name(encoder: BiEncoder) -> str:
