@@ -293,7 +293,7 @@ class GNNEncoderNetwork(PassageNetwork):
     @property
     def weights(self) -> dict[str, float]:
         """s_r, by relation."""
-        return {name: round(float(relation.weight.detach()), 6) for name, relation in self.relation.items()}
+        return {name: shortest(relation.weight) for name, relation in self.relation.items()}
 
     def scalars(self) -> list[nn.Parameter]:
         """The weights s_r."""
@@ -342,6 +342,11 @@ class _Gate(nn.Linear):
 
     def forward(self, vectors: Tensor) -> Tensor:
         return 2 * super().forward(vectors).sigmoid()
+
+
+def shortest(number: Tensor) -> float:
+    """A 32-bit number with as few decimals as tell it from others: 0.7, not 0.699999988."""
+    return float(str(number.detach().cpu().numpy()))
 
 
 def in_batch_loss(queries: Tensor, passages: Tensor, positives: Tensor, *, scale: float = 1.0) -> Tensor:

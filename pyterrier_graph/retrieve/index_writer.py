@@ -1,31 +1,27 @@
-"""Writes indexes of vectors: a corpus's own vectors, and contextual ones made from them; and tells what they are of."""
+"""Writes indexes of vectors: the encoder's own vectors of passages, and contextual vectors made from them."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
-from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.artifacts import CARD, META, read_meta
+from pyterrier_graph.artifacts import META, read_meta
 from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, checked_vectors, unfinished, write_vectors
 from pyterrier_graph.graphs.builder import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
+from pyterrier_graph.retrieve.index_identity import file_sha256, identity_of
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
 
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 PASSAGES_AT_ONCE = 1024
-QUERIES_AT_ONCE = 4096
 FLEX = {"type": "dense_index", "format": "flex", "package_hint": "pyterrier_dr"}
 
 
@@ -145,83 +141,8 @@ def write_base_index(
 
     with unfinished(path, meta) as (folder, out):
         with writing_ids(folder / DOCNOS) as ids:
-            for start in range(0, len(nodes), QUERIES_AT_ONCE):
-                for docno in graph.ids_of(nodes[start : start + QUERIES_AT_ONCE]):
+            for start in range(0, len(nodes), PASSAGES_AT_ONCE):
+                for docno in graph.ids_of(nodes[start : start + PASSAGES_AT_ONCE]):
                     ids.add(docno)
         progress = {"desc": "encoding passages", "unit": "passage", "disable": not verbose}
         write_vectors(out, (len(nodes), dimension), encoded, at_once=PASSAGES_AT_ONCE, progress=progress)
-
-
-def identity_of(index: FlexIndex) -> dict[str, Any]:
-    """What the vectors of a contextual index depend on, as :func:`write_index` was told.
-
-    Raises:
-        ValueError: If the index is not contextual.
-    """
-    (meta,) = index.payload(return_dvecs=False, return_docnos=False)
-    if "contextual" not in meta:
-        raise ValueError(f"{index!r} is not a contextual index")
-    return meta["contextual"]["identity"]
-
-
-def query_digests(
-    graph: QueryPassageGraph, edge_types: Sequence[str], count: int, *, features: bool = False
-) -> dict[str, str]:
-    """Digests of a graph's first queries and their edges, which tell exactly whether another graph begins with them.
-
-    Args:
-        graph: The graph; edges of masked queries are left out.
-        edge_types: The types of edges that count.
-        count: Number of queries.
-        features: Whether the features of the edges count, too.
-
-    Returns:
-        SHA-256 by ``'qids'``, ``'texts'``, and per type ``'<type> edges'`` and ``'<type> features'``.
-    """
-    digests = {name: hashlib.sha256() for name in ("qids", "texts")}
-    digests |= {f"{edge_type} edges": hashlib.sha256() for edge_type in edge_types}
-    digests |= {f"{edge_type} features": hashlib.sha256() for edge_type in edge_types if features}
-    for start in range(0, count, QUERIES_AT_ONCE):
-        queries = np.arange(start, min(start + QUERIES_AT_ONCE, count))
-        digests["qids"].update(_lines(graph.qids_of(queries)))
-        digests["texts"].update(_lines(graph.texts(queries)))
-        for edge_type in edge_types:
-            edges = graph.edges_of_queries(queries, edge_type)
-            pairs = np.stack([queries[edges.row_index], edges.indices], axis=1)
-            digests[f"{edge_type} edges"].update(pairs.astype("<i8").tobytes())
-            if features:
-                rows = graph.edge_features(edge_type)[edges.data["edges"]]
-                digests[f"{edge_type} features"].update(rows.tobytes())
-    return {name: digest.hexdigest() for name, digest in digests.items()}
-
-
-def graph_sha256(graph: HeteroGraph) -> str:
-    """SHA-256 of all texts and relations of a document graph; ``fingerprint`` reads some of the texts only."""
-    path = getattr(graph, "path", None)
-    return _memory_sha256(graph) if path is None else _folder_sha256(path, (path / META).stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _folder_sha256(path: Path, _modified: int) -> str:
-    files = sorted(file for file in path.iterdir() if file.is_file() and file.name not in (META, CARD))
-    return hashlib.sha256("".join(f"{file.name} {file_sha256(file)}\n" for file in files).encode()).hexdigest()
-
-
-@lru_cache(maxsize=8)
-def _memory_sha256(graph: HeteroGraph) -> str:
-    nodes = np.arange(graph.num_nodes)
-    digest = hashlib.sha256(_lines(graph.ids_of(nodes)) + _lines(graph.texts(nodes)))
-    for relation in graph.relations:
-        for array in (graph.adjacency(relation).indptr, graph.adjacency(relation).indices):
-            digest.update(relation.encode() + array.astype("<i8").tobytes())
-    return digest.hexdigest()
-
-
-def file_sha256(file: Path) -> str:
-    """SHA-256 of a file."""
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _lines(texts: list[str]) -> bytes:
-    return "".join(json.dumps(text) + "\n" for text in texts).encode()

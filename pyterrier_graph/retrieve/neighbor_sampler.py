@@ -19,7 +19,7 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, check_relations, follow
 from pyterrier_graph.models.bipartite_attention import FEATURES
 from pyterrier_graph.models.passage_network import NeighborBatch
-from pyterrier_graph.retrieve.index_writer import file_sha256, query_digests
+from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, graph_sha256, query_digests
 
 if TYPE_CHECKING:
     from npids.lookup import Lookup
@@ -153,7 +153,7 @@ class NeighborSampler:
         graph, sections = self.graph, self.sections
         assert graph is not None
         return self._encoded(
-            "titles", graph.fingerprint(), len(sections), lambda numbers: graph.texts(sections[numbers])
+            "titles", graph_sha256(graph), len(sections), lambda numbers: graph.texts(sections[numbers])
         )
 
     @cached_property
@@ -257,11 +257,6 @@ def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_grap
         raise ValueError(f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)")
     if graph is not None:
         check_relations(graph, others)
-
-
-def encoder_name(encoder: BiEncoder) -> str:
-    """The name that tells an encoder from others."""
-    return getattr(encoder, "model_name", repr(encoder))
 
 
 def some_of(count: int) -> np.ndarray:
