@@ -305,7 +305,7 @@ def test_a_store_is_not_replaced(store: TokenStore) -> None:
 def test_chunks_that_do_not_add_up(tmp_path: Path) -> None:
     """A store of fewer nodes than promised would hand out the wrong rows, so there is none."""
     states = TokenStates.pack(matrices_of([2, 1]), torch.zeros(0, 3))
-    with pytest.raises(ValueError, match="3 nodes were promised, 2 came"):
+    with pytest.raises(ValueError, match="3 nodes were expected, got 2"):
         TokenStore(tmp_path / "short").write([states], 3, 3, {}, verbose=False)
     assert list(tmp_path.iterdir()) == []
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from pyterrier_graph.artifacts import OwnArtifact, check_vacant, kind_of, read_meta, weights_sha256, writing
 from pyterrier_graph.encoders.devices import device_of
-from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates, offsets_of
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import PASSAGE_TYPE
@@ -27,7 +27,7 @@ from pyterrier_graph.graphs.relations import check_paths, follow
 from pyterrier_graph.models.hgat import HGAT, Aggregation, Framework, HGATConfig, Init, Variant
 from pyterrier_graph.models.propagation import SELF
 from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
-from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, check_tokens, open_encoder
+from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, check_tokens
 from pyterrier_graph.training.learned_model import origin_of
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.trainer import train
