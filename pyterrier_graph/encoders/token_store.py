@@ -15,7 +15,8 @@ from pyterrier_graph.artifacts import BuiltArtifact, kind_of, writing
 from pyterrier_graph.checks import WithSignature
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
-from pyterrier_graph.encoders.token_states import TokenStates, ranges
+from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.graphs.csr import ranges
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
@@ -124,10 +125,10 @@ class TokenStore(WithSignature, BuiltArtifact):
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """The token vectors of some nodes, in float32."""
-        starts, ends = self._offsets[nodes], self._offsets[np.asarray(nodes) + 1]
-        offsets, rows = ranges(torch.from_numpy(starts), torch.from_numpy(ends - starts))
-        values = torch.from_numpy(np.array(self._tokens[rows.numpy()]))
-        return TokenStates(values.to(device).float(), offsets.to(device))
+        starts = self._offsets[nodes]
+        offsets, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
+        values = torch.from_numpy(np.array(self._tokens[rows]))
+        return TokenStates(values.to(device).float(), torch.from_numpy(offsets).to(device))
 
     @property
     def _folder(self) -> Path:
