@@ -108,7 +108,7 @@ def test_a_passage_that_is_no_text(nothing: object) -> None:
 
 
 def test_lengths_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ValueError, match="max_passage_tokens must be a whole number, 1 or more, got 0"):
         TokenEncoder(tiny.checkpoint(), max_passage_tokens=0)
     with pytest.raises(ValueError, match="at most 64 tokens: max_passage_tokens=65"):
         TokenEncoder(tiny.checkpoint(), max_passage_tokens=65, max_query_tokens=64)

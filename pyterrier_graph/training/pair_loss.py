@@ -23,8 +23,8 @@ class PAIRLoss(CachedLossMixin, nn.Module):
     """Query-centric and passage-centric similarity relations: :func:`~pyterrier_graph.models.losses.pair_loss`.
 
     The columns of the training set are, in this order and under any names: query, positive passage, and any number of
-    hard negatives (also none), which serve all queries of the batch. A passage that is in a batch twice would be its own
-    negative, so use ``batch_sampler=BatchSamplers.NO_DUPLICATES``.
+    hard negatives (also none), which serve all queries of the batch. A passage that is twice in a batch would be its
+    own negative, so use ``batch_sampler=BatchSamplers.NO_DUPLICATES``.
 
     Args:
         model: The dual-encoder.
