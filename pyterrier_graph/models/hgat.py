@@ -184,7 +184,7 @@ class HGATLayer(nn.Module):
         if self.slots is not None:
             asking, listening = itself.append(self.slots), itself.append(torch.zeros_like(self.slots))
         share = self.relation_weights()
-        position, owner = self._position_of(listening), listening.owner
+        position, owner = self._position_of(listening), listening.row_index
         content = torch.zeros_like(listening.values)
         context = torch.zeros_like(listening.values)
         for relation, edges in hop.edges.items():
@@ -203,7 +203,7 @@ class HGATLayer(nn.Module):
     def _position_of(self, states: TokenStates) -> Tensor:
         """Index into W of each row: its position, and for slots the numbers after all positions."""
         slots, position = self.config.slots, states.position
-        before = states.lengths[states.owner] - slots
+        before = states.lengths[states.row_index] - slots
         return torch.where(position < before, position, position - before + self.config.positions)
 
     def _messages(
@@ -234,7 +234,7 @@ class HGATLayer(nn.Module):
             dropout=self.config.dropout if self.training else 0.0,
         )
         speaking = heard.lengths[neighbor] > 0
-        number = torch.bincount(listener[speaking], minlength=len(listeners))[asking.owner, None].to(attended.dtype)
+        number = torch.bincount(listener[speaking], minlength=len(listeners))[asking.row_index, None].to(attended.dtype)
         projected = nn.functional.linear(attended, attention.out_proj.weight) + number * attention.out_proj.bias
         if self.config.aggregation == "mean":
             projected = projected / number.clamp(min=1)

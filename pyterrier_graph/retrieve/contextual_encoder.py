@@ -34,7 +34,6 @@ from pyterrier_graph.retrieve.index_identity import (
     QUERIES_AT_ONCE,
     changed_passages,
     encoder_name,
-    graph_sha256,
     query_digests,
     vector_space,
 )
@@ -283,7 +282,7 @@ class ContextualEncoder(LearnedModel):
             return self._vectors
         if self.graph is None:
             raise ValueError("the passages' vectors are needed: give graph=DocumentGraph(...) or vectors=FlexIndex(...)")
-        identity = {"encoder": encoder_name(self.encoder), "graph": graph_sha256(self.graph)}
+        identity = {"encoder": encoder_name(self.encoder), "graph": self.graph.fingerprint()}
         name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
         path = self._folder / f"passages-{name}.flex"
         space = {"space": vector_space(self.encoder)}
@@ -379,7 +378,7 @@ class ContextualEncoder(LearnedModel):
             count, features = self.query_graph.num_queries, self._edge_features
             identity["query_graph"] = query_digests(self.query_graph, queries, count, features=features)
         if self.graph is not None and len(queries) < len(self._relations):
-            identity["graph"] = graph_sha256(self.graph)
+            identity["graph"] = self.graph.fingerprint()
         return identity
 
     def _write(self, folder: Path) -> dict[str, Any]:

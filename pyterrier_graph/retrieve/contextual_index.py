@@ -17,7 +17,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of
 from pyterrier_graph.graphs.passages import GraphTextLoader
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
-from pyterrier_graph.retrieve.index_identity import graph_sha256, identity_of, vector_space
+from pyterrier_graph.retrieve.index_identity import identity_of, vector_space
 from pyterrier_graph.retrieve.neighbor_sampler import some_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ContextualIndex(WithSignature):
         if identity["encoder"] != (space := vector_space(passages)):
             raise ValueError(f"{self!r} needs encoder={identity['encoder']}, got {space}")
         self.encoder: BiEncoder = getattr(model, "query_model", None) or passages
-        if graph is not None and identity.get("graph", "") != graph_sha256(graph):
+        if graph is not None and identity.get("graph", "") != graph.fingerprint():
             self._check_passages(graph, "graph" in identity)
 
     def __repr__(self) -> str:

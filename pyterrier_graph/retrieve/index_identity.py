@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.artifacts import CARD, META, weights_sha256
+from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.encoders.checkpoints import checkpoint_name
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
 
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 QUERIES_AT_ONCE = 4096
@@ -98,28 +96,6 @@ def query_digests(
                 rows = graph.edge_features(edge_type)[edges.data["edges"]]
                 digests[f"{edge_type} features"].update(rows.tobytes())
     return {name: digest.hexdigest() for name, digest in digests.items()}
-
-
-def graph_sha256(graph: HeteroGraph) -> str:
-    """SHA-256 of all texts and relations of a document graph; ``fingerprint`` reads some of the texts only."""
-    path = getattr(graph, "path", None)
-    return _memory_sha256(graph) if path is None else _folder_sha256(path, (path / META).stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _folder_sha256(path: Path, _modified: int) -> str:
-    files = sorted(file for file in path.iterdir() if file.is_file() and file.name not in (META, CARD))
-    return hashlib.sha256("".join(f"{file.name} {file_sha256(file)}\n" for file in files).encode()).hexdigest()
-
-
-@lru_cache(maxsize=8)
-def _memory_sha256(graph: HeteroGraph) -> str:
-    nodes = np.arange(graph.num_nodes)
-    digest = hashlib.sha256(_lines(graph.ids_of(nodes)) + _lines(graph.texts(nodes)))
-    for relation in graph.relations:
-        for array in (graph.adjacency(relation).indptr, graph.adjacency(relation).indices):
-            digest.update(relation.encode() + array.astype("<i8").tobytes())
-    return digest.hexdigest()
 
 
 def file_sha256(file: Path) -> str:

@@ -19,7 +19,7 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, check_relations, follow
 from pyterrier_graph.models.bipartite_attention import FEATURES
 from pyterrier_graph.models.passage_network import NeighborBatch
-from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, graph_sha256, query_digests
+from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, query_digests
 
 if TYPE_CHECKING:
     from npids.lookup import Lookup
@@ -153,7 +153,7 @@ class NeighborSampler:
         graph, sections = self.graph, self.sections
         assert graph is not None
         return self._encoded(
-            "titles", graph_sha256(graph), len(sections), lambda numbers: graph.texts(sections[numbers])
+            "titles", graph.fingerprint(), len(sections), lambda numbers: graph.texts(sections[numbers])
         )
 
     @cached_property
