@@ -161,7 +161,7 @@ def test_graph_is_the_literal_one(collection, size, way, data):
                 new.from_results(results, passages, **options)
             return
         if way == "build":
-            new.build(topics, retriever(run), iter(passages), batch_size=size, **options)
+            new.build(topics, iter(passages), retriever(run), batch_size=size, **options)
         elif way == "frame":
             new.from_results(results, passages, **options)
         else:
@@ -189,12 +189,12 @@ def test_added_graph_is_the_one_built_at_once(collection, data):
         return
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(query_passage_graph, "BATCH", 2):
         options = [{"qrels": qrels if judge else None, "verbose": False} for judge in judged]
-        old = QueryPassageGraph(f"{folder}/old").build(parts[0], retriever(run), passages, k=k, **options[0])
+        old = QueryPassageGraph(f"{folder}/old").build(parts[0], passages, retriever(run), k=k, **options[0])
         new = old.without(np.array([0])).add(f"{folder}/new", parts[1], retriever(run), **options[1])
         used = pd.concat([part for part, judge in zip(parts, judged, strict=True) if judge])
         check(new, passages, topics, literal(passages, topics, run, qrels[qrels["qid"].isin(used["qid"])], k))
         if all(judged):
-            whole = QueryPassageGraph(f"{folder}/whole").build(topics, retriever(run), passages, k=k, **options[0])
+            whole = QueryPassageGraph(f"{folder}/whole").build(topics, passages, retriever(run), k=k, **options[0])
             assert new.fingerprint() == whole.fingerprint() != old.fingerprint()
 
 
@@ -311,13 +311,15 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         ({"passages": []}, ValueError, "needs passages"),
         ({"passages": [*PASSAGES, "d0%p1"]}, ValueError, "'d0%p1' comes twice"),
         ({"passages": [*PASSAGES, 7]}, ValueError, "a docno must be a text.*got 7"),
-        ({"passages": "some.flex"}, ValueError, "open the index first"),
+        ({"passages": "some.flex"}, TypeError, "passages must be a DocumentGraph, a FlexIndex, .*'some.flex'"),
+        ({"passages": TOPICS}, TypeError, "passages must be .*DataFrame"),
+        ({"passages": retriever()}, TypeError, "passages must be a DocumentGraph"),
+        ({"topics": TOPICS.to_dict()}, TypeError, "topics must be a DataFrame of qid, query"),
+        ({"retriever": PASSAGES}, TypeError, "retriever must be a transformer"),
+        ({"qrels": {}}, TypeError, "qrels must be a DataFrame"),
+        ({"retriever": None, "qrels": None}, ValueError, "needs a retriever, qrels, or both"),
         ({"passages": PASSAGES[:1]}, KeyError, r"2 docnos \('d2%p0', 'd0%p1'\) of the results not among the passages"),
-        (
-            {"passages": PASSAGES[:5], "qrels": changed(QRELS, 1, label=1)},
-            KeyError,
-            r"'d2%p1'\) of the qrels not among",
-        ),
+        ({"qrels": QRELS.assign(docno="d2")}, ValueError, "no passage of the qrels is in the graph, 'd2' for example"),
         ({"retriever": retriever(changed(RUN, 2, score=np.nan))}, ValueError, "'q1', passage 'd0%p1' has a score"),
         ({"retriever": retriever(changed(RUN, 2, score=1e39))}, ValueError, "finite 32-bit number in the results"),
         (
@@ -332,10 +334,11 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
             "results of query 'q3', which it was not",
         ),
         ({"qrels": changed(QRELS, 1, docno="d2%p0", label=1)}, ValueError, "'d2%p0' comes twice in the qrels"),
-        ({"qrels": QRELS[3:]}, ValueError, "no relevant passage of these queries"),
+        ({"qrels": QRELS.assign(qid="other")}, ValueError, "no relevant passage of these queries"),
         ({"qrels": QRELS[["qid", "docno"]]}, pt.validate.InputValidationError, "label"),
-        ({"k": 0}, ValueError, "k=0"),
-        ({"batch_size": 0}, ValueError, "batch_size must be positive, got 0"),
+        ({"k": 0}, ValueError, "k must be a whole number, 1 or more, got 0"),
+        ({"k": 2.0}, ValueError, "k must be a whole number"),
+        ({"batch_size": 0}, ValueError, "batch_size must be a whole number, 1 or more, got 0"),
     ],
 )
 def test_bad_input_leaves_nothing(tmp_path, options, error, message):
@@ -510,7 +513,7 @@ def test_edge_features(tmp_path):
 
 @pytest.mark.parametrize("lost", [0, 1, 7])
 def test_interrupted_edge_features_go_on(tmp_path, monkeypatch, lost):
-    monkeypatch.setattr("pyterrier_graph.graphs.edge_features.CHECKED", 1)
+    monkeypatch.setattr("pyterrier_graph.graphs.edge_features.COMPARED", 1)
     graph = built(tmp_path / "graph")
     with pytest.raises(KeyboardInterrupt):
         graph.add_edge_features(Encoder(stop=2), TEXTS, batch_size=1, verbose=False)

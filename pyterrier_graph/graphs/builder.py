@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import tempfile
@@ -53,6 +54,15 @@ def read_array(folder: Path, name: str) -> np.ndarray:
     if not path.stat().st_size:
         return np.empty(0, dtype=dtype)
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 of the files in a folder."""
+    total = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        with open(file, "rb") as data:
+            total.update(file.name.encode() + hashlib.file_digest(data, "sha256").digest())
+    return total.hexdigest()
 
 
 def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False) -> dict[str, Any]:
