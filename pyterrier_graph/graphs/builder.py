@@ -77,7 +77,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
         verbose: Whether to show progress.
 
     Returns:
-        What ``pt_meta.json`` is to say: sizes, relations, unresolved references.
+        What ``pt_meta.json`` is to say: sizes, relations, unresolved references, and a digest of all files.
 
     Raises:
         ValueError: If there is no document, two have the same docno, or there are too many nodes.
@@ -106,7 +106,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
             for relation, ends in (there, pairs), (back, pairs[:, ::-1]):
                 indptr, indices = (array_file(folder, f"{relation}.{part}") for part in ("indptr", "indices"))
                 sizes[relation] = write_compressed(ends, rows[relation], indptr, indices, scratch)
-        return {
+        about = {
             "documents": num_documents,
             "nodes": writer.num_nodes,
             "passages": writer.num_passages,
@@ -115,6 +115,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
             "edges": {relation: sizes[relation] for relation in names},
             "unresolved": unresolved,
         }
+    return about | {"sha256": digest(folder)}
 
 
 def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[StructuredDocument]]:

@@ -45,10 +45,10 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         graph = QueryPassageGraph("train.graph").build(topics, index, retriever, qrels=qrels)
         edges = graph.without(loss_queries).edges_of_passages(passages, "relevant")
 
-    Edges have a type: ``'retrieved'``, with the retriever's score, where there was a retriever, and ``'relevant'``, with
-    the label as score, where there were judgments. Each edge is stored in both directions. Passages have the order of
-    the index or document graph that was given, and those without edges are in the graph, too. Queries have the order of
-    the topics. The edges of a type are numbered from 0, by query, then by passage.
+    Edges have a type: ``'retrieved'``, with the score of the retriever, and ``'relevant'``, with the label as score. Each
+    edge is stored in both directions. Passages have the order of the index or document graph that was given; passages
+    without edges are in the graph, too. Queries have the order of the topics. The edges of a type are numbered from 0,
+    by query, then by passage.
 
     Args:
         path: Folder of the graph; it may not exist yet, see :meth:`build`. Nothing is read before it is needed.
@@ -92,8 +92,8 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
             retriever: Finds passages, ``qid, query`` to ``qid, docno, score``; it is asked for k per query. None: there
                 are only ``'relevant'`` edges.
             k: Passages per query.
-            qrels: Judgments: ``qid, docno, label``. Labels above 0 make ``'relevant'`` edges. Judgments of other queries
-                are ignored. Judgments of passages that are not in the corpus are ignored with a warning.
+            qrels: Judgments: ``qid, docno, label``. Labels above 0 make ``'relevant'`` edges. Judgments of other
+                queries are ignored. Judgments of passages that are not in the corpus are ignored with a warning.
             batch_size: Queries to retrieve for at once.
             verbose: Whether to show progress.
 
