@@ -8,6 +8,7 @@ import tarfile
 import tempfile
 import weakref
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -344,7 +345,7 @@ def test_corpus_iterators(graph):
     assert [record["docno"] for record in documents] == ["numpy.dot", "empty", "numpy.vdot"]
     assert documents[0]["text"] == "Dot product.\nNotes\nFor 2-D arrays.\nSee above."
     assert documents[2] == {"docno": "numpy.vdot", "title": "vdot", "text": "Of two vectors.\nFlattens."}
-    with pytest.raises(ValueError, match="'passages' or 'documents'"):
+    with pytest.raises(ValueError, match="kind must be one of 'passages', 'documents'"):
         graph.get_corpus_iter("sections")
 
 
@@ -366,7 +367,7 @@ def test_plain_documents_are_split(tmp_path):
         ([{"docno": "a", "text": "x"}, {"docno": "a", "text": "y"}], "'a' comes twice"),
         ([{"docno": "a", "text": float("nan")}], "document 'a' has neither"),
         ([{"docno": "a\0", "text": "x"}], "NUL"),
-        (pd.DataFrame({"docno": ["a"], "text": ["x"]}), "not of 'docno'"),
+        (["docno"], "not of 'docno'"),
         ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("../up", 0, 0),))], "cannot be called '../up'"),
         ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("knn_i", 0, 0),))], "that of an inverse"),
         ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("order", 0, 0),))], "another name"),
@@ -382,13 +383,56 @@ def test_bad_corpus_leaves_nothing(tmp_path, corpus, message):
 
 
 def test_passage_words(tmp_path):
-    with pytest.raises(ValueError, match="passage_words=0"):
+    with pytest.raises(ValueError, match="passage_words must be a whole number, 1 or more, got 0"):
         DocumentGraph(tmp_path / "graph").index(DOCUMENTS, passage_words=0)
 
 
 def test_nothing_is_overwritten(graph):
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match=r"exists already: DocumentGraph\('.*'\) opens it.*overwrite=True"):
         DocumentGraph(graph.path).index(DOCUMENTS)
+
+
+def test_overwriting(tmp_path):
+    graph = DocumentGraph(tmp_path / "graph").index([{"docno": "a", "text": "old"}], verbose=False)
+    nodes, before = graph.nodes_of(["a%p0"]), graph.fingerprint()
+    with pytest.raises(ValueError, match="needs documents"):
+        graph.index([], overwrite=True, verbose=False)
+    assert graph.texts(nodes) == ["old"]
+    new = pd.DataFrame({"docno": ["a", "b"], "text": ["new", "more"]})
+    assert graph.index(new, overwrite=True, verbose=False) is graph
+    assert graph.texts(nodes) == ["new"] and len(graph) == 2 and graph.fingerprint() != before
+    assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+    meta = json.loads((graph.path / "pt_meta.json").read_text())
+    (graph.path / "pt_meta.json").write_text(json.dumps(meta | {"format_version": 1}))
+    assert len(DocumentGraph(graph.path).index(new[:1], overwrite=True, verbose=False)) == 1
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(FileExistsError, match="delete it, or choose another path"):
+        DocumentGraph(tmp_path / "other").index(new, overwrite=True, verbose=False)
+
+
+@pytest.mark.parametrize("corpus", ["folder", {"docno": "a"}, 7, None])
+def test_what_is_no_corpus(tmp_path, corpus):
+    with pytest.raises(TypeError, match="corpus_iter must be documents: .*, got"):
+        DocumentGraph(tmp_path / "graph").index(corpus)
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_the_fingerprint_covers_texts_and_relations(tmp_path, kind):
+    def fingerprint(documents: list[StructuredDocument], name: str) -> str:
+        if kind == "memory":
+            return MemoryGraph.from_documents(documents).fingerprint()
+        return DocumentGraph(tmp_path / name).index(documents, verbose=False).fingerprint()
+
+    one = numpy_document()
+    changes = [
+        one,
+        replace(one, docno="numpy.tensordot"),
+        replace(one, links=()),
+        replace(one, nodes=(*one.nodes[:-1], one.nodes[-1]._replace(text="changed"))),
+    ]
+    assert len({fingerprint([change], str(number)) for number, change in enumerate(changes)}) == len(changes)
+    assert fingerprint([one], "again") == fingerprint([one], "once more")
 
 
 def test_documents_are_not_held(tmp_path):
@@ -599,7 +643,7 @@ def test_networkx(graph):
     assert not graph.to_networkx([])
     part = graph.to_networkx(np.array([2, 1]))
     assert {*part} == {"empty%s0", "numpy.vdot%p0", "numpy.vdot%s0", "numpy.vdot%p1"}
-    assert {relation for _, _, relation in part.edges} == {"order", "structural"}
+    assert {relation for _, _, relation in part.edges} == {"order", "structural", "title"}
 
 
 def test_corpus_graph_over_passages(graph, tmp_path):
@@ -666,7 +710,7 @@ def test_long_documents_have_corpus_graphs(tmp_path):
     [
         (("structural", 1), ValueError, "no edge of structural joins two passages"),
         (("orders", 1), KeyError, "no relation 'orders'"),
-        (("order", 0), ValueError, "k=0"),
+        (("order", 0), ValueError, "k must be a whole number, 1 or more, got 0"),
     ],
 )
 def test_impossible_corpus_graphs(graph, tmp_path, arguments, error, message):

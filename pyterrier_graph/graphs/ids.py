@@ -46,6 +46,15 @@ def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
     return np.array(lookup.inv[names.tolist()], dtype=np.int64)[place] if len(names) else place.astype(np.int64)
 
 
+def known_numbers(lookup: Lookup, ids: Sequence[str], noun: str) -> np.ndarray:
+    """Numbers of ids, int64; KeyError, which names up to three, if one is not there."""
+    ids = list(ids)
+    numbers = numbers_of(lookup, [identifier if isinstance(identifier, str) else "" for identifier in ids])
+    if (numbers < 0).any():
+        raise KeyError(f"{some([ids[row] for row in np.flatnonzero(numbers < 0)], noun)} not in the graph")
+    return numbers
+
+
 def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
     """Ids by number."""
     if not len(numbers):

@@ -281,7 +281,9 @@ class ContextualEncoder(LearnedModel):
         if self._vectors is not None:
             return self._vectors
         if self.graph is None:
-            raise ValueError("the passages' vectors are needed: give graph=DocumentGraph(...) or vectors=FlexIndex(...)")
+            raise ValueError(
+                "the passages' vectors are needed: give graph=DocumentGraph(...) or vectors=FlexIndex(...)"
+            )
         identity = {"encoder": encoder_name(self.encoder), "graph": self.graph.fingerprint()}
         name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
         path = self._folder / f"passages-{name}.flex"

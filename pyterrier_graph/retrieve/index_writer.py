@@ -137,7 +137,9 @@ def write_base_index(
 
     def encoded(numbers: np.ndarray) -> np.ndarray:
         vectors = encoder.encode_docs(graph.texts(nodes[numbers]))
-        return checked_vectors(vectors, numbers, dimension, lambda number: f"passage {graph.ids_of(nodes[[number]])[0]}")
+        return checked_vectors(
+            vectors, numbers, dimension, lambda number: f"passage {graph.ids_of(nodes[[number]])[0]}"
+        )
 
     with unfinished(path, meta) as (folder, out):
         with writing_ids(folder / DOCNOS) as ids:
