@@ -89,6 +89,8 @@ class ContextualEncoder(LearnedModel):
         """Checks arguments of the constructor, also when they are set later."""
         if name in EXPECTED and value is not None:
             check_type(name, value, *EXPECTED[name])
+            if name == "vectors" and not value.built():
+                raise FileNotFoundError(f"no index at {str(value.index_path)!r}")
         elif name == "num_candidates":
             check_count(name, value)
         super().__setattr__("_vectors" if name == "vectors" else name, value)
@@ -317,8 +319,6 @@ class ContextualEncoder(LearnedModel):
 
     def _check_vectors(self, index: FlexIndex) -> None:
         """Raises an error unless an index has the encoder's own vectors of the graph's passages."""
-        if not index.built():
-            raise FileNotFoundError(f"no index at {str(index.index_path)!r}")
         docnos, vectors, meta = index.payload()
         if "contextual" in meta:
             raise ValueError(f"{index!r} is a contextual index: give the encoder's own vectors, or none")

@@ -142,6 +142,7 @@ def write_base_index(
         )
 
     with unfinished(path, meta) as (folder, out):
+        (folder / DOCNOS).unlink(missing_ok=True)  # the writer would append
         with writing_ids(folder / DOCNOS) as ids:
             for start in range(0, len(nodes), PASSAGES_AT_ONCE):
                 for docno in graph.ids_of(nodes[start : start + PASSAGES_AT_ONCE]):
