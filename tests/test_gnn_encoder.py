@@ -31,10 +31,12 @@ from pyterrier_graph.models.gnn_encoder import PaperGNNEncoderConfig, PaperGNNEn
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
+from pyterrier_graph.retrieve.gnn_training import loss_queries as loss_queries_of
 from pyterrier_graph.retrieve.graph_mean import GraphMean
 from pyterrier_graph.retrieve.tuning import ISOLATED_NORMS, passages_of, validation
 from pyterrier_graph.training.grid_search import WEIGHTS
-from pyterrier_graph.training.masked_graph import BatchCollator, GNNEncoderTraining, LossQueries, MaskedGraphModel
+from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
+from pyterrier_graph.training.masked_graph_model import BatchCollator, MaskedGraphModel
 from pyterrier_graph.training.validation import RunEvaluator
 
 COUNT, TINY, FEATURES = 24, 16, 6
@@ -432,7 +434,7 @@ def loss_queries(
     model = gnn(small, {"relevant": 0.5, "retrieved": 0.1}, query_graph=graph or small.graph)
     training = GNNEncoderTraining(**QUICK | options)
     topics = small.train if topics is None else topics
-    return model._loss_queries(topics, small.qrels if qrels is None else qrels, training)
+    return loss_queries_of(model, topics, small.qrels if qrels is None else qrels, training)
 
 
 def test_the_split_of_algorithm_1(small: Any) -> None:
@@ -513,7 +515,7 @@ def test_judgments_of_documents(small: Any) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_loss_of_a_batch(small: Any, name: str) -> None:
     model = randomized(gnn(small, NETWORKS[name]))
-    queries = model._loss_queries(small.train, small.qrels, model.training)
+    queries = loss_queries_of(model, small.train, small.qrels, model.training)
     queries.draw(1)
     rows = [queries[n] for n in (0, 3, 7, 9, 10)]
     out = {queries[n] for n in range(8)}
@@ -562,7 +564,7 @@ def losses(log: list[dict[str, float]]) -> list[float]:
 def test_training(small: Any, name: str) -> None:
     training = {"epochs": 6, "learning_rate": 0.01, "scalar_learning_rate": 0.05}
     model, same, other = (gnn(small, NETWORKS[name], training=training | {"seed": n}) for n in (0, 0, 1))
-    queries = model._loss_queries(small.train, small.qrels, model.training)
+    queries = loss_queries_of(model, small.train, small.qrels, model.training)
     batch = BatchCollator(queries)([queries[n] for n in range(len(queries))])
     before = MaskedGraphModel(model.network)(**batch)["loss"].item()
     assert model.fit(small.train, small.qrels) is model and not model.network.training
@@ -904,7 +906,9 @@ def corpus(small: Any) -> ptg.DocumentGraph:
 
 
 def test_a_mean_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path: Path) -> None:
-    index = ptg.GraphMean(corpus, checkpoint(positions=128), device="cpu", verbose=False).index(tmp_path / "corpus.flex")
+    index = ptg.GraphMean(corpus, checkpoint(positions=128), device="cpu", verbose=False).index(
+        tmp_path / "corpus.flex"
+    )
     found = index.retriever(num_results=3)(small.topics[:2])
     assert list(found) == ["qid", "query", "docno", "score", "rank", "text"] and len(found) == 6
     assert [small.texts[docno] for docno in found["docno"]] == found["text"].tolist()
@@ -964,7 +968,9 @@ def test_a_network_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_pa
     queries = ptg.QueryPassageGraph(tmp_path / "queries")
     queries.build(small.topics[:40], corpus, small.retriever, k=5, qrels=small.qrels, verbose=False)
     training = GNNEncoderTraining(**QUICK)
-    model = GNNEncoder(corpus, checkpoint(positions=128), query_graph=queries, training=training, device="cpu", verbose=False)
+    model = GNNEncoder(
+        corpus, checkpoint(positions=128), query_graph=queries, training=training, device="cpu", verbose=False
+    )
     model.fit(small.train, small.qrels, small.dev, small.qrels)
     found = model.index(tmp_path / "corpus.flex").retriever(num_results=3)(small.dev)
     assert found["text"].map({text: docno for docno, text in small.texts.items()}).tolist() == found["docno"].tolist()
@@ -980,7 +986,7 @@ def test_examples_of_a_miner(small: Any) -> None:
     ids = datasets.Dataset.from_pandas(pd.DataFrame(rows, columns=columns))
     model = gnn(small, {"retrieved": 0.1}, training={"masked": 0.5})
     examples: Any = SimpleNamespace(ids=ids)
-    queries = model._loss_queries(small.train, None, model.training, examples)
+    queries = loss_queries_of(model, small.train, None, model.training, examples)
     assert sorted(queries.texts[row] for row in (queries[0], queries[1])) == sorted(small.train["query"][:2])
     where = np.array([0, 1])
     assert queries.positives(where).tolist() == [3, 4]

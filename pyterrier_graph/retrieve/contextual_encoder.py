@@ -27,7 +27,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, TITLE
 from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, PaperGNNEncoderConfig
-from pyterrier_graph.models.passage_network import NeighborBatch, PassageNetwork
+from pyterrier_graph.models.passage_network import NeighborBatch
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import (
@@ -75,7 +75,7 @@ class ContextualEncoder(LearnedModel):
     encoder: BiEncoder
     graph: HeteroGraph | None
     query_graph: QueryPassageGraph | None
-    network: PassageNetwork
+    network: Any  # a PassageNetwork
     folder: str | os.PathLike[str] | None
     num_candidates: int
     dtype: DType
@@ -271,7 +271,8 @@ class ContextualEncoder(LearnedModel):
     @property
     def _folder(self) -> Path:
         """Where vectors of passages, queries and titles are kept."""
-        place = next((of.path for of in (self.graph, self.query_graph) if getattr(of, "path", None)), None)
+        graphs: list[Any] = [self.graph, self.query_graph]
+        place = next((graph.path for graph in graphs if getattr(graph, "path", None)), None)
         if self.folder is not None or place is not None:
             return Path(f"{place}.vectors" if self.folder is None else self.folder)
         if self._temporary is None:
@@ -322,6 +323,8 @@ class ContextualEncoder(LearnedModel):
         docnos, vectors, meta = index.payload()
         if "contextual" in meta:
             raise ValueError(f"{index!r} is a contextual index: give the encoder's own vectors, or none")
+        if "base" in meta and meta["base"]["space"] != vector_space(self.encoder):
+            raise ValueError(f"{index!r} has vectors of another encoder than {self.encoder!r}")
         dimension = getattr(self.network, "dimension", vectors.shape[1])
         if vectors.shape[1] != dimension:
             raise ValueError(

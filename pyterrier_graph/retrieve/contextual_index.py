@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 import pyterrier as pt
@@ -86,14 +86,16 @@ class ContextualIndex(WithSignature):
     def retriever(self, num_results: int = 1000) -> pt.Transformer:
         """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex....`` has other searches.
 
-        Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, and ``text`` where there is a graph.
+        Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, with a graph also ``text``.
 
         Args:
             num_results: Passages per query.
         """
         check_count("num_results", num_results)
         search = self.query_encoder() >> self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
-        return search >> (pt.apply.generic(_without_docid) if self.graph is None else _Texts(self.graph, "text"))
+        return search >> (
+            pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
+        )
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
         """Raises ValueError if the graph is not the one that the index was made of."""

@@ -14,16 +14,12 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
-from accelerate import PartialState
 from pyterrier_dr import FlexIndex
 from safetensors.torch import load_model, save_model
 
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
-from pyterrier_graph.encoders.queries import query_texts
-from pyterrier_graph.encoders.vector_files import VectorsOf
-from pyterrier_graph.graphs.edge_features import texts_of_passages
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
@@ -36,19 +32,15 @@ from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import identity_of
-from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
-from pyterrier_graph.retrieve.tuning import passages_of, tune_weights, validation
+from pyterrier_graph.retrieve.gnn_training import joint_vectors, loss_queries, texts_by_docno, trainable
+from pyterrier_graph.retrieve.tuning import tune_weights, validation
 from pyterrier_graph.training.dual import is_normalized, scale_of
-from pyterrier_graph.training.masked_graph import (
+from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
+from pyterrier_graph.training.masked_graph_model import (
     BatchCollator,
-    GNNEncoderTraining,
-    LossQueries,
     MaskedGraphModel,
-    PassageTexts,
     QueryCollator,
     QueryEncoderModel,
-    renewed,
-    texts_of,
 )
 from pyterrier_graph.training.options import TrainerOptions
 from pyterrier_graph.training.trainer import train
@@ -261,15 +253,14 @@ class GNNEncoder(ContextualEncoder):
         """
         self._start_fit()
         options = self.training
-        queries = self._loss_queries(topics_or_res_tr, qrels_tr, options, examples)
-        sampler = queries.sampler
+        queries = loss_queries(self, topics_or_res_tr, qrels_tr, options, examples)
         rates = [(self._matrices(), options.learning_rate)]
         if scalars := self.network.scalars():
             rates.append((scalars, options.scalar_learning_rate or options.learning_rate))
         encoder = passage_texts = compute = None
         if options.encoder_learning_rate is not None:
-            passage_texts, encoder = self._passage_texts(texts), _own_copy(self.encoder)
-            compute = partial(self._jointly, encoder, sampler, passage_texts)
+            passage_texts, encoder = texts_by_docno(self.graph, texts), trainable(self.encoder)
+            compute = partial(joint_vectors, self.network, encoder, queries.sampler, passage_texts)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         model = MaskedGraphModel(self.network, options.scale, None if encoder is None else encoder.network)
         validate = None
@@ -329,16 +320,20 @@ class GNNEncoder(ContextualEncoder):
         check_type("index", index, ContextualIndex, "a ContextualIndex, such as gnn.index(path)")
         options = training or GNNEncoderTraining(epochs=3, batch_size=32, encoder_learning_rate=2e-5)
         every = dataclasses.replace(options, masked=None, skip_unanswerable=False)
-        queries = self._loss_queries(topics_or_res_tr, qrels_tr, every)
-        encoder = _own_copy(self.query_model or self.encoder)
+        queries = loss_queries(self, topics_or_res_tr, qrels_tr, every)
+        encoder = trainable(self.query_model or self.encoder)
         vectors = index.flex.payload(return_docnos=False)[0]
         if vectors.shape != (shape := queries.sampler.vectors.shape):
             raise ValueError(f"{index!r} has vectors of shape {vectors.shape}, the passages' own are of {shape}")
         validate = None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            passages = partial(_rows_of, vectors)
             validate = validation(
-                self, topics_or_res_va, qrels_va, options.measure, lambda: passages, encoder.encode_queries
+                self,
+                topics_or_res_va,
+                qrels_va,
+                options.measure,
+                lambda: lambda passages: np.asarray(vectors[passages]),
+                encoder.encode_queries,
             )
         rate = options.encoder_learning_rate or 2e-5
         self.query_training_log = self._train(
@@ -352,21 +347,6 @@ class GNNEncoder(ContextualEncoder):
         )
         self.query_model = index.encoder = encoder
         return self
-
-    def _jointly(self, encoder: DualEncoder, sampler: NeighborSampler, passage_texts: PassageTexts) -> VectorsOf:
-        """Computes passages by the present network and encoder."""
-        encoder.network.eval()
-        network, device = self.network.eval(), encoder.network.device
-
-        @torch.inference_mode()
-        def vectors_of(passages: np.ndarray) -> np.ndarray:
-            batch = sampler.sample(passages)
-            texts = texts_of(sampler, passage_texts, passages, batch.queries)
-            own = torch.from_numpy(encoder.encode_docs(texts.passages)).to(device)
-            sources = torch.from_numpy(encoder.encode_queries(texts.sources)).to(device) if texts.sources else None
-            return network(renewed(batch.to(device), own, sources)).cpu().numpy()
-
-        return vectors_of
 
     def _train(
         self,
@@ -394,44 +374,9 @@ class GNNEncoder(ContextualEncoder):
             verbose=self.verbose,
         )
 
-    def _loss_queries(
-        self,
-        topics: pd.DataFrame,
-        qrels: pd.DataFrame | None,
-        options: GNNEncoderTraining,
-        examples: TrainingExamples | None = None,
-    ) -> LossQueries:
-        pt.validate.columns(topics, includes=["qid", "query"], context=self)
-        topics = query_texts(topics.astype({"qid": str})).rename_axis("qid").reset_index()
-        with PartialState(cpu=self._device.type == "cpu").main_process_first():
-            sampler = self._sampler()
-            sampler.encode()
-        if examples is not None:
-            positives, negatives = _pairs_of(examples, sampler, topics)
-            return LossQueries(topics, positives, False, sampler, options, negatives)
-        if qrels is None:
-            raise ValueError("there are no judgments: give qrels_tr, or examples= of a HardNegativeMiner")
-        pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=self)
-        qrels = qrels.astype({"qid": str, "docno": str})
-        relevant, by_document = passages_of(sampler, qrels[qrels["qid"].isin(topics["qid"])])
-        return LossQueries(topics, relevant, by_document, sampler, options)
-
     def _matrices(self) -> list[torch.nn.Parameter]:
         scalars = {id(scalar) for scalar in self.network.scalars()}
         return [parameter for parameter in self.network.parameters() if id(parameter) not in scalars]
-
-    def _passage_texts(self, texts: pt.Transformer | None) -> PassageTexts:
-        """Texts of passages by docno: those given, or the graph's.
-
-        Raises:
-            ValueError: If there are none.
-        """
-        graph = self.graph
-        if texts is not None:
-            return partial(texts_of_passages, texts)
-        if graph is None:
-            raise ValueError("training the encoder needs the passages' texts: give graph=, or fit(..., texts=)")
-        return lambda docnos: graph.texts(graph.nodes_of(docnos))
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))
@@ -446,35 +391,3 @@ class GNNEncoder(ContextualEncoder):
         if (folder / QUERY_ENCODER).exists():
             model.query_model = DualEncoder.load(folder / QUERY_ENCODER, device=options.get("device"))
         return model
-
-
-def _own_copy(encoder: BiEncoder) -> DualEncoder:
-    """A copy with weights of its own, which can learn.
-
-    Raises:
-        ValueError: If the encoder cannot learn.
-    """
-    if not isinstance(encoder, DualEncoder):
-        raise ValueError(f"only a DualEncoder learns, this encoder is {encoder!r}")
-    return encoder.apply_attributes()
-
-
-def _rows_of(vectors: np.ndarray, passages: np.ndarray) -> np.ndarray:
-    return np.asarray(vectors[passages])
-
-
-def _pairs_of(
-    examples: TrainingExamples, sampler: NeighborSampler, topics: pd.DataFrame
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The positives and negatives of training queries that a miner has found, ``qid, docno`` each.
-
-    Raises:
-        KeyError: If none of the positives is in the index.
-    """
-    ids = cast(pd.DataFrame, getattr(examples, "ids", examples).to_pandas()).astype(str)
-    judged = ids.rename(columns={"positive_docno": "docno"})[["qid", "docno"]].drop_duplicates()
-    positives, _ = passages_of(sampler, judged[judged["qid"].isin(topics["qid"])].assign(label=1))
-    columns = [name for name in ids if name.startswith("negative_")]
-    negatives = ids.melt("qid", columns, value_name="docno")[["qid", "docno"]].drop_duplicates()
-    known = negatives["qid"].isin(positives["qid"]) & (sampler.numbers_of(negatives["docno"].tolist()) >= 0)
-    return positives, negatives[known]

@@ -1,4 +1,4 @@
-"""What the vectors of an index depend on: digests of encoders and graphs, and the rule for updating an index."""
+"""What the vectors of an index depend on: digests of encoders and graphs, and what an update may change."""
 
 from __future__ import annotations
 
