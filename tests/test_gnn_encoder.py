@@ -852,9 +852,12 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     )
     bare = QueryPassageGraph(tmp_path / "bare")
     bare.build(small.topics[:3], small.index, small.retriever, k=2, verbose=False)
+    short = small.encoder.apply_attributes(max_passage_tokens=20)
+    made = GraphMean(small.documents, short, {}, folder=tmp_path, verbose=False)._base()
     contextual = mean(small).index(tmp_path / "contextual").flex
     for options, message in [
         ({"vectors": wide, "graph": small.documents}, "has vectors of another encoder than DualEncoder"),
+        ({"vectors": made, "graph": None}, "has vectors of another encoder than DualEncoder"),
         ({"vectors": strange, "graph": small.documents}, "has vectors of another encoder than DualEncoder"),
         ({"vectors": contextual}, "is a contextual index: give the encoder's own vectors"),
         ({"vectors": other}, "was built for the passages of another index"),
@@ -938,9 +941,9 @@ def test_a_mean_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path:
 def test_vectors_are_made_once_and_after_a_kill_completed(
     small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyterrier_graph.retrieve import index_writer
+    from pyterrier_graph.retrieve import base_vectors
 
-    monkeypatch.setattr(index_writer, "PASSAGES_AT_ONCE", 7)
+    monkeypatch.setattr(base_vectors, "PASSAGES_AT_ONCE", 7)
     graph = ptg.DocumentGraph(tmp_path / "corpus.graph").index(map(document, range(6)), verbose=False)
     encoded: list[int] = []
     encode = DualEncoder.encode_docs

@@ -20,7 +20,7 @@ from pyterrier_dr import FlexIndex
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.vector_files import VECTORS, encode_once
 from pyterrier_graph.retrieve.index_identity import identity_of
-from pyterrier_graph.retrieve.index_writer import write_base_index, write_index
+from pyterrier_graph.retrieve.index_writer import write_index
 
 PASSAGES, DIMENSION = 150, 8
 IDENTITY = {"network": "sha-1", "graph": {"sha256": "sha-2", "edges": 3}}
@@ -284,7 +284,9 @@ def test_what_cannot_be_copied(base: FlexIndex, tmp_path: Path) -> None:
 )
 def test_wrong_vectors(base: FlexIndex, tmp_path: Path, wrong: Callable[[np.ndarray], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        indexed(base, tmp_path / "new.flex", lambda numbers: wrong(shifted(numbers)) if numbers[0] else shifted(numbers))
+        indexed(
+            base, tmp_path / "new.flex", lambda numbers: wrong(shifted(numbers)) if numbers[0] else shifted(numbers)
+        )
     assert not (tmp_path / "new.flex").exists()
     repaired = Calls()
     indexed(base, tmp_path / "new.flex", repaired)

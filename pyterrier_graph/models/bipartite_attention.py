@@ -196,27 +196,24 @@ class BipartiteAttention(nn.Module):
             raise ValueError(f"{name} must have shape (any number, {self.dimension}), got {tuple(vectors.shape)}")
 
 
-def in_chunks(compute: Callable[[slice], Tensor], targets: Tensor, targets_at_once: int | None = None) -> Tensor:
-    """Computes targets part by part, so that only the output is held for all of them.
+def in_chunks(compute: Callable[[slice], Tensor], targets: Tensor) -> Tensor:
+    """Computes targets part by part, so that only the output is held for all of them; with gradients, all at once.
 
     Args:
         compute: Takes a range of targets, returns a row for each.
         targets: Shape (targets, d).
-        targets_at_once: Size of a part. None is few targets on a processor, and all where gradients are recorded.
 
     Returns:
         All rows, in the order of the targets.
     """
-    if targets_at_once is None:
-        fast = TARGETS_AT_ONCE if targets.device.type == "cpu" else TARGETS_AT_ONCE_ELSEWHERE
-        targets_at_once = max(1, len(targets)) if torch.is_grad_enabled() else fast
-    first = compute(slice(0, min(targets_at_once, len(targets))))
+    size = TARGETS_AT_ONCE if targets.device.type == "cpu" else TARGETS_AT_ONCE_ELSEWHERE
+    first = compute(slice(0, len(targets) if torch.is_grad_enabled() else min(size, len(targets))))
     if len(first) == len(targets):
         return first
     computed = first.new_empty(len(targets), first.shape[1])
     computed[: len(first)] = first
-    for start in range(targets_at_once, len(targets), targets_at_once):
-        part = slice(start, min(start + targets_at_once, len(targets)))
+    for start in range(size, len(targets), size):
+        part = slice(start, min(start + size, len(targets)))
         computed[part] = compute(part)
     return computed
 

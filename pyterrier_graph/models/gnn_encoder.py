@@ -134,9 +134,7 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         filters = network and config.gate == "filter"
         self.gate = nn.Linear(2 * dimension, dimension) if filters else None  # W_qp, b_qp
 
-    def query_states(
-        self, queries: Tensor, passages: Tensor, edges: CSR, *, targets_at_once: int | None = None
-    ) -> Tensor:
+    def query_states(self, queries: Tensor, passages: Tensor, edges: CSR) -> Tensor:
         """Eq. 6 and 7; with one layer or none, the queries unchanged. See :meth:`PassageNetwork.query_states`."""
         if self.query_layer is None or self.fusion is None:
             return queries
@@ -148,7 +146,7 @@ class PaperGNNEncoderNetwork(PassageNetwork):
             own = queries[part]
             return fusion(torch.cat([layer(own, sources, edges.rows(part)), own], 1))  # Eq. 6, 7
 
-        return in_chunks(states, queries, targets_at_once)
+        return in_chunks(states, queries)
 
     def prepare(self, sources: Mapping[str, Tensor | Sources]) -> dict[str, Tensor | Sources]:
         """See :meth:`PassageNetwork.prepare`."""
@@ -157,21 +155,14 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         return dict(sources) if layer is None else {name: layer.prepare(given) for name, given in sources.items()}
 
     def passage_states(
-        self,
-        passages: Tensor,
-        sources: Mapping[str, Tensor | Sources],
-        edges: Mapping[str, CSR],
-        *,
-        targets_at_once: int | None = None,
+        self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]
     ) -> Tensor:
         """Eq. 8 to 10, or what the configuration has in their place. See :meth:`PassageNetwork.passage_states`."""
         self._check_edges(passages, sources, edges)
         no_queries = passages.new_empty(0, self.dimension)
         queries = self.prepare({RETRIEVED: no_queries, **sources})[RETRIEVED]
         rows = edges.get(RETRIEVED, CSR.empty(len(passages), passages.device))
-        return in_chunks(
-            lambda part: self._interactive(passages[part], queries, rows.rows(part)), passages, targets_at_once
-        )
+        return in_chunks(lambda part: self._interactive(passages[part], queries, rows.rows(part)), passages)
 
     def _interactive(self, passages: Tensor, queries: Tensor | Sources, edges: CSR) -> Tensor:
         if self.config.average is not None:
@@ -245,12 +236,7 @@ class GNNEncoderNetwork(PassageNetwork):
         return {name: self.relation[name].attention.prepare(given) for name, given in sources.items()}
 
     def passage_states(
-        self,
-        passages: Tensor,
-        sources: Mapping[str, Tensor | Sources],
-        edges: Mapping[str, CSR],
-        *,
-        targets_at_once: int | None = None,
+        self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]
     ) -> Tensor:
         """Vectors of unit length, or ``isolated_norm``. See :meth:`PassageNetwork.passage_states`."""
         self._check_edges(passages, sources, edges)
@@ -260,7 +246,7 @@ class GNNEncoderNetwork(PassageNetwork):
             rows = {name: every.rows(part) for name, every in edges.items()}
             return self.joined(self.paths(passages[part], prepared, rows))
 
-        return in_chunks(states, passages, targets_at_once)
+        return in_chunks(states, passages)
 
     def paths(self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]) -> Paths:
         """The terms that :meth:`joined` adds up: they stay the same while weights are tuned."""

@@ -94,17 +94,13 @@ class PassageNetwork(nn.Module, ABC):
     def attended(self, batch: NeighborBatch) -> dict[str, Attended]:
         """How much passages attend to each source, by relation; relations without edges are left out."""
 
-    def query_states(
-        self, queries: Tensor, passages: Tensor, edges: CSR, *, targets_at_once: int | None = None
-    ) -> Tensor:
+    def query_states(self, queries: Tensor, passages: Tensor, edges: CSR) -> Tensor:
         """The states of queries after they have aggregated from passages; here, their vectors unchanged.
 
         Args:
             queries: h_q, shape (queries, d).
             passages: h_p, shape (passages, d).
             edges: For each query its passages.
-            targets_at_once: Queries at a time in inference, see
-                :func:`~pyterrier_graph.models.bipartite_attention.in_chunks`.
 
         Returns:
             h'_q, shape (queries, d).
@@ -124,12 +120,7 @@ class PassageNetwork(nn.Module, ABC):
 
     @abstractmethod
     def passage_states(
-        self,
-        passages: Tensor,
-        sources: Mapping[str, Tensor | Sources],
-        edges: Mapping[str, CSR],
-        *,
-        targets_at_once: int | None = None,
+        self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]
     ) -> Tensor:
         """The states of passages after they have aggregated from their sources.
 
@@ -137,7 +128,6 @@ class PassageNetwork(nn.Module, ABC):
             passages: h_p, shape (passages, d).
             sources: Per relation the output of :meth:`query_states`, other vectors, or the output of :meth:`prepare`.
             edges: Per relation, for each passage its sources. A relation that is left out has no edges.
-            targets_at_once: As for :meth:`query_states`.
 
         Returns:
             h'_p, shape (passages, d).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import os
 import tempfile
@@ -28,6 +27,7 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, TITLE
 from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, PaperGNNEncoderConfig
 from pyterrier_graph.models.passage_network import NeighborBatch
+from pyterrier_graph.retrieve.base_vectors import base_vectors, check_vectors
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import (
@@ -37,8 +37,8 @@ from pyterrier_graph.retrieve.index_identity import (
     query_digests,
     vector_space,
 )
-from pyterrier_graph.retrieve.index_writer import write_base_index, write_index
-from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler, check_graphs, some_of
+from pyterrier_graph.retrieve.index_writer import write_index
+from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler, check_graphs
 from pyterrier_graph.training.learned_model import LearnedModel
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 CONFIG, ENCODER = "config.json", "encoder"
 NUMBERS = ("weights", "isolated_norm")  # fields of a configuration that the network has as numbers of its own
-SAMPLE = 16  # passages that are encoded again to see whether an index is of the encoder
-SIMILAR = 0.3  # vectors of two encoders have a cosine of about 0
 EXPECTED: dict[str, tuple[type, str]] = {
     "graph": (HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path).index(docs)"),
     "query_graph": (QueryPassageGraph, "a QueryPassageGraph, such as ptg.QueryPassageGraph(path)"),
@@ -93,6 +91,9 @@ class ContextualEncoder(LearnedModel):
                 raise FileNotFoundError(f"no index at {str(value.index_path)!r}")
         elif name == "num_candidates":
             check_count(name, value)
+        elif name == "encoder":
+            self._checkpoint = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+            value = encoder_of(value, device=self.device, dtype=self.dtype)
         super().__setattr__("_vectors" if name == "vectors" else name, value)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,10 +103,8 @@ class ContextualEncoder(LearnedModel):
     def _set_up(self, graph: Any, encoder: Any, **options: Any) -> None:
         """Sets and checks what both models have; the arguments are those of the constructor."""
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        for name, value in {"graph": graph, **options}.items():
+        for name, value in {"graph": graph, **options, "encoder": encoder}.items():
             setattr(self, name, value)
-        self.encoder = encoder_of(encoder, device=self.device, dtype=self.dtype)
-        self._checkpoint = None if self.encoder is encoder else os.fspath(encoder)
 
     def _default_weights(self) -> dict[str, float]:
         """The relations that the graphs have, with the weights that they have by default."""
@@ -124,7 +123,7 @@ class ContextualEncoder(LearnedModel):
         if not self._relations:
             warnings.warn(f"{self!r} aggregates from nothing: the passages have no titles or queries", stacklevel=4)
         if self._vectors is not None:
-            self._check_vectors(self._vectors)
+            check_vectors(self._vectors, self.encoder, self.graph, self.network.dimension)
             self._sampler()
 
     def apply_attributes(self, **attributes: Any) -> Self:
@@ -287,12 +286,7 @@ class ContextualEncoder(LearnedModel):
             raise ValueError(
                 "the passages' vectors are needed: give graph=DocumentGraph(...) or vectors=FlexIndex(...)"
             )
-        identity = {"encoder": encoder_name(self.encoder), "graph": self.graph.fingerprint()}
-        name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
-        path = self._folder / f"passages-{name}.flex"
-        space = {"space": vector_space(self.encoder)}
-        write_base_index(path, self.graph, self.encoder, identity | space, verbose=self.verbose)
-        return FlexIndex(str(path), verbose=False)
+        return base_vectors(self._folder, self.graph, self.encoder, verbose=self.verbose)
 
     def _sampler(self) -> NeighborSampler:
         """The sampler for the model as it is; the last one is kept, with the queries that it has encoded.
@@ -317,28 +311,6 @@ class ContextualEncoder(LearnedModel):
         )
         self._last = (key, sampler)
         return sampler
-
-    def _check_vectors(self, index: FlexIndex) -> None:
-        """Raises an error unless an index has the encoder's own vectors of the graph's passages."""
-        docnos, vectors, meta = index.payload()
-        if "contextual" in meta:
-            raise ValueError(f"{index!r} is a contextual index: give the encoder's own vectors, or none")
-        if "base" in meta and meta["base"]["space"] != vector_space(self.encoder):
-            raise ValueError(f"{index!r} has vectors of another encoder than {self.encoder!r}")
-        dimension = getattr(self.network, "dimension", vectors.shape[1])
-        if vectors.shape[1] != dimension:
-            raise ValueError(
-                f"{index!r} has vectors of {vectors.shape[1]} dimensions, the network is made for {dimension}"
-            )
-        if self.graph is not None and len(vectors):
-            numbers = some_of(len(vectors))[:: max(1, len(vectors) // SAMPLE)][:SAMPLE]
-            nodes = self.graph.nodes_of([str(docno) for docno in docnos.fwd[numbers]])
-            own = np.asarray(self.encoder.encode_docs(self.graph.texts(nodes)), dtype=np.float32)
-            if own.shape[1] == dimension:
-                norms = np.linalg.norm(own, axis=1) * np.linalg.norm(vectors[numbers], axis=1)
-                cosine = float(((own * vectors[numbers]).sum(axis=1) / np.maximum(norms, 1e-12)).mean())
-            if own.shape[1] != dimension or cosine < SIMILAR:
-                raise ValueError(f"{index!r} has vectors of another encoder than {self.encoder!r}")
 
     def _vectors_of(self, sampler: NeighborSampler) -> VectorsOf:
         """Computes any passages; the states of queries are computed at once."""

@@ -31,8 +31,8 @@ from pyterrier_graph.models.passage_network import PassageNetwork
 from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
-from pyterrier_graph.retrieve.index_identity import identity_of
 from pyterrier_graph.retrieve.gnn_training import joint_vectors, loss_queries, texts_by_docno, trainable
+from pyterrier_graph.retrieve.index_identity import identity_of
 from pyterrier_graph.retrieve.tuning import tune_weights, validation
 from pyterrier_graph.training.dual import is_normalized, scale_of
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
@@ -71,8 +71,8 @@ class GNNEncoder(ContextualEncoder):
         gnn = ptg.GNNEncoder(graph, query_graph=queries).fit(train_topics, train_qrels, dev_topics, dev_qrels)
         retriever = gnn.index("corpus.flex").retriever()
 
-    The untrained network is :class:`~pyterrier_graph.GraphMean`; ``config=mean.config`` starts with the weights, and the
-    ``isolated_norm``, of a mean that was tuned.
+    The untrained network is a :class:`~pyterrier_graph.GraphMean`; ``config=mean.config`` starts with the weights, and
+    the ``isolated_norm``, of a mean that was tuned.
 
     Args:
         graph: The document graph; None for passages without documents, which are given by ``vectors``, and to do no
@@ -275,7 +275,7 @@ class GNNEncoder(ContextualEncoder):
             self.network.load_state_dict(before)
             raise
         if encoder is not None:
-            self.encoder, self._vectors, self._checkpoint = encoder, None, None
+            self.encoder, self._vectors = encoder, None
         return self
 
     def tune(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:

@@ -38,7 +38,8 @@ class GraphMean(ContextualEncoder):
 
     Args:
         graph: The document graph; None for passages without documents, which are given by ``vectors``.
-        encoder: The name of a checkpoint, or a bi-encoder of pyterrier_dr such as :class:`~pyterrier_graph.DualEncoder`.
+        encoder: The name of a checkpoint, or a bi-encoder of pyterrier_dr, such as a
+            :class:`~pyterrier_graph.DualEncoder`.
         weights: Weight per relation of the document graph, or path of relations (``'title'``, ``'order'``,
             ``'title/title'``), and per relation of the query graph (``'relevant'``, ``'retrieved'``). By default
             ``{'title': 1.0, 'relevant': 0.5}``, with 'retrieved' where no query has a relevant passage; relations that
@@ -119,7 +120,7 @@ class GraphMean(ContextualEncoder):
 
     @property
     def config(self) -> GNNEncoderConfig:
-        """The configuration of a :class:`~pyterrier_graph.GNNEncoder` that starts as this mean: ``config=mean.config``."""
+        """The ``config`` of a :class:`~pyterrier_graph.GNNEncoder` that starts as this mean."""
         return GNNEncoderConfig(self.weights, isolated_norm=self.isolated_norm)
 
     def __repr__(self) -> str:

@@ -1,28 +1,22 @@
-"""Writes indexes of vectors: the encoder's own vectors of passages, and contextual vectors made from them."""
+"""Writes an index with the passages of another index, and other vectors."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.artifacts import META, read_meta
+from pyterrier_graph.artifacts import read_meta
 from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, checked_vectors, unfinished, write_vectors
 from pyterrier_graph.graphs.builder import DOCNOS
 from pyterrier_graph.graphs.csr import checked
-from pyterrier_graph.graphs.ids import ids_of, writing_ids
+from pyterrier_graph.graphs.ids import ids_of
 from pyterrier_graph.retrieve.index_identity import file_sha256, identity_of
 
 if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder, FlexIndex
-
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-
-PASSAGES_AT_ONCE = 1024
-FLEX = {"type": "dense_index", "format": "flex", "package_hint": "pyterrier_dr"}
+    from pyterrier_dr import FlexIndex
 
 
 def write_index(
@@ -104,48 +98,9 @@ def write_index(
             return vectors
 
     files = {DOCNOS: (base / DOCNOS).stat().st_size, VECTORS: count * dimension * FLOAT.itemsize}
-    meta = kind | {"package_hint": FLEX["package_hint"], "contextual": contextual, "files": files}
+    meta = kind | {"package_hint": "pyterrier_dr", "contextual": contextual, "files": files}
     with unfinished(index.index_path, meta) as (folder, out):
         shutil.copyfile(base / DOCNOS, folder / DOCNOS)
         progress = {"desc": "indexing", "unit": "passage", "disable": not verbose}
         write_vectors(out, shape, chunk, at_once=chunk_size, progress=progress)
     return index
-
-
-def write_base_index(
-    path: Path, graph: HeteroGraph, encoder: BiEncoder, identity: dict[str, Any], *, verbose: bool = True
-) -> None:
-    """Writes the ``FlexIndex`` of a document graph's passages, batch by batch; the same call continues it.
-
-    Args:
-        path: Where to write; nothing is done if the index is there.
-        graph: Its passages are encoded, in the order of ``graph.passage_nodes``.
-        encoder: Encodes them.
-        identity: What tells these vectors from others, for JSON.
-        verbose: Whether to show progress.
-
-    Raises:
-        ValueError: If vectors are of another shape or not finite, or the unfinished work is of something else.
-    """
-    if (path / META).is_file():
-        return
-    nodes = graph.passage_nodes
-    dimension = int(np.asarray(encoder.encode_docs(graph.texts(nodes[:1]))).shape[1])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files = {VECTORS: len(nodes) * dimension * FLOAT.itemsize}
-    meta = FLEX | {"doc_count": len(nodes), "vec_size": dimension, "base": identity, "files": files}
-
-    def encoded(numbers: np.ndarray) -> np.ndarray:
-        vectors = encoder.encode_docs(graph.texts(nodes[numbers]))
-        return checked_vectors(
-            vectors, numbers, dimension, lambda number: f"passage {graph.ids_of(nodes[[number]])[0]}"
-        )
-
-    with unfinished(path, meta) as (folder, out):
-        (folder / DOCNOS).unlink(missing_ok=True)  # the writer would append
-        with writing_ids(folder / DOCNOS) as ids:
-            for start in range(0, len(nodes), PASSAGES_AT_ONCE):
-                for docno in graph.ids_of(nodes[start : start + PASSAGES_AT_ONCE]):
-                    ids.add(docno)
-        progress = {"desc": "encoding passages", "unit": "passage", "disable": not verbose}
-        write_vectors(out, (len(nodes), dimension), encoded, at_once=PASSAGES_AT_ONCE, progress=progress)
