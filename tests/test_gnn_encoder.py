@@ -471,6 +471,13 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
     assert loss_queries(small, negatives=0).negatives(np.arange(3)).shape == (3, 0)
 
 
+def test_masked_is_a_share_of_the_graphs_queries(small: Any) -> None:
+    few = loss_queries(small, topics=small.train[:10], masked=0.2, skip_unanswerable=False)
+    assert len(few) == 8 == 0.2 * small.graph.num_queries
+    paper = GNNEncoderTraining.paper(batch_size=8)
+    assert (paper.epochs, paper.batch_size, paper.masked, paper.encoder_learning_rate) == (5, 8, 0.05, 2e-6)
+
+
 def test_answerable_positives_are_relevant_to_another_query(small: Any, tmp_path: Path) -> None:
     graph = QueryPassageGraph(tmp_path / "graph")
     inside = small.topics[:25]  # q0 to q19, and q24 to q28

@@ -132,11 +132,13 @@ class ContextualEncoder(LearnedModel):
         attributes = {name: value for name, value in attributes.items() if value is not present.get(name, self)}
         if attributes.keys() <= self.KEEP_WEIGHTS:
             return super().apply_attributes(**attributes)
-        self._warn_of_loss(attributes)
+        if self.training_log:
+            warnings.warn(
+                f"the copy of {self!r} is not trained: with another {', '.join(sorted(attributes))} the trained "
+                "weights do not fit",
+                stacklevel=2,
+            )
         return type(self)(**present | attributes)
-
-    def _warn_of_loss(self, attributes: Mapping[str, Any]) -> None:
-        """Warns if a copy with other attributes loses what was learned."""
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Encodes queries, for retrievers of a contextual index.

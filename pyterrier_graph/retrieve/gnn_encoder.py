@@ -174,14 +174,6 @@ class GNNEncoder(ContextualEncoder):
                 warnings.simplefilter("ignore")  # nothing is aggregated on purpose
             super()._check_attributes()
 
-    def _warn_of_loss(self, attributes: Mapping[str, Any]) -> None:
-        if self.training_log:
-            warnings.warn(
-                f"the copy of {self!r} is not trained: with another {', '.join(sorted(attributes))} the trained weights "
-                "do not fit",
-                stacklevel=3,
-            )
-
     def __repr__(self) -> str:
         relations = ", ".join(self._relations) if self.edges else "without edges"
         return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
