@@ -246,10 +246,7 @@ class DualEncoder(LearnedModel, BiEncoder):
 
         With unlabeled queries there are two stages, as in PAIR (Sect. 3.4): the first learns from their pseudo-labels,
         with the options ``pretraining``, and the second from labels and pseudo-labels of the labeled queries, with the
-        options ``training``.
-
-        With several processes the first one mines while the others wait. If mining takes longer than they can wait,
-        make the examples in a folder before: see :class:`~pyterrier_graph.training.mining.HardNegativeMiner`.
+        options ``training``. With several processes the first one mines while the others wait.
 
         Args:
             topics_or_res_tr: Training queries: ``qid, query``. Other columns are ignored.
@@ -257,17 +254,13 @@ class DualEncoder(LearnedModel, BiEncoder):
             topics_or_res_va: Validation queries. The weights with the best validation measure are kept; these can be
                 those before training. Ranked are the documents in this frame (``docno`` and the column of texts), or,
                 if it has only queries, the miner's candidates.
-            qrels_va: Judgments for them. Judgments of documents count for their passages (``docno%pN``), unless
-                passages are judged.
+            qrels_va: Judgments for them: see :class:`~pyterrier_graph.training.validation.Validation`.
             unlabeled: Queries without judgments: ``qid, query``.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
             ValueError: If there is no miner or no training example, ``output_dir`` holds another training, or training
                 diverges.
-
-        Warns:
-            UserWarning: If the model is trained already, or queries are in Terrier's query language.
         """
         miner = self._required_miner(
             "training examples come from a miner. Give DualEncoder(miner=HardNegativeMiner(retriever, texts)), "
@@ -310,11 +303,7 @@ class DualEncoder(LearnedModel, BiEncoder):
             pretraining_examples: Examples of the first stage, which has the options ``pretraining``.
 
         Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            ValueError: As :meth:`fit`; or if a column of the examples is missing, not in its place, or lacks a text.
-
-        Warns:
-            UserWarning: If the model is trained already.
+            Exception: As :meth:`fit`; and a ValueError if a column of the examples is missing or lacks a text.
         """
         run = self._validation_run(topics_or_res_va)
         stages = [("training", examples, self.training)]

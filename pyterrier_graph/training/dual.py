@@ -85,12 +85,7 @@ class DualEncoderTraining(TrainerOptions):
 
 
 class ValidationEvaluator(SentenceEvaluator):
-    """Computes a ranking measure where the trainer evaluates.
-
-    Args:
-        validate: Computes the measure with the model in its present state.
-        measure: Name of the measure.
-    """
+    """Has the trainer evaluate by a function, which measures the model in its present state."""
 
     def __init__(self, validate: Callable[[], float], measure: str) -> None:
         super().__init__()
@@ -180,8 +175,7 @@ def train_dual_encoder(
         The trainer's log, with losses, and the measure under its own name.
 
     Raises:
-        ValueError: If ``options.output_dir`` holds checkpoints of another training, there are fewer examples than a
-            batch of all processes needs, or training diverges.
+        ValueError: As ``train``; or if there are fewer examples than a batch of all processes needs.
     """
     query_prompt, passage_prompt = prompts_of(network)
     prompts = {name: query_prompt if name == QUERY else passage_prompt for name in examples.column_names}

@@ -274,40 +274,30 @@ class HardNegativeMiner:
         _count(outcomes, "queries", {"kept": kept, f"no {sure}" if pseudo else NOTHING_RELEVANT: ~found} | few)
         lost = {"not the best": high & ~positive} if pseudo else {"no text": blank, "same text as another": same}
         reasons = {"kept": positive_used} | lost | {"too few negatives": ~complete[query]}
-        _count(
-            outcomes, "positives", {reason: rows & (high if pseudo else relevant) for reason, rows in reasons.items()}
-        )
+        _count(outcomes, "positives", reasons, of_these=high if pseudo else relevant)
         drawn = (documents["source"] == DRAWN).to_numpy()
         reasons = {"positive": positive_used} if pseudo else {"negative, drawn": negative_used & drawn}
-        reasons |= {
-            "negative": negative_used,
-            "judged relevant": repeated,
-            "no text": blank,
-            "same text as another": same,
-        }
+        reasons |= {"negative": negative_used, "judged relevant": repeated}
+        reasons |= {"no text": blank, "same text as another": same}
         reasons |= {sure: high, "score between": ~(low | high), "not used": low}
-        _count(outcomes, "candidates", {reason: rows & ~relevant for reason, rows in reasons.items()})
+        _count(outcomes, "candidates", reasons, of_these=~relevant)
 
         at = np.flatnonzero(positive_used)
         negatives = np.flatnonzero(negative_used).reshape(kept.sum(), self.hard_negatives)
         return at, negatives[(np.cumsum(kept) - 1)[query[at]]]
 
 
-def _count(outcomes: Counter[tuple[str, str]], of: str, reasons: dict[str, np.ndarray]) -> None:
+def _count(
+    outcomes: Counter[tuple[str, str]], of: str, reasons: dict[str, np.ndarray], of_these: np.ndarray | bool = True
+) -> None:
     """Counts rows by the first reason that holds for each."""
-    counted: np.ndarray | bool = False
     for reason, rows in reasons.items():
-        outcomes[of, reason] += int((rows & ~counted).sum())
-        counted = counted | rows
+        outcomes[of, reason] += int((rows & of_these).sum())
+        of_these = of_these & ~rows
 
 
 def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
-    """Topics with ids as text, numbered.
-
-    Raises:
-        pt.validate.InputValidationError: If a column is missing.
-        ValueError: If there are no topics, or a query has no text or is there twice.
-    """
+    """Topics with ids as text, numbered; each needs a text and may be there once."""
     pt.validate.columns(topics, includes=["qid", "query"])
     if not len(topics):
         raise ValueError("there are no topics")
@@ -319,11 +309,7 @@ def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
 
 
 def _relevant(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:
-    """The relevant documents of the topics, by the number of their query.
-
-    Raises:
-        pt.validate.InputValidationError: If a column of the judgments is missing.
-    """
+    """The relevant documents of the topics, by the number of their query."""
     if qrels is None:
         qrels = pd.DataFrame({"qid": [], "docno": [], "label": []})
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
@@ -336,12 +322,6 @@ class _ExamplesFile:
     """Writes examples into an Arrow file, which is named by a digest of its content once it is complete.
 
     So a file that is being read is never overwritten, and the same examples are not stored twice.
-
-    Attributes:
-        texts: Columns for the loss.
-        ids: Columns for the user.
-        rows: Number of rows written.
-        path: The file.
     """
 
     def __init__(self, folder: Path, name: str, hard_negatives: int) -> None:

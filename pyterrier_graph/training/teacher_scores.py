@@ -49,17 +49,7 @@ class TeacherScores:
         self._cache.close()
 
     def __call__(self, pairs: pd.DataFrame) -> np.ndarray:
-        """The scores of pairs.
-
-        Args:
-            pairs: ``qid, query, docno, text``.
-
-        Returns:
-            Probabilities, shape (pairs,).
-
-        Raises:
-            ValueError: If the teacher returns something else.
-        """
+        """The probabilities of pairs (``qid, query, docno, text``), shape (pairs,)."""
         if not len(pairs):
             return np.zeros(0)
         keys = [_digest(docno, text) for docno, text in zip(pairs["docno"], pairs["text"], strict=True)]
