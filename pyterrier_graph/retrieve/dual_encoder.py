@@ -172,8 +172,8 @@ class DualEncoder(LearnedModel, BiEncoder):
         pyterrier_dr tells encoders apart by this name, and files of vectors are found by it. It is computed anew each
         time, by checksums (15 ms for 22 million weights): torch does not count every way to change weights in place.
         """
-        about = (self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network))
-        about += (dtype_of(self.dtype, self.network.device), checksums(self.network))
+        about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
+        about += [dtype_of(self.dtype, self.network.device), checksums(self.network)]
         digest = hashlib.sha256(repr(about).encode()).hexdigest()
         return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
 
