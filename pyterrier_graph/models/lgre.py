@@ -135,12 +135,7 @@ class LGReOutput:
 
 
 def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> Tensor:
-    """M of Eq. 4 or 5: whether two words are linked; padding is never linked.
-
-    Args:
-        segments: As for :meth:`LGRe.forward`.
-        attention_mask: Likewise.
-        config: Chooses the graph.
+    """M of Eq. 4 or 5: whether two words are linked; padding is never linked. Arguments as for :meth:`LGRe.forward`.
 
     Returns:
         Booleans, shape (batch, tokens, tokens); symmetric, except for rows without any link (see

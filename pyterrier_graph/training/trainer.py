@@ -215,26 +215,11 @@ def run_trainer(
     dtype: DType = "float32",
     verbose: bool,
 ) -> list[dict[str, float]]:
-    """Does the work of :func:`train` with a trainer of any kind.
+    """Does the work of :func:`train`, which describes arguments, result and errors, with a trainer of any kind.
 
-    Args:
-        model: The model.
-        make: Makes the trainer from its arguments and callbacks. Its evaluation returns the measure, under its name
-            after :data:`PREFIX`.
-        options: How to train.
-        arguments: Makes the trainer's arguments, with defaults of its own.
-        load: Reads the model's weights from the folder of a checkpoint.
-        validate: See :func:`train`, as for all below.
-        identity: Likewise.
-        device: Likewise.
-        dtype: Likewise.
-        verbose: Likewise.
-
-    Returns:
-        See :func:`train`.
-
-    Raises:
-        ValueError: See :func:`train`.
+    ``make`` makes the trainer from its arguments and callbacks; its evaluation returns the measure, under its name after
+    :data:`PREFIX`. ``arguments`` makes the trainer's arguments, with defaults of its own. ``load`` reads the model's
+    weights from the folder of a checkpoint.
     """
     measured = validate is not None
     with tempfile.TemporaryDirectory() as scratch:
