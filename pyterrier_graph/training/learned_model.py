@@ -27,20 +27,19 @@ STAGES = ("pretraining", "training")
 
 
 def origin_of(model: Any) -> dict[str, Any]:
-    """What ``pt_meta.json`` says about the origin of a model: versions, and options and log of each training stage.
+    """What ``pt_meta.json`` says about the origin of a model: versions, and what is known of each stage of training.
 
     Args:
         model: A model with ``training`` (or ``pretraining``), and with ``training_log`` once it is trained.
     """
-    origin: dict[str, Any] = {"versions": versions()}
+    origin: dict[str, Any] = {"versions": versions(), "options": {}}
     for stage in STAGES:
         if (given := getattr(model, stage, None)) is None:
             continue
-        options = dataclasses.asdict(given)
+        options = origin["options"][stage] = dataclasses.asdict(given)
         del options["output_dir"]  # a path of this machine
-        origin[stage] = {"options": options}
         if log := getattr(model, f"{stage}_log", None):
-            origin[stage] |= {"steps": max(entry["step"] for entry in log), "log": log}
+            origin[stage] = {"steps": max(entry["step"] for entry in log), "options": options, "log": log}
             if measured := [entry[given.measure] for entry in log if given.measure in entry]:
                 origin[stage]["best"] = {given.measure: max(measured)}
     return json.loads(json.dumps(origin, default=str))
@@ -156,7 +155,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         """
         folder = Path(path)
         meta = read_meta(folder, kind_of(cls))
-        stages = {name: options_from(kind, meta[name]["options"]) for name, kind in cls.STAGES.items()}
+        stages = {name: options_from(kind, meta["options"][name]) for name, kind in cls.STAGES.items()}
         try:
             model = cls._read(folder, meta, stages | {name: meta[name] for name in cls.WRITTEN} | options)
         except SafetensorError as error:
@@ -167,7 +166,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
             if isinstance(meta.get(name), str):
                 setattr(model, name, meta[name])
         for name in cls.STAGES:
-            setattr(model, f"{name}_log", meta[name].get("log", []))
+            setattr(model, f"{name}_log", meta.get(name, {}).get("log", []))
         model.random_start = meta["random_start"]
         model.path = folder
         return model
