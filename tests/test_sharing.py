@@ -555,8 +555,8 @@ def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.Mon
     assert checkpoint_name("colbert-ir/colbertv2.0") == "colbert-ir/colbertv2.0"
     for name in ("LGRe", "cross-encoder", "dual-encoder"):
         model = made(name, tmp_path / name)
-        model.model = folder
+        model.encoder = folder
         shown = f"{model!r} {model._repr_html_()} {getattr(model, 'model_name', '')}"
         model.save(tmp_path / name / "again")
         assert DEFAULT in shown and folder not in shown + (tmp_path / name / "again" / META).read_text()
-        assert type(model).load(tmp_path / name / "again").model == DEFAULT
+        assert type(model).load(tmp_path / name / "again").encoder == DEFAULT

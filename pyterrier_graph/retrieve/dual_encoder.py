@@ -83,8 +83,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         text_field: Column of the passages' texts.
         seed: Seed of weights that the checkpoint lacks.
         device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.devices`. For training see the option
-            ``arguments`` of ``DualEncoderTraining``.
+        dtype: The precision of encoding and training; see :mod:`~pyterrier_graph.encoders.devices`.
         verbose: Whether to show progress.
 
     Attributes:
@@ -325,6 +324,7 @@ class DualEncoder(LearnedModel, BiEncoder):
                 validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
                 identity=identity | {"examples": digest},
                 device=device_of(self.device),
+                dtype=self.dtype,
                 verbose=self.verbose,
             )
             setattr(self, f"{stage}_log", log)
