@@ -52,7 +52,7 @@ RUN = TOPICS.merge(PASSAGES, how="cross")
 QRELS = pd.DataFrame(
     [(f"t{n}", f"{kind}{n}", 1) for n in range(COUNT) for kind in "de"], columns=["qid", "docno", "label"]
 )
-JUDGED = QRELS[QRELS["docno"].str.startswith("d")]  # of two relevant passages one is known
+JUDGED = QRELS[QRELS["docno"].str.startswith("d")]  # of two relevant passages only one is judged
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "measure": "RR@10"}
 LEARN: dict[str, Any] = {"epochs": 12, "batch_size": COUNT, "learning_rate": 0.02, "patience": None}
 
