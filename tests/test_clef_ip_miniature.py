@@ -13,11 +13,6 @@ from lxml import etree
 
 
 @pytest.fixture(scope="module")
-def miniature(tmp_path_factory) -> Miniature:
-    return write_miniature(tmp_path_factory.mktemp("clef-ip"))
-
-
-@pytest.fixture(scope="module")
 def trees(miniature) -> dict[str, etree._Element]:
     parser = etree.XMLParser(load_dtd=False, no_network=True)
     folder = miniature.home / DOCUMENTS
