@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -41,13 +42,11 @@ class DocstringCorpus:
         documents: The documents by docno, which is the object's public qualified name, in the order of the docnos.
         summaries: Summary lines as queries. The id of a query is the docno of the first document with this line.
         see_also: Queries that are what other objects say about an object.
-        counts: The numbers of docstrings that were read, folded and left out.
     """
 
     documents: Mapping[str, StructuredDocument]
     summaries: tuple[DocstringQuery, ...]
     see_also: tuple[DocstringQuery, ...]
-    counts: Mapping[str, int]
 
 
 def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
@@ -65,8 +64,7 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     Raises:
         ModuleNotFoundError: If numpydoc or one of the packages is not installed.
     """
-    counts: Counter[str] = Counter()
-    drafts = _read(packages, counts)
+    drafts = _read(packages)
     names = _Names(drafts.values())
     summaries = _summaries(drafts.values())
     see_also = _see_also(drafts, names, summaries)
@@ -74,16 +72,13 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     phrases = _phrases(lines, drafts.values())
     copies = VerbatimCopies(lines - phrases)
     for draft in drafts.values():
-        draft.docstring = _without(draft.docstring, copies, counts)
+        draft.docstring = _without(draft.docstring, copies)
     kept = {docno for docno, draft in drafts.items() if _count_words(draft.docstring) >= MIN_DOCUMENT_WORDS}
     documents = {docno: _document(drafts[docno], names, kept) for docno in sorted(kept)}
-    counts["too short"] += len(drafts) - len(kept)
-    counts["phrases"] = len(phrases)
     return DocstringCorpus(
         documents,
         tuple(_queries(summaries, phrases, kept, "{target}")),
         tuple(_queries(see_also, phrases, kept, "{target}#{digest:.8}")),
-        counts,
     )
 
 
@@ -100,7 +95,7 @@ class _Draft:
     docstring: Docstring
 
 
-def _read(packages: Iterable[str], counts: Counter[str]) -> dict[str, _Draft]:
+def _read(packages: Iterable[str]) -> dict[str, _Draft]:
     """The docstrings that may become documents, by docno; equal docstrings are folded."""
     import pyterrier as pt
 
@@ -108,21 +103,14 @@ def _read(packages: Iterable[str], counts: Counter[str]) -> dict[str, _Draft]:
     for package in packages:
         for found in read_package(package):
             same[" ".join(found.docstring.split())].append(found)
-    counts["docstrings"] = sum(map(len, same.values()))
-    counts["duplicates"] = counts["docstrings"] - len(same)
     drafts = {}
     for objects in pt.tqdm(same.values(), desc="docstrings", unit="docstring", delay=1):
         first = min(objects, key=lambda found: (found.name.count("."), found.name))
-        try:
+        with contextlib.suppress(ValueError):  # a docstring that violates the standard
             docstring = parse_docstring(first.docstring)
-        except ValueError:
-            counts["unreadable"] += 1
-            continue
-        if _count_words(docstring) < MIN_DOCUMENT_WORDS:
-            counts["too short"] += 1
-            continue
-        aliases = {name for found in objects for name in found.names}
-        drafts[first.name] = _Draft(first.name, tuple(sorted(aliases)), first.module, docstring)
+            if _count_words(docstring) >= MIN_DOCUMENT_WORDS:
+                aliases = {name for found in objects for name in found.names}
+                drafts[first.name] = _Draft(first.name, tuple(sorted(aliases)), first.module, docstring)
     return drafts
 
 
@@ -201,13 +189,12 @@ def _phrases(lines: Iterable[Words], drafts: Iterable[_Draft]) -> set[Words]:
     return {line for line, count in documents.items() if count > MAX_COPIES}
 
 
-def _without(docstring: Docstring, copies: VerbatimCopies, counts: Counter[str]) -> Docstring:
+def _without(docstring: Docstring, copies: VerbatimCopies) -> Docstring:
     sections = []
     for section in docstring.sections:
         passages = []
         for passage in section.passages:
             text = copies.remove(passage.text)
-            counts["passages with copies of a query"] += text != passage.text
             if len(text.split()) >= MIN_PASSAGE_WORDS:
                 passages.append(passage._replace(text=text))
         if passages:

@@ -110,7 +110,8 @@ def load_corpus(name: str) -> DocstringCorpus:
             f"{error.name!r} is not installed: pip install 'pyterrier_graph[demo]'",
             name=error.name,
         ) from error
-    _logger.info("%s/%s: %s", DATASET_ID, name, corpus.counts)
+    counts = len(corpus.documents), len(corpus.summaries), len(corpus.see_also)
+    _logger.info("%s/%s: %d documents, %d summary lines, %d see-also queries", DATASET_ID, name, *counts)
     return corpus
 
 
