@@ -66,7 +66,7 @@ class SharedCodes(WithSignature, pt.Transformer):
 class NotOwnFamily(WithSignature, pt.Transformer):
     """Removes the application and its family: they are not prior art to the application. The paper does not say so.
 
-    All publications of a patent are removed, whatever their kind code. The topics of 2012 have no family.
+    All publications of a patent with any kind code are removed. The topics of 2012 have no family.
 
     Columns in: ``qid``, ``docno`` (of documents or passages), ``document`` and ``family`` (of the topic's application),
     and any others. Columns out: the same; a column ``rank`` is counted anew.

@@ -105,7 +105,7 @@ class Archive:
 
 
 def _files(folder: str, depth: int = 0) -> Iterator[str]:
-    """All files in a folder, whatever they are, in the order of their paths."""
+    """All files of any kind in a folder, in the order of their paths."""
     with os.scandir(folder) as entries:
         # Folders of countries may be links to other disks. Links further down could lead in circles.
         found = sorted((entry.name, entry.is_dir(follow_symlinks=depth < 2)) for entry in entries)
