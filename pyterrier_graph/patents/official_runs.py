@@ -72,21 +72,11 @@ def read_official_run(path: str | os.PathLike[str], patents: Archive, *, verbose
         ValueError: If a line is not ``topic Q0 document xpath rank score``; the message names file and line.
     """
     found = pd.DataFrame(read_run(path), columns=list(RetrievedPassage._fields))
-    passages: dict[tuple[str, str], str] = {}
-    by_document = found.groupby("docno", sort=False)["xpath"]
-    for docno, xpaths in pt.tqdm(by_document, desc="passages", unit="document", disable=not verbose, delay=1):
-        try:
-            patent = patents.patent(str(docno))
-        except (KeyError, ValueError) as error:
-            _logger.warning("%s: %s", path, error.args[0])
-            continue
-        for xpath in xpaths.unique():
-            try:
-                passages[str(docno), xpath] = patent.passage_id(xpath)
-            except KeyError as error:
-                _logger.warning("%s: %s", path, error.args[0])
-    names = [passages.get(place) for place in zip(found["docno"], found["xpath"], strict=True)]
+    places = [*zip(found["docno"], found["xpath"], strict=True)]
+    passages = patents.passage_ids(places, verbose=verbose)
+    names = [passages.get(place) for place in places]
     run = pd.DataFrame({"qid": found["query_id"], "docno": names, "score": found["score"].astype(float)})
-    if unknown := names.count(None):
-        _logger.warning("%s: %d of %d lines name no passage of the collection", path, unknown, len(names))
+    if missing := [place for place in places if place not in passages]:
+        message = "%s: %d of %d lines name no passage of the collection, for example %s"
+        _logger.warning(message, path, len(missing), len(places), "".join(missing[0]))
     return pt.model.add_ranks(run.dropna(subset="docno").drop_duplicates(["qid", "docno"]).reset_index(drop=True))

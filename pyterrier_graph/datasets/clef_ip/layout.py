@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -66,6 +67,30 @@ class Archive:
             ValueError: If the file is damaged; the message names it.
         """
         return read_patent(self.path(docno))
+
+    def passage_ids(self, places: Iterable[tuple[str, str]], *, verbose: bool = False) -> dict[tuple[str, str], str]:
+        """The ids of the passages at places. Places that lead to no passage are left out.
+
+        Args:
+            places: Pairs of docno and XPath.
+            verbose: Whether to show progress when it takes long.
+        """
+        import pyterrier as pt
+
+        by_document: dict[str, dict[str, None]] = {}
+        for docno, xpath in places:
+            by_document.setdefault(docno, {})[xpath] = None
+        found = {}
+        for docno in pt.tqdm(by_document, desc="passages", unit="document", disable=not verbose, delay=1):
+            try:
+                patent = self.patent(docno)
+            except (KeyError, ValueError) as error:
+                _logger.warning("%s", error.args[0])
+                continue
+            for xpath in by_document[docno]:
+                with contextlib.suppress(KeyError, ValueError):
+                    found[docno, xpath] = patent.passage_id(xpath)
+        return found
 
     def patents(self, *, workers: int = 1, strict: bool = False, verbose: bool = False) -> Iterator[Patent]:
         """Reads all patents, in the order of their paths. Folders are listed while the patents are read.

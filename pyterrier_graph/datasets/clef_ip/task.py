@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,32 +63,22 @@ class TopicSet:
         return self._resolved[language]
 
     def _resolve(self, language: str) -> tuple[list[ClefIpQrel], list[Judgment]]:
-        by_document: dict[str, list[Judgment]] = defaultdict(list)
-        for judgment in self.judgments(language):
-            by_document[judgment.docno].append(judgment)
+        judgments = [*self.judgments(language)]
+        passages = archive().passage_ids((judgment.docno, judgment.xpath) for judgment in judgments)
+        documents = {docno: place for place, docno in enumerate(dict.fromkeys(found.docno for found in judgments))}
+        judgments.sort(key=lambda judgment: documents[judgment.docno])
         qrels: dict[tuple[str, str], ClefIpQrel] = {}
         unresolved = []
-        patents = archive()
-        for docno, judgments in by_document.items():
-            try:
-                patent = patents.patent(docno)
-            except (KeyError, ValueError) as error:
-                _logger.warning("%s: %s", self._name, error.args[0])
-                unresolved += judgments
-                continue
-            for judgment in judgments:
-                try:
-                    passage = patent.passage_id(judgment.xpath)
-                except (KeyError, ValueError):
-                    unresolved.append(judgment)
-                    continue
+        for judgment in judgments:
+            if passage := passages.get((judgment.docno, judgment.xpath)):
                 qrel = ClefIpQrel(judgment.query_id, passage, judgment.relevance, judgment.xpath)
                 qrels.setdefault((judgment.query_id, passage), qrel)
+            else:
+                unresolved.append(judgment)
         if unresolved:
-            total = sum(map(len, by_document.values()))
             message = "%s/%s: %d of %d judgments are left out: the collection has no such passages, for example %s"
             examples = ", ".join(f"{found.docno}{found.xpath}" for found in unresolved[:3])
-            _logger.warning(message, self._name, language, len(unresolved), total, examples)
+            _logger.warning(message, self._name, language, len(unresolved), len(judgments), examples)
         order = {topic.query_id: place for place, topic in enumerate(self._topics)}
         return sorted(qrels.values(), key=lambda qrel: order[qrel.query_id]), unresolved
 
