@@ -40,14 +40,9 @@ class ClefIpQuery(NamedTuple):
     """A topic: claims of a patent application, for which prior art is searched.
 
     Attributes:
-        query_id: Its id.
         text: The claims.
-        abstract: The application's abstract, or ``''``.
-        title: The application's title.
-        language: ``'EN'``, ``'DE'``, ``'FR'``.
-        document: The application's docno.
+        abstract: The application's abstract, or ``''``; title, language, document and codes are the application's too.
         claims: XPaths of the claims in the application.
-        codes: The application's IPC codes, as subclass and as group.
         family: Docnos of the application's family that were published before it; empty in the topics of 2012.
     """
 
