@@ -7,18 +7,17 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from npids.lookup import Lookup
 
-from pyterrier_graph.artifacts import META, BuiltArtifact, kind_of, writing
+from pyterrier_graph.artifacts import META, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_choice, check_count
 from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.builder import CODES, DOCNOS, build, read_array
+from pyterrier_graph.graphs.array_files import StoredGraph
+from pyterrier_graph.graphs.builder import CODES, build
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
@@ -36,7 +35,7 @@ NEXT_CALLS = (
 )
 
 
-class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
+class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     """The graph of a corpus: the sections and passages of its documents and their relations, stored and memory-mapped.
 
     ::
@@ -54,10 +53,6 @@ class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
     ARTIFACT_FORMAT = "csr"
     FORMAT_VERSION = 2  # 2: the relation title, and a digest of the files
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        BuiltArtifact.__init__(self, path)
-        self._arrays: dict[str, np.ndarray] = {}
-
     def __repr__(self) -> str:
         return f"DocumentGraph({str(self.path)!r})"
 
@@ -73,10 +68,6 @@ class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
             return value(repr(self), {"documents": "not built yet"}, calls=["graph.index(dataset.get_corpus_iter())"])
         except (OSError, ValueError) as error:
             return value(repr(self), {"not readable": error})
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Worker processes map the files again instead of receiving copies of them.
-        return type(self), (self.path,)
 
     def index(
         self,
@@ -135,11 +126,6 @@ class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
     def fingerprint(self) -> str:
         """A digest of the graph's files; it was computed when they were written."""
         return self.meta["sha256"]
-
-    @cached_property
-    def docnos(self) -> Lookup:
-        """Docnos by document number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
-        return Lookup(self._folder / DOCNOS)
 
     @cached_property
     def relations(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -232,17 +218,6 @@ class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
             return json.loads((self.path / META).read_text(encoding="utf-8"))["type"] == self.ARTIFACT_TYPE
         except (OSError, ValueError, KeyError, TypeError):
             return False
-
-    @property
-    def _folder(self) -> Path:
-        """Where the files are, once they have been checked."""
-        assert self.meta
-        return self.path
-
-    def _array(self, name: str) -> np.ndarray:
-        if name not in self._arrays:
-            self._arrays[name] = read_array(self._folder, name)
-        return self._arrays[name]
 
     @cached_property
     def _text_reader(self) -> TextReader:

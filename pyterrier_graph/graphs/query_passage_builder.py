@@ -6,20 +6,19 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.graphs.builder import ArrayFiles, array_file, read_array
+from pyterrier_graph.graphs.array_files import ArrayFiles, array_file, read_array
 from pyterrier_graph.graphs.csr import CHUNK, CSR, write_compressed
 from pyterrier_graph.graphs.ids import writing_ids
 from pyterrier_graph.graphs.query_batches import QueryBatch
 from pyterrier_graph.graphs.relations import inverse
 from pyterrier_graph.graphs.text_store import TextWriter
 
-DOCNOS, QIDS = "docnos.npids", "qids.npids"
+QIDS = "qids.npids"
 MAX_EDGES = 1 << 32
 NO_EDGES = np.empty(0, dtype=np.int64)
 
@@ -81,27 +80,19 @@ def build(
         return len(writer.qids), writer.edges
 
 
-class _Writer:
+class _Writer(ExitStack):
     """Queries in their final form, and their edges, which are numbered as they come."""
 
     def __init__(self, folder: Path, scratch: Path, edge_types: Sequence[str]) -> None:
+        super().__init__()
         self.folder, self.scratch = folder, scratch
         self.qids: set[str] = set()
         self.edges = dict.fromkeys(edge_types, 0)
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _Writer:
-        self._arrays = self._stack.enter_context(ArrayFiles())
-        self._texts = self._stack.enter_context(TextWriter(self.folder))
-        self._ids = self._stack.enter_context(writing_ids(self.folder / QIDS))
-        for edge_type in self.edges:
-            self._arrays.append(self.folder, f"{edge_type}.indptr", np.zeros(1))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+        self._arrays = self.enter_context(ArrayFiles())
+        self._texts = self.enter_context(TextWriter(folder))
+        self._ids = self.enter_context(writing_ids(folder / QIDS))
+        for edge_type in edge_types:
+            self._arrays.append(folder, f"{edge_type}.indptr", np.zeros(1))
 
     def add(self, batch: QueryBatch) -> None:
         """Adds queries after those before."""

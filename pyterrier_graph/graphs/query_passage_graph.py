@@ -15,7 +15,7 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import check_vacant, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_count
-from pyterrier_graph.graphs.builder import array_file, digest
+from pyterrier_graph.graphs.array_files import DOCNOS, array_file, digest
 from pyterrier_graph.graphs.edge_features import PairEncoder, in_16_bits, texts_of_passages, write_edge_features
 from pyterrier_graph.graphs.query_batches import (
     BATCH,
@@ -27,7 +27,7 @@ from pyterrier_graph.graphs.query_batches import (
     query_batch,
     retrieved,
 )
-from pyterrier_graph.graphs.query_passage_builder import DOCNOS, build, write_docnos
+from pyterrier_graph.graphs.query_passage_builder import build, write_docnos
 from pyterrier_graph.graphs.query_passage_reader import QueryPassageReader
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 
