@@ -69,7 +69,7 @@ def graph(tmp_path_factory) -> DocumentGraph:
 def corpora(draw) -> list[StructuredDocument]:
     texts = st.text(max_size=8)
     names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6)
-    known = draw(
+    docnos = draw(
         st.lists(
             st.one_of(
                 names, st.from_regex(r"d[0-9]{1,3}", fullmatch=True), st.from_regex(r"[0-9]{1,4}", fullmatch=True)
@@ -80,7 +80,7 @@ def corpora(draw) -> list[StructuredDocument]:
         ).map(lambda docnos: [docno for docno in docnos if split_passage_id(docno)[1] is None] or ["d"])
     )
     documents = []
-    for docno in known:
+    for docno in docnos:
         size = draw(st.integers(1, 7))
         order = draw(st.permutations(range(size)))  # the root may stand anywhere
         kinds = [SECTION, *(draw(st.sampled_from([SECTION, PASSAGE])) for _ in range(size - 1))]
@@ -91,9 +91,9 @@ def corpora(draw) -> list[StructuredDocument]:
         within = st.integers(0, size - 1)
         links = draw(st.lists(st.builds(Link, st.sampled_from(["internal", "zeta"]), within, within), max_size=4))
         targets = st.one_of(
-            st.sampled_from(known),
+            st.sampled_from(docnos),
             st.just("nowhere"),
-            st.builds(lambda target, number: f"{target}%p{number}", st.sampled_from(known), st.integers(0, 3)),
+            st.builds(lambda target, number: f"{target}%p{number}", st.sampled_from(docnos), st.integers(0, 3)),
         )
         references = st.lists(
             st.builds(Reference, st.sampled_from(["external", "zeta", "alpha"]), within, targets), max_size=4
@@ -618,11 +618,11 @@ def test_text_loader_after_cutoff(graph):
 # --- other libraries
 
 
-def test_hetero_data_lets_messages_flow_to_the_listener(graph):
+def test_hetero_data_has_messages_from_neighbors(graph):
     data = graph.to_hetero_data(["numpy.dot"])
     assert data["passage"].node.tolist() == [1, 3, 4]
     assert data["section"].node.tolist() == [0, 2]
-    # passage 0 -> passage 1 in order: 0 listens to 1, and PyG sends from row 0 to row 1
+    # passage 0 -> passage 1 in order: 0 aggregates from 1, and PyG sends from row 0 to row 1
     assert data["passage", "order", "passage"].edge_index.tolist() == [[1, 2], [0, 1]]
     assert data["section", "structural", "passage"].edge_index.tolist() == [[0, 1, 1], [0, 1, 2]]
     assert data["section", "structural", "section"].edge_index.tolist() == [[0], [1]]

@@ -1,4 +1,4 @@
-"""Writes a graph to disk while its documents come by."""
+"""Writes a document graph to disk."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False) -> dict[str, Any]:
     """Writes all files of a graph.
 
-    What stays in memory is a batch of documents, all docnos, the names of the codes, and a million edges while a
-    relation is sorted. Everything else is appended to files, or lies in memory-mapped ones.
+    In memory there are a batch of documents, all docnos, the names of the codes, and a million edges while a relation
+    is sorted. Everything else is on disk.
 
     Args:
         folder: An empty folder.

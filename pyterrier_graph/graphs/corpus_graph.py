@@ -32,9 +32,9 @@ def write_corpus_graph(
 ) -> NpTopKCorpusGraph:
     """Writes relations as a corpus graph with k neighbors each, as ``pyterrier_adaptive`` has them.
 
-    Numbers are those of ``graph.get_corpus_iter(over)``, so that an index made from that can be walked by number, too.
-    Every edge has weight 1. Where there are fewer than k neighbors, the rest is the passage or document itself, with
-    weight 0; where there are more, those of the first relations are taken, and the first of these.
+    Passages or documents have the order of ``graph.get_corpus_iter(over)``. Every edge has weight 1. Where there are
+    fewer than k neighbors, the same passage or document fills the other places, with weight 0. Where there are more,
+    those of the first relations are taken, in the order of the graph.
 
     Args:
         graph: The graph.

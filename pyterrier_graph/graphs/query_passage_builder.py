@@ -1,4 +1,4 @@
-"""Writes a graph of queries and passages to disk while batches of queries come by."""
+"""Writes a graph of queries and passages to disk."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def build(
 ) -> tuple[int, dict[str, int]]:
     """Writes everything but the passages' ids.
 
-    In memory there are a batch, all qids, and a million edges while they are sorted by passage; the rest is appended to
-    files, or lies in memory-mapped ones.
+    In memory there are a batch of queries, all qids, and a million edges while they are sorted by passage. Everything
+    else is on disk.
 
     Args:
         folder: The graph's folder.

@@ -45,10 +45,9 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         graph = QueryPassageGraph("train.graph").build(topics, index, retriever, qrels=qrels)
         edges = graph.without(loss_queries).edges_of_passages(passages, "relevant")
 
-    Edges have a type: ``'retrieved'``, with the score of the retriever, and ``'relevant'``, with the label as score. Each
-    edge is stored in both directions. Passages have the order of the index or document graph that was given; passages
-    without edges are in the graph, too. Queries have the order of the topics. The edges of a type are numbered from 0,
-    by query, then by passage.
+    Edges have a type: ``'retrieved'``, with the score of the retriever, or ``'relevant'``, with the label as score.
+    Queries have the order of the topics. Passages have the order of the index or document graph that was given; those
+    without edges are in the graph, too. The edges of a type are numbered from 0, by query, then by passage.
 
     Args:
         path: Folder of the graph; it may not exist yet, see :meth:`build`. Nothing is read before it is needed.
@@ -56,7 +55,7 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
 
     ARTIFACT_TYPE = "query_passage_graph"
     ARTIFACT_FORMAT = "csr"
-    FORMAT_VERSION = 2  # 2: edges 'relevant', which were called 'known', and digests of edge features
+    FORMAT_VERSION = 2  # 2: edges 'relevant', and digests of edge features
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
