@@ -195,9 +195,6 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
     rows, codes = graph.codes_of(np.arange(len(documents)))
     named = {(row, graph.code_names[code]) for row, code in zip(rows.tolist(), codes.tolist(), strict=True)}
     assert named == {(row, code) for row, document in enumerate(documents) for code in document.codes}
-    for number, document in enumerate(documents):
-        sharing = [n for n, other in enumerate(documents) if n != number and {*other.codes} & {*document.codes}]
-        assert graph.documents_sharing_code(number).tolist() == sharing
 
 
 @SOME_EXAMPLES

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def to_hetero_data(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None = None) -> HeteroData:
     """The graph for PyTorch Geometric.
 
-    Node types are ``'passage'`` and ``'section'``; ``data[type].node`` has the graph's node numbers. Messages of PyTorch
-    Geometric go from ``edge_index[0]`` to ``edge_index[1]``; along an edge i -> j of this graph, node i aggregates from
-    j. So the edge becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``. Edge types without
-    edges are left out.
+    Node types are ``'passage'`` and ``'section'``; ``data[type].node`` has the graph's node numbers. Messages of
+    PyTorch Geometric go from ``edge_index[0]`` to ``edge_index[1]``. Along an edge i -> j of this graph, node i
+    aggregates from j. So the edge becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``. Edge
+    types without edges are left out.
 
     Args:
         graph: The graph.

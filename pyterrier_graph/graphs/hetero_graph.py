@@ -270,12 +270,6 @@ class HeteroGraph(ABC):
         """The codes of some documents: the position in ``documents``, and the code's number (see ``code_names``)."""
         return self.document_codes.select(documents)
 
-    def documents_sharing_code(self, document: int) -> np.ndarray:
-        """The other documents that have a code in common with this one, ascending; int64."""
-        _, codes = self.codes_of(np.array([document]))
-        _, documents = self.code_documents.select(codes)
-        return np.setdiff1d(documents, [document])
-
     def summary(self) -> dict[str, Any]:
         """Numbers of documents, sections, passages, codes, edges per relation, and unresolved references."""
         passages = len(self.passage_nodes)

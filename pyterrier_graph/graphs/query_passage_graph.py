@@ -109,8 +109,6 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         """
         check_count("k", k)
         check_count("batch_size", batch_size)
-        if retriever is None and qrels is None:
-            raise ValueError("a graph of queries needs a retriever, qrels, or both")
         frames = retrieved(topics, retriever, k, batch_size)
         return self._write(frames, passages, retriever is not None, k, qrels, len(topics), verbose)
 
@@ -251,6 +249,8 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
     ) -> QueryPassageGraph:
         """Builds from pairs of topics and results, after the queries of the graph that is given as ``passages``."""
         check_vacant(self.path)
+        if not retrieves and qrels is None:
+            raise ValueError("a graph of queries needs a retriever, qrels, or both")
         edge_types = [RETRIEVED] * retrieves + [RELEVANT] * (qrels is not None)
         earlier: Iterable[QueryBatch] = ()
         meta = kind_of(self)
