@@ -79,10 +79,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     ) -> DocumentGraph:
         """Builds the graph.
 
-        Documents are gone through once and written as they come; only their docnos stay in memory. References may lead
-        to documents that come later. References whose document or passage never comes are left out, and counted in
-        ``unresolved``. The graph appears under its path when it is complete: if building fails or is killed, there is
-        no graph, or the one that was there before.
+        Documents are read once; only their docnos stay in memory. References may lead to later documents. References to
+        documents or passages that are not in the corpus are left out, and counted in ``unresolved``. The graph appears
+        under its path when it is complete: if building fails or is killed, there is no graph, or the one from before.
 
         Args:
             corpus_iter: Structured documents, or records (or a DataFrame of them) as

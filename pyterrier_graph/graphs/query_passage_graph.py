@@ -121,21 +121,15 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         qrels: pd.DataFrame | None = None,
         verbose: bool = True,
     ) -> QueryPassageGraph:
-        """Builds the graph from results; see :meth:`build`.
+        """Builds the graph from results instead of a retriever; all else is as in :meth:`build`.
 
         Args:
-            results: ``qid, query, docno, score``: one frame, or several, gone through once, where all of a query's
-                rows are in the same frame.
-            passages: As for :meth:`build`.
+            results: ``qid, query, docno, score``: one frame, or several, which are read once. All rows of a query are
+                in the same frame.
+            passages: The corpus.
             k: Passages per query: the best by score are kept.
-            qrels: As for :meth:`build`.
+            qrels: Judgments.
             verbose: Whether to show progress.
-
-        Returns:
-            This graph.
-
-        Raises:
-            Exception: As :meth:`build`.
         """
         check_count("k", k)
         total = None
@@ -155,25 +149,18 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         batch_size: int = BATCH,
         verbose: bool = True,
     ) -> QueryPassageGraph:
-        """Writes a graph that has further queries, too.
+        """Writes a new graph with the queries of this one and further queries; all else is as in :meth:`build`.
 
         Queries and edges keep their numbers; new ones come after them. Edge features are copied:
-        :meth:`add_edge_features` of the new graph makes those that are missing. The cost is retrieving for the new
-        queries, copying what there is, and sorting all edges by passage anew. A mask (:meth:`without`) has no effect.
+        :meth:`add_edge_features` of the new graph makes those that are missing. A mask (:meth:`without`) has no effect.
 
         Args:
             path: Folder of the new graph.
             topics: The new queries.
-            retriever: As for :meth:`build`; as many passages per query are taken as in this graph.
+            retriever: Finds passages; k is that of this graph.
             qrels: Judgments of the new queries.
             batch_size: Queries to retrieve for at once.
             verbose: Whether to show progress.
-
-        Returns:
-            The new graph.
-
-        Raises:
-            Exception: As :meth:`build`.
         """
         check_count("batch_size", batch_size)
         k = self.meta["k"]
@@ -196,8 +183,8 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
     ) -> QueryPassageGraph:
         """Stores a vector for each edge, such as a cross-encoder's state of [CLS] for its query and passage.
 
-        After an interruption, a second call goes on where the first one was. It encodes the first edges again, to see
-        that the encoder is the same.
+        After an interruption, a second call goes on where the first one stopped. It encodes the first edges again, to
+        see that the encoder is the same.
 
         Args:
             encode: Takes a list of queries and one of as many passages, and gives vectors, shape (pairs, d). The same
@@ -206,9 +193,6 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
             edge_type: Which edges.
             batch_size: Pairs to encode between two writes.
             verbose: Whether to show progress.
-
-        Returns:
-            This graph.
 
         Raises:
             FileExistsError: If these edges have features already.

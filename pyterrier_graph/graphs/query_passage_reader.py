@@ -13,7 +13,7 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.graphs.array_files import StoredGraph
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
-from pyterrier_graph.graphs.ids import ids_of, known_numbers
+from pyterrier_graph.graphs.ids import all_numbers_of, ids_of
 from pyterrier_graph.graphs.query_passage_builder import QIDS
 from pyterrier_graph.graphs.relations import RETRIEVED, inverse
 from pyterrier_graph.graphs.text_store import TextReader
@@ -41,7 +41,7 @@ class QueryPassageReader(StoredGraph):
     def fingerprint(self) -> str:
         """A digest of all that results depend on: queries, passages, edges, scores, edge features, and the mask.
 
-        It is quick: files were digested when they were written.
+        It is cheap: the digests of files are made when these are written.
         """
         features = {edge_type: about["sha256"] for edge_type, about in sorted(self.meta.get("features", {}).items())}
         masked = [] if self._masked is None else np.flatnonzero(self._masked).tolist()
@@ -73,7 +73,7 @@ class QueryPassageReader(StoredGraph):
         Raises:
             KeyError: If a query is not in the graph; the message names up to three.
         """
-        return known_numbers(self.qids, qids, "qid")
+        return all_numbers_of(self.qids, qids, "qid")
 
     def qids_of(self, queries: np.ndarray) -> list[str]:
         """Qids by query number."""
@@ -85,7 +85,7 @@ class QueryPassageReader(StoredGraph):
         Raises:
             KeyError: If a passage is not in the graph; the message names up to three.
         """
-        return known_numbers(self.docnos, docnos, "docno")
+        return all_numbers_of(self.docnos, docnos, "docno")
 
     def docnos_of(self, passages: np.ndarray) -> list[str]:
         """Docnos by passage number."""
