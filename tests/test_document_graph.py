@@ -26,7 +26,7 @@ from pyterrier_graph.graphs.relations import check_relations, follow, paper_rela
 from pyterrier_graph.graphs.text_store import TextReader, TextWriter
 
 PAPER = tuple(f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i"))
-SOME_EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME_EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def numpy_document() -> StructuredDocument:

@@ -23,7 +23,7 @@ from pyterrier_graph.graphs import DocumentGraph, query_passage_builder, query_p
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-SOME_EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME_EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TYPES = ("retrieved", "relevant")
 
 PASSAGES = [f"d{number // 2}%p{number % 2}" for number in range(6)]

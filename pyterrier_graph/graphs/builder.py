@@ -38,7 +38,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
 
     Args:
         folder: An empty folder.
-        documents: The documents; they are gone through once.
+        documents: The documents; they are read once.
         verbose: Whether to show progress.
 
     Returns:
@@ -84,7 +84,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
 
 
 def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[StructuredDocument]]:
-    """So many documents at once that they have about as many nodes as a batch should."""
+    """Groups documents so that each group has about ``BATCH`` nodes."""
     batch: list[StructuredDocument] = []
     nodes = 0
     for document in documents:
@@ -104,7 +104,7 @@ def _pairs(scratch: Path, name: str) -> np.ndarray:
 
 
 def _resolve(folder: Path, scratch: Path, relation: str) -> int:
-    """Turns references of one relation into edges; returns how many lead nowhere."""
+    """Turns references of one relation into edges; returns the number of those whose target is not in the corpus."""
     places = [read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes")]
     sources, passages, lengths, utf8 = (
         read_array(scratch, f"{relation}.{name}") for name in ("sources", "passages", "lengths", "utf8")
@@ -126,7 +126,7 @@ def _resolve(folder: Path, scratch: Path, relation: str) -> int:
 
 
 class _DocumentWriter(ExitStack):
-    """First pass: nodes and texts in their final form, edges and references as they come."""
+    """Writes nodes and texts, and collects edges and references in scratch files, to be sorted later."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         super().__init__()

@@ -24,10 +24,10 @@ NO_EDGES = np.empty(0, dtype=np.int64)
 
 
 def write_docnos(path: Path, docnos: Iterable[str], *, verbose: bool) -> int:
-    """Writes the passages' ids, and returns how many they are.
+    """Writes the ids of passages, and returns their number.
 
     Raises:
-        ValueError: If there is none, one comes twice, or is not a text.
+        ValueError: If there are none, or an id comes twice or is not a text.
     """
     count = 0
     with writing_ids(path) as ids:
@@ -58,7 +58,7 @@ def build(
 
     Args:
         folder: The graph's folder.
-        batches: All queries; gone through once.
+        batches: All queries; they are read once.
         edge_types: Types of their edges.
         num_passages: Number of passages.
 
@@ -81,7 +81,7 @@ def build(
 
 
 class _Writer(ExitStack):
-    """Queries in their final form, and their edges, which are numbered as they come."""
+    """Writes queries, and their edges by query; edges are numbered in the order in which they are added."""
 
     def __init__(self, folder: Path, scratch: Path, edge_types: Sequence[str]) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _Writer(ExitStack):
 
 
 def _write_backward(folder: Path, scratch: Path, edge_type: str, num_passages: int) -> None:
-    """Sorts a type's edges by passage."""
+    """Writes the edges of a type by passage."""
     name = inverse(edge_type)
     indptr, edges = (array_file(folder, f"{name}.{part}") for part in ("indptr", "edges"))
     write_compressed(read_array(scratch, f"{edge_type}.pairs").reshape(-1, 2), num_passages, indptr, edges, scratch)
