@@ -215,6 +215,7 @@ def test_identity_starts_at_the_cross_encoder() -> None:
         np.testing.assert_allclose(scores(lgre(encoder=cross_encoder(), init=init)), expected, atol=1e-5)
     assert not np.allclose(scores(lgre(encoder=cross_encoder(), init="random")), expected, atol=1e-2)
     assert lgre().network.config.init == LGReConfig.paper().init == "random"
+    assert (LGReConfig().layers, LGReConfig.paper().layers) == ((-1,), None)
 
 
 def test_options_that_cannot_be(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState, m
     with safe_open(file, framework="pt") as start:
         measured = float(start.metadata()["measured"])
     if state.best_metric is not None and state.best_metric < measured:
-        logger.warning("training did not improve on the untrained model: its weights are kept")
+        logger.warning("training did not improve the measure: the weights from before training are kept")
         load_model(model, file)
     return [{measure: measured, "epoch": 0.0, "step": 0}, *_named(state.log_history, measure)]
 
