@@ -360,6 +360,9 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(ValueError, match=rf"another training \(other: {other}\)"):
             lgre(**options).fit(RUN, QRELS)  # type: ignore[arg-type]
+    again = lgre(training=kept).fit(RUN, QRELS)  # continues, and is at the end
+    with pytest.raises(ValueError, match=r"another training \(other: start\)"):
+        again.fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: examples\)"):
         lgre(training=kept).fit(RUN.assign(text=RUN["text"] + " mu"), QRELS)
 
