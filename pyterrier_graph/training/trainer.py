@@ -217,9 +217,9 @@ def run_trainer(
 ) -> list[dict[str, float]]:
     """Does the work of :func:`train`, which describes arguments, result and errors, with a trainer of any kind.
 
-    ``make`` makes the trainer from its arguments and callbacks; its evaluation returns the measure, under its name after
-    :data:`PREFIX`. ``arguments`` makes the trainer's arguments, with defaults of its own. ``load`` reads the model's
-    weights from the folder of a checkpoint.
+    ``make`` makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure, under its
+    name after :data:`PREFIX`. ``arguments`` makes the trainer's arguments, with defaults of its own. ``load`` reads the
+    model's weights from the folder of a checkpoint.
     """
     measured = validate is not None
     with tempfile.TemporaryDirectory() as scratch:
