@@ -37,6 +37,7 @@ from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.evaluation.model_card import write_card
 from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.models.lgre import LGReConfig
 from pyterrier_graph.patents import DocumentFrequencies
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.rerank.hgat import HGATReranker
@@ -69,7 +70,7 @@ def document_graph(path: Path, checkpoint: str = "") -> DocumentGraph:
 
 def query_passage_graph(path: Path, checkpoint: str = "") -> QueryPassageGraph:
     found, passages = pt.Transformer.from_df(RUN.drop(columns=["query", "text"])), sorted(set(RUN["docno"]))
-    return QueryPassageGraph(path).build(tiny.topics(2), found, passages, qrels=tiny.qrels(2), verbose=False)
+    return QueryPassageGraph(path).build(tiny.topics(2), passages, found, qrels=tiny.qrels(2), verbose=False)
 
 
 def token_store(path: Path, checkpoint: str) -> TokenStore:
@@ -108,11 +109,11 @@ def hgat(path: Path, checkpoint: str) -> HGATReranker:
 
 
 def lgre(path: Path, checkpoint: str) -> LGReReranker:
-    return LGReReranker(checkpoint, layers=(-1,), max_length=32, device="cpu").save(path)
+    return LGReReranker(checkpoint, config=LGReConfig(layers=(-1,)), max_tokens=32, device="cpu").save(path)
 
 
 def cross_encoder(path: Path, checkpoint: str) -> CrossEncoderReranker:
-    return CrossEncoderReranker(checkpoint, max_length=32, probabilities=True, device="cpu").save(path)
+    return CrossEncoderReranker(checkpoint, max_tokens=32, probabilities=True, device="cpu").save(path)
 
 
 def dual_encoder(path: Path, checkpoint: str) -> DualEncoder:
