@@ -23,7 +23,7 @@ from pyterrier_graph.graphs import DocumentGraph, query_passage_builder, query_p
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-SOME_EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME_EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TYPES = ("retrieved", "relevant")
 
 PASSAGES = [f"d{number // 2}%p{number % 2}" for number in range(6)]
@@ -124,16 +124,21 @@ def check(graph: QueryPassageGraph, passages: list[str], topics: pd.DataFrame, e
             [(passage, score, next(edges)) for passage, score in sorted(row.items())] for row in expected[edge_type]
         ]
         assert graph.num_edges[edge_type] == next(edges)
-        heard = [[] if query in masked else row for query, row in enumerate(numbered)]
-        assert rows_of(graph.edges_of_queries(everyone, edge_type)) == heard
+        visible = [[] if query in masked else row for query, row in enumerate(numbered)]
+        assert rows_of(graph.edges_of_queries(everyone, edge_type)) == visible
         backward = [
-            [(query, score, edge) for query, row in enumerate(heard) for passage, score, edge in row if passage == here]
+            [
+                (query, score, edge)
+                for query, row in enumerate(visible)
+                for passage, score, edge in row
+                if passage == here
+            ]
             for here in everything
         ]
         assert rows_of(graph.edges_of_passages(everything, edge_type)) == backward
         matrix = graph.to_scipy()[edge_type]
         assert matrix.shape == (len(topics), len(passages))
-        assert {(q, p): s for q, row in enumerate(heard) for p, s, _ in row} == dict(matrix.todok().items())
+        assert {(q, p): s for q, row in enumerate(visible) for p, s, _ in row} == dict(matrix.todok().items())
         joined = [(query, passage) for query, row in enumerate(numbered) for passage, _, _ in row]
         ends = graph.ends(np.arange(len(joined)), edge_type)
         assert [*zip(*(end.tolist() for end in ends), strict=True)] == joined
@@ -208,7 +213,7 @@ def test_meta(graph):
     assert repr(graph.without(np.array([0, 2, 2]))).endswith(".without(2 queries)")
 
 
-def test_passages_that_nobody_retrieved_and_queries_without_results_are_there(graph):
+def test_passages_without_edges_and_queries_without_results_are_there(graph):
     assert graph.docnos_of(np.arange(6)) == PASSAGES
     assert rows_of(graph.edges_of_passages(np.array([3, 1])))[0] == []
     assert rows_of(graph.edges_of_queries(np.array([1]))) == [[]]

@@ -7,18 +7,17 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from npids.lookup import Lookup
 
-from pyterrier_graph.artifacts import META, BuiltArtifact, kind_of, writing
+from pyterrier_graph.artifacts import META, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_choice, check_count
 from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.builder import CODES, DOCNOS, build, read_array
+from pyterrier_graph.graphs.array_files import StoredGraph
+from pyterrier_graph.graphs.builder import CODES, build
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
@@ -36,7 +35,7 @@ NEXT_CALLS = (
 )
 
 
-class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
+class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     """The graph of a corpus: the sections and passages of its documents and their relations, stored and memory-mapped.
 
     ::
@@ -54,10 +53,6 @@ class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
     ARTIFACT_FORMAT = "csr"
     FORMAT_VERSION = 2  # 2: the relation title, and a digest of the files
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        BuiltArtifact.__init__(self, path)
-        self._arrays: dict[str, np.ndarray] = {}
-
     def __repr__(self) -> str:
         return f"DocumentGraph({str(self.path)!r})"
 
@@ -74,10 +69,6 @@ class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
         except (OSError, ValueError) as error:
             return value(repr(self), {"not readable": error})
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Worker processes map the files again instead of receiving copies of them.
-        return type(self), (self.path,)
-
     def index(
         self,
         corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
@@ -88,10 +79,9 @@ class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
     ) -> DocumentGraph:
         """Builds the graph.
 
-        Documents are gone through once and written as they come; only their docnos stay in memory. References may lead
-        to documents that come later. References whose document or passage never comes are left out, and counted in
-        ``unresolved``. The graph appears under its path when it is complete: if building fails or is killed, there is
-        no graph, or the one that was there before.
+        Documents are read once; only their docnos stay in memory. References may lead to later documents. References to
+        documents or passages that are not in the corpus are left out, and counted in ``unresolved``. The graph appears
+        under its path when it is complete: if building fails or is killed, there is no graph, or the one from before.
 
         Args:
             corpus_iter: Structured documents, or records (or a DataFrame of them) as
@@ -135,11 +125,6 @@ class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
     def fingerprint(self) -> str:
         """A digest of the graph's files; it was computed when they were written."""
         return self.meta["sha256"]
-
-    @cached_property
-    def docnos(self) -> Lookup:
-        """Docnos by document number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
-        return Lookup(self._folder / DOCNOS)
 
     @cached_property
     def relations(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -232,17 +217,6 @@ class DocumentGraph(WithSignature, HeteroGraph, BuiltArtifact):
             return json.loads((self.path / META).read_text(encoding="utf-8"))["type"] == self.ARTIFACT_TYPE
         except (OSError, ValueError, KeyError, TypeError):
             return False
-
-    @property
-    def _folder(self) -> Path:
-        """Where the files are, once they have been checked."""
-        assert self.meta
-        return self.path
-
-    def _array(self, name: str) -> np.ndarray:
-        if name not in self._arrays:
-            self._arrays[name] = read_array(self._folder, name)
-        return self._arrays[name]
 
     @cached_property
     def _text_reader(self) -> TextReader:

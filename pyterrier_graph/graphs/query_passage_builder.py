@@ -1,4 +1,4 @@
-"""Writes a graph of queries and passages to disk while batches of queries come by."""
+"""Writes a graph of queries and passages to disk."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.graphs.builder import ArrayFiles, array_file, read_array
+from pyterrier_graph.graphs.array_files import ArrayFiles, array_file, read_array
 from pyterrier_graph.graphs.csr import CHUNK, CSR, write_compressed
 from pyterrier_graph.graphs.ids import writing_ids
 from pyterrier_graph.graphs.query_batches import QueryBatch
 from pyterrier_graph.graphs.relations import inverse
 from pyterrier_graph.graphs.text_store import TextWriter
 
-DOCNOS, QIDS = "docnos.npids", "qids.npids"
+QIDS = "qids.npids"
 MAX_EDGES = 1 << 32
 NO_EDGES = np.empty(0, dtype=np.int64)
 
 
 def write_docnos(path: Path, docnos: Iterable[str], *, verbose: bool) -> int:
-    """Writes the passages' ids, and returns how many they are.
+    """Writes the ids of passages, and returns their number.
 
     Raises:
-        ValueError: If there is none, one comes twice, or is not a text.
+        ValueError: If there are none, or an id comes twice or is not a text.
     """
     count = 0
     with writing_ids(path) as ids:
@@ -54,12 +53,12 @@ def build(
 ) -> tuple[int, dict[str, int]]:
     """Writes everything but the passages' ids.
 
-    In memory there are a batch, all qids, and a million edges while they are sorted by passage; the rest is appended to
-    files, or lies in memory-mapped ones.
+    In memory there are a batch of queries, all qids, and a million edges while they are sorted by passage. Everything
+    else is on disk.
 
     Args:
         folder: The graph's folder.
-        batches: All queries; gone through once.
+        batches: All queries; they are read once.
         edge_types: Types of their edges.
         num_passages: Number of passages.
 
@@ -81,27 +80,19 @@ def build(
         return len(writer.qids), writer.edges
 
 
-class _Writer:
-    """Queries in their final form, and their edges, which are numbered as they come."""
+class _Writer(ExitStack):
+    """Writes queries, and their edges by query; edges are numbered in the order in which they are added."""
 
     def __init__(self, folder: Path, scratch: Path, edge_types: Sequence[str]) -> None:
+        super().__init__()
         self.folder, self.scratch = folder, scratch
         self.qids: set[str] = set()
         self.edges = dict.fromkeys(edge_types, 0)
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _Writer:
-        self._arrays = self._stack.enter_context(ArrayFiles())
-        self._texts = self._stack.enter_context(TextWriter(self.folder))
-        self._ids = self._stack.enter_context(writing_ids(self.folder / QIDS))
-        for edge_type in self.edges:
-            self._arrays.append(self.folder, f"{edge_type}.indptr", np.zeros(1))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+        self._arrays = self.enter_context(ArrayFiles())
+        self._texts = self.enter_context(TextWriter(folder))
+        self._ids = self.enter_context(writing_ids(folder / QIDS))
+        for edge_type in edge_types:
+            self._arrays.append(folder, f"{edge_type}.indptr", np.zeros(1))
 
     def add(self, batch: QueryBatch) -> None:
         """Adds queries after those before."""
@@ -129,7 +120,7 @@ class _Writer:
 
 
 def _write_backward(folder: Path, scratch: Path, edge_type: str, num_passages: int) -> None:
-    """Sorts a type's edges by passage."""
+    """Writes the edges of a type by passage."""
     name = inverse(edge_type)
     indptr, edges = (array_file(folder, f"{name}.{part}") for part in ("indptr", "edges"))
     write_compressed(read_array(scratch, f"{edge_type}.pairs").reshape(-1, 2), num_passages, indptr, edges, scratch)

@@ -15,7 +15,7 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import check_vacant, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_count
-from pyterrier_graph.graphs.builder import array_file, digest
+from pyterrier_graph.graphs.array_files import DOCNOS, array_file, digest
 from pyterrier_graph.graphs.edge_features import PairEncoder, in_16_bits, texts_of_passages, write_edge_features
 from pyterrier_graph.graphs.query_batches import (
     BATCH,
@@ -27,7 +27,7 @@ from pyterrier_graph.graphs.query_batches import (
     query_batch,
     retrieved,
 )
-from pyterrier_graph.graphs.query_passage_builder import DOCNOS, build, write_docnos
+from pyterrier_graph.graphs.query_passage_builder import build, write_docnos
 from pyterrier_graph.graphs.query_passage_reader import QueryPassageReader
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 
@@ -45,10 +45,9 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         graph = QueryPassageGraph("train.graph").build(topics, index, retriever, qrels=qrels)
         edges = graph.without(loss_queries).edges_of_passages(passages, "relevant")
 
-    Edges have a type: ``'retrieved'``, with the score of the retriever, and ``'relevant'``, with the label as score. Each
-    edge is stored in both directions. Passages have the order of the index or document graph that was given; passages
-    without edges are in the graph, too. Queries have the order of the topics. The edges of a type are numbered from 0,
-    by query, then by passage.
+    Edges have a type: ``'retrieved'``, with the score of the retriever, or ``'relevant'``, with the label as score.
+    Queries have the order of the topics. Passages have the order of the index or document graph that was given; those
+    without edges are in the graph, too. The edges of a type are numbered from 0, by query, then by passage.
 
     Args:
         path: Folder of the graph; it may not exist yet, see :meth:`build`. Nothing is read before it is needed.
@@ -56,7 +55,7 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
 
     ARTIFACT_TYPE = "query_passage_graph"
     ARTIFACT_FORMAT = "csr"
-    FORMAT_VERSION = 2  # 2: edges 'relevant', which were called 'known', and digests of edge features
+    FORMAT_VERSION = 2  # 2: edges 'relevant', and digests of edge features
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -110,8 +109,6 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         """
         check_count("k", k)
         check_count("batch_size", batch_size)
-        if retriever is None and qrels is None:
-            raise ValueError("a graph of queries needs a retriever, qrels, or both")
         frames = retrieved(topics, retriever, k, batch_size)
         return self._write(frames, passages, retriever is not None, k, qrels, len(topics), verbose)
 
@@ -124,21 +121,15 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         qrels: pd.DataFrame | None = None,
         verbose: bool = True,
     ) -> QueryPassageGraph:
-        """Builds the graph from results; see :meth:`build`.
+        """Builds the graph from results instead of a retriever; all else is as in :meth:`build`.
 
         Args:
-            results: ``qid, query, docno, score``: one frame, or several, gone through once, where all of a query's
-                rows are in the same frame.
-            passages: As for :meth:`build`.
+            results: ``qid, query, docno, score``: one frame, or several, which are read once. All rows of a query are
+                in the same frame.
+            passages: The corpus.
             k: Passages per query: the best by score are kept.
-            qrels: As for :meth:`build`.
+            qrels: Judgments.
             verbose: Whether to show progress.
-
-        Returns:
-            This graph.
-
-        Raises:
-            Exception: As :meth:`build`.
         """
         check_count("k", k)
         total = None
@@ -158,25 +149,18 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         batch_size: int = BATCH,
         verbose: bool = True,
     ) -> QueryPassageGraph:
-        """Writes a graph that has further queries, too.
+        """Writes a new graph with the queries of this one and further queries; all else is as in :meth:`build`.
 
         Queries and edges keep their numbers; new ones come after them. Edge features are copied:
-        :meth:`add_edge_features` of the new graph makes those that are missing. The cost is retrieving for the new
-        queries, copying what there is, and sorting all edges by passage anew. A mask (:meth:`without`) has no effect.
+        :meth:`add_edge_features` of the new graph makes those that are missing. A mask (:meth:`without`) has no effect.
 
         Args:
             path: Folder of the new graph.
             topics: The new queries.
-            retriever: As for :meth:`build`; as many passages per query are taken as in this graph.
+            retriever: Finds passages; k is that of this graph.
             qrels: Judgments of the new queries.
             batch_size: Queries to retrieve for at once.
             verbose: Whether to show progress.
-
-        Returns:
-            The new graph.
-
-        Raises:
-            Exception: As :meth:`build`.
         """
         check_count("batch_size", batch_size)
         k = self.meta["k"]
@@ -199,8 +183,8 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
     ) -> QueryPassageGraph:
         """Stores a vector for each edge, such as a cross-encoder's state of [CLS] for its query and passage.
 
-        After an interruption, a second call goes on where the first one was. It encodes the first edges again, to see
-        that the encoder is the same.
+        After an interruption, a second call goes on where the first one stopped. It encodes the first edges again, to
+        see that the encoder is the same.
 
         Args:
             encode: Takes a list of queries and one of as many passages, and gives vectors, shape (pairs, d). The same
@@ -209,9 +193,6 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
             edge_type: Which edges.
             batch_size: Pairs to encode between two writes.
             verbose: Whether to show progress.
-
-        Returns:
-            This graph.
 
         Raises:
             FileExistsError: If these edges have features already.
@@ -252,6 +233,8 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
     ) -> QueryPassageGraph:
         """Builds from pairs of topics and results, after the queries of the graph that is given as ``passages``."""
         check_vacant(self.path)
+        if not retrieves and qrels is None:
+            raise ValueError("a graph of queries needs a retriever, qrels, or both")
         edge_types = [RETRIEVED] * retrieves + [RELEVANT] * (qrels is not None)
         earlier: Iterable[QueryBatch] = ()
         meta = kind_of(self)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from npids.lookup import Lookup
 
-from pyterrier_graph.artifacts import BuiltArtifact
-from pyterrier_graph.graphs.builder import read_array
+from pyterrier_graph.graphs.array_files import StoredGraph
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
-from pyterrier_graph.graphs.ids import ids_of, known_numbers
-from pyterrier_graph.graphs.query_passage_builder import DOCNOS, QIDS
+from pyterrier_graph.graphs.ids import all_numbers_of, ids_of
+from pyterrier_graph.graphs.query_passage_builder import QIDS
 from pyterrier_graph.graphs.relations import RETRIEVED, inverse
 from pyterrier_graph.graphs.text_store import TextReader
 
@@ -25,30 +22,26 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-class QueryPassageReader(BuiltArtifact):
+class QueryPassageReader(StoredGraph):
     """What can be read from a :class:`~pyterrier_graph.QueryPassageGraph`.
 
     Args:
         path: Folder of the graph.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path)
-        self._arrays: dict[str, np.ndarray] = {}
-        self._masked: np.ndarray | None = None
+    _masked: np.ndarray | None = None
 
     def __repr__(self) -> str:
         masked = "" if self._masked is None else f".without({self._masked.sum()} queries)"
         return f"{type(self).__name__}({str(self.path)!r}){masked}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Worker processes map the files again instead of receiving copies of them.
-        return type(self), (self.path,), {"_masked": self._masked}
+        return *super().__reduce__(), {"_masked": self._masked}
 
     def fingerprint(self) -> str:
         """A digest of all that results depend on: queries, passages, edges, scores, edge features, and the mask.
 
-        It is quick: files were digested when they were written.
+        It is cheap: the digests of files are made when these are written.
         """
         features = {edge_type: about["sha256"] for edge_type, about in sorted(self.meta.get("features", {}).items())}
         masked = [] if self._masked is None else np.flatnonzero(self._masked).tolist()
@@ -80,7 +73,7 @@ class QueryPassageReader(BuiltArtifact):
         Raises:
             KeyError: If a query is not in the graph; the message names up to three.
         """
-        return known_numbers(self.qids, qids, "qid")
+        return all_numbers_of(self.qids, qids, "qid")
 
     def qids_of(self, queries: np.ndarray) -> list[str]:
         """Qids by query number."""
@@ -92,7 +85,7 @@ class QueryPassageReader(BuiltArtifact):
         Raises:
             KeyError: If a passage is not in the graph; the message names up to three.
         """
-        return known_numbers(self.docnos, docnos, "docno")
+        return all_numbers_of(self.docnos, docnos, "docno")
 
     def docnos_of(self, passages: np.ndarray) -> list[str]:
         """Docnos by passage number."""
@@ -216,11 +209,6 @@ class QueryPassageReader(BuiltArtifact):
         """Qids by query number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
         return Lookup(self._folder / QIDS)
 
-    @cached_property
-    def docnos(self) -> Lookup:
-        """Docnos by passage number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
-        return Lookup(self._folder / DOCNOS)
-
     def _edges(
         self, rows: int, row: np.ndarray, queries: np.ndarray, others: np.ndarray, edges: np.ndarray, edge_type: str
     ) -> CSR:
@@ -239,17 +227,6 @@ class QueryPassageReader(BuiltArtifact):
     def _check_type(self, edge_type: str) -> None:
         if edge_type not in self.edge_types:
             raise KeyError(f"no edges {edge_type!r}: this graph has {', '.join(map(repr, self.edge_types))}")
-
-    @property
-    def _folder(self) -> Path:
-        """Where the files are, once they have been checked."""
-        assert self.meta
-        return self.path
-
-    def _array(self, name: str) -> np.ndarray:
-        if name not in self._arrays:
-            self._arrays[name] = read_array(self._folder, name)
-        return self._arrays[name]
 
     @cached_property
     def _text_reader(self) -> TextReader:

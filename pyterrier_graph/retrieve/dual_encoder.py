@@ -83,8 +83,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         text_field: Column of the passages' texts.
         seed: Seed of weights that the checkpoint lacks.
         device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.devices`. For training see the option
-            ``arguments`` of ``DualEncoderTraining``.
+        dtype: The precision of encoding and training; see :mod:`~pyterrier_graph.encoders.devices`.
         verbose: Whether to show progress.
 
     Attributes:
@@ -172,8 +171,8 @@ class DualEncoder(LearnedModel, BiEncoder):
         pyterrier_dr tells encoders apart by this name, and files of vectors are found by it. It is computed anew each
         time, by checksums (15 ms for 22 million weights): torch does not count every way to change weights in place.
         """
-        about = (self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network))
-        about += (dtype_of(self.dtype, self.network.device), checksums(self.network))
+        about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
+        about += [dtype_of(self.dtype, self.network.device), checksums(self.network)]
         digest = hashlib.sha256(repr(about).encode()).hexdigest()
         return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
 
@@ -246,10 +245,7 @@ class DualEncoder(LearnedModel, BiEncoder):
 
         With unlabeled queries there are two stages, as in PAIR (Sect. 3.4): the first learns from their pseudo-labels,
         with the options ``pretraining``, and the second from labels and pseudo-labels of the labeled queries, with the
-        options ``training``.
-
-        With several processes the first one mines while the others wait. If mining takes longer than they can wait,
-        make the examples in a folder before: see :class:`~pyterrier_graph.training.mining.HardNegativeMiner`.
+        options ``training``. With several processes the first one mines while the others wait.
 
         Args:
             topics_or_res_tr: Training queries: ``qid, query``. Other columns are ignored.
@@ -257,17 +253,13 @@ class DualEncoder(LearnedModel, BiEncoder):
             topics_or_res_va: Validation queries. The weights with the best validation measure are kept; these can be
                 those before training. Ranked are the documents in this frame (``docno`` and the column of texts), or,
                 if it has only queries, the miner's candidates.
-            qrels_va: Judgments for them. Judgments of documents count for their passages (``docno%pN``), unless
-                passages are judged.
+            qrels_va: Judgments for them: see :class:`~pyterrier_graph.training.validation.Validation`.
             unlabeled: Queries without judgments: ``qid, query``.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
             ValueError: If there is no miner or no training example, ``output_dir`` holds another training, or training
                 diverges.
-
-        Warns:
-            UserWarning: If the model is trained already, or queries are in Terrier's query language.
         """
         miner = self._required_miner(
             "training examples come from a miner. Give DualEncoder(miner=HardNegativeMiner(retriever, texts)), "
@@ -310,11 +302,7 @@ class DualEncoder(LearnedModel, BiEncoder):
             pretraining_examples: Examples of the first stage, which has the options ``pretraining``.
 
         Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            ValueError: As :meth:`fit`; or if a column of the examples is missing, not in its place, or lacks a text.
-
-        Warns:
-            UserWarning: If the model is trained already.
+            Exception: As :meth:`fit`; and a ValueError if a column of the examples is missing or lacks a text.
         """
         run = self._validation_run(topics_or_res_va)
         stages = [("training", examples, self.training)]
@@ -325,7 +313,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         self._start_fit()
         place = self.training.output_dir or self.pretraining.output_dir
         names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
-        identity = {name: getattr(self, name) for name in names}
+        identity = {name: getattr(self, name) for name in names} | {"dtype": self.dtype}
         self.pretraining_log = []
         for (stage, _, options), data, digest in zip(stages, datasets, digests, strict=True):
             folder = options.output_dir or place
@@ -336,6 +324,7 @@ class DualEncoder(LearnedModel, BiEncoder):
                 validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
                 identity=identity | {"examples": digest},
                 device=device_of(self.device),
+                dtype=self.dtype,
                 verbose=self.verbose,
             )
             setattr(self, f"{stage}_log", log)

@@ -22,6 +22,7 @@ from sentence_transformers.sentence_transformer.training_args import BatchSample
 from transformers import TrainerCallback
 
 from pyterrier_graph.checks import check_count, check_number
+from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.encoders.sentence_encoder import is_normalized, prompts_of
 from pyterrier_graph.models.losses import InBatch, check_options
 from pyterrier_graph.training.options import TrainerOptions
@@ -85,12 +86,7 @@ class DualEncoderTraining(TrainerOptions):
 
 
 class ValidationEvaluator(SentenceEvaluator):
-    """Computes a ranking measure where the trainer evaluates.
-
-    Args:
-        validate: Computes the measure with the model in its present state.
-        measure: Name of the measure.
-    """
+    """Has the trainer evaluate by a function, which measures the model in its present state."""
 
     def __init__(self, validate: Callable[[], float], measure: str) -> None:
         super().__init__()
@@ -160,6 +156,7 @@ def train_dual_encoder(
     validate: Callable[[], float] | None,
     identity: dict[str, Any],
     device: torch.device,
+    dtype: DType,
     verbose: bool,
 ) -> list[dict[str, float]]:
     """Trains a dual-encoder in place by the trainer of sentence-transformers, and keeps the best weights.
@@ -174,14 +171,14 @@ def train_dual_encoder(
         validate: See :func:`~pyterrier_graph.training.trainer.train`, as for all below.
         identity: Likewise.
         device: Likewise.
+        dtype: Likewise.
         verbose: Likewise.
 
     Returns:
         The trainer's log, with losses, and the measure under its own name.
 
     Raises:
-        ValueError: If ``options.output_dir`` holds checkpoints of another training, there are fewer examples than a
-            batch of all processes needs, or training diverges.
+        ValueError: As ``train``; or if there are fewer examples than a batch of all processes needs.
     """
     query_prompt, passage_prompt = prompts_of(network)
     prompts = {name: query_prompt if name == QUERY else passage_prompt for name in examples.column_names}
@@ -240,5 +237,6 @@ def train_dual_encoder(
         validate=validate,
         identity=identity,
         device=device,
+        dtype=dtype,
         verbose=verbose,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -42,24 +42,12 @@ class TeacherScores:
                 ScorerCache(Path(building, "cache"), key="document").close()
         self._cache = ScorerCache(scores / "cache", checked)
 
-    def __enter__(self) -> TeacherScores:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
+    def close(self) -> None:
+        """Closes the file of scores."""
         self._cache.close()
 
     def __call__(self, pairs: pd.DataFrame) -> np.ndarray:
-        """The scores of pairs.
-
-        Args:
-            pairs: ``qid, query, docno, text``.
-
-        Returns:
-            Probabilities, shape (pairs,).
-
-        Raises:
-            ValueError: If the teacher returns something else.
-        """
+        """The probabilities of pairs (``qid, query, docno, text``), shape (pairs,)."""
         if not len(pairs):
             return np.zeros(0)
         keys = [_digest(docno, text) for docno, text in zip(pairs["docno"], pairs["text"], strict=True)]
