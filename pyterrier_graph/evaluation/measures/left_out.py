@@ -1,4 +1,4 @@
-"""A value that means pass over."""
+"""The value of a topic that is left out of means."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 
 
 class LeftOut(float):
-    """The value of a measure for a topic where it has none: not a number, but sums and means pass over it.
+    """NaN that sums and means ignore: the value of a measure for a topic without relevant documents.
 
-    ir_measures and PyTerrier want a value of every measure for every topic of a call, add them up, and divide by the
-    number of topics. So a sum keeps count of what it passed over, and its quotient makes up for it.
+    ir_measures and PyTerrier add up the values of all topics and divide by the number of topics. A sum of LeftOut
+    values counts the topics that it ignores, and a division subtracts their number from the divisor.
 
     Args:
         total: Sum of the other values.
-        topics: How many values were passed over.
+        topics: Number of ignored values.
     """
 
     total: float
