@@ -19,9 +19,9 @@ class _SignatureOfInit:
 
 
 class WithSignature:
-    """Base of public classes: ``inspect.signature``, ``help()`` and the documentation show the arguments of ``__init__``.
+    """Base of public classes: ``inspect.signature``, ``help()`` and Sphinx show the arguments of ``__init__``.
 
-    PyTerrier's transformers define ``__new__(cls, *args, **kwargs)``, which Python and Sphinx show otherwise.
+    Otherwise they show those of ``__new__(cls, *args, **kwargs)``, which PyTerrier's transformers have.
     """
 
     __signature__ = _SignatureOfInit()

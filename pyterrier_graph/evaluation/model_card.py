@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from huggingface_hub import ModelCard
 
 NOT_STATED = "Not stated."
-IN_OTHER_SECTIONS = {"files", "pretraining", "training", "versions"}
+IN_OTHER_SECTIONS = {"files", "options", "pretraining", "random_start", "training", "versions"}
 
 
 def write_card(

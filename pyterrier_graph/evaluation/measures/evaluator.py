@@ -51,31 +51,22 @@ class PatentEvaluator(Evaluator):
             _check_level(ranking, self._judgments)
         yield from _metrics(self._direct, self._judgments, ranking)
         for group in self._on_documents:
-            yield from group.metrics(ranking)
+            yield from group.metrics(ranking, self._judgments.topics)
 
 
 class _OnDocuments:
-    """Computes measures over documents, for one separator."""
+    """Computes measures of documents by ir_measures, for one separator."""
 
     def __init__(self, separator: str, measures: list[Measure], passages: Judgments) -> None:
         self.separator = separator
         self.measures = {measure["measure"]: measure for measure in measures}
         qrels = passages.on_documents(separator)
-        self.judgments = Judgments.read(qrels)
-        self.direct = [measure for measure in self.measures if isinstance(measure, DIRECT)]
-        self.topics = _topics(self.direct, self.judgments)
-        self.others: Evaluator | None = None
-        if others := self.measures.keys() - {*self.direct}:
-            self.others = ir_measures.evaluator(others, qrels)
-            self.topics.update(self.others.qrel_qids)
+        self.documents = set(qrels["doc_id"])
+        self.evaluator = ir_measures.evaluator(self.measures, qrels)
+        self.topics = self.evaluator.qrel_qids
 
-    def metrics(self, passages: Ranking) -> Iterator[Metric]:
-        ranking = passages.on_documents(self.judgments, self.separator)
-        _check_level(ranking, self.judgments)
-        metrics = [*_metrics(self.direct, self.judgments, ranking)]
-        if self.others:
-            metrics += self.others.iter_calc(ranking.as_run(self.judgments.topics))
-        for metric in metrics:
+    def metrics(self, passages: Ranking, topics: list[str]) -> Iterator[Metric]:
+        for metric in self.evaluator.iter_calc(passages.on_documents(topics, self.separator)):
             yield metric._replace(measure=self.measures[metric.measure])
 
 

@@ -29,7 +29,7 @@ class PatentProvider(Provider):
 
 
 def register(*measures: PatentMeasure) -> None:
-    """Adds measures to ir_measures, and to PyTerrier, which copies them when it is imported. Taken names are skipped."""
+    """Adds measures to ir_measures, and to PyTerrier if it was imported before. Skips names that are taken."""
     ir_measures.DefaultPipeline.providers.append(ir_measures.providers.register(PatentProvider()))
     for measure in measures:
         if measure.__name__ in ir_measures.measures.registry:

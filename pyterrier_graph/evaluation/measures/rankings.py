@@ -93,40 +93,18 @@ class Ranking:
             raise ValueError(f"the run has something twice for a query: {frame[twice].iloc[0].to_dict()}")
         names = ids.tolist()
         order = _order(topic, score, item, names)
-        return cls._ranked(topic[order], item[order], names, judgments, judged)
-
-    @classmethod
-    def _ranked(
-        cls,
-        topic: NDArray[np.intp],
-        item: NDArray[np.intp],
-        ids: list[str],
-        judgments: Judgments,
-        judged: NDArray[np.intp],
-    ) -> Ranking:
-        """Adds ranks and labels to sorted results; ``judged`` are the items of the judgments."""
+        topic, item = topic[order], item[order]
         rank = np.arange(1, len(topic) + 1) - np.searchsorted(topic, topic)
         label = pd.Series(judgments.labels, index=judgments.topic * len(ids) + judged, dtype=float)
-        return cls(topic, rank, label.reindex(topic * len(ids) + item).to_numpy(), item, ids)
+        return cls(topic, rank, label.reindex(topic * len(ids) + item).to_numpy(), item, names)
 
-    def on_documents(self, judgments: Judgments, separator: str) -> Ranking:
-        """The ranking of documents by their first passage; ``judgments`` are of documents."""
-        names = [*judgments.ids, *documents_of(self.ids, separator)]
-        number, documents = pd.factorize(np.array(names, dtype=object))
-        judged, number = np.split(number, [len(judgments.ids)])
-        document = number[self.item]
-        first = ~pd.Series(self.topic * len(documents) + document).duplicated().to_numpy()
-        return self._ranked(self.topic[first], document[first], documents.tolist(), judgments, judged)
-
-    def as_run(self, topics: list[str]) -> dict[str, dict[str, float]]:
-        """The ranking as a run of ir_measures, without ties."""
-        found, scores = np.array(self.ids, dtype=object)[self.item].tolist(), (-self.rank).astype(float).tolist()
-        ends = np.searchsorted(self.topic, range(len(topics) + 1)).tolist()
-        return {
-            topic: dict(zip(found[start:end], scores[start:end], strict=True))
-            for topic, start, end in zip(topics, ends[:-1], ends[1:], strict=True)
-            if start < end
-        }
+    def on_documents(self, topics: list[str], separator: str) -> dict[str, dict[str, float]]:
+        """The run of documents, ranked by their first passage, without ties, for ir_measures."""
+        documents = np.array(documents_of(self.ids, separator), dtype=object)[self.item].tolist()
+        run: dict[str, dict[str, float]] = {}
+        for topic, document, rank in zip(self.topic.tolist(), documents, self.rank.tolist(), strict=True):
+            run.setdefault(topics[topic], {}).setdefault(document, float(-rank))
+        return run
 
 
 def documents_of(ids: Iterable[str], separator: str) -> list[str]:
