@@ -47,8 +47,8 @@ class PatentEvaluator(Evaluator):
 
     def _iter_calc(self, run: Any) -> Iterator[Metric]:
         ranking = Ranking.read(run, self._judgments)
-        if self._direct:
-            _check_level(ranking, self._judgments)
+        if self._direct and np.isnan(ranking.label).all():
+            _check_level((ranking.ids[item] for item in np.unique(ranking.item)), self._judgments.ids)
         yield from _metrics(self._direct, self._judgments, ranking)
         for group in self._on_documents:
             yield from group.metrics(ranking, self._judgments.topics)
@@ -66,16 +66,16 @@ class _OnDocuments:
         self.topics = self.evaluator.qrel_qids
 
     def metrics(self, passages: Ranking, topics: list[str]) -> Iterator[Metric]:
-        for metric in self.evaluator.iter_calc(passages.on_documents(topics, self.separator)):
+        run = passages.on_documents(topics, self.separator)
+        _check_level((document for documents in run.values() for document in documents), self.documents)
+        for metric in self.evaluator.iter_calc(run):
             yield metric._replace(measure=self.measures[metric.measure])
 
 
-def _check_level(ranking: Ranking, judgments: Judgments) -> None:
+def _check_level(found: Iterable[str], judged: Iterable[str]) -> None:
     """Warns about a run of passages and judgments of documents, and the other way round."""
-    if np.isnan(ranking.label).all():
-        found = (ranking.ids[number] for number in np.unique(ranking.item))
-        if message := level_mismatch(found, judgments.ids):
-            warnings.warn(message, stacklevel=3)
+    if message := level_mismatch(found, judged):
+        warnings.warn(message, stacklevel=3)
 
 
 def _topics(measures: Iterable[Measure], judgments: Judgments) -> set[str]:

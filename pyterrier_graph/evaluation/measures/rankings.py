@@ -100,11 +100,14 @@ class Ranking:
 
     def on_documents(self, topics: list[str], separator: str) -> dict[str, dict[str, float]]:
         """The run of documents, ranked by their first passage, without ties, for ir_measures."""
-        documents = np.array(documents_of(self.ids, separator), dtype=object)[self.item].tolist()
-        run: dict[str, dict[str, float]] = {}
-        for topic, document, rank in zip(self.topic.tolist(), documents, self.rank.tolist(), strict=True):
-            run.setdefault(topics[topic], {}).setdefault(document, float(-rank))
-        return run
+        number, names = pd.factorize(np.array(documents_of(self.ids, separator), dtype=object))
+        document = number[self.item]
+        first = ~pd.Series(self.topic * len(names) + document).duplicated().to_numpy()
+        rows = pd.DataFrame({"document": names[document[first]], "score": -self.rank[first].astype(float)})
+        return {
+            topics[topic]: dict(zip(found["document"], found["score"], strict=True))
+            for topic, found in rows.groupby(self.topic[first], sort=False)
+        }
 
 
 def documents_of(ids: Iterable[str], separator: str) -> list[str]:
