@@ -1,4 +1,4 @@
-"""Texts that neither run out of a picture nor lie on one another."""
+"""Labels that stay inside of the axes and do not overlap."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIZE = 8
-GAP = 6  # points between a place and its text
-# Where a label may stand from its point, in points: near before far, to the right and left first.
+GAP = 6  # points between a position and its text
+# Possible offsets of a label from its point, in points: near before far, right and left first.
 ANGLES = np.radians([0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202, 68, 112, 292, 248])
 AROUND = np.round(np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1), 2)
 DISTANCES = (GAP, 12, 18, 26, 34, 44, 56, 70, 90)
 
 
 def write_beside(ax: Axes, x: np.ndarray, y: np.ndarray, texts: Sequence[str]) -> None:
-    """Writes a text to the right of each place, and widens the axes until all fit."""
+    """Writes a text to the right of each position, and widens the axes until all texts fit."""
     written = [
         ax.annotate(
             text,
-            (left, place),
+            position,
             xytext=(GAP, 0),
             textcoords="offset points",
             va="center",
@@ -33,24 +33,24 @@ def write_beside(ax: Axes, x: np.ndarray, y: np.ndarray, texts: Sequence[str]) -
             parse_math=False,
             in_layout=False,
         )
-        for left, place, text in zip(x, y, texts, strict=True)
+        for *position, text in zip(x, y, texts, strict=True)
     ]
-    ax.figure.canvas.figure.draw_without_rendering()  # now places are known in pixels
+    ax.figure.canvas.figure.draw_without_rendering()  # sets the positions in pixels
     lowest, highest = ax.get_xlim()
     width = ax.get_window_extent().width
-    room = width - np.array([text.get_window_extent().width for text in written]) - 2 * GAP * _pixels(ax)
-    needed = (x - lowest) * width / np.maximum(room, width / 4)
+    left = width - np.array([text.get_window_extent().width for text in written]) - 2 * GAP * _pixels(ax)
+    needed = (x - lowest) * width / np.maximum(left, width / 4)
     ax.set_xlim(lowest, max(highest, lowest + needed.max()))
 
 
 def place_labels(ax: Axes, x: np.ndarray, y: np.ndarray, texts: Sequence[str]) -> None:
-    """Writes a text near each point, where it covers no other text and no point; farther ones are joined by a line.
+    """Writes a text near each point, where it covers no other text and no point; a line joins distant texts.
 
     Args:
-        ax: The axes, with limits and scales as they shall remain.
-        x: Places, shape (points,).
-        y: Likewise.
-        texts: What is written.
+        ax: The axes, with their final limits and scales.
+        x: Horizontal positions, shape (points,).
+        y: Vertical positions, shape (points,).
+        texts: The texts.
     """
     ax.figure.canvas.figure.draw_without_rendering()
     scale = _pixels(ax)
@@ -73,14 +73,14 @@ def place_labels(ax: Axes, x: np.ndarray, y: np.ndarray, texts: Sequence[str]) -
         )
         extent = label.get_window_extent()
         size = np.array([extent.width, extent.height])
-        centre = point + options * scale + np.sign(options) * size / 2
-        boxes = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
+        center = point + options * scale + np.sign(options) * size / 2
+        boxes = np.concatenate([center - size / 2, center + size / 2], axis=1)
         corners = np.minimum(boxes[:, None, 2:], taken[:, 2:]) - np.maximum(boxes[:, None, :2], taken[:, :2])
         covered = np.prod(np.maximum(corners, 0), axis=2).sum(1)
         inside = (boxes >= [frame.x0, frame.y0, 0, 0]) & (boxes <= [np.inf, np.inf, frame.x1, frame.y1])
-        best = int(np.argmin(covered + np.prod(size) * 4 * ~inside.all(1)))  # the first of the best
+        best = int(np.argmin(covered + np.prod(size) * 4 * ~inside.all(1)))  # the nearest of the best
         label.set_position(options[best])
-        # held by the end that is next to the point, for texts are not of the same length at all resolutions
+        # aligned at the end next to the point, since the length of a text depends on the resolution
         label.set_horizontalalignment(("center", "left", "right")[int(np.sign(options[best, 0]))])
         label.set_verticalalignment(("center", "bottom", "top")[int(np.sign(options[best, 1]))])
         taken = np.concatenate([taken, boxes[best : best + 1]])
