@@ -25,7 +25,7 @@ def write_beside(ax: Axes, x: np.ndarray, y: np.ndarray, texts: Sequence[str]) -
     written = [
         ax.annotate(
             text,
-            position,
+            (across, down),
             xytext=(GAP, 0),
             textcoords="offset points",
             va="center",
@@ -33,13 +33,13 @@ def write_beside(ax: Axes, x: np.ndarray, y: np.ndarray, texts: Sequence[str]) -
             parse_math=False,
             in_layout=False,
         )
-        for *position, text in zip(x, y, texts, strict=True)
+        for across, down, text in zip(x, y, texts, strict=True)
     ]
     ax.figure.canvas.figure.draw_without_rendering()  # sets the positions in pixels
     lowest, highest = ax.get_xlim()
     width = ax.get_window_extent().width
-    left = width - np.array([text.get_window_extent().width for text in written]) - 2 * GAP * _pixels(ax)
-    needed = (x - lowest) * width / np.maximum(left, width / 4)
+    free = width - np.array([text.get_window_extent().width for text in written]) - 2 * GAP * _pixels(ax)
+    needed = (x - lowest) * width / np.maximum(free, width / 4)
     ax.set_xlim(lowest, max(highest, lowest + needed.max()))
 
 
