@@ -8,6 +8,7 @@ import tarfile
 import tempfile
 import weakref
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -21,6 +22,7 @@ from lz4.frame import LZ4FrameFile
 
 from pyterrier_graph.documents import PASSAGE, SECTION, Link, Node, Reference, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs import DocumentGraph, HeteroGraph, MemoryGraph, builder, inverse
+from pyterrier_graph.graphs.relations import check_relations, follow, paper_relations
 from pyterrier_graph.graphs.text_store import TextReader, TextWriter
 
 PAPER = tuple(f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i"))
@@ -118,12 +120,17 @@ def literal(documents: list[StructuredDocument]) -> tuple[dict[str, set[tuple[in
             number[document.docno, position] = len(ids)
             ids.append(f"{document.docno}%{'p' if node.kind == PASSAGE else 's'}{counts[node.kind]}")
             counts[node.kind] += 1
-    edges: dict[str, set[tuple[int, int]]] = {relation: set() for relation in PAPER}
+    edges: dict[str, set[tuple[int, int]]] = {relation: set() for relation in [*PAPER, "title", "title_i"]}
     unresolved: Counter[str] = Counter()
     for document in documents:
         passages = [position for position, node in enumerate(document.nodes) if node.kind == PASSAGE]
         found = [("order", one, two) for one, two in zip(passages, passages[1:], strict=False)]
         found += [("structural", n, node.parent) for n, node in enumerate(document.nodes) if node.parent >= 0]
+        for n, node in enumerate(document.nodes):
+            above = node.parent
+            while above >= 0 and not document.nodes[above].text.strip():
+                above = document.nodes[above].parent
+            found += [("title", n, above)] if above >= 0 else []
         for relation, source, target in [*found, *document.links]:
             edges.setdefault(relation, set()).add((number[document.docno, source], number[document.docno, target]))
         for relation, source, target in document.references:
@@ -147,8 +154,9 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
     everyone = np.arange(graph.num_nodes)
     nodes = [node for document in documents for node in document.nodes]
     assert set(graph.relations) == set(edges)
-    assert graph.relations[:8] == PAPER
-    assert list(graph.relations[8::2]) == sorted(graph.relations[8::2])
+    assert graph.relations[:10] == (*PAPER, "title", "title_i")
+    assert list(graph.relations[10::2]) == sorted(graph.relations[10::2])
+    assert paper_relations(graph) == PAPER + graph.relations[10:]
     assert Counter(graph.unresolved) == unresolved
     for relation in graph.relations:
         i, j = graph.neighbors(everyone, relation)
@@ -230,7 +238,7 @@ def test_sizes(graph):
         "sections": 4,
         "passages": 5,
         "codes": 2,
-        "edges": dict(zip(graph.relations, [3, 3, 6, 6, 1, 1, 1, 1, 1, 1], strict=True)),
+        "edges": dict(zip(graph.relations, [3, 3, 6, 6, 1, 1, 1, 1, 6, 6, 1, 1], strict=True)),
         "unresolved": {"external": 1, "example": 1},
     }
     assert graph.meta["unresolved"] == {"external": 1, "example": 1}
@@ -271,6 +279,29 @@ def test_titled_texts(graph):
         "Notes",
         "dot: Dot product.",
     ]
+
+
+def test_titles_are_looked_for_above_untitled_sections():
+    nodes = [(SECTION, "root", -1), (SECTION, " ", 0), (SECTION, "", 1), (PASSAGE, "text", 2), (SECTION, "own", 1)]
+    blank = [(SECTION, "", -1), (PASSAGE, "text", 0)]
+    documents = [
+        StructuredDocument(name, tuple(Node(*node) for node in part))
+        for name, part in {"blank": blank, "deep": nodes}.items()
+    ]
+    graph = MemoryGraph.from_documents(documents)
+    ends = graph.neighbors(np.arange(graph.num_nodes), "title")
+    assert [graph.ids_of(end) for end in ends] == [["deep%s1", "deep%s2", "deep%p0", "deep%s3"], ["deep%s0"] * 4]
+    once, twice = (follow(graph, graph.nodes_of(["deep%p0"]), path)[1].tolist() for path in ("title", "title/title"))
+    assert (graph.ids_of(once), twice) == (["deep%s0"], [])
+    assert graph.neighbors(graph.nodes_of(["deep%s0"]), "title_i")[1].tolist() == ends[0].tolist()
+
+
+def test_check_relations(graph):
+    check_relations(graph, ["order", "title/title_i", "retrieved"], ["retrieved"])
+    with pytest.raises(ValueError, match="no relation 'titles'; it has order, order_i, .*title, title_i, example"):
+        check_relations(graph, {"order": 1.0, "titles": 0.5})
+    with pytest.raises(ValueError, match="'below' of the path 'title/below'; .*, relevant"):
+        check_relations(graph, ["title/below"], ["relevant"])
 
 
 @pytest.mark.parametrize(
@@ -314,7 +345,7 @@ def test_corpus_iterators(graph):
     assert [record["docno"] for record in documents] == ["numpy.dot", "empty", "numpy.vdot"]
     assert documents[0]["text"] == "Dot product.\nNotes\nFor 2-D arrays.\nSee above."
     assert documents[2] == {"docno": "numpy.vdot", "title": "vdot", "text": "Of two vectors.\nFlattens."}
-    with pytest.raises(ValueError, match="'passages' or 'documents'"):
+    with pytest.raises(ValueError, match="kind must be one of 'passages', 'documents'"):
         graph.get_corpus_iter("sections")
 
 
@@ -336,7 +367,7 @@ def test_plain_documents_are_split(tmp_path):
         ([{"docno": "a", "text": "x"}, {"docno": "a", "text": "y"}], "'a' comes twice"),
         ([{"docno": "a", "text": float("nan")}], "document 'a' has neither"),
         ([{"docno": "a\0", "text": "x"}], "NUL"),
-        (pd.DataFrame({"docno": ["a"], "text": ["x"]}), "not of 'docno'"),
+        (["docno"], "not of 'docno'"),
         ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("../up", 0, 0),))], "cannot be called '../up'"),
         ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("knn_i", 0, 0),))], "that of an inverse"),
         ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("order", 0, 0),))], "another name"),
@@ -352,13 +383,56 @@ def test_bad_corpus_leaves_nothing(tmp_path, corpus, message):
 
 
 def test_passage_words(tmp_path):
-    with pytest.raises(ValueError, match="passage_words=0"):
+    with pytest.raises(ValueError, match="passage_words must be a whole number, 1 or more, got 0"):
         DocumentGraph(tmp_path / "graph").index(DOCUMENTS, passage_words=0)
 
 
 def test_nothing_is_overwritten(graph):
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match=r"exists already: DocumentGraph\('.*'\) opens it.*overwrite=True"):
         DocumentGraph(graph.path).index(DOCUMENTS)
+
+
+def test_overwriting(tmp_path):
+    graph = DocumentGraph(tmp_path / "graph").index([{"docno": "a", "text": "old"}], verbose=False)
+    nodes, before = graph.nodes_of(["a%p0"]), graph.fingerprint()
+    with pytest.raises(ValueError, match="needs documents"):
+        graph.index([], overwrite=True, verbose=False)
+    assert graph.texts(nodes) == ["old"]
+    new = pd.DataFrame({"docno": ["a", "b"], "text": ["new", "more"]})
+    assert graph.index(new, overwrite=True, verbose=False) is graph
+    assert graph.texts(nodes) == ["new"] and len(graph) == 2 and graph.fingerprint() != before
+    assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+    meta = json.loads((graph.path / "pt_meta.json").read_text())
+    (graph.path / "pt_meta.json").write_text(json.dumps(meta | {"format_version": 1}))
+    assert len(DocumentGraph(graph.path).index(new[:1], overwrite=True, verbose=False)) == 1
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(FileExistsError, match="delete it, or choose another path"):
+        DocumentGraph(tmp_path / "other").index(new, overwrite=True, verbose=False)
+
+
+@pytest.mark.parametrize("corpus", ["folder", {"docno": "a"}, 7, None])
+def test_what_is_no_corpus(tmp_path, corpus):
+    with pytest.raises(TypeError, match="corpus_iter must be documents: .*, got"):
+        DocumentGraph(tmp_path / "graph").index(corpus)
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_the_fingerprint_covers_texts_and_relations(tmp_path, kind):
+    def fingerprint(documents: list[StructuredDocument], name: str) -> str:
+        if kind == "memory":
+            return MemoryGraph.from_documents(documents).fingerprint()
+        return DocumentGraph(tmp_path / name).index(documents, verbose=False).fingerprint()
+
+    one = numpy_document()
+    changes = [
+        one,
+        replace(one, docno="numpy.tensordot"),
+        replace(one, links=()),
+        replace(one, nodes=(*one.nodes[:-1], one.nodes[-1]._replace(text="changed"))),
+    ]
+    assert len({fingerprint([change], str(number)) for number, change in enumerate(changes)}) == len(changes)
+    assert fingerprint([one], "again") == fingerprint([one], "once more")
 
 
 def test_documents_are_not_held(tmp_path):
@@ -569,13 +643,13 @@ def test_networkx(graph):
     assert not graph.to_networkx([])
     part = graph.to_networkx(np.array([2, 1]))
     assert {*part} == {"empty%s0", "numpy.vdot%p0", "numpy.vdot%s0", "numpy.vdot%p1"}
-    assert {relation for _, _, relation in part.edges} == {"order", "structural"}
+    assert {relation for _, _, relation in part.edges} == {"order", "structural", "title"}
 
 
 def test_corpus_graph_over_passages(graph, tmp_path):
     corpus = graph.corpus_graph(["example", "order", "order_i"], 2, tmp_path / "corpus", verbose=False)
     passages = [record["docno"] for record in graph.get_corpus_iter(verbose=False)]
-    neighbors = {docno: corpus.neighbors(docno, weights=True) for docno in passages}
+    neighbors = {docno: corpus.neighbours(docno, weights=True) for docno in passages}
     assert {docno: (list(ids), weights.tolist()) for docno, (ids, weights) in neighbors.items()} == {
         "numpy.dot%p0": (["numpy.dot%p1", "numpy.dot%p0"], [1, 0]),
         "numpy.dot%p1": (["numpy.dot%p2", "numpy.dot%p0"], [1, 1]),
@@ -583,13 +657,13 @@ def test_corpus_graph_over_passages(graph, tmp_path):
         "numpy.vdot%p0": (["numpy.dot%p2", "numpy.vdot%p1"], [1, 1]),
         "numpy.vdot%p1": (["numpy.vdot%p0", "numpy.vdot%p1"], [1, 0]),
     }
-    assert corpus.neighbors(0).tolist() == [1, 0]
+    assert corpus.neighbours(0).tolist() == [1, 0]
     assert isinstance(pt.Artifact.load(str(tmp_path / "corpus")), type(corpus))
 
 
 def test_corpus_graph_over_documents(graph, tmp_path):
     corpus = graph.corpus_graph("external", 1, tmp_path / "corpus", over="documents", verbose=False)
-    assert [list(corpus.neighbors(docno)) for docno in ("numpy.dot", "empty", "numpy.vdot")] == [
+    assert [list(corpus.neighbours(docno)) for docno in ("numpy.dot", "empty", "numpy.vdot")] == [
         ["numpy.vdot"],
         ["empty"],
         ["numpy.vdot"],
@@ -598,7 +672,7 @@ def test_corpus_graph_over_documents(graph, tmp_path):
 
 def test_corpus_graph_has_no_neighbor_twice(graph, tmp_path):
     corpus = graph.corpus_graph(["order", "order"], 2, tmp_path / "corpus", verbose=False)
-    assert list(corpus.neighbors("numpy.dot%p0")) == ["numpy.dot%p1", "numpy.dot%p0"]
+    assert list(corpus.neighbours("numpy.dot%p0")) == ["numpy.dot%p1", "numpy.dot%p0"]
 
 
 def test_corpus_graph_in_chunks(graph, tmp_path):
@@ -628,7 +702,7 @@ def test_long_documents_have_corpus_graphs(tmp_path):
     long = StructuredDocument("1", (Node(SECTION, "", -1), *(Node(PASSAGE, f"{n}", 0) for n in range(600))))
     graph = DocumentGraph(tmp_path / "graph").index([long], verbose=False)
     corpus = graph.corpus_graph("order", 1, tmp_path / "corpus", verbose=False)
-    assert list(corpus.neighbors("1%p500")) == ["1%p501"]
+    assert list(corpus.neighbours("1%p500")) == ["1%p501"]
 
 
 @pytest.mark.parametrize(
@@ -636,7 +710,7 @@ def test_long_documents_have_corpus_graphs(tmp_path):
     [
         (("structural", 1), ValueError, "no edge of structural joins two passages"),
         (("orders", 1), KeyError, "no relation 'orders'"),
-        (("order", 0), ValueError, "k=0"),
+        (("order", 0), ValueError, "k must be a whole number, 1 or more, got 0"),
     ],
 )
 def test_impossible_corpus_graphs(graph, tmp_path, arguments, error, message):

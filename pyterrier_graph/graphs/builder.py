@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import tempfile
@@ -18,8 +19,9 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.csr import write_compressed
-from pyterrier_graph.graphs.extraction import Parts, extract, inverse, locate, relation_names, without_loops
+from pyterrier_graph.graphs.extraction import Parts, extract, locate, without_loops
 from pyterrier_graph.graphs.ids import writing_ids
+from pyterrier_graph.graphs.relations import inverse, relation_names
 from pyterrier_graph.graphs.text_store import TextWriter
 
 BATCH = 1 << 14
@@ -54,6 +56,15 @@ def read_array(folder: Path, name: str) -> np.ndarray:
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
 
 
+def digest(folder: Path) -> str:
+    """SHA-256 of the files in a folder."""
+    total = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        with open(file, "rb") as data:
+            total.update(file.name.encode() + hashlib.file_digest(data, "sha256").digest())
+    return total.hexdigest()
+
+
 def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False) -> dict[str, Any]:
     """Writes all files of a graph.
 
@@ -66,7 +77,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
         verbose: Whether to show progress.
 
     Returns:
-        What ``pt_meta.json`` is to say: sizes, relations, unresolved references.
+        What ``pt_meta.json`` is to say: sizes, relations, unresolved references, and a digest of all files.
 
     Raises:
         ValueError: If there is no document, two have the same docno, or there are too many nodes.
@@ -95,7 +106,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
             for relation, ends in (there, pairs), (back, pairs[:, ::-1]):
                 indptr, indices = (array_file(folder, f"{relation}.{part}") for part in ("indptr", "indices"))
                 sizes[relation] = write_compressed(ends, rows[relation], indptr, indices, scratch)
-        return {
+        about = {
             "documents": num_documents,
             "nodes": writer.num_nodes,
             "passages": writer.num_passages,
@@ -104,6 +115,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
             "edges": {relation: sizes[relation] for relation in names},
             "unresolved": unresolved,
         }
+    return about | {"sha256": digest(folder)}
 
 
 def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[StructuredDocument]]:

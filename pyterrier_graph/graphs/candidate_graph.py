@@ -12,14 +12,17 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
+from pyterrier_graph.checks import WithSignature, check_count
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs.extraction import Parts, extract
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, MemoryGraph, some
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
+from pyterrier_graph.graphs.ids import some
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 SIMILAR = "similar"
 
 
-class CandidateGraph(pt.Transformer):
+class CandidateGraph(WithSignature, pt.Transformer):
     """Builds a graph of each query's candidates, from nothing but the run itself.
 
     ::
@@ -46,9 +49,8 @@ class CandidateGraph(pt.Transformer):
 
     schematic = {"label": "CandidateGraph", "help_url": None}
 
-    def __init__(self, *, similarity: int = 0, text_field: str = "text", verbose: bool = False) -> None:
-        if similarity < 0:
-            raise ValueError(f"similarity is a number of neighbors, 0 or more, got {similarity}")
+    def __init__(self, *, similarity: int = 0, text_field: str = "text", verbose: bool = True) -> None:
+        check_count("similarity", similarity, 0)
         self.similarity = similarity
         self.text_field = text_field
         self.verbose = verbose
@@ -65,7 +67,7 @@ class CandidateGraph(pt.Transformer):
             )
         graphs = np.empty(len(inp), dtype=object)
         groups = inp.groupby("qid", sort=False).indices.values()
-        for rows in pt.tqdm(groups, desc="candidate graphs", unit="query", disable=not self.verbose):
+        for rows in pt.tqdm(groups, desc="candidate graphs", unit="query", delay=1, disable=not self.verbose):
             graph = self._graph(inp.iloc[rows])
             for row in rows:
                 graphs[row] = graph

@@ -10,6 +10,7 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import writing
+from pyterrier_graph.checks import check_choice, check_count
 from pyterrier_graph.graphs.ids import writing_ids
 
 if TYPE_CHECKING:
@@ -58,10 +59,8 @@ def write_corpus_graph(
     except ImportError as error:
         raise ImportError("a corpus graph needs pyterrier_adaptive: pip install pyterrier-adaptive") from error
     relations = [relations] if isinstance(relations, str) else [*relations]
-    if k < 1:
-        raise ValueError(f"a corpus graph needs at least one neighbor each, got k={k}")
-    if over not in ("passages", "documents"):
-        raise ValueError(f"a corpus graph can be made over 'passages' or 'documents', got over={over!r}")
+    check_count("k", k)
+    check_choice("over", over, ("passages", "documents"))
     count = len(graph.passage_nodes) if over == "passages" else len(graph)
     meta = {
         "type": "corpus_graph",

@@ -261,8 +261,12 @@ def checked(numbers: Any, count: int) -> np.ndarray:
 
     Raises:
         IndexError: If one is not.
+        TypeError: If these are no whole numbers, but booleans, say.
     """
-    numbers = np.asarray(numbers, dtype=np.int64)
+    numbers = np.asarray(numbers)
+    if len(numbers) and numbers.dtype.kind not in "iu":
+        raise TypeError(f"whole numbers are needed, got an array of {numbers.dtype}")
+    numbers = numbers.astype(np.int64, copy=False)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise IndexError(f"numbers must be in 0 to {count - 1}, got {numbers.min()} to {numbers.max()}")
     return numbers

@@ -10,13 +10,15 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
+from pyterrier_graph.checks import WithSignature
+
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.document_graph import DocumentGraph
 
 FIELDS = ("text", "title")
 
 
-class Passages(pt.Transformer):
+class Passages(WithSignature, pt.Transformer):
     """Documents in, all their passages out, in document order.
 
     Every passage has its document's score. Ranks keep the order of the documents, and of the passages in each.
@@ -58,7 +60,7 @@ class Passages(pt.Transformer):
         return pt.model.add_ranks(out) if ranked else out
 
 
-class GraphTextLoader(pt.Transformer):
+class GraphTextLoader(WithSignature, pt.Transformer):
     """Adds the texts of passages, or the titles of the sections that hold them.
 
     Columns in: ``docno`` (of passages), and any others. Columns out: those, and ``text``, ``title`` as asked for.

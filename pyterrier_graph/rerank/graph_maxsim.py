@@ -10,7 +10,7 @@ import pandas as pd
 import pyterrier as pt
 import torch
 
-from pyterrier_graph.graphs.relations import check_paths, follow
+from pyterrier_graph.graphs.relations import check_relations, follow
 from pyterrier_graph.models.maxsim import best_of_neighbors, graph_maxsim, token_maxima
 from pyterrier_graph.models.propagation import SELF
 from pyterrier_graph.plots.model_html import FIT, reranker_html
@@ -74,7 +74,7 @@ class GraphMaxSim(GraphReranker):
         if any(weight < 0 for weight in self.weights.values()):
             raise ValueError(f"weights must not be negative: {self.weights}")
         if graph is not None:
-            check_paths(graph, self.weights)
+            check_relations(graph, self.weights)
 
     def __repr__(self) -> str:
         weights = ", ".join(f"{path!r}: {weight:g}" for path, weight in self.weights.items())

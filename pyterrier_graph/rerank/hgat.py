@@ -23,7 +23,7 @@ from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_states import TokenStates, offsets_of
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import PASSAGE_TYPE
-from pyterrier_graph.graphs.relations import check_paths, follow
+from pyterrier_graph.graphs.relations import PAPER_RELATIONS, check_relations, follow, paper_relations
 from pyterrier_graph.models.hgat import HGAT, Aggregation, Framework, HGATConfig, Init, Variant
 from pyterrier_graph.models.propagation import SELF
 from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
@@ -37,18 +37,6 @@ from pyterrier_graph.training.validation import RunEvaluator, judged
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
-
-PAPER_RELATIONS = (
-    "order",
-    "order_i",
-    "structural",
-    "structural_i",
-    "internal",
-    "internal_i",
-    "external",
-    "external_i",
-)
-
 
 class HGATReranker(GraphReranker, OwnArtifact):
     """Reranks passages by their representation in the context of a graph.
@@ -131,7 +119,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
         self.init = init
         self.aggregation = aggregation
         self.slots = slots
-        self.relations = tuple(relations or (graph.relations if graph is not None else PAPER_RELATIONS))
+        self.relations = tuple(relations or (paper_relations(graph) if graph is not None else PAPER_RELATIONS))
         self.tokens = tokens
         self.training = training or HGATTraining()
         self.batch_size = batch_size
@@ -152,7 +140,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
             slots=slots,
         )
         if graph is not None:
-            check_paths(graph, self.relations)
+            check_relations(graph, self.relations)
         check_tokens(tokens, self.encoder, graph)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
