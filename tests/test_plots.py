@@ -191,7 +191,6 @@ def test_weights_of_relations_of_all_models() -> None:
     models = [
         weights,
         SimpleNamespace(weights=weights),
-        SimpleNamespace(weights={"title": 7.0}, network=SimpleNamespace(weights=weights)),  # trained weights
         SimpleNamespace(relation_weights=lambda: pd.DataFrame({"layer 1": weights})),
     ]
     for model in models:

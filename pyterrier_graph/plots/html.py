@@ -22,7 +22,7 @@ def value(title: str, sizes: Mapping[str, Any], *, calls: Sequence[str] = (), pi
 
     Args:
         title: The title.
-        sizes: Rows of a table; whole numbers get thousands separators.
+        sizes: Rows of a table; whole numbers get thousands separators, a dictionary has the weights of relations.
         calls: Code that the user can call next.
         picture: HTML beside the table, such as inline SVG. It is not escaped; everything else is.
     """
@@ -57,4 +57,6 @@ def schematic(transformer: pt.Transformer) -> str:
 
 
 def _formatted(size: Any) -> str:
+    if isinstance(size, Mapping):  # weights of relations
+        return ", ".join(f"{name}: {number:.3g}" for name, number in size.items()) or "none"
     return f"{size:,}" if isinstance(size, int) and not isinstance(size, bool) else str(size)

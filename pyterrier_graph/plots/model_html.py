@@ -24,11 +24,6 @@ def parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def weights_text(weights: Mapping[str, float]) -> str:
-    """The weights of relations in one line."""
-    return ", ".join(f"{relation}: {weight:.3g}" for relation, weight in weights.items()) or "none"
-
-
 def measure_of(log: Sequence[Mapping[str, float]]) -> str | None:
     """Name of the validation measure in a training log; None if the log has no measure."""
     import ir_measures

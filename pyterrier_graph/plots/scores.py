@@ -27,7 +27,7 @@ def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weigh
     if callable(method := getattr(source, "relation_weights", None)):
         source = method()
     elif not isinstance(source, Mapping | pd.DataFrame):
-        source = getattr(getattr(source, "network", source), "weights", None)
+        source = getattr(source, "weights", None)
     if isinstance(source, Mapping):
         source = pd.DataFrame({"weight": source}, dtype=float)
     if not isinstance(source, pd.DataFrame):
