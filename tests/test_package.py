@@ -189,6 +189,16 @@ def test_signature_is_that_of_the_constructor(name: str):
     assert not {"args", "kwargs"} & {parameter.name for parameter in constructor}
 
 
+@pytest.mark.parametrize("name", CLASSES)
+def test_artifacts_have_an_entry_point(name: str):
+    from pyterrier_graph.artifacts import OwnArtifact
+
+    kind = getattr(ptg, name)
+    if issubclass(kind, OwnArtifact):
+        points = {point.name: point.value for point in DISTRIBUTION.entry_points.select(group="pyterrier.artifact")}
+        assert points[f"{kind.ARTIFACT_TYPE}.{kind.ARTIFACT_FORMAT}"].split(":")[1].split(".")[0] == name
+
+
 def test_signature_of_a_transformer():
     import pyterrier as pt
 
