@@ -28,13 +28,7 @@ class Node(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An edge between two nodes of the same document.
-
-    Attributes:
-        relation: ``'internal'``, or a name of your own.
-        source: Position of the node that the edge starts at.
-        target: Position of the node that the edge ends at.
-    """
+    """An edge between two nodes of the same document, by their positions; ``'internal'``, or a name of your own."""
 
     relation: str
     source: int
@@ -42,12 +36,9 @@ class Link(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """An edge from a node to another document.
+    """An edge from a node to another document; ``'external'``, or a name of your own.
 
-    Attributes:
-        relation: ``'external'``, or a name of your own.
-        source: Position of the node that the edge starts at.
-        target: A docno, which stands for that document's root section, or a passage id (``docno%pN``).
+    ``target`` is a docno, which stands for that document's root section, or a passage id (``docno%pN``).
     """
 
     relation: str

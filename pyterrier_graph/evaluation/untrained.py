@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import warnings
 import weakref
@@ -10,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyterrier as pt
+
+from pyterrier_graph.artifacts import weights_sha256
 
 
 def trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
@@ -63,7 +64,7 @@ class Untrained:
         found: list[tuple[Any, str | None]] = []
         for estimator in trained_stages(pipeline):
             found.append((estimator, None))
-            found += [(module, _digest(module)) for module in _modules(estimator)]
+            found += [(module, weights_sha256(module)) for module in _modules(estimator)]
         for thing, digest in found:
             earlier = [before for reference, before in self._seen if reference() is thing]
             if earlier and digest is None:
@@ -86,10 +87,3 @@ def _modules(estimator: pt.Estimator) -> Iterator[Any]:
         for candidate in (value, *getattr(value, "__dict__", {}).values()):
             if isinstance(candidate, torch.nn.Module):
                 yield candidate
-
-
-def _digest(module: Any) -> str:
-    digest = hashlib.sha256()
-    for name, parameter in module.named_parameters():
-        digest.update(name.encode() + parameter.detach().cpu().float().numpy().tobytes())
-    return digest.hexdigest()

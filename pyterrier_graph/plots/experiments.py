@@ -10,9 +10,8 @@ import pandas as pd
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from pyterrier_graph.plots.html import COLORS, NEUTRAL
-from pyterrier_graph.plots.labels import place_labels
 from pyterrier_graph.plots.model_html import measure_of
-from pyterrier_graph.plots.style import check_frame, colors_of, legend_beside, new_axes, rows_of_axes, titled
+from pyterrier_graph.plots.style import MARKERS, check_frame, colors_of, legend_beside, new_axes, rows_of_axes, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +67,7 @@ def training_curves(
 def effectiveness_latency(
     experiment: pd.DataFrame, measure: Any, *, time: str = "mrt", ax: Axes | None = None, title: str = ""
 ) -> Axes:
-    """Draws effectiveness against time; a line joins the systems that no other system beats in both.
+    """Draws effectiveness against time; filled, and joined by a line, are the systems that no system beats in both.
 
     Args:
         experiment: What ``pt.Experiment`` returns if ``'mrt'`` is one of its measures.
@@ -87,17 +86,16 @@ def effectiveness_latency(
     best_before = np.concatenate([[-np.inf], np.maximum.accumulate(y[order])[:-1]])
     front = order[y[order] > best_before]
     ax = ax if ax is not None else new_axes(8, 5)
+    for number, name in enumerate(names):
+        look: dict[str, Any] = {"marker": MARKERS[number % len(MARKERS)], "color": COLORS[number % len(COLORS)]}
+        ax.plot(x[number], y[number], linestyle="", fillstyle="full" if number in front else "none", label=name, **look)
     ax.plot(x[front], y[front], color=NEUTRAL, linestyle="--", linewidth=1, label="not beaten in both", zorder=1)
-    unbeaten = np.isin(np.arange(len(x)), front)
-    for chosen, color in ((unbeaten, COLORS[4]), (~unbeaten, NEUTRAL)):
-        ax.scatter(x[chosen], y[chosen], color=color, s=40, zorder=3)
     _log_if_wide(ax, x)
     ax.margins(0.15)
     ax.set_xlabel("mean response time (ms per query)" if time == "mrt" else time)
     ax.set_ylabel(str(measure))
     legend_beside(ax)
     titled(ax, title)
-    place_labels(ax, x, y, names)
     return ax
 
 

@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_graph.plots.html import COLORS, NEUTRAL
-from pyterrier_graph.plots.style import check_frame, legend_beside, new_axes, shortened, titled
+from pyterrier_graph.plots.style import MARKERS, check_frame, legend_beside, new_axes, shortened, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Method = Literal["tsne", "pca"]
-MARKERS = "^osDvPX"
 GROUPS = 12  # maximum number of labels with a color and marker of their own
 
 

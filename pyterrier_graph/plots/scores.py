@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_graph.plots.labels import write_beside
 from pyterrier_graph.plots.style import check_frame, colors_of, legend_beside, new_axes, shortened, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+GAP = 6  # points between a bar and its text
 
 
 def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weights of relations") -> Axes:
@@ -113,8 +114,24 @@ def _bars(ax: Axes | None, names: Iterable[str], lengths: pd.Series, kinds: pd.S
     ax.set_yticks(place, [*names], parse_math=False)
     ax.set_ylim(-len(lengths) + 0.3, 0.7)
     legend_beside(ax, colors)
-    write_beside(ax, lengths.clip(lower=0).to_numpy(), place, [*beside])
+    _write_beside(ax, lengths.clip(lower=0).to_numpy(), place, beside)
     return ax
+
+
+def _write_beside(ax: Axes, x: np.ndarray, y: np.ndarray, texts: Iterable[str]) -> None:
+    """Writes a text to the right of each position, and widens the axes until all texts fit."""
+    style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "parse_math": False, "in_layout": False}
+    written = [
+        ax.annotate(text, (across, down), xytext=(GAP, 0), fontsize=8, **style)
+        for across, down, text in zip(x, y, texts, strict=True)
+    ]
+    figure = ax.figure.canvas.figure
+    figure.draw_without_rendering()  # sets the positions in pixels
+    lowest, highest = ax.get_xlim()
+    width = ax.get_window_extent().width
+    free = width - np.array([text.get_window_extent().width for text in written]) - 2 * GAP * figure.dpi / 72
+    needed = (x - lowest) * width / np.maximum(free, width / 4)
+    ax.set_xlim(lowest, max(highest, lowest + needed.max()))
 
 
 def _first_three(tokens: pd.Series) -> str:

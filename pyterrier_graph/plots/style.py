@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH = 80
 NAME_WIDTH = 48
+MARKERS = "^osDvPX"
 
 
 def new_axes(width: float, height: float) -> Axes:
