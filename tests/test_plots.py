@@ -345,7 +345,7 @@ def test_similarities_before_and_after() -> None:
         (lambda: plots.similarity_shift(BEFORE * np.nan, AFTER), "'before' has similarities that are missing"),
         (lambda: plots.similarity_shift(BEFORE, AFTER, axes=[plt.subplots()[1]]), "2 parts, but 1 axes"),
         (lambda: plots.state_map(STATES.drop(columns="side"), QRELS), "no column 'side'.*states"),
-        (lambda: plots.embedding_map(VECTORS[:2], "ab"), "at least three vectors, there are 2"),
+        (lambda: plots.embedding_map(VECTORS[:2], "ab"), r"3 or more vectors, .* got \(2, 5\)"),
         (lambda: plots.embedding_map(VECTORS[0], "ab"), r"must be of shape .* got \(5,\)"),
         (lambda: plots.embedding_map(VECTORS, ["a"]), "there are 30 and 1"),
         (lambda: plots.embedding_map(np.where(np.arange(30)[:, None] == 7, np.nan, VECTORS), [0] * 30), "vector 7 is"),

@@ -87,7 +87,10 @@ def cross_validate(
         folds = query_folds(topics, folds, seed=seed)
     check_folds(folds, set(topics["qid"]))
     parts = [parts_of(folds, number) for number in range(1, len(folds) + 1)]
-    _check_judged(parts, set(qrels["qid"]))
+    for number, part in enumerate(parts, start=1):
+        for name in ("train", "validation"):
+            if getattr(part, name).isdisjoint(qrels["qid"]):
+                raise ValueError(f"fold {number}: qrels have no judgment of any query for {name}")
     untrained = Untrained()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if output_dir is None else output_dir)
@@ -118,13 +121,6 @@ def cross_validate(
                 warnings.warn(f"cross_validate: {message}", stacklevel=2)
             runs.append(pt.model.add_ranks(run).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
-
-
-def _check_judged(parts: Sequence[Parts], judged: set[str]) -> None:
-    for number, part in enumerate(parts, start=1):
-        for name in ("train", "validation"):
-            if judged.isdisjoint(getattr(part, name)):
-                raise ValueError(f"fold {number}: qrels have no judgment of any query for {name}")
 
 
 def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, parts: Parts) -> pd.DataFrame:

@@ -149,15 +149,10 @@ def _put(folder: Path, card: str, meta: dict[str, Any]) -> None:
     """Replaces the card; at every moment the files have the sizes that ``pt_meta.json`` lists."""
     mode = (folder / META).stat().st_mode & 0o777
     files = {name: size for name, size in meta["files"].items() if name != CARD}
-    content = card.encode()
-    contents = [(CARD, content), (META, _meta(meta, files | {CARD: len(content)}))]
-    if CARD in meta["files"]:
-        contents.insert(0, (META, _meta(meta, files)))
-    for name, written in contents:
+    contents: list[tuple[str, Any]] = [(META, meta | {"files": files})] if CARD in meta["files"] else []
+    contents += [(CARD, card), (META, meta | {"files": files | {CARD: len(card.encode())}})]
+    for name, content in contents:
+        text = content if isinstance(content, str) else json.dumps(content, indent=1)
         with pt.io.finalized_open(str(folder / name), "b") as out:
-            out.write(written)
+            out.write(text.encode())
         os.chmod(folder / name, mode)
-
-
-def _meta(meta: dict[str, Any], files: dict[str, int]) -> bytes:
-    return json.dumps(meta | {"files": files}, indent=1).encode()

@@ -43,10 +43,8 @@ def embedding_map(
         title: Title.
     """
     vectors = np.asarray(vectors, dtype=np.float64)
-    if vectors.ndim != 2:
-        raise ValueError(f"vectors must be of shape (vectors, dimensions), got {vectors.shape}")
-    if len(vectors) < 3:
-        raise ValueError(f"a map needs at least three vectors, there are {len(vectors)}")
+    if vectors.ndim != 2 or len(vectors) < 3:
+        raise ValueError(f"vectors must be of shape (3 or more vectors, dimensions), got {vectors.shape}")
     if len(labels) != len(vectors):
         raise ValueError(f"each vector needs a label: there are {len(vectors)} and {len(labels)}")
     if not np.isfinite(vectors).all():

@@ -94,13 +94,6 @@ def _metrics(measures: Iterable[Measure], judgments: Judgments, ranking: Ranking
 def _values(measure: Measure, judgments: Judgments, ranking: Ranking) -> NDArray[np.float64]:
     if isinstance(measure, PRESMeasure):
         return pres(judgments, ranking, cutoff=measure["cutoff"], minimum=measure["rel"])
-    documents = RelevantDocuments.read(
-        judgments,
-        ranking,
-        cutoff=measure["cutoff"],
-        per_document=measure["per_document"],
-        minimum=measure["rel"],
-        separator=measure["separator"],
-    )
+    documents = RelevantDocuments.read(judgments, ranking, measure)
     values = documents.average_precision() if isinstance(measure, MAPDMeasure) else documents.precision()
     return documents.mean(values, len(judgments.topics))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from ir_measures import Measure
 from numpy.typing import NDArray
 
 from pyterrier_graph.evaluation.measures.rankings import Judgments, Ranking, documents_of
@@ -40,21 +41,13 @@ class RelevantDocuments:
     found: pd.DataFrame
 
     @classmethod
-    def read(
-        cls,
-        judgments: Judgments,
-        ranking: Ranking,
-        *,
-        cutoff: float,
-        per_document: float,
-        minimum: int,
-        separator: str,
-    ) -> RelevantDocuments:
-        """Groups judgments and a ranking of passages by document; the parameters are those of MAPD.
+    def read(cls, judgments: Judgments, ranking: Ranking, measure: Measure) -> RelevantDocuments:
+        """Groups judgments and a ranking of passages by document, with the parameters of MAPD or PRECD.
 
         Raises:
             ValueError: If an id has no separator.
         """
+        separator, minimum = measure["separator"], measure["rel"]
         if wrong := next((identifier for identifier in ranking.ids if separator not in identifier), None):
             raise ValueError(
                 f"{wrong!r} is no passage: there is no {separator!r} in it. MAPD(separator='#') has another separator"
@@ -67,8 +60,8 @@ class RelevantDocuments:
         pair = ranking.topic * len(documents) + number[ranking.item]
         document = pd.Index(pairs).get_indexer(pair)
         found = pd.DataFrame({"document": document, "hit": ranking.label >= minimum})
-        found = found[(document >= 0) & (ranking.rank <= cutoff)]
-        found = found[found.groupby("document").cumcount() < per_document]
+        found = found[(document >= 0) & (ranking.rank <= measure["cutoff"])]
+        found = found[found.groupby("document").cumcount() < measure["per_document"]]
         return cls(pairs // max(len(documents), 1), passages, found)
 
     def average_precision(self) -> NDArray[np.float64]:
