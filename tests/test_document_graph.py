@@ -21,7 +21,6 @@ from lz4.frame import LZ4FrameFile
 
 from pyterrier_graph.documents import PASSAGE, SECTION, Link, Node, Reference, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs import DocumentGraph, HeteroGraph, MemoryGraph, builder, inverse
-from pyterrier_graph.graphs.csr import Adjacency, compress, expand, write_compressed
 from pyterrier_graph.graphs.text_store import TextReader, TextWriter
 
 PAPER = tuple(f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i"))
@@ -209,20 +208,6 @@ def test_document_graph_is_the_literal_one(documents, batch):
         assert graph.summary() == MemoryGraph.from_documents(documents).summary()
 
 
-@given(st.integers(1, 9), st.data())
-@settings(max_examples=60, deadline=None)
-def test_compressing_on_disk_is_compressing_in_memory(num_rows, data):
-    ends = st.tuples(st.integers(0, num_rows - 1), st.integers(0, 3))
-    pairs = np.array(data.draw(st.lists(ends, max_size=40)), dtype=np.uint32).reshape(-1, 2)
-    with tempfile.TemporaryDirectory() as name:
-        indptr, indices = Path(name, "indptr"), Path(name, "indices")
-        count = write_compressed(pairs, num_rows, indptr, indices, Path(name), chunk=data.draw(st.integers(1, 12)))
-        expected = compress(*pairs.T, num_rows)
-        assert np.fromfile(indptr, np.int64).tolist() == expected.indptr.tolist()
-        assert np.fromfile(indices, np.uint32).tolist() == expected.indices.tolist()
-        assert count == len(expected.indices)
-
-
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=200), st.data())
 @settings(max_examples=40, deadline=None)
 def test_texts_come_back(texts, data):
@@ -286,13 +271,6 @@ def test_titled_texts(graph):
         "Notes",
         "dot: Dot product.",
     ]
-
-
-def test_expand():
-    adjacency = Adjacency(np.array([0, 2, 2, 3]), np.array([5, 7, 1], dtype=np.uint32))
-    rows, found = expand(adjacency, np.array([2, 1, 0]))
-    assert rows.tolist() == [0, 2, 2]
-    assert found.tolist() == [1, 5, 7]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from lz4.frame import LZ4FrameFile
 from npids.lookup import Lookup
 
 from pyterrier_graph.graphs import query_passage_builder, query_passage_graph
-from pyterrier_graph.graphs.query_passage_graph import Edges, QueryPassageGraph
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 SOME_EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TYPES = ("retrieved", "relevant")
@@ -100,11 +101,11 @@ def literal(passages, topics, run, qrels, k) -> Literal:
     return edges
 
 
-def rows_of(edges: Edges) -> list[list[tuple[int, float, int]]]:
-    assert edges.indptr.dtype == edges.indices.dtype == edges.edges.dtype == np.int64
-    assert edges.scores.dtype == np.float32
-    assert edges.indptr[0] == 0 and edges.indptr[-1] == len(edges.indices) == len(edges.scores) == len(edges.edges)
-    triples = [*zip(edges.indices.tolist(), edges.scores.tolist(), edges.edges.tolist(), strict=True)]
+def rows_of(edges: CSR) -> list[list[tuple[int, float, int]]]:
+    scores, numbers = edges.data["scores"], edges.data["edges"]
+    assert edges.indptr.dtype == edges.indices.dtype == numbers.dtype == np.int64
+    assert scores.dtype == np.float32
+    triples = [*zip(edges.indices.tolist(), scores.tolist(), numbers.tolist(), strict=True)]
     return [triples[start:end] for start, end in zip(edges.indptr[:-1], edges.indptr[1:], strict=True)]
 
 
@@ -136,32 +137,6 @@ def check(graph: QueryPassageGraph, passages: list[str], topics: pd.DataFrame, e
         joined = [(query, passage) for query, row in enumerate(numbered) for passage, _, _ in row]
         ends = graph.ends(np.arange(len(joined)), edge_type)
         assert [*zip(*(end.tolist() for end in ends), strict=True)] == joined
-
-
-def check_subgraph(graph: QueryPassageGraph, targets: list[int], types, expected: Literal, masked) -> None:
-    subgraph = graph.subgraph(np.array(targets, dtype=np.int64), types)
-    types = TYPES if types is None else types
-    hears = [
-        [q for q in range(graph.num_queries) if q not in masked and p in expected[t][q]] for t in types for p in targets
-    ]
-    queries = sorted({query for row in hears for query in row})
-    passages = sorted({passage for edge_type in types for query in queries for passage in expected[edge_type][query]})
-    assert subgraph.targets.tolist() == targets
-    assert subgraph.queries.tolist() == queries
-    assert subgraph.passages.tolist() == passages
-    assert [*subgraph.to_targets] == [*subgraph.to_queries] == [*types]
-    for edge_type in types:
-        heard, scored = [], []
-        for target, row in zip(targets, rows_of(subgraph.to_targets[edge_type]), strict=True):
-            heard.append([queries[local] for local, _, _ in row])
-            scored.append([score for _, score, _ in row])
-            assert scored[-1] == [expected[edge_type][query][target] for query in heard[-1]]
-            ends = graph.ends(np.array([edge for _, _, edge in row], dtype=np.int64), edge_type)
-            assert ends[0].tolist() == heard[-1] and set(ends[1].tolist()) <= {target}
-        start = len(targets) * [*types].index(edge_type)
-        assert heard == hears[start : start + len(targets)]
-        for query, row in zip(queries, rows_of(subgraph.to_queries[edge_type]), strict=True):
-            assert {passages[local]: score for local, score, _ in row} == expected[edge_type][query]
 
 
 @SOME_EXAMPLES
@@ -200,10 +175,6 @@ def test_graph_is_the_literal_one(collection, size, way, data):
         view = opened.without(np.array(first, dtype=np.int64)).without(np.array(more, dtype=np.int64))
         check(view, passages, topics, expected, {*first, *more})
         check(opened, passages, topics, expected)
-        targets = data.draw(st.lists(st.integers(0, len(passages) - 1), max_size=6))
-        types = data.draw(st.sampled_from([None, ["relevant"], ["retrieved"], ["relevant", "retrieved"]]))
-        check_subgraph(view, targets, types, expected, {*first, *more})
-        check_subgraph(opened, targets, types, expected, ())
 
 
 @SOME_EXAMPLES
@@ -247,7 +218,6 @@ def test_passages_that_nobody_retrieved_and_queries_without_results_are_there(gr
 def test_without_judgments_there_are_only_retrieved_edges(tmp_path):
     graph = built(tmp_path / "graph", qrels=None)
     assert graph.edge_types == ("retrieved",)
-    assert [*graph.subgraph(np.array([4])).to_targets] == ["retrieved"]
     with pytest.raises(KeyError, match="no edges 'relevant': this graph has 'retrieved'"):
         graph.edges_of_passages(np.array([0]), "relevant")
 
@@ -306,7 +276,6 @@ def test_pickled_view_stays_masked(graph):
     [
         (lambda graph: graph.edges_of_passages(np.array([0, 6])), IndexError, "0 to 5, got 0 to 6"),
         (lambda graph: graph.edges_of_queries(np.array([-1])), IndexError, "0 to 2, got -1 to -1"),
-        (lambda graph: graph.subgraph(np.array([6])), IndexError, "0 to 5"),
         (lambda graph: graph.without(np.array([3])), IndexError, "0 to 2"),
         (lambda graph: graph.ends(np.array([3])), IndexError, "0 to 2"),
         (lambda graph: graph.edges_of_queries(np.array([0]), "found"), KeyError, "no edges 'found'"),
@@ -483,7 +452,7 @@ def test_missing_graph(tmp_path):
         graph.edges_of_queries(np.array([0]))
 
 
-@pytest.mark.parametrize("name", ["texts.lz4", "retrieved.indices.u4", "known_i.edges.u4", "qids.npids"])
+@pytest.mark.parametrize("name", ["texts.lz4", "retrieved.indices.u4", "relevant_i.edges.u4", "qids.npids"])
 def test_truncated_graph(tmp_path, name):
     path = built(tmp_path / "graph").path
     size = (path / name).stat().st_size
@@ -498,7 +467,7 @@ def test_foreign_graph(tmp_path, change):
     meta = built(tmp_path / "graph").path / "pt_meta.json"
     meta.write_text(json.dumps(json.loads(meta.read_text()) | change))
     with pytest.raises(ValueError, match=f"{[*change.values()][0]}"):
-        QueryPassageGraph(meta.parent).subgraph(np.array([0]))
+        QueryPassageGraph(meta.parent).edges_of_passages(np.array([0]))
 
 
 # --- edge features
@@ -532,7 +501,7 @@ def test_edge_features(tmp_path):
     assert features.dtype == np.float16
     assert features.tolist() == Encoder()(*map(list, zip(*pairs, strict=True))).tolist()
     backward = graph.edges_of_passages(np.array([4]))
-    assert features[backward.edges].tolist() == features[[2, 3]].tolist()
+    assert features[backward.data["edges"]].tolist() == features[[2, 3]].tolist()
     with pytest.raises(FileExistsError, match="features of 'retrieved' edges already"):
         graph.add_edge_features(encoder, TEXTS)
     graph.without(np.array([0])).add_edge_features(encoder, TEXTS, edge_type="relevant", verbose=False)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyterrier_graph.graphs.csr import ranges
 from pyterrier_graph.graphs.extraction import NODE_TYPES
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
@@ -92,8 +91,7 @@ def _nodes(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None) -> 
         return np.arange(graph.num_nodes)
     if not isinstance(documents, np.ndarray) or documents.dtype.kind not in "iu":
         documents = graph.document_of(list(documents))
-    documents = np.unique(documents)
-    return ranges(graph.node_offsets[documents], graph.node_offsets[documents + 1])[1]
+    return graph.nodes_of_documents(np.unique(documents))[1]
 
 
 def _edges(graph: HeteroGraph, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,6 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import writing
-from pyterrier_graph.graphs.csr import ranges
 from pyterrier_graph.graphs.ids import writing_ids
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def _top(
             neighbor = np.searchsorted(graph.passage_nodes, node)
             joins = graph.node_type[node] == 0
         else:
-            document_row, nodes = ranges(graph.node_offsets[numbers], graph.node_offsets[numbers + 1])
+            document_row, nodes = graph.nodes_of_documents(numbers)
             node_row, node = graph.neighbors(nodes, relation)
             row, neighbor = document_row[node_row], graph.document[node]
             joins = neighbor != numbers[row]

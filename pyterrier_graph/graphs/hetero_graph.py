@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyterrier_graph.documents import PASSAGE_SEPARATOR, StructuredDocument, passage_id, split_passage_id
-from pyterrier_graph.graphs.csr import Adjacency, compress, expand
+from pyterrier_graph.graphs.csr import CSR, ranges
 from pyterrier_graph.graphs.extraction import (
     NODE_TYPES,
     WHOLE_DOCUMENT,
@@ -132,16 +132,16 @@ class HeteroGraph(ABC):
         return self._array("passage_nodes")
 
     @property
-    def document_codes(self) -> Adjacency:
+    def document_codes(self) -> CSR:
         """Document -> numbers of its codes."""
         return self._adjacency("document_codes")
 
     @property
-    def code_documents(self) -> Adjacency:
+    def code_documents(self) -> CSR:
         """Code -> numbers of the documents that have it."""
         return self._adjacency("code_documents")
 
-    def adjacency(self, relation: str) -> Adjacency:
+    def adjacency(self, relation: str) -> CSR:
         """The edges of a relation, as compressed rows.
 
         Raises:
@@ -165,7 +165,7 @@ class HeteroGraph(ABC):
             KeyError: If the graph has no such relation.
             IndexError: If the graph has no such node.
         """
-        return expand(self.adjacency(relation), nodes)
+        return self.adjacency(relation).select(nodes)
 
     def texts(self, nodes: np.ndarray, *, titles: bool = False) -> list[str]:
         """Texts of nodes: passages, or titles of sections.
@@ -274,16 +274,22 @@ class HeteroGraph(ABC):
         Returns:
             Two int64 arrays, one element per passage, with the position in ``documents`` and the node.
         """
-        return expand(Adjacency(self.passage_offsets, self.passage_nodes), documents)
+        return CSR(self.passage_offsets, self.passage_nodes).select(documents)
+
+    def nodes_of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All nodes of some documents; arguments and results are those of :meth:`passages_of_documents`."""
+        starts = self.node_offsets[documents]
+        lengths = self.node_offsets[documents + 1] - starts
+        return np.repeat(np.arange(len(starts)), lengths), ranges(starts, lengths)[1]
 
     def codes_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The codes of some documents: the position in ``documents``, and the code's number (see ``code_names``)."""
-        return expand(self.document_codes, documents)
+        return self.document_codes.select(documents)
 
     def documents_sharing_code(self, document: int) -> np.ndarray:
         """The other documents that have a code in common with this one, ascending; int64."""
         _, codes = self.codes_of(np.array([document]))
-        _, documents = expand(self.code_documents, codes)
+        _, documents = self.code_documents.select(codes)
         return np.setdiff1d(documents, [document])
 
     def summary(self) -> dict[str, Any]:
@@ -314,8 +320,8 @@ class HeteroGraph(ABC):
         """What a notebook shows."""
         return graph_html(self, type(self).__name__, ["graph.to_networkx()"])
 
-    def _adjacency(self, name: str) -> Adjacency:
-        return Adjacency(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))
+    def _adjacency(self, name: str) -> CSR:
+        return CSR(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))
 
     @cached_property
     def _section_nodes(self) -> np.ndarray:
@@ -368,14 +374,14 @@ class MemoryGraph(HeteroGraph):
         no_edges = np.empty((0, 2), dtype=np.int64)
         for relation in self.relations[::2]:
             i, j = edges.get(relation, no_edges).T
-            self._store(relation, compress(i, j, num_nodes))
-            self._store(inverse(relation), compress(j, i, num_nodes))
+            self._store(relation, CSR.distinct(i, j, num_nodes))
+            self._store(inverse(relation), CSR.distinct(j, i, num_nodes))
         self.code_names = sorted({code for codes in parts.codes for code in codes})
         numbers = {code: number for number, code in enumerate(self.code_names)}
         pairs = [(document, numbers[code]) for document, codes in enumerate(parts.codes) for code in codes]
         document, code = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        self._store("document_codes", compress(document, code, num_documents))
-        self._store("code_documents", compress(code, document, len(numbers)))
+        self._store("document_codes", CSR.distinct(document, code, num_documents))
+        self._store("code_documents", CSR.distinct(code, document, len(numbers)))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} documents, {len(self.passage_nodes)} passages>"
@@ -405,8 +411,8 @@ class MemoryGraph(HeteroGraph):
             unresolved[relation] = int((~found).sum())
         return edges, unresolved
 
-    def _store(self, name: str, adjacency: Adjacency) -> None:
-        self._arrays[f"{name}.indptr"], self._arrays[f"{name}.indices"] = adjacency
+    def _store(self, name: str, adjacency: CSR) -> None:
+        self._arrays[f"{name}.indptr"], self._arrays[f"{name}.indices"] = adjacency.indptr, adjacency.indices
 
     def _array(self, name: str) -> np.ndarray:
         return self._arrays[name]

@@ -16,7 +16,7 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.graphs.builder import ArrayFiles, array_file, read_array
-from pyterrier_graph.graphs.csr import CHUNK, offsets, ranges, write_compressed
+from pyterrier_graph.graphs.csr import CHUNK, CSR, write_compressed
 from pyterrier_graph.graphs.extraction import inverse
 from pyterrier_graph.graphs.hetero_graph import some
 from pyterrier_graph.graphs.ids import numbers_of, writing_ids
@@ -25,31 +25,15 @@ from pyterrier_graph.graphs.text_store import TextWriter
 RETRIEVED, RELEVANT = "retrieved", "relevant"
 DOCNOS, QIDS = "docnos.npids", "qids.npids"
 MAX_EDGES = 1 << 32
-
-
-class WeightedPairs(NamedTuple):
-    """Edges of some queries, by query and passage, both ascending.
-
-    Attributes:
-        queries: Position of the query among them, shape (edges,).
-        passages: Passage number, shape (edges,).
-        scores: Shape (edges,).
-    """
-
-    queries: np.ndarray
-    passages: np.ndarray
-    scores: np.ndarray
-
-
-NOTHING = WeightedPairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+NO_EDGES = np.empty(0, dtype=np.int64)
 
 
 class QueryBatch(NamedTuple):
-    """Queries, and their edges of each type."""
+    """Queries, and per type their edges: a row per query of passage numbers, which ascend, with ``scores``."""
 
     qids: list[str]
     texts: list[str]
-    edges: Mapping[str, WeightedPairs]
+    edges: Mapping[str, CSR]
 
 
 class Judgments:
@@ -67,15 +51,14 @@ class Judgments:
         qrels = qrels.loc[qrels["label"] > 0, ["qid", "docno", "label"]].astype({"qid": str, "docno": str})
         query, qids = pd.factorize(qrels["qid"])
         self._qids = pd.Index(qids)
-        self._rows = qrels.rename(columns={"label": "score"}).iloc[np.argsort(query, kind="stable")]
-        self._offsets = offsets(np.bincount(query, minlength=len(qids)))
+        self._frame = qrels.rename(columns={"label": "score"})
+        self._rows = CSR.group(query, np.arange(len(qrels)), len(qids))
         self.found = 0
 
     def of(self, qids: Sequence[str]) -> pd.DataFrame:
         """The rows of some queries: ``qid, docno, score``."""
         query = self._qids.get_indexer(qids)
-        query = query[query >= 0]
-        rows = self._rows.iloc[ranges(self._offsets[query], self._offsets[query + 1])[1]]
+        rows = self._frame.iloc[self._rows.select(query[query >= 0])[1]]
         self.found += len(rows)
         return rows
 
@@ -108,7 +91,7 @@ def query_batch(
     return QueryBatch(topics["qid"].tolist(), topics["query"].tolist(), edges)
 
 
-def _pairs(qids: pd.Index, rows: pd.DataFrame, docnos: Lookup, source: str, k: int | None = None) -> WeightedPairs:
+def _pairs(qids: pd.Index, rows: pd.DataFrame, docnos: Lookup, source: str, k: int | None = None) -> CSR:
     query = qids.get_indexer(rows["qid"])
     names = rows["docno"].to_numpy(dtype=object)
     with np.errstate(over="ignore"):
@@ -131,7 +114,7 @@ def _pairs(qids: pd.Index, rows: pd.DataFrame, docnos: Lookup, source: str, k: i
         raise KeyError(f"{some(unknown, 'docno')} of the {source} not among the passages: are they of another corpus?")
     order = np.lexsort((passage, query))
     refuse(order[1:][(np.diff(query[order]) == 0) & (np.diff(passage[order]) == 0)], "comes twice")
-    return WeightedPairs(query[order], passage[order], scores[order])
+    return CSR.group(query[order], passage[order], len(qids), scores=scores[order])
 
 
 def parts_of(run: pd.DataFrame, size: int) -> Iterator[pd.DataFrame]:
@@ -240,16 +223,18 @@ class _Writer:
             self._ids.add(qid)
         self._texts.extend(batch.texts)
         for edge_type, before in self.edges.items():
-            pairs = batch.edges.get(edge_type, NOTHING)
-            after = before + len(pairs.queries)
+            edges = batch.edges.get(edge_type)
+            if edges is None:
+                edges = CSR.group(NO_EDGES, NO_EDGES, len(batch.qids), scores=NO_EDGES)
+            after = before + len(edges.indices)
             if after > MAX_EDGES:
                 raise ValueError(f"a graph can have {MAX_EDGES:,} edges of a type at most")
-            ends = before + np.cumsum(np.bincount(pairs.queries, minlength=len(batch.qids)))
-            for name, values in {"indptr": ends, "indices": pairs.passages, "scores": pairs.scores}.items():
+            arrays = {"indptr": before + edges.indptr[1:], "indices": edges.indices, "scores": edges.data["scores"]}
+            for name, values in arrays.items():
                 self._arrays.append(self.folder, f"{edge_type}.{name}", values)
-            numbered = np.stack([pairs.passages, np.arange(before, after)], axis=1)
+            numbered = np.stack([edges.indices, np.arange(before, after)], axis=1)
             self._arrays.append(self.scratch, f"{edge_type}.pairs", numbered)
-            self._arrays.append(self.scratch, f"{inverse(edge_type)}.indices", first + pairs.queries)
+            self._arrays.append(self.scratch, f"{inverse(edge_type)}.indices", first + edges.row_index)
             self.edges[edge_type] = after
 
 

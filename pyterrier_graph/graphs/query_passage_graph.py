@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
 from pyterrier_graph.graphs.builder import array_file, read_array
-from pyterrier_graph.graphs.csr import checked, offsets, places
+from pyterrier_graph.graphs.csr import CSR, checked, offsets
 from pyterrier_graph.graphs.edge_features import PairEncoder, write_edge_features
 from pyterrier_graph.graphs.extraction import inverse
 from pyterrier_graph.graphs.hetero_graph import some
@@ -29,7 +29,6 @@ from pyterrier_graph.graphs.query_passage_builder import (
     RETRIEVED,
     Judgments,
     QueryBatch,
-    WeightedPairs,
     build,
     digest,
     parts_of,
@@ -45,40 +44,6 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 BATCH = 1024  # queries that are retrieved for, or copied, at once
-
-
-class Edges(NamedTuple):
-    """Edges of some nodes, as compressed rows: row i is ``[indptr[i]:indptr[i + 1]]`` of the other arrays.
-
-    Attributes:
-        indptr: Shape (rows + 1,), int64.
-        indices: The node at the other end, shape (edges,), int64; ascending within a row.
-        scores: Shape (edges,), float32.
-        edges: Number of the edge among all of its type, shape (edges,), int64: the row of its features.
-    """
-
-    indptr: np.ndarray
-    indices: np.ndarray
-    scores: np.ndarray
-    edges: np.ndarray
-
-
-class Subgraph(NamedTuple):
-    """What some passages listen to: their queries, and what these listen to.
-
-    Attributes:
-        targets: Numbers of the passages asked for, as given, shape (targets,).
-        queries: Numbers of the queries that have an edge with one of them, ascending, shape (queries,).
-        passages: Numbers of the passages that have an edge with one of those, ascending, shape (passages,).
-        to_queries: Per edge type from passages to queries: a row per query, ``indices`` are positions in ``passages``.
-        to_targets: Per edge type from queries to targets: a row per target, ``indices`` are positions in ``queries``.
-    """
-
-    targets: np.ndarray
-    queries: np.ndarray
-    passages: np.ndarray
-    to_queries: dict[str, Edges]
-    to_targets: dict[str, Edges]
 
 
 class QueryPassageGraph(BuiltArtifact):
@@ -337,7 +302,7 @@ class QueryPassageGraph(BuiltArtifact):
         view.__dict__.update(self.__dict__, _masked=masked)
         return view
 
-    def edges_of_queries(self, queries: np.ndarray, edge_type: str = RETRIEVED) -> Edges:
+    def edges_of_queries(self, queries: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
         """The passages of queries; a masked query has none.
 
         Args:
@@ -353,11 +318,11 @@ class QueryPassageGraph(BuiltArtifact):
         """
         self._check_type(edge_type)
         queries = np.asarray(queries, dtype=np.int64)
-        row, edges = places(self._array(f"{edge_type}.indptr"), queries)
+        row, edges = self._stored(edge_type).places(queries)
         passages = self._array(f"{edge_type}.indices")[edges].astype(np.int64)
         return self._edges(len(queries), row, queries[row], passages, edges, edge_type)
 
-    def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> Edges:
+    def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
         """The queries of passages, masked ones left out.
 
         Args:
@@ -373,7 +338,7 @@ class QueryPassageGraph(BuiltArtifact):
         """
         self._check_type(edge_type)
         name = inverse(edge_type)
-        row, place = places(self._array(f"{name}.indptr"), passages)
+        row, place = self._stored(name).places(passages)
         queries, edges = (self._array(f"{name}.{part}")[place].astype(np.int64) for part in ("indices", "edges"))
         return self._edges(len(passages), row, queries, queries, edges, edge_type)
 
@@ -408,23 +373,6 @@ class QueryPassageGraph(BuiltArtifact):
             raise KeyError(f"{self!r} has no features of {edge_type!r} edges: add_edge_features makes them")
         return self._array(f"{edge_type}.features").reshape(-1, dimension)
 
-    def subgraph(self, passages: np.ndarray, edge_types: Sequence[str] | None = None) -> Subgraph:
-        """All that is needed to represent some passages: their queries, and the passages of these.
-
-        Args:
-            passages: Passage numbers, shape (targets,); they may repeat.
-            edge_types: Types to take edges of, in both steps; by default all.
-
-        Raises:
-            KeyError: If there is no such type of edges.
-            IndexError: If there is no such passage.
-        """
-        edge_types = self.edge_types if edge_types is None else edge_types
-        targets = np.asarray(passages, dtype=np.int64)
-        queries, to_targets = _local({name: self.edges_of_passages(targets, name) for name in edge_types})
-        sources, to_queries = _local({name: self.edges_of_queries(queries, name) for name in edge_types})
-        return Subgraph(targets, queries, sources, to_queries, to_targets)
-
     def to_scipy(self) -> dict[str, csr_array]:
         """Per edge type a sparse matrix of scores, shape (queries, passages), in memory.
 
@@ -434,8 +382,9 @@ class QueryPassageGraph(BuiltArtifact):
 
         matrices = {}
         for edge_type in self.edge_types:
-            indptr, passages, scores, _ = self.edges_of_queries(np.arange(self.num_queries), edge_type)
-            matrices[edge_type] = csr_array((scores, passages, indptr), shape=(self.num_queries, self.num_passages))
+            edges = self.edges_of_queries(np.arange(self.num_queries), edge_type)
+            arrays = (edges.data["scores"], edges.indices, edges.indptr)
+            matrices[edge_type] = csr_array(arrays, shape=(self.num_queries, self.num_passages))
         return matrices
 
     @cached_property
@@ -501,20 +450,23 @@ class QueryPassageGraph(BuiltArtifact):
             queries = np.arange(start, min(start + BATCH, self.num_queries))
             edges = {}
             for edge_type in self.edge_types:
-                row, place = places(self._array(f"{edge_type}.indptr"), queries)
-                passages, scores = (self._array(f"{edge_type}.{name}")[place] for name in ("indices", "scores"))
-                edges[edge_type] = WeightedPairs(row, passages, scores)
+                edges[edge_type] = self._stored(edge_type, "scores").rows(slice(queries[0], queries[-1] + 1))
             yield QueryBatch(self.qids_of(queries), self.texts(queries), edges)
 
     def _edges(
         self, rows: int, row: np.ndarray, queries: np.ndarray, others: np.ndarray, edges: np.ndarray, edge_type: str
-    ) -> Edges:
+    ) -> CSR:
         """Compresses edges, those of masked queries left out."""
         if self._masked is not None:
             kept = ~self._masked[queries]
             row, others, edges = row[kept], others[kept], edges[kept]
         scores = self._array(f"{edge_type}.scores")[edges]
-        return Edges(offsets(np.bincount(row, minlength=rows)), others, scores, edges)
+        return CSR(offsets(np.bincount(row, minlength=rows)), others, {"scores": scores, "edges": edges})
+
+    def _stored(self, name: str, *data: str) -> CSR:
+        """Edges of all queries or passages, masked ones included."""
+        indptr, indices = (self._array(f"{name}.{part}") for part in ("indptr", "indices"))
+        return CSR(indptr, indices, {part: self._array(f"{name}.{part}") for part in data})
 
     def _check_type(self, edge_type: str) -> None:
         if edge_type not in self.edge_types:
@@ -578,9 +530,3 @@ def _known(lookup: Lookup, ids: Sequence[str], noun: str) -> np.ndarray:
     if (numbers < 0).any():
         raise KeyError(f"{some([ids[row] for row in np.flatnonzero(numbers < 0)], noun)} not in the graph")
     return numbers
-
-
-def _local(edges: dict[str, Edges]) -> tuple[np.ndarray, dict[str, Edges]]:
-    """The nodes at the other ends, ascending, and the edges with positions among these."""
-    nodes = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(found.indices for found in edges.values())]))
-    return nodes, {name: found._replace(indices=np.searchsorted(nodes, found.indices)) for name, found in edges.items()}

@@ -146,7 +146,7 @@ def passage_svg(graph: QueryPassageGraph, passage: int) -> str:
         (kind, query, score)
         for kind in graph.edge_types
         for edges in [graph.edges_of_passages(np.array([passage]), kind)]
-        for query, score in zip(edges.indices.tolist(), edges.scores.tolist(), strict=True)
+        for query, score in zip(edges.indices.tolist(), edges.data["scores"].tolist(), strict=True)
     ][:NODES]
     color = dict(zip(sorted(graph.edge_types), COLOURS, strict=False))  # as in plots.passage_queries
     texts = graph.texts(np.array([query for _, query, _ in found]))

@@ -147,8 +147,8 @@ class NegativeSampler:
                 code = self._codes.draw(query, self.random)
             else:
                 document = self._relevant_documents.draw(query, self.random)
-                code = _Ragged(*graph.document_codes).draw(document, self.random)
-            return self._passage_of(_Ragged(*graph.code_documents).draw(code, self.random))
+                code = graph.document_codes.draw(document, self.random)
+            return self._passage_of(graph.code_documents.draw(code, self.random))
         if strategy == "candidates":
             return self._candidates.draw(query, self.random)
         mixed = self._draw("shared_codes", pairs)
