@@ -31,7 +31,7 @@ class Example(NamedTuple):
 
 
 class Examples(Dataset):
-    """Triples as the Trainer takes them, from an array of shape (triples, 4) with the fields of :class:`Example`."""
+    """The training set: triples from an array of shape (triples, 4), with the fields of :class:`Example`."""
 
     def __init__(self, triples: np.ndarray) -> None:
         self.triples = triples
@@ -44,12 +44,27 @@ class Examples(Dataset):
 
 
 @dataclass(frozen=True)
-class Group:
-    """A batch's triples that lie in one graph.
+class Source:
+    """A graph, and where the token vectors of its nodes come from.
 
     Attributes:
-        queries: Token vectors, or texts where the encoder learns, too.
-        inputs: Likewise, of the propagation's nodes.
+        graph: The graph.
+        tokens: Its method ``states(nodes)`` returns the token vectors of nodes.
+        titles: Whether passages are encoded with their titles, where the encoder learns.
+    """
+
+    graph: HeteroGraph
+    tokens: Any
+    titles: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """The triples of a batch that are from one graph.
+
+    Attributes:
+        queries: Token vectors; texts where the encoder learns, too.
+        inputs: The same for the propagation's nodes.
         propagation: How the passages of the triples are contextualized.
         triples: Query, p+ and p- (positions in the propagation's targets), shape (triples, 3).
     """
@@ -61,23 +76,22 @@ class Group:
 
 
 class TripleCollator:
-    """Makes batches: finds out what has to be computed for the passages of some triples, and gathers its input.
+    """Makes batches: plans what has to be computed for the passages of some triples, and collects the input for it.
 
     Args:
         hgat: The model that is trained.
-        graphs: The graphs, each with its source of token vectors, or None where the encoder learns, too.
+        sources: The graphs.
         queries: The texts of the queries.
-        encoder: Encodes the queries.
+        encoder: Encodes the queries; None where the encoder learns, too, so that batches have texts.
     """
 
     def __init__(
-        self, hgat: HGAT, graphs: Sequence[tuple[HeteroGraph, Any]], queries: Sequence[str], encoder: TokenEncoder
+        self, hgat: HGAT, sources: Sequence[Source], queries: Sequence[str], encoder: TokenEncoder | None
     ) -> None:
         self.hgat = hgat
-        self.graphs = graphs
+        self.sources = sources
         self.queries = queries
-        learned = graphs[0][1] is None
-        self.encoded = None if learned else encoder.encode_queries(queries).to("cpu")
+        self.encoded = None if encoder is None else encoder.encode_queries(queries).to("cpu")
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, list[Group]]:
         """A batch for :class:`TripleModel`."""
@@ -87,26 +101,29 @@ class TripleCollator:
         return {"groups": [self._group(number, chosen) for number, chosen in by_graph.items()]}
 
     def _group(self, number: int, examples: list[Example]) -> Group:
-        graph, tokens = self.graphs[number]
+        source = self.sources[number]
         fields = np.array(examples)
         queries, query = np.unique(fields[:, 1], return_inverse=True)
         passages, passage = np.unique(fields[:, 2:], return_inverse=True)
-        propagation = self.hgat.plan(graph, passages)
+        propagation = self.hgat.plan(source.graph, passages)
         triples = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
         if self.encoded is None:
             texts = [self.queries[q] for q in queries]
-            return Group(texts, graph.texts(propagation.nodes), propagation, triples)
-        states = tokens.states(propagation.nodes)
-        return Group(self.encoded.select(torch.from_numpy(queries)), states, propagation, triples)
+            return Group(texts, source.graph.texts(propagation.nodes, titles=source.titles), propagation, triples)
+        encoded = self.encoded.select(torch.from_numpy(queries))
+        return Group(encoded, source.tokens.states(propagation.nodes), propagation, triples)
 
 
 class TripleModel(nn.Module):
-    """An HGAT (and, where it learns too, the encoder) with the loss on triples.
+    """An HGAT, with the encoder where it learns too, and the loss on triples.
 
     Args:
-        hgat: The graph model.
-        encoder: The encoder if it is to be trained, else None.
-        frozen_layers: Number of the encoder's first layers that stay as they are, its embeddings included.
+        hgat: The network.
+        encoder: The encoder if it is trained, else None.
+        frozen_layers: Number of the encoder's first layers that do not learn, its embeddings included.
+
+    Raises:
+        ValueError: If no layer of the encoder is left to learn.
     """
 
     def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None, frozen_layers: int = 0) -> None:
@@ -114,7 +131,7 @@ class TripleModel(nn.Module):
         self.hgat = hgat
         self.encoder = encoder
         self.network = encoder.network if encoder is not None else None
-        if self.network is not None and frozen_layers:
+        if self.network is not None:
             freeze_first_layers(self.network, frozen_layers)
 
     def forward(self, groups: list[Group]) -> dict[str, Tensor]:
@@ -142,15 +159,23 @@ class TripleModel(nn.Module):
 
 
 def freeze_first_layers(network: nn.Module, count: int) -> None:
-    """Keeps the embeddings and the first layers of an encoder as they are.
+    """Has all of an encoder learn but its embeddings and first layers; with a count of 0 all of it.
 
     Raises:
-        ValueError: If the encoder's layers are not found.
+        ValueError: If the encoder's layers are not found, or all of them would be frozen.
     """
+    network.requires_grad_(True)
+    if not count:
+        return
     stacks = [module for module in network.modules() if isinstance(module, nn.ModuleList)]
     if not stacks:
-        raise ValueError("the encoder has no list of layers of which the first could be frozen")
+        raise ValueError("the encoder has no list of layers: use frozen_encoder_layers=0")
     layers = max(stacks, key=len)
+    if count >= len(layers):
+        raise ValueError(
+            f"encoder_learning_rate has no effect: the encoder has {len(layers)} layers, and frozen_encoder_layers="
+            f"{count} freezes all of them. Use HGATTraining(frozen_encoder_layers=...) with less than {len(layers)}"
+        )
     for name, module in network.named_modules():
         if name.rpartition(".")[2] == "embeddings":
             module.requires_grad_(False)
