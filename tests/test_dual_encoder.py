@@ -98,7 +98,7 @@ def miner(**options: Any) -> HardNegativeMiner:
 
 def qualities(log: list[dict[str, float]]) -> list[float]:
     """After each evaluation; the log begins with that of the untrained model."""
-    return [entry["eval_quality"] for entry in log if "eval_quality" in entry][1:]
+    return [entry["RR@10"] for entry in log if "RR@10" in entry][1:]
 
 
 def losses(log: list[dict[str, float]]) -> list[float]:
@@ -266,7 +266,7 @@ def test_what_was_learned_is_found(tmp_path: Path) -> None:
         if name == "before":
             assert model.fit(TOPICS, JUDGED, TOPICS, QRELS) is model
     assert found[0] < 0.5 and found[1] > 0.9
-    assert model.training_log[0]["eval_quality"] == pytest.approx(found[0])
+    assert model.training_log[0]["RR@10"] == pytest.approx(found[0])
     assert found[1] == pytest.approx(max(qualities(model.training_log)))
     assert model.pretraining_log == []
     assert not model.network.training
@@ -293,9 +293,9 @@ def test_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(pseudo) == list(both) == ["query", "positive", "negative_1"]
     assert (both["negative_1"] == both["query"].map(dict(WORDS)) + " iota").all()
     # the second stage begins where the first ended
-    best = max(entry["eval_quality"] for entry in model.pretraining_log if "eval_quality" in entry)
-    assert model.training_log[0]["eval_quality"] == pytest.approx(best)
-    assert best > model.pretraining_log[0]["eval_quality"]
+    best = max(entry["RR@10"] for entry in model.pretraining_log if "RR@10" in entry)
+    assert model.training_log[0]["RR@10"] == pytest.approx(best)
+    assert best > model.pretraining_log[0]["RR@10"]
 
 
 def test_labeled_queries_without_pseudo_labels(caplog: pytest.LogCaptureFixture) -> None:
@@ -322,7 +322,7 @@ def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves(tmp_
     best = reached.index(max(reached))
     assert len(reached) == best + 3 < 30
     assert measured(model) == pytest.approx(max(reached))
-    assert max(reached) > model.training_log[0]["eval_quality"]
+    assert max(reached) > model.training_log[0]["RR@10"]
     again = dual(training=stage).fit_examples(examples(), RUN, QRELS)  # it had ended
     assert_same_weights(again, model)
     assert qualities(again.training_log) == reached
@@ -333,7 +333,7 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
     before = weights(model)
     best = model(RUN).query("rank == 0").assign(label=1)[["qid", "docno", "label"]]
     model.fit_examples(examples(), RUN, best)
-    assert max(qualities(model.training_log)) < 1 == model.training_log[0]["eval_quality"]
+    assert max(qualities(model.training_log)) < 1 == model.training_log[0]["RR@10"]
     assert all(torch.equal(value, before[name]) for name, value in weights(model).items())
 
 
@@ -343,12 +343,12 @@ def test_validation_with_passages_of_judged_documents() -> None:
     qrels = pd.DataFrame({"qid": TOPICS["qid"], "docno": [str(n) for n in range(COUNT)], "label": 1})
     model.fit_examples(examples(), passages, qrels)
     ranking = (model.text_scorer() >> pt.text.max_passage())(passages)
-    assert model.training_log[0]["eval_quality"] == pytest.approx(RunEvaluator("RR@10", qrels)(ranking))
+    assert model.training_log[0]["RR@10"] == pytest.approx(RunEvaluator("RR@10", qrels)(ranking))
 
 
 def test_the_measure() -> None:
     model = dual(training={"measure": "P@1", "epochs": 1}).fit_examples(examples(), RUN, QRELS)
-    assert model.training_log[0]["eval_quality"] == pytest.approx(RunEvaluator("P@1", QRELS)(dual()(RUN)))
+    assert model.training_log[0]["P@1"] == pytest.approx(RunEvaluator("P@1", QRELS)(dual()(RUN)))
 
 
 STAGE: dict[str, Any] = {"epochs": 2, "evaluations": 2, "patience": None}
@@ -483,7 +483,7 @@ def test_examples_that_cannot_be(wrong: Dataset, message: str) -> None:
     ("options", "message"),
     [
         ({"similarity": "euclidean"}, r"similarity must be one of \('dot', 'cosine'\) or None, got 'euclidean'"),
-        ({"batch_size": 0}, "batch_size must be positive"),
+        ({"batch_size": 0}, "batch_size must be a whole number"),
         ({"training": {"alpha": 2.0}}, "alpha must be between 0 and 1"),
         ({"training": {"form": "literal"}}, "form must be one of"),
         ({"training": {"scale": 0.0}}, "scale must be positive"),

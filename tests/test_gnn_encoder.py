@@ -448,7 +448,7 @@ def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor], equal: bool =
 
 
 def qualities(log: list[dict[str, float]]) -> list[float]:
-    return [entry["eval_quality"] for entry in log if "eval_quality" in entry]
+    return [entry["nDCG@10"] for entry in log if "nDCG@10" in entry]
 
 
 def losses(log: list[dict[str, float]]) -> list[float]:

@@ -57,7 +57,7 @@ def scores(reranker: pt.Transformer) -> np.ndarray:
 
 def qualities(reranker: HGATReranker) -> list[float]:
     """After each epoch; the log begins with that of the untrained model."""
-    return [entry["eval_quality"] for entry in reranker.training_log if "eval_quality" in entry][1:]
+    return [entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry][1:]
 
 
 def measured(reranker: HGATReranker) -> float:
@@ -98,7 +98,7 @@ def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves() ->
 def test_several_evaluations_per_epoch() -> None:
     reranker = hgat(training={"epochs": 1, "batch_size": 4, "evaluations": 3, "patience": None})
     reranker.fit(RUN, QRELS, RUN, QRELS)  # 18 triples, 5 steps
-    steps = [entry["step"] for entry in reranker.training_log if "eval_quality" in entry]
+    steps = [entry["step"] for entry in reranker.training_log if "nDCG@10" in entry]
     assert steps == [0, 2, 4, 5]
 
 
@@ -107,7 +107,7 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
     before = scores(reranker)
     best = RUN.assign(label=reranker(RUN)["rank"].eq(0).astype(int))[["qid", "docno", "label"]]
     reranker.fit(RUN, QRELS, RUN, best)
-    assert reranker.training_log[0] == {"eval_quality": pytest.approx(1.0), "epoch": 0.0, "step": 0}
+    assert reranker.training_log[0] == {"nDCG@10": pytest.approx(1.0), "epoch": 0.0, "step": 0}
     assert max(qualities(reranker)) < 1
     np.testing.assert_array_equal(scores(reranker), before)
     assert not reranker.model.training

@@ -75,7 +75,7 @@ def scores(reranker: pt.Transformer, run: pd.DataFrame = RUN) -> np.ndarray:
 
 def qualities(reranker: LGReReranker) -> list[float]:
     """After each epoch; the log begins with that of the untrained model."""
-    return [entry["eval_quality"] for entry in reranker.training_log if "eval_quality" in entry][1:]
+    return [entry["nDCG@20"] for entry in reranker.training_log if "nDCG@20" in entry][1:]
 
 
 def losses(reranker: LGReReranker) -> list[float]:

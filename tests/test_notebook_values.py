@@ -196,7 +196,7 @@ def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     assert new.table["parameters"] == f"{weights:,}"
     assert new.table["trained"] == "not here" and "reranker.fit(" in new.text
     reranker.fit(run, qrels, run, qrels)
-    best = max(entry["eval_quality"] for entry in reranker.training_log if "eval_quality" in entry)
+    best = max(entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry)
     trained = own(reranker._repr_html_())
     assert trained.table["trained"] == "2 steps"
     assert trained.table["best nDCG@10"] == f"{best:.4f} on the validation topics"

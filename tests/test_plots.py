@@ -20,10 +20,8 @@ from matplotlib.text import Annotation
 from pyterrier_graph import plots
 from pyterrier_graph.documents import Node, Reference, StructuredDocument
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.plots.experiments import VALIDATION
 from pyterrier_graph.plots.html import COLOURS, NEUTRAL
 from pyterrier_graph.rerank.lgre import LearnedWordGraph
-from pyterrier_graph.training.trainer import METRIC
 
 RELATIONS = pd.DataFrame({"layer 1": [0.5, 0.2, 0.3], "layer 2": [0.1, 0.6, 0.3]}, index=["order", "order_i", "SELF"])
 MATCHES = pd.DataFrame(
@@ -75,6 +73,7 @@ SWEPT = pd.DataFrame(
         for qid in "ab"
     ]
 )
+METRIC = "RR@10"
 LOG: list[dict[str, float]] = [
     {METRIC: 0.3, "epoch": 0.0, "step": 0},
     {"loss": 0.7, "learning_rate": 0.1, "epoch": 1.0, "step": 5},
@@ -218,7 +217,6 @@ def test_bars_of_queries() -> None:
 
 
 def test_curves_of_one_training() -> None:
-    assert VALIDATION == METRIC
     reranker = SimpleNamespace(training_log=LOG, training=SimpleNamespace(measure="RR@10"))
     loss, measure = plots.training_curves(reranker, title="mine")
     np.testing.assert_array_equal(loss.lines[0].get_xydata(), [[5, 0.7], [10, 0.6]])

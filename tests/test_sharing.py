@@ -471,7 +471,7 @@ def test_a_card_says_how_a_model_was_trained_also_when_it_is_loaded(tmp_path: Pa
     model = made("dual-encoder", tmp_path)
     for artifact in (model, DualEncoder.load(model.path, device="cpu")):
         training = sections(write_card(artifact))["Training"]
-        best = max(entry["eval_quality"] for entry in model.training_log if "eval_quality" in entry)
+        best = max(entry["RR@10"] for entry in model.training_log if "RR@10" in entry)
         assert "Seed of weights that no checkpoint had: 0." in training
         assert f"Training: 1 steps, RR@10 of {best:.4f} on validation data, with these options:" in training
         options = block(training)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from huggingface_hub import ModelCard
 
 NOT_STATED = "Not stated."
-SAID_ELSEWHERE = {"files", "pretraining", "training", "versions"}
+SAID_ELSEWHERE = {"files", "options", "pretraining", "random_start", "training", "versions"}
 
 
 def write_card(

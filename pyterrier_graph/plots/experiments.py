@@ -16,7 +16,8 @@ from pyterrier_graph.plots.style import check_axes, check_frame, colors_of, lege
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LOSS, VALIDATION = "loss", "eval_quality"  # as the trainer calls them, which takes seconds to import
+LOSS, VALIDATION = "loss", "validation"
+TRAINER = ("loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos")  # what logs have beside the measure
 OPTIONS = {"k": "passages per query in the graph (k)", "masked": "share of queries that are masked in an epoch"}
 WIDE = 10  # times that differ by more than this factor are drawn on a logarithmic scale
 
@@ -211,7 +212,12 @@ def _log(training: Any) -> list[dict[str, float]]:
     log = getattr(training, "training_log", training)
     if not isinstance(log, Sequence) or not all(isinstance(entry, Mapping) for entry in log):
         raise ValueError(f"{training!r:.80} was not trained here: give what fit() was called on, or its training_log")
-    return [dict(entry) for entry in log]
+    return [{_part(key): value for key, value in entry.items()} for entry in log]
+
+
+def _part(key: str) -> str:
+    """:data:`VALIDATION` for the measure, which logs have under its own name, such as ``nDCG@10``."""
+    return key if key in TRAINER or key.startswith(("train_", "eval_")) else VALIDATION
 
 
 def _points(log: list[dict[str, float]], by: str, key: str) -> np.ndarray:

@@ -9,7 +9,6 @@ import pyterrier as pt
 from torch import nn
 
 from pyterrier_graph.plots.html import schematic, value
-from pyterrier_graph.training.trainer import METRIC
 
 FIT = "reranker.fit(train_run, train_qrels, dev_run, dev_qrels)"
 
@@ -40,8 +39,9 @@ def training_sizes(reranker: Any) -> dict[str, Any]:
     if not log:
         loaded = reranker.path is not pt.Artifact.NO_PATH
         return {"trained": f"loaded from {str(reranker.path)!r}" if loaded else "not here"}
-    measured = [entry[METRIC] for entry in log if METRIC in entry]
-    best = {f"best {reranker.training.measure}": f"{max(measured):.4f} on the validation topics"} if measured else {}
+    measure = reranker.training.measure
+    measured = [entry[measure] for entry in log if measure in entry]
+    best = {f"best {measure}": f"{max(measured):.4f} on the validation topics"} if measured else {}
     return {"trained": f"{max(entry['step'] for entry in log):,} steps"} | best
 
 

@@ -291,7 +291,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
             TripleCollator(self.model, sources, queries, self.encoder),
             options,
             rates=rates,
-            quality=quality,
+            validate=quality,
             identity=identity,
             device=self._device,
             verbose=self.verbose,

@@ -201,7 +201,7 @@ class TextReranker(LearnedModel):
             PairCollator(self.tokenizer, queries, documents),
             options,
             rates=rates,
-            quality=quality,
+            validate=quality,
             identity=identity,
             device=device,
             verbose=self.verbose,

@@ -84,7 +84,7 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     Attributes:
         network: The SentenceTransformer.
-        training_log: Losses, and the measure as ``eval_quality``, of the last training.
+        training_log: Losses, and the measure under its own name, of the last training.
         pretraining_log: Likewise, of its first stage, if there were two.
 
     Raises:
@@ -95,7 +95,8 @@ class DualEncoder(LearnedModel, BiEncoder):
     ARTIFACT_TYPE = "dual_encoder"
     ARTIFACT_FORMAT = "sbert"
     WRITTEN = ("similarity", "max_query_length", "max_passage_length", "text_field", "seed")
-    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", "pretraining"}
+    STAGES = {"training": DualEncoderTraining, "pretraining": DualEncoderTraining}
+    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner"}
 
     def __init__(
         self,
@@ -296,7 +297,7 @@ class DualEncoder(LearnedModel, BiEncoder):
                 self.network,
                 data,
                 dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
-                quality=None if run is None else self._quality(run, qrels_va, options.measure),
+                validate=None if run is None else self._quality(run, qrels_va, options.measure),
                 identity=identity | {"examples": digest},
                 device=device_of(self.device),
                 verbose=self.verbose,

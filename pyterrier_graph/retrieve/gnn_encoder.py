@@ -97,7 +97,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
 
     Attributes:
         network: The network.
-        training_log: Losses, and the measure as ``eval_quality``, of the last training.
+        training_log: Losses, and the measure under its own name, of the last training.
         query_model: The query encoder after :meth:`fit_query_encoder`; None before.
 
     Raises:
@@ -110,6 +110,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
     ARTIFACT_FORMAT = "safetensors"
     WRITTEN = ("control", "seed")
     GIVEN = ("index", "queries")
+    STAGES = {"training": GNNEncoderTraining}
     KEEP_WEIGHTS = frozenset(
         {"control", "training", "candidates", "folder", "device", "verbose", "index", "queries", "documents"}
     )
@@ -341,7 +342,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
             cast(Any, collate),
             options,
             rates=[(parameters, rate) for parameters, rate in rates if parameters],
-            quality=quality,
+            validate=quality,
             identity=identity,
             device=self._device,
             verbose=self.verbose,

@@ -25,7 +25,7 @@ from transformers import TrainerCallback
 from pyterrier_graph.models.losses import Form, check_options
 from pyterrier_graph.training.options import TrainerOptions
 from pyterrier_graph.training.pair_loss import PAIRLoss
-from pyterrier_graph.training.trainer import METRIC, Redraw, run_trainer
+from pyterrier_graph.training.trainer import Redraw, run_trainer
 
 QUERY, POSITIVE, NEGATIVE = "query", "positive", "negative_"
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
@@ -72,24 +72,25 @@ class DualEncoderTraining(TrainerOptions):
             raise ValueError(f"warmup is a share of the steps, from 0 to below 1, got {self.warmup}")
 
 
-class QualityEvaluator(SentenceEvaluator):
+class ValidationEvaluator(SentenceEvaluator):
     """Has a ranking measure computed where the trainer evaluates.
 
     Args:
-        quality: Computes the measure with the model as it is.
+        validate: Computes the measure with the model as it is.
+        measure: Its name.
     """
 
-    def __init__(self, quality: Callable[[], float]) -> None:
+    def __init__(self, validate: Callable[[], float], measure: str) -> None:
         super().__init__()
-        self.quality = quality
+        self.validate = validate
         self.greater_is_better = True
-        self.primary_metric = METRIC.removeprefix("eval_")  # which the trainer puts before it
+        self.primary_metric = measure
 
     def __call__(
         self, model: BaseModel, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
-        """The measure; ``quality`` knows the model."""
-        return {self.primary_metric: self.quality()}
+        """The measure; ``validate`` knows the model."""
+        return {self.primary_metric: self.validate()}
 
 
 def is_normalized(network: SentenceTransformer) -> bool:
@@ -155,7 +156,7 @@ def train_dual_encoder(
     examples: Dataset,
     options: DualEncoderTraining,
     *,
-    quality: Callable[[], float] | None,
+    validate: Callable[[], float] | None,
     identity: dict[str, Any],
     device: torch.device,
     verbose: bool,
@@ -168,13 +169,13 @@ def train_dual_encoder(
         network: The dual-encoder.
         examples: Columns ``query, positive, negative_1 .. negative_n``, as :func:`check_examples` wants them.
         options: How to train.
-        quality: See :func:`~pyterrier_graph.training.trainer.train`, as for all below.
+        validate: See :func:`~pyterrier_graph.training.trainer.train`, as for all below.
         identity: Likewise.
         device: Likewise.
         verbose: Likewise.
 
     Returns:
-        The trainer's log, with losses, and the measure as ``eval_quality``.
+        The trainer's log, with losses, and the measure under its own name.
 
     Raises:
         ValueError: If ``options.output_dir`` holds checkpoints of another training, there are too few examples for the
@@ -205,7 +206,7 @@ def train_dual_encoder(
                 gather_across_devices=options.gather_across_devices and processes > 1,
                 mini_batch_size=options.mini_batch_size,
             ),
-            evaluator=None if quality is None else QualityEvaluator(quality),
+            evaluator=None if validate is None else ValidationEvaluator(validate, options.measure),
             callbacks=callbacks,
         )
 
@@ -234,7 +235,7 @@ def train_dual_encoder(
         load=lambda checkpoint: network.load_state_dict(
             SentenceTransformer(str(checkpoint), device="cpu").state_dict()
         ),
-        quality=quality,
+        validate=validate,
         identity=identity,
         device=device,
         verbose=verbose,

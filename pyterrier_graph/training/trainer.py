@@ -33,7 +33,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from pyterrier_graph.training.options import TrainerOptions
 
 logger = logging.getLogger(__name__)
-METRIC = "eval_quality"
+PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 START = "start.safetensors"
 
 
@@ -41,7 +41,8 @@ class RankingTrainer(Trainer):
     """A Trainer that is evaluated by a ranking measure instead of the loss.
 
     Args:
-        quality: Computes the measure with the model as it is.
+        validate: Computes the measure with the model in its present state.
+        measure: Its name.
         rates: Learning rate per group of parameters, as (parameters, rate).
         **arguments: As for ``transformers.Trainer``.
     """
@@ -51,12 +52,14 @@ class RankingTrainer(Trainer):
     def __init__(
         self,
         *,
-        quality: Callable[[], float] | None,
+        validate: Callable[[], float] | None,
+        measure: str,
         rates: list[tuple[list[nn.Parameter], float]],
         **arguments: Any,
     ) -> None:
         super().__init__(**arguments)
-        self.quality = quality
+        self.validate = validate
+        self.measure = measure
         self.rates = rates
 
     def create_optimizer(self, *_: Any, **__: Any) -> torch.optim.Optimizer:
@@ -68,11 +71,11 @@ class RankingTrainer(Trainer):
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure on the validation topics, for early stopping."""
-        if self.quality is None:
+        if self.validate is None:
             raise ValueError("there are no validation topics to evaluate on")
         self.model.eval()
         # of the main process for all, which have to agree on when to stop
-        metrics = {METRIC: broadcast_object_list([self.quality()])[0]}
+        metrics = {PREFIX + self.measure: broadcast_object_list([self.validate()])[0]}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -83,7 +86,7 @@ class Patience(EarlyStoppingCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Counts the evaluations of the training that was killed."""
-        self.early_stopping_patience_counter = stalled(state)
+        self.early_stopping_patience_counter = stalled(state, args.metric_for_best_model)
 
 
 class Redraw(TrainerCallback):
@@ -101,28 +104,33 @@ class Redraw(TrainerCallback):
         self.draw(int(state.epoch or 0))
 
 
-def stalled(state: TrainerState) -> int:
+def stalled(state: TrainerState, metric: str | None) -> int:
     """Number of evaluations since the best one."""
-    qualities = [entry[METRIC] for entry in state.log_history if METRIC in entry]
-    return len(qualities) - 1 - qualities.index(max(qualities)) if qualities else 0
+    values = [entry[metric] for entry in state.log_history if metric in entry]
+    return len(values) - 1 - values.index(max(values)) if values else 0
 
 
-def _keep_start(model: nn.Module, file: Path, quality: Callable[[], float], main: bool) -> None:
-    """Writes down the untrained model and how good it is."""
+def _keep_start(model: nn.Module, file: Path, validate: Callable[[], float], main: bool) -> None:
+    """Saves the weights before training, with their value of the measure."""
     model.eval()
-    measured = quality()
+    measured = validate()
     if main:
-        save_model(model, str(file), metadata={METRIC: repr(measured)})
+        save_model(model, str(file), metadata={"measured": repr(measured)})
 
 
-def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState) -> list[dict[str, float]]:
-    """Puts the first weights back where training did not improve on them; returns the whole log."""
+def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState, measure: str) -> list[dict[str, float]]:
+    """Restores the weights from before training if training did not improve on them; returns the whole log."""
     with safe_open(file, framework="pt") as start:
-        quality = float(start.metadata()[METRIC])
-    if state.best_metric is not None and state.best_metric < quality:
+        measured = float(start.metadata()["measured"])
+    if state.best_metric is not None and state.best_metric < measured:
         logger.warning("training did not improve on the untrained model: its weights are kept")
         load_model(model, file)
-    return [{METRIC: quality, "epoch": 0.0, "step": 0}, *state.log_history]
+    return [{measure: measured, "epoch": 0.0, "step": 0}, *_named(state.log_history, measure)]
+
+
+def _named(log: list[dict[str, float]], measure: str) -> list[dict[str, float]]:
+    """The trainer's log, with the measure under its own name."""
+    return [{measure if key == PREFIX + measure else key: value for key, value in entry.items()} for entry in log]
 
 
 def train(
@@ -132,7 +140,7 @@ def train(
     options: TrainerOptions,
     *,
     rates: list[tuple[list[nn.Parameter], float]],
-    quality: Callable[[], float] | None,
+    validate: Callable[[], float] | None,
     identity: dict[str, Any],
     device: torch.device,
     verbose: bool,
@@ -145,13 +153,13 @@ def train(
         collate: Makes a batch of examples.
         options: How to train.
         rates: Learning rate per group of parameters.
-        quality: Computes the measure on the validation topics; None to train to the end and keep the last weights.
+        validate: Computes the measure on the validation topics; None to train to the end and keep the last weights.
         identity: Tells one training from another: a checkpoint of a training with another identity is not gone on from.
         device: Where to train.
         verbose: Whether to show progress.
 
     Returns:
-        The trainer's log: losses, and the measure as ``eval_quality``.
+        The trainer's log: losses, and the measure under its own name.
 
     Raises:
         ValueError: If ``options.output_dir`` holds checkpoints of another training, or the weights are not finite in
@@ -163,10 +171,11 @@ def train(
             model=model,
             args=arguments,
             train_dataset=examples,
-            eval_dataset=examples if quality is not None else None,  # asked for, but evaluate() is our own
+            eval_dataset=examples if validate is not None else None,  # asked for, but evaluate() is our own
             data_collator=collate,
             callbacks=callbacks,
-            quality=quality,
+            validate=validate,
+            measure=options.measure,
             rates=rates,
         )
         if (draw := getattr(examples, "draw", None)) is not None:
@@ -179,7 +188,7 @@ def train(
         options,
         arguments=partial(TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False),
         load=lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME),
-        quality=quality,
+        validate=validate,
         identity=identity,
         device=device,
         verbose=verbose,
@@ -193,7 +202,7 @@ def run_trainer(
     *,
     arguments: Callable[..., TrainingArguments],
     load: Callable[[Path], Any],
-    quality: Callable[[], float] | None,
+    validate: Callable[[], float] | None,
     identity: dict[str, Any],
     device: torch.device,
     verbose: bool,
@@ -202,11 +211,12 @@ def run_trainer(
 
     Args:
         model: The model.
-        make: Makes the trainer from its arguments and callbacks. Its evaluation gives :data:`METRIC`.
+        make: Makes the trainer from its arguments and callbacks. Its evaluation returns the measure,
+            under its name after :data:`PREFIX`.
         options: How to train.
         arguments: Makes the trainer's arguments, with defaults of its own.
         load: Reads the model's weights from the folder of a checkpoint.
-        quality: See :func:`train`, as for all below.
+        validate: See :func:`train`, as for all below.
         identity: Likewise.
         device: Likewise.
         verbose: Likewise.
@@ -222,9 +232,13 @@ def run_trainer(
         if options.evaluations > 1:
             strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
         schedule: dict[str, Any] = {"save_strategy": strategy, "save_steps": share, "save_total_limit": 2}
-        if quality is not None:
+        if validate is not None:
             schedule |= {"eval_strategy": strategy, "eval_steps": share}
-            schedule |= {"load_best_model_at_end": True, "metric_for_best_model": METRIC, "greater_is_better": True}
+            schedule |= {
+                "load_best_model_at_end": True,
+                "metric_for_best_model": PREFIX + options.measure,
+                "greater_is_better": True,
+            }
         defaults: dict[str, Any] = {
             "num_train_epochs": options.epochs,
             "per_device_train_batch_size": options.batch_size,
@@ -243,17 +257,21 @@ def run_trainer(
         with settings.main_process_first(local=False):
             checkpoint = _checkpoint_of(folder, identity | _identity_of(options))
         start = folder / START
-        if quality is not None and (checkpoint is None or not start.exists()):
-            _keep_start(model, start, quality, settings.process_index == 0)
+        if validate is not None and (checkpoint is None or not start.exists()):
+            _keep_start(model, start, validate, settings.process_index == 0)
         if checkpoint is not None and options.patience:
             state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-            if stalled(state) >= options.patience:  # it was not killed: it had ended
+            if stalled(state, settings.metric_for_best_model) >= options.patience:  # it was not killed: it had ended
                 load(folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
-                return _unless_better_at_start(model, start, state)
-        trainer = make(settings, [Patience(options.patience)] if quality is not None and options.patience else [])
+                return _unless_better_at_start(model, start, state, options.measure)
+        trainer = make(settings, [Patience(options.patience)] if validate is not None and options.patience else [])
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        log = trainer.state.log_history if quality is None else _unless_better_at_start(model, start, trainer.state)
+        log = (
+            trainer.state.log_history
+            if validate is None
+            else _unless_better_at_start(model, start, trainer.state, options.measure)
+        )
         trainer.accelerator.wait_for_everyone()  # before the temporary folder goes
     model.to(device).eval()
     if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
