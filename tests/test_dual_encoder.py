@@ -227,7 +227,7 @@ def test_similarity(normalized: bool, similarity: Any, tmp_path: Path) -> None:
     "options",
     [
         {"alpha": 0.3},
-        {"alpha": 0.3, "form": "printed", "scale": 0.5, "mini_batch_size": 3},
+        {"alpha": 0.3, "in_batch": "positives", "scale": 0.5, "mini_batch_size": 3},
         {"alpha": 0.3, "model": checkpoint(True)},
         {"alpha": 0.3, "similarity": "cosine", "scale": 5.0},
         {"alpha": 0.3, "model": checkpoint(prompts=True)},
@@ -236,7 +236,7 @@ def test_similarity(normalized: bool, similarity: Any, tmp_path: Path) -> None:
     ids=str,
 )
 def test_training_sees_the_vectors_that_retrieval_does(options: dict[str, Any]) -> None:
-    stage = {name: options.pop(name) for name in ("alpha", "form", "scale", "mini_batch_size") if name in options}
+    stage = {name: options.pop(name) for name in ("alpha", "in_batch", "scale", "mini_batch_size") if name in options}
     stage |= {"learning_rate": 0.0, "epochs": 1, "batch_size": COUNT}
     model = dual(**options, training=stage)
     data = examples(2).map(lambda row: {"query": f"{row['query']} kappa"})
@@ -244,7 +244,7 @@ def test_training_sees_the_vectors_that_retrieval_does(options: dict[str, Any]) 
     query, positive, *negatives = (data[name][:] for name in data.column_names)
     vectors = [model.encode_queries(query), model.encode_docs(positive), model.encode_docs(sum(negatives, []))]
     scale = stage.get("scale") or (20.0 if model.similarity == "cosine" else 1.0)
-    expected = pair_loss(*map(torch.tensor, vectors), 0.3, form=stage.get("form", "released"), scale=scale)
+    expected = pair_loss(*map(torch.tensor, vectors), 0.3, in_batch=stage.get("in_batch", "queries"), scale=scale)
     assert losses(model.training_log) == [pytest.approx(expected.item(), abs=1e-4)]
 
 
@@ -484,10 +484,10 @@ def test_examples_that_cannot_be(wrong: Dataset, message: str) -> None:
     [
         ({"similarity": "euclidean"}, r"similarity must be one of \('dot', 'cosine'\) or None, got 'euclidean'"),
         ({"batch_size": 0}, "batch_size must be a whole number"),
-        ({"training": {"alpha": 2.0}}, "alpha must be between 0 and 1"),
-        ({"training": {"form": "literal"}}, "form must be one of"),
-        ({"training": {"scale": 0.0}}, "scale must be positive"),
-        ({"training": {"mini_batch_size": 0}}, "mini_batch_size must be positive or None, got 0"),
+        ({"training": {"alpha": 2.0}}, "alpha must be from 0 to 1"),
+        ({"training": {"in_batch": "literal"}}, "in_batch must be one of"),
+        ({"training": {"scale": 0.0}}, "scale must be above 0"),
+        ({"training": {"mini_batch_size": 0}}, "mini_batch_size must be a whole number, 1 or more, got 0"),
         ({"training": {"warmup": 1.0}}, "warmup is a share of the steps"),
         ({"training": {"epochs": 0}}, "must be positive"),
     ],

@@ -22,7 +22,7 @@ from sentence_transformers.base.modules.dense import Dense
 
 from pyterrier_graph.artifacts import META, read_meta, writing
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, load_multi_vector_encoder
-from pyterrier_graph.encoders.token_states import TokenStates, offsets_of, ranges
+from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import MemoryGraph
 
@@ -46,7 +46,7 @@ def test_states_are_the_matrices_one_below_the_other(lengths: list[int]) -> None
     assert states.lengths.tolist() == lengths
     assert all(torch.equal(states[node], matrix) for node, matrix in enumerate(matrices))
     places = [(node, position) for node, length in enumerate(lengths) for position in range(length)]
-    assert list(zip(states.owner.tolist(), states.position.tolist(), strict=True)) == places
+    assert list(zip(states.row_index.tolist(), states.position.tolist(), strict=True)) == places
 
 
 @given(LENGTHS.filter(len), st.data())
@@ -67,14 +67,6 @@ def test_appending_rows(lengths: list[int], count: int) -> None:
     again = TokenStates.pack([torch.cat([matrix, rows]) for matrix in matrices], torch.zeros(0, 3))
     assert torch.equal(longer.values, again.values)
     assert torch.equal(longer.offsets, again.offsets)
-
-
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=6))
-def test_ranges(pairs: list[tuple[int, int]]) -> None:
-    starts, lengths = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
-    offsets, numbers = ranges(starts, lengths)
-    assert numbers.tolist() == [start + step for start, length in pairs for step in range(length)]
-    assert offsets.tolist() == [sum(length for _, length in pairs[:end]) for end in range(len(pairs) + 1)]
 
 
 def test_a_dtype_is_for_the_vectors_alone() -> None:
@@ -305,13 +297,13 @@ def test_a_store_is_not_replaced(store: TokenStore) -> None:
 def test_chunks_that_do_not_add_up(tmp_path: Path) -> None:
     """A store of fewer nodes than promised would hand out the wrong rows, so there is none."""
     states = TokenStates.pack(matrices_of([2, 1]), torch.zeros(0, 3))
-    with pytest.raises(ValueError, match="3 nodes were promised, 2 came"):
+    with pytest.raises(ValueError, match="3 nodes were expected, got 2"):
         TokenStore(tmp_path / "short").write([states], 3, 3, {}, verbose=False)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nodes_without_tokens_and_no_nodes_at_all(tmp_path: Path) -> None:
-    nothing = TokenStates(torch.zeros(0, 3), offsets_of(torch.zeros(2, dtype=torch.long)))
+    nothing = TokenStates(torch.zeros(0, 3), torch.zeros(3, dtype=torch.long))
     silent = TokenStore(tmp_path / "silent").write([nothing], 2, 3, {}, verbose=False)
     assert silent.states(np.array([1, 0])).lengths.tolist() == [0, 0]
     assert silent.states(np.array([], dtype=np.int64)).values.shape == (0, 3)

@@ -20,7 +20,7 @@ def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
     """
     similarities = passages.values @ query.T  # (tokens, query tokens)
     maxima = similarities.new_full((len(passages), len(query)), -torch.inf)
-    passage = passages.owner[:, None].expand_as(similarities)
+    passage = passages.row_index[:, None].expand_as(similarities)
     maxima = maxima.scatter_reduce(0, passage, similarities, "amax")
     return torch.where(passages.lengths[:, None] > 0, maxima, 0.0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -59,7 +59,7 @@ class FreshTokens:
         if len(new):
             encoded = self.encoder.encode_passages(self.texts(new))
             self._known.update((node, encoded[position]) for position, node in enumerate(new.tolist()))
-        return TokenStates.pack([self._known[node] for node in nodes.tolist()], self.encoder.nothing).to(device)
+        return TokenStates.pack([self._known[node] for node in nodes.tolist()], self.encoder.empty).to(device)
 
     def texts(self, nodes: np.ndarray) -> list[str]:
         """The texts that are encoded."""
@@ -159,8 +159,3 @@ def check_tokens(tokens: TokenStore | None, encoder: TokenEncoder, graph: Hetero
     if graph is None:
         raise ValueError(f"{tokens!r} holds vectors of a graph's nodes: give the graph, too")
     tokens.check(encoder, graph)
-
-
-def open_encoder(encoder: Any, device: str | None = None) -> TokenEncoder:
-    """A :class:`TokenEncoder` from itself, a checkpoint's name, or a ``MultiVectorEncoder``."""
-    return encoder if isinstance(encoder, TokenEncoder) else TokenEncoder(encoder, device=device)

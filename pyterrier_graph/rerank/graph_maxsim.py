@@ -14,7 +14,8 @@ from pyterrier_graph.graphs.relations import check_paths, follow
 from pyterrier_graph.models.maxsim import best_of_neighbors, graph_maxsim, token_maxima
 from pyterrier_graph.models.propagation import SELF
 from pyterrier_graph.plots.model_html import FIT, reranker_html
-from pyterrier_graph.rerank.base import GraphReranker, QueryPassages, check_tokens, open_encoder
+from pyterrier_graph.encoders.token_encoder import open_encoder
+from pyterrier_graph.rerank.base import GraphReranker, QueryPassages, check_tokens
 from pyterrier_graph.training.validation import RunEvaluator, judged, tuning_set
 
 if TYPE_CHECKING:

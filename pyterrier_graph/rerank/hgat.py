@@ -19,15 +19,16 @@ from safetensors.torch import load_file, save_file
 
 from pyterrier_graph.artifacts import OwnArtifact, check_vacant, kind_of, read_meta, weights_sha256, writing
 from pyterrier_graph.encoders.devices import device_of
-from pyterrier_graph.encoders.token_encoder import TokenEncoder
-from pyterrier_graph.encoders.token_states import TokenStates, offsets_of
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
+from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import PASSAGE_TYPE
+from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.relations import check_paths, follow
 from pyterrier_graph.models.hgat import HGAT, Aggregation, Framework, HGATConfig, Init, Variant
 from pyterrier_graph.models.propagation import SELF
 from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
-from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, check_tokens, open_encoder
+from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, check_tokens
 from pyterrier_graph.training.learned_model import origin_of
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.trainer import train
@@ -326,7 +327,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
                         states = self.model(inputs, propagation.to(self._device)).to("cpu")
                     lengths[torch.from_numpy(is_passage)] = states.lengths
                     values = states.values
-                yield TokenStates(values, offsets_of(lengths))
+                yield TokenStates(values, offsets(lengths))
 
         about = {"encoder": self.encoder.name, "model": self.config.name, "model_sha256": self._fingerprint()}
         about["graph_sha256"] = graph.fingerprint()
@@ -383,7 +384,7 @@ class HGATReranker(GraphReranker, OwnArtifact):
         for relation in reversed(self.relations):
             relation_of |= dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation)
         relation_of[int(target[0])] = SELF
-        nodes = propagation.nodes[inputs.owner.cpu().numpy()]
+        nodes = propagation.nodes[inputs.row_index.cpu().numpy()]
         pieces = [self.encoder.tokens(text) if text.strip() else [] for text in tokens.texts(propagation.nodes)]
         return pd.DataFrame(
             {
