@@ -197,15 +197,9 @@ class HGATLayer(nn.Module):
         if self.registers is not None:
             queries, own = own.append(self.registers), own.append(torch.zeros_like(self.registers))
         share = self.relation_weights()
-<<<<<<< HEAD
         position, without_self = self._position_of(own), hop.without_self[own.row_index, None]
         content = torch.zeros_like(own.values)
         context = torch.zeros_like(own.values)
-=======
-        position, owner = self._position_of(listening), listening.row_index
-        content = torch.zeros_like(listening.values)
-        context = torch.zeros_like(listening.values)
->>>>>>> dual
         for relation, edges in hop.edges.items():
             message = self._messages(relation, states, queries, edges, linear)
             if relation == SELF:
@@ -220,17 +214,10 @@ class HGATLayer(nn.Module):
         return own.with_values((1 - self.lambda_) * content + scaled)  # Eq. 3, 7
 
     def _position_of(self, states: TokenStates) -> Tensor:
-<<<<<<< HEAD
         """Index into W of each row: its token position; registers have the last indices."""
         position = states.position
         tokens = states.lengths[states.row_index] - self.config.registers
         return torch.where(position < tokens, position, position - tokens + self.positions)
-=======
-        """Index into W of each row: its position, and for slots the numbers after all positions."""
-        slots, position = self.config.slots, states.position
-        before = states.lengths[states.row_index] - slots
-        return torch.where(position < before, position, position - before + self.config.positions)
->>>>>>> dual
 
     def _messages(self, relation: str, states: TokenStates, own: TokenStates, edges: Tensor, linear: bool) -> Tensor:
         """Sum (or mean) over the neighbors of a node of ``MultiHead_r(h_i, h_j, h_j)``, shape (tokens of all nodes, d).
@@ -244,7 +231,6 @@ class HGATLayer(nn.Module):
         sources, targets = states.select(neighbors), own.select(nodes)
         source_values, target_values = sources.values, targets.values
         if linear:
-<<<<<<< HEAD
             source_values, target_values = source_values.detach(), target_values.detach()
         queries = targets.with_values(nn.functional.linear(target_values, weights[0], biases[0]))
         keys = sources.with_values(nn.functional.linear(source_values, weights[1], biases[1]))
@@ -254,22 +240,6 @@ class HGATLayer(nn.Module):
         attended = attend_along_edges(queries, keys, values, pairs, heads=self.config.heads, dropout=dropout)
         with_tokens = sources.lengths[neighbor] > 0
         number = torch.bincount(node[with_tokens], minlength=len(nodes))[targets.row_index, None].to(attended.dtype)
-=======
-            asking_values, heard_values = asking_values.detach(), heard_values.detach()
-        queries = asking.with_values(nn.functional.linear(asking_values, weights[0], biases[0]))
-        keys = heard.with_values(nn.functional.linear(heard_values, weights[1], biases[1]))
-        values = heard.with_values(nn.functional.linear(heard.values, weights[2], biases[2]))
-        attended = attend_along_edges(
-            queries,
-            keys,
-            values,
-            torch.stack([listener, neighbor]),
-            heads=self.config.heads,
-            dropout=self.config.dropout if self.training else 0.0,
-        )
-        speaking = heard.lengths[neighbor] > 0
-        number = torch.bincount(listener[speaking], minlength=len(listeners))[asking.row_index, None].to(attended.dtype)
->>>>>>> dual
         projected = nn.functional.linear(attended, attention.out_proj.weight) + number * attention.out_proj.bias
         if self.config.aggregation == "mean":
             projected = projected / number.clamp(min=1)
