@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pyterrier_graph.graphs.extraction import inverse
+from pyterrier_graph.graphs.relations import inverse
 from pyterrier_graph.models.hgat import HGAT, HGATLayer
 from pyterrier_graph.models.propagation import SELF
 

@@ -51,7 +51,7 @@ def test_columns_and_rows_stay():
 
 def test_similarity():
     graph = CandidateGraph(similarity=1)(RUN)["graph"].iloc[0]
-    assert graph.relations[8:] == ("similar", "similar_i")
+    assert graph.relations[10:] == ("similar", "similar_i")
     assert edges(graph, "similar") == [("d%p1", "e"), ("d%p7", "d%p1"), ("e", "d%p1")]
     graph = CandidateGraph(similarity=9)(RUN)["graph"].iloc[0]
     assert {("d%p1", "d%p7"), ("d%p1", "e")} < {*edges(graph, "similar")}

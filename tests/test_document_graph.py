@@ -21,6 +21,7 @@ from lz4.frame import LZ4FrameFile
 
 from pyterrier_graph.documents import PASSAGE, SECTION, Link, Node, Reference, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs import DocumentGraph, HeteroGraph, MemoryGraph, builder, inverse
+from pyterrier_graph.graphs.relations import check_relations, follow, paper_relations
 from pyterrier_graph.graphs.text_store import TextReader, TextWriter
 
 PAPER = tuple(f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i"))
@@ -118,12 +119,17 @@ def literal(documents: list[StructuredDocument]) -> tuple[dict[str, set[tuple[in
             number[document.docno, position] = len(ids)
             ids.append(f"{document.docno}%{'p' if node.kind == PASSAGE else 's'}{counts[node.kind]}")
             counts[node.kind] += 1
-    edges: dict[str, set[tuple[int, int]]] = {relation: set() for relation in PAPER}
+    edges: dict[str, set[tuple[int, int]]] = {relation: set() for relation in [*PAPER, "title", "title_i"]}
     unresolved: Counter[str] = Counter()
     for document in documents:
         passages = [position for position, node in enumerate(document.nodes) if node.kind == PASSAGE]
         found = [("order", one, two) for one, two in zip(passages, passages[1:], strict=False)]
         found += [("structural", n, node.parent) for n, node in enumerate(document.nodes) if node.parent >= 0]
+        for n, node in enumerate(document.nodes):
+            above = node.parent
+            while above >= 0 and not document.nodes[above].text.strip():
+                above = document.nodes[above].parent
+            found += [("title", n, above)] if above >= 0 else []
         for relation, source, target in [*found, *document.links]:
             edges.setdefault(relation, set()).add((number[document.docno, source], number[document.docno, target]))
         for relation, source, target in document.references:
@@ -147,8 +153,9 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
     everyone = np.arange(graph.num_nodes)
     nodes = [node for document in documents for node in document.nodes]
     assert set(graph.relations) == set(edges)
-    assert graph.relations[:8] == PAPER
-    assert list(graph.relations[8::2]) == sorted(graph.relations[8::2])
+    assert graph.relations[:10] == (*PAPER, "title", "title_i")
+    assert list(graph.relations[10::2]) == sorted(graph.relations[10::2])
+    assert paper_relations(graph) == PAPER + graph.relations[10:]
     assert Counter(graph.unresolved) == unresolved
     for relation in graph.relations:
         i, j = graph.neighbors(everyone, relation)
@@ -230,7 +237,7 @@ def test_sizes(graph):
         "sections": 4,
         "passages": 5,
         "codes": 2,
-        "edges": dict(zip(graph.relations, [3, 3, 6, 6, 1, 1, 1, 1, 1, 1], strict=True)),
+        "edges": dict(zip(graph.relations, [3, 3, 6, 6, 1, 1, 1, 1, 6, 6, 1, 1], strict=True)),
         "unresolved": {"external": 1, "example": 1},
     }
     assert graph.meta["unresolved"] == {"external": 1, "example": 1}
@@ -271,6 +278,29 @@ def test_titled_texts(graph):
         "Notes",
         "dot: Dot product.",
     ]
+
+
+def test_titles_are_looked_for_above_untitled_sections():
+    nodes = [(SECTION, "root", -1), (SECTION, " ", 0), (SECTION, "", 1), (PASSAGE, "text", 2), (SECTION, "own", 1)]
+    blank = [(SECTION, "", -1), (PASSAGE, "text", 0)]
+    documents = [
+        StructuredDocument(name, tuple(Node(*node) for node in part))
+        for name, part in {"blank": blank, "deep": nodes}.items()
+    ]
+    graph = MemoryGraph.from_documents(documents)
+    ends = graph.neighbors(np.arange(graph.num_nodes), "title")
+    assert [graph.ids_of(end) for end in ends] == [["deep%s1", "deep%s2", "deep%p0", "deep%s3"], ["deep%s0"] * 4]
+    once, twice = (follow(graph, graph.nodes_of(["deep%p0"]), path)[1].tolist() for path in ("title", "title/title"))
+    assert (graph.ids_of(once), twice) == (["deep%s0"], [])
+    assert graph.neighbors(graph.nodes_of(["deep%s0"]), "title_i")[1].tolist() == ends[0].tolist()
+
+
+def test_check_relations(graph):
+    check_relations(graph, ["order", "title/title_i", "retrieved"], ["retrieved"])
+    with pytest.raises(ValueError, match="no relation 'titles'; it has order, order_i, .*title, title_i, example"):
+        check_relations(graph, {"order": 1.0, "titles": 0.5})
+    with pytest.raises(ValueError, match="'below' of the path 'title/below'; .*, relevant"):
+        check_relations(graph, ["title/below"], ["relevant"])
 
 
 @pytest.mark.parametrize(
@@ -575,7 +605,7 @@ def test_networkx(graph):
 def test_corpus_graph_over_passages(graph, tmp_path):
     corpus = graph.corpus_graph(["example", "order", "order_i"], 2, tmp_path / "corpus", verbose=False)
     passages = [record["docno"] for record in graph.get_corpus_iter(verbose=False)]
-    neighbors = {docno: corpus.neighbors(docno, weights=True) for docno in passages}
+    neighbors = {docno: corpus.neighbours(docno, weights=True) for docno in passages}
     assert {docno: (list(ids), weights.tolist()) for docno, (ids, weights) in neighbors.items()} == {
         "numpy.dot%p0": (["numpy.dot%p1", "numpy.dot%p0"], [1, 0]),
         "numpy.dot%p1": (["numpy.dot%p2", "numpy.dot%p0"], [1, 1]),
@@ -583,13 +613,13 @@ def test_corpus_graph_over_passages(graph, tmp_path):
         "numpy.vdot%p0": (["numpy.dot%p2", "numpy.vdot%p1"], [1, 1]),
         "numpy.vdot%p1": (["numpy.vdot%p0", "numpy.vdot%p1"], [1, 0]),
     }
-    assert corpus.neighbors(0).tolist() == [1, 0]
+    assert corpus.neighbours(0).tolist() == [1, 0]
     assert isinstance(pt.Artifact.load(str(tmp_path / "corpus")), type(corpus))
 
 
 def test_corpus_graph_over_documents(graph, tmp_path):
     corpus = graph.corpus_graph("external", 1, tmp_path / "corpus", over="documents", verbose=False)
-    assert [list(corpus.neighbors(docno)) for docno in ("numpy.dot", "empty", "numpy.vdot")] == [
+    assert [list(corpus.neighbours(docno)) for docno in ("numpy.dot", "empty", "numpy.vdot")] == [
         ["numpy.vdot"],
         ["empty"],
         ["numpy.vdot"],
@@ -598,7 +628,7 @@ def test_corpus_graph_over_documents(graph, tmp_path):
 
 def test_corpus_graph_has_no_neighbor_twice(graph, tmp_path):
     corpus = graph.corpus_graph(["order", "order"], 2, tmp_path / "corpus", verbose=False)
-    assert list(corpus.neighbors("numpy.dot%p0")) == ["numpy.dot%p1", "numpy.dot%p0"]
+    assert list(corpus.neighbours("numpy.dot%p0")) == ["numpy.dot%p1", "numpy.dot%p0"]
 
 
 def test_corpus_graph_in_chunks(graph, tmp_path):
@@ -628,7 +658,7 @@ def test_long_documents_have_corpus_graphs(tmp_path):
     long = StructuredDocument("1", (Node(SECTION, "", -1), *(Node(PASSAGE, f"{n}", 0) for n in range(600))))
     graph = DocumentGraph(tmp_path / "graph").index([long], verbose=False)
     corpus = graph.corpus_graph("order", 1, tmp_path / "corpus", verbose=False)
-    assert list(corpus.neighbors("1%p500")) == ["1%p501"]
+    assert list(corpus.neighbours("1%p500")) == ["1%p501"]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.csr import write_compressed
-from pyterrier_graph.graphs.extraction import Parts, extract, inverse, locate, relation_names, without_loops
+from pyterrier_graph.graphs.extraction import Parts, extract, locate, without_loops
 from pyterrier_graph.graphs.ids import writing_ids
+from pyterrier_graph.graphs.relations import inverse, relation_names
 from pyterrier_graph.graphs.text_store import TextWriter
 
 BATCH = 1 << 14

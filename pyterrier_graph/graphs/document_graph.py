@@ -20,8 +20,6 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
 from pyterrier_graph.graphs.text_store import TextReader
-from pyterrier_graph.plots.graph_html import graph_html
-from pyterrier_graph.plots.html import value
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
@@ -50,6 +48,7 @@ class DocumentGraph(HeteroGraph, BuiltArtifact):
 
     ARTIFACT_TYPE = "passage_graph"
     ARTIFACT_FORMAT = "csr"
+    FORMAT_VERSION = 2  # 2: the relation title
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         BuiltArtifact.__init__(self, path)
@@ -60,6 +59,9 @@ class DocumentGraph(HeteroGraph, BuiltArtifact):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from pyterrier_graph.plots.graph_html import graph_html
+        from pyterrier_graph.plots.html import value
+
         try:
             assert self.meta
             return graph_html(self, repr(self), NEXT_CALLS)
@@ -116,7 +118,7 @@ class DocumentGraph(HeteroGraph, BuiltArtifact):
 
     @cached_property
     def relations(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of all relations, inverses included, the paper's eight first."""
+        """Names of all relations, inverses included, see :attr:`HeteroGraph.relations`."""
         return tuple(self.meta["relations"])
 
     @cached_property

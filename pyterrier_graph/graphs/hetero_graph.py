@@ -11,19 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.documents import PASSAGE_SEPARATOR, StructuredDocument, passage_id, split_passage_id
+from pyterrier_graph.documents import passage_id, split_passage_id
 from pyterrier_graph.graphs.csr import CSR, ranges
-from pyterrier_graph.graphs.extraction import (
-    NODE_TYPES,
-    WHOLE_DOCUMENT,
-    Parts,
-    extract,
-    inverse,
-    locate,
-    relation_names,
-    without_loops,
-)
-from pyterrier_graph.plots.graph_html import graph_html
+from pyterrier_graph.graphs.extraction import NODE_TYPES, locate
+from pyterrier_graph.graphs.ids import NO_NUMBER, SECTION_SEPARATOR, parse_id, some
 
 if TYPE_CHECKING:
     import networkx
@@ -31,7 +22,6 @@ if TYPE_CHECKING:
 
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
-SECTION_SEPARATOR = "%s"
 TITLE_SEPARATOR = " - "
 FINGERPRINT_TEXTS = 256
 
@@ -215,12 +205,12 @@ class HeteroGraph(ABC):
             KeyError: If the graph has no such node; the message names up to three.
         """
         identifiers = list(identifiers)
-        split = [_split(identifier) for identifier in identifiers]
+        split = [parse_id(identifier) for identifier in identifiers]
         documents = self._documents([docno for docno, _, _ in split])
         number = np.array([number for _, number, _ in split], dtype=np.int64)
         is_section = np.array([is_section for _, _, is_section in split], dtype=bool)
         nodes = np.full(len(split), -1, dtype=np.int64)
-        passages = np.flatnonzero(~is_section & (number != WHOLE_DOCUMENT))
+        passages = np.flatnonzero(~is_section & (number != NO_NUMBER))
         places = (self.roots, self.passage_offsets, self.passage_nodes)
         nodes[passages] = locate(documents[passages], number[passages], *places)
         sections = np.flatnonzero(is_section)
@@ -318,6 +308,8 @@ class HeteroGraph(ABC):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from pyterrier_graph.plots.graph_html import graph_html
+
         return graph_html(self, type(self).__name__, ["graph.to_networkx()"])
 
     def _adjacency(self, name: str) -> CSR:
@@ -329,7 +321,7 @@ class HeteroGraph(ABC):
 
     def _complain(self, unknown: list[Any]) -> None:
         example = unknown[0]
-        docno = _split(example)[0]
+        docno = parse_id(example)[0]
         document = int(self._documents([docno])[0])
         if not isinstance(example, str):
             advice = "ids are text"
@@ -342,103 +334,3 @@ class HeteroGraph(ABC):
             sections = int(np.diff(self.node_offsets[document : document + 2])[0]) - passages
             advice = f"{docno!r} has {passages} passages and {sections} sections: was it split in another way?"
         raise KeyError(f"{some(unknown, 'node')} not in the graph; {advice}")
-
-
-class MemoryGraph(HeteroGraph):
-    """A graph in memory.
-
-    Args:
-        parts: The documents' nodes and relations. References whose target is not among them are counted, and left out.
-    """
-
-    def __init__(self, parts: Parts) -> None:
-        self._node_texts = parts.texts
-        self._docno_list = parts.docnos
-        self._document_by_docno = {docno: number for number, docno in enumerate(parts.docnos)}
-        if len(self._document_by_docno) < len(parts.docnos):
-            raise ValueError("two documents have the same docno")
-        num_nodes, num_documents = len(parts.texts), len(parts.docnos)
-        document = np.repeat(np.arange(num_documents), parts.node_counts)
-        passages = np.flatnonzero(parts.node_type == PASSAGE_TYPE)
-        self._arrays = {
-            "node_type": parts.node_type,
-            "parent": parts.parent,
-            "document": document,
-            "roots": np.flatnonzero(parts.parent < 0),
-            "node_offsets": np.searchsorted(document, np.arange(num_documents + 1)),
-            "passage_offsets": np.searchsorted(document[passages], np.arange(num_documents + 1)),
-            "passage_nodes": passages,
-        }
-        edges, self.unresolved = self._with_references(parts)
-        self.relations = relation_names([*edges])
-        no_edges = np.empty((0, 2), dtype=np.int64)
-        for relation in self.relations[::2]:
-            i, j = edges.get(relation, no_edges).T
-            self._store(relation, CSR.distinct(i, j, num_nodes))
-            self._store(inverse(relation), CSR.distinct(j, i, num_nodes))
-        self.code_names = sorted({code for codes in parts.codes for code in codes})
-        numbers = {code: number for number, code in enumerate(self.code_names)}
-        pairs = [(document, numbers[code]) for document, codes in enumerate(parts.codes) for code in codes]
-        document, code = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        self._store("document_codes", CSR.distinct(document, code, num_documents))
-        self._store("code_documents", CSR.distinct(code, document, len(numbers)))
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self)} documents, {len(self.passage_nodes)} passages>"
-
-    @classmethod
-    def from_documents(cls, documents: Sequence[StructuredDocument]) -> MemoryGraph:
-        """The graph of some documents.
-
-        Raises:
-            ValueError: If two have the same docno, or a link or reference has a name that no relation can have.
-        """
-        return cls(extract(documents))
-
-    def _with_references(self, parts: Parts) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        edges, unresolved = dict(parts.edges), {}
-        for relation, references in parts.references.items():
-            targets = locate(
-                self._documents(references.docnos),
-                references.passages,
-                self.roots,
-                self.passage_offsets,
-                self.passage_nodes,
-            )
-            found = targets >= 0
-            pairs = without_loops(np.stack([references.sources[found], targets[found]], axis=1))
-            edges[relation] = np.concatenate([edges[relation], pairs]) if relation in edges else pairs
-            unresolved[relation] = int((~found).sum())
-        return edges, unresolved
-
-    def _store(self, name: str, adjacency: CSR) -> None:
-        self._arrays[f"{name}.indptr"], self._arrays[f"{name}.indices"] = adjacency.indptr, adjacency.indices
-
-    def _array(self, name: str) -> np.ndarray:
-        return self._arrays[name]
-
-    def _texts(self, nodes: np.ndarray) -> list[str]:
-        return [self._node_texts[node] for node in nodes.tolist()]
-
-    def _documents(self, docnos: list[str]) -> np.ndarray:
-        return np.array([self._document_by_docno.get(docno, -1) for docno in docnos], dtype=np.int64)
-
-    def _docnos(self, documents: np.ndarray) -> list[str]:
-        return [self._docno_list[document] for document in documents.tolist()]
-
-
-def _split(identifier: Any) -> tuple[str, int, bool]:
-    """Docno, number (-1 if it has none) and whether it is a section's."""
-    if not isinstance(identifier, str):
-        return "", WHOLE_DOCUMENT, False
-    for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):
-        docno, found, number = identifier.rpartition(separator)
-        if found and number.isascii() and number.isdigit():
-            return docno, int(number), separator == SECTION_SEPARATOR
-    return identifier, WHOLE_DOCUMENT, False
-
-
-def some(unknown: list[Any], noun: str) -> str:
-    """Up to three of them, and how many there are."""
-    named = ", ".join(repr(identifier) for identifier in unknown[:3])
-    return f"{len(unknown)} {noun}{'s' if len(unknown) > 1 else ''} ({named}{', ...' if len(unknown) > 3 else ''})"

@@ -1,16 +1,22 @@
-"""Ids on disk, by number and back."""
+"""Ids: on disk, by number and back; and the ids of nodes, taken apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from npids.builder import FwdLookupBuilder
 from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
+
+from pyterrier_graph.documents import PASSAGE_SEPARATOR
+
+SECTION_SEPARATOR = "%s"
+NO_NUMBER = -1
 
 
 class _PlainIds(FwdFixedBytes):
@@ -46,3 +52,23 @@ def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
         return []
     unique, place = np.unique(numbers, return_inverse=True)
     return lookup.fwd[unique].astype(object)[place].tolist()
+
+
+def parse_id(identifier: Any) -> tuple[str, int, bool]:
+    """Splits the id of a node: docno, number (-1 if there is none), and whether it is the id of a section.
+
+    What is not a text has the docno ``''``, which no document has.
+    """
+    if not isinstance(identifier, str):
+        return "", NO_NUMBER, False
+    for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):
+        docno, found, number = identifier.rpartition(separator)
+        if found and number.isascii() and number.isdigit():
+            return docno, int(number), separator == SECTION_SEPARATOR
+    return identifier, NO_NUMBER, False
+
+
+def some(unknown: Sequence[Any], noun: str) -> str:
+    """How many of something there are, with up to three of them: ``"4 nodes ('a', 'b', 'c', ...)"``."""
+    named = ", ".join(repr(identifier) for identifier in unknown[:3])
+    return f"{len(unknown)} {noun}{'s' if len(unknown) > 1 else ''} ({named}{', ...' if len(unknown) > 3 else ''})"

@@ -17,12 +17,10 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.graphs.builder import ArrayFiles, array_file, read_array
 from pyterrier_graph.graphs.csr import CHUNK, CSR, write_compressed
-from pyterrier_graph.graphs.extraction import inverse
-from pyterrier_graph.graphs.hetero_graph import some
-from pyterrier_graph.graphs.ids import numbers_of, writing_ids
+from pyterrier_graph.graphs.ids import numbers_of, some, writing_ids
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
 from pyterrier_graph.graphs.text_store import TextWriter
 
-RETRIEVED, RELEVANT = "retrieved", "relevant"
 DOCNOS, QIDS = "docnos.npids", "qids.npids"
 MAX_EDGES = 1 << 32
 NO_EDGES = np.empty(0, dtype=np.int64)

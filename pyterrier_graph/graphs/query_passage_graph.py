@@ -19,14 +19,10 @@ from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writ
 from pyterrier_graph.graphs.builder import array_file, read_array
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
 from pyterrier_graph.graphs.edge_features import PairEncoder, write_edge_features
-from pyterrier_graph.graphs.extraction import inverse
-from pyterrier_graph.graphs.hetero_graph import some
-from pyterrier_graph.graphs.ids import ids_of, numbers_of
+from pyterrier_graph.graphs.ids import ids_of, numbers_of, some
 from pyterrier_graph.graphs.query_passage_builder import (
     DOCNOS,
     QIDS,
-    RELEVANT,
-    RETRIEVED,
     Judgments,
     QueryBatch,
     build,
@@ -35,9 +31,8 @@ from pyterrier_graph.graphs.query_passage_builder import (
     query_batch,
     write_docnos,
 )
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
 from pyterrier_graph.graphs.text_store import TextReader
-from pyterrier_graph.plots.graph_html import query_passage_html
-from pyterrier_graph.plots.html import value
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
@@ -73,6 +68,9 @@ class QueryPassageGraph(BuiltArtifact):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from pyterrier_graph.plots.graph_html import query_passage_html
+        from pyterrier_graph.plots.html import value
+
         if not self.built():
             calls = ["graph.build(topics, retriever, index, qrels=qrels)"]
             return value(repr(self), {"queries": "not built yet"}, calls=calls)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.plots.html import COLOURS, NEUTRAL, value
 from pyterrier_graph.plots.layout import abroad_names, document_layout
 
@@ -58,7 +59,11 @@ def small_document(graph: HeteroGraph) -> int:
     if not len(fitting):
         return int(np.arange(len(sizes))[sizes.argmin()])
     nodes = np.arange(offsets[0], offsets[-1])
-    typed = sum((np.diff(graph.adjacency(relation).indptr[: len(nodes) + 1]) > 0) for relation in graph.relations[4::2])
+    typed = sum(
+        (np.diff(graph.adjacency(relation).indptr[: len(nodes) + 1]) > 0)
+        for relation in graph.relations[4::2]
+        if relation != TITLE
+    )
     interest = np.minimum(np.add.reduceat(typed + np.zeros(len(nodes)), offsets[:-1]), 4) + sizes / (NODES + 1)
     return int(fitting[interest[fitting].argmax()])
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pyterrier_graph.graphs.relations import TITLE
+
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
@@ -44,6 +46,7 @@ def document_layout(graph: HeteroGraph, document: int, most: int) -> DocumentLay
     found = [
         (relation, source, target)
         for relation in graph.relations[::2]  # each is followed by its inverse
+        if relation != TITLE  # which repeats structural where sections have titles
         for rows, targets in [graph.neighbors(nodes, relation)]
         for source, target in zip(nodes[rows].tolist(), targets.tolist(), strict=True)
     ]

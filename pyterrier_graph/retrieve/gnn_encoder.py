@@ -21,7 +21,7 @@ from safetensors.torch import load_model, save_model
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.encoders.vector_files import VectorsOf
 from pyterrier_graph.graphs.edge_features import texts_of_passages
-from pyterrier_graph.graphs.query_passage_builder import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
     GNNEncoderNetwork,

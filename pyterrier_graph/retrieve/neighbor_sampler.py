@@ -16,9 +16,8 @@ from pyterrier_graph.encoders.vector_files import encode_once
 from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
-from pyterrier_graph.graphs.query_passage_builder import RELEVANT, RETRIEVED
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.graphs.relations import check_paths, follow
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, check_relations, follow
 from pyterrier_graph.models.bipartite_attention import CSR
 from pyterrier_graph.models.gnn_encoder import Neighborhood
 
@@ -91,7 +90,7 @@ class NeighborSampler:
                 raise ValueError(
                     f"channels {', '.join(self.relations)} are relations: give documents=DocumentGraph(...)"
                 )
-            check_paths(documents, self.relations)
+            check_relations(documents, self.relations)
 
     def __len__(self) -> int:
         """Number of passages."""
