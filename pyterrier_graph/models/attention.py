@@ -67,7 +67,7 @@ def _batches(edges: Tensor, query_lengths: Tensor, key_lengths: Tensor) -> Itera
 
 
 def _padded_rows(states: TokenStates, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of ``states.values`` for some nodes, padded with row 0, and which of them are no padding; (nodes, longest)."""
+    """Rows of ``states.values`` for some nodes, padded with row 0, and which are no padding; shape (nodes, longest)."""
     lengths = states.lengths[nodes]
     column = torch.arange(int(lengths.max()), device=lengths.device)
     mask = column < lengths[:, None]

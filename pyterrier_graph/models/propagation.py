@@ -1,8 +1,8 @@
 """Which node states an HGAT computes, layer by layer, to represent some target nodes.
 
 In the No out and No self variants, the state of a node depends on the target that it is computed for (Albarede et al.
-2023, Sect. 3.3: j != tgt). A state is therefore identified by a node and a target. Only nodes near a target have a state
-that depends on it; the states of all other nodes are computed once for all targets.
+2023, Sect. 3.3: j != tgt). A state is therefore identified by a node and a target. Only nodes near a target have a
+state that depends on it; the states of all other nodes are computed once for all targets.
 """
 
 from __future__ import annotations

@@ -180,8 +180,8 @@ class GraphReranker(LearnedModel):
         if any(text == titled != bare for text, bare, titled in texts):
             self._warn_once(
                 "titles",
-                f"the texts of the run begin with titles, but {type(self).__name__} encodes the graph's passages without "
-                "them: set titles=True (with stored tokens: TokenStore(path).build(graph, encoder, titles=True))",
+                f"the texts of the run begin with titles, but {type(self).__name__} encodes the passages of the graph "
+                "without: use titles=True (stored tokens: TokenStore(path).build(graph, encoder, titles=True))",
             )
 
     def _warn_once(self, topic: str, message: str) -> None:

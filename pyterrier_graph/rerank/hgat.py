@@ -120,9 +120,7 @@ class HGATReranker(GraphReranker):
         positions = self.encoder.max_passage_tokens
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            network = HGAT(
-                self.config, dimension=self.encoder.dimension, relations=self.relations, positions=positions
-            )
+            network = HGAT(self.config, dimension=self.encoder.dimension, relations=self.relations, positions=positions)
         self.network = network.eval().to(self._device)
         self.contextualized = contextualized
         self._check_attributes()
@@ -183,7 +181,11 @@ class HGATReranker(GraphReranker):
 
     def _warn_about(self, run: pd.DataFrame) -> None:
         super()._warn_about(run)
-        if self.graph is not None and self.contextualized is None and len(passages := run["docno"].unique()) > MANY_PASSAGES:
+        if (
+            self.graph is not None
+            and self.contextualized is None
+            and len(passages := run["docno"].unique()) > MANY_PASSAGES
+        ):
             self._warn_once(
                 "speed",
                 f"HGATReranker computed the representations of {len(passages)} passages to score them, which can be 80 "
@@ -229,8 +231,8 @@ class HGATReranker(GraphReranker):
     ) -> HGATReranker:
         """Trains on triples <q, p+, p->, with Adam and pairwise softmax cross-entropy (Sect. 5.2.3).
 
-        Where no passage is judged, judgments of documents count for all their passages, and in validation a document has
-        the score of its best passage. An encoder that learns is a copy: the caller's stays as it is.
+        Where no passage is judged, judgments of documents count for all their passages, and in validation a document
+        has the score of its best passage. An encoder that learns is a copy: the caller's stays as it is.
 
         Args:
             topics_or_res_tr: Training queries with their passages, as for :meth:`transform`; with ``codes`` of the
@@ -301,8 +303,8 @@ class HGATReranker(GraphReranker):
         if self.tokens is not None:
             self.titles = self._with_titles
             warnings.warn(
-                f"fit trains a copy of the encoder, whose vectors are not those in {self.tokens!r}: they are no longer "
-                "used. Store the new ones afterwards: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
+                f"fit trains a copy of the encoder. The vectors in {self.tokens!r} are of the old one and no longer "
+                "used; afterwards, reranker.tokens = TokenStore(path).build(graph, reranker.encoder) stores new ones",
                 stacklevel=3,
             )
             self.tokens = None
@@ -367,9 +369,9 @@ class HGATReranker(GraphReranker):
             graph: The graph, where the reranker has none of its own.
 
         Returns:
-            A row per token, with ``node`` (its id), ``relation`` (of the node to the passage; ``'SELF'`` for the passage,
-            ``''`` if it has none and its tokens come through other nodes), ``position``, ``token``, ``contribution``;
-            largest contributions first.
+            A row per token, with ``node`` (its id), ``relation`` (of the passage to the node; ``'SELF'`` for the
+            passage, ``''`` for a node that it aggregates from through others), ``position``, ``token``,
+            ``contribution``; largest contributions first.
 
         Raises:
             KeyError: If the passage is not in the graph.

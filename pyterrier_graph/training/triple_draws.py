@@ -26,8 +26,8 @@ def draw_triples(
 
     Args:
         run: ``qid, query, docno``, and ``graph`` where there is no document graph; ``codes`` where queries have some.
-        qrels: ``qid, docno, label``; ids are text, as in the run. Where no passage is judged, the judgments of documents
-            count for all their passages.
+        qrels: ``qid, docno, label``; ids are text, as in the run. Where no passage is judged, the judgments of
+            documents count for all their passages.
         graph: The document graph, or None.
         options: How to train.
 
@@ -102,7 +102,9 @@ def graph_of(rows: pd.DataFrame) -> HeteroGraph:
         TypeError: If there is none.
     """
     graph = rows["graph"].iloc[0]
-    check_type(f"the graph of query {rows['qid'].iloc[0]!r}", graph, HeteroGraph, "a graph: put CandidateGraph() before")
+    check_type(
+        f"the graph of query {rows['qid'].iloc[0]!r}", graph, HeteroGraph, "a graph: put CandidateGraph() before"
+    )
     return graph
 
 
