@@ -209,9 +209,9 @@ def test_the_order_and_type_of_judgments_do_not_matter() -> None:
 
 def test_what_cannot_be_sampled() -> None:
     graph, qrels = tiny.graph(), tiny.qrels()
-    with pytest.raises(ValueError, match="negatives must be one of random, same_doc, .* got 'hard'"):
+    with pytest.raises(ValueError, match="negatives must be one of 'random', 'same_doc', .* got 'hard'"):
         NegativeSampler(graph, qrels, "hard")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="negatives must be one of random, same_doc, .* got 'hard'"):
+    with pytest.raises(ValueError, match="negatives must be one of 'random', 'same_doc', .* got 'hard'"):
         HGATTraining(negatives="hard")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs the first stage's passages"):
         NegativeSampler(graph, qrels, "candidates")

@@ -156,6 +156,7 @@ class GraphReranker(LearnedModel):
         self._check_frame(inp)
         scores = self._scores(inp)
         if len(inp):
+            self._warn_if_random()
             self._warn_about(inp)
         return ranked(inp, scores, self)
 
@@ -171,7 +172,6 @@ class GraphReranker(LearnedModel):
 
     def _warn_about(self, run: pd.DataFrame) -> None:
         """Warns of what makes the scores of a run worse than they could be."""
-        self._warn_if_random()
         if self.graph is None or self._with_titles or "text" not in run.columns:
             return
         some = run.head(TITLES_CHECKED)
