@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyterrier_graph.documents import Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.training.negatives import NegativeSampler, Strategy, Triples
+from pyterrier_graph.training.negatives import NegativeSampler, Strategy
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.triple_draws import draw_triples
 
@@ -68,9 +68,9 @@ def pool(
     )
 
 
-def named(graph: MemoryGraph, sampler: NegativeSampler, triples: Triples) -> list[tuple[str, str, str]]:
-    positive, negative = graph.ids_of(triples.positive), graph.ids_of(triples.negative)
-    return list(zip(sampler.qids[triples.query].tolist(), positive, negative, strict=True))
+def named(graph: MemoryGraph, sampler: NegativeSampler, triples: np.ndarray) -> list[tuple[str, str, str]]:
+    positive, negative = graph.ids_of(triples[:, 1]), graph.ids_of(triples[:, 2])
+    return list(zip(sampler.qids[triples[:, 0]].tolist(), positive, negative, strict=True))
 
 
 def check(documents: list[StructuredDocument], qrels: pd.DataFrame, candidates: pd.DataFrame, strategy: str) -> int:
@@ -142,7 +142,7 @@ def test_codes_lead_to_documents_evenly_however_many_passages_they_have() -> Non
     documents = documents_of([1, 1, 30], [{"a"}, {"a"}, {"a"}])
     graph = MemoryGraph.from_documents(documents)
     sampler = NegativeSampler(graph, judgments([("q", "d0%p0", 1)]), "shared_codes", seed=0)
-    drawn = [graph.ids_of(sampler.sample().negative)[0] for _ in range(600)]
+    drawn = [graph.ids_of(sampler.sample()[:, 2])[0] for _ in range(600)]
     assert 0.4 < drawn.count("d1%p0") / 600 < 0.6
 
 
@@ -171,7 +171,7 @@ def test_mixed_is_four_to_six() -> None:
     graph = MemoryGraph.from_documents(documents)
     qrels = judgments([(f"q{n}", "d0%p0", 1) for n in range(4000)])
     triples = NegativeSampler(graph, qrels, "mixed", seed=0).sample()
-    same = (graph.document[triples.negative] == 0).mean()
+    same = (graph.document[triples[:, 2]] == 0).mean()
     assert same == pytest.approx(0.4 + 0.6 / 100, abs=0.03)
 
 
@@ -183,7 +183,7 @@ def test_mixed_without_codes_has_the_relevant_documents() -> None:
 def test_a_seed_gives_the_same_negatives_and_another_one_others() -> None:
     def draw(seed: int) -> list[list[int]]:
         sampler = NegativeSampler(tiny.graph(), tiny.qrels(), "random", seed=seed)
-        return [sampler.sample().negative.tolist() for _ in range(3)]
+        return [sampler.sample()[:, 2].tolist() for _ in range(3)]
 
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)
@@ -195,7 +195,7 @@ def test_pairs_without_negatives_are_left_out_and_counted(caplog: pytest.LogCapt
     sampler = NegativeSampler(tiny.graph(), tiny.qrels(), "same_doc")
     with caplog.at_level(logging.INFO, logger="pyterrier_graph"):
         triples = sampler.sample()
-    assert sorted(tiny.graph().ids_of(triples.positive)) == [f"d{d}%p0" for d in range(6)]
+    assert sorted(tiny.graph().ids_of(triples[:, 1])) == [f"d{d}%p0" for d in range(6)]
     assert "12 of 18 pairs have no negative by 'same_doc'" in caplog.text
 
 
@@ -203,8 +203,7 @@ def test_the_order_and_type_of_judgments_do_not_matter() -> None:
     qrels = tiny.qrels().assign(qid=lambda frame: frame["qid"].str[1:].astype(int))
     shuffled = qrels.sample(frac=1, random_state=0)
     one, two = (NegativeSampler(tiny.graph(), frame, "random", seed=3).sample() for frame in (qrels, shuffled))
-    for field in ("query", "positive", "negative"):
-        np.testing.assert_array_equal(getattr(one, field), getattr(two, field))
+    np.testing.assert_array_equal(one, two)
 
 
 def test_what_cannot_be_sampled() -> None:

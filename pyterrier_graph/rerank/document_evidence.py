@@ -31,21 +31,12 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     schematic = {"label": "DocumentEvidence", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
     def __init__(self, weight: float = 1.0, *, measure: str = "nDCG@10") -> None:
+        check_number("weight", weight, 0)
         self.weight = weight
         self.measure = measure
 
     def __repr__(self) -> str:
         return f"DocumentEvidence({self.weight:g})"
-
-    @property
-    def weight(self) -> float:
-        """Weight of the document's best score."""
-        return self._weight
-
-    @weight.setter
-    def weight(self, weight: float) -> None:
-        check_number("weight", weight, 0)
-        self._weight = weight
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the evidence of the documents to the scores."""
@@ -62,11 +53,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     ) -> DocumentEvidence:
         """Chooses the weight from a grid, on the validation queries where there are any.
 
-        Args:
-            topics_or_res_tr: Training queries with their scored passages, as for :meth:`transform`.
-            qrels_tr: Judgments for them, of passages or documents: ``qid, docno, label``.
-            topics_or_res_va: Validation queries with their scored passages.
-            qrels_va: Judgments for them.
+        Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.
 
         Raises:
             ValueError: If no query is judged, or a score is missing.

@@ -10,13 +10,14 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
 from safetensors.torch import load_file, save_file
+from torch.utils.data import Dataset
 
 from pyterrier_graph.artifacts import check_vacant, weights_sha256
 from pyterrier_graph.checks import check_type
@@ -29,11 +30,11 @@ from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.relations import PAPER_RELATIONS, check_relations, follow, paper_relations
 from pyterrier_graph.models.hgat import HGAT, HGATConfig
 from pyterrier_graph.models.propagation import SELF
-from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages
+from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, ranked
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.trainer import train
 from pyterrier_graph.training.triple_draws import draw_triples
-from pyterrier_graph.training.triples import Examples, Source, TripleCollator, TripleModel
+from pyterrier_graph.training.triples import TripleCollator, TripleModel
 from pyterrier_graph.training.validation import Validation, judged
 
 if TYPE_CHECKING:
@@ -252,12 +253,15 @@ class HGATReranker(GraphReranker):
         if topics_or_res_va is not None and len(topics_or_res_va):
             self._check_frame(topics_or_res_va)
             validation = Validation(topics_or_res_va, qrels_va, options.measure, self)
-            validate = lambda: validation(self._scores(validation.run))  # noqa: E731
+            validate = lambda: validation(ranked(validation.run, self._scores(validation.run), self)["score"])  # noqa: E731
         run, qrels = judged(topics_or_res_tr, qrels_tr, self)
         queries, graphs, triples = draw_triples(run, qrels, self.graph, options)
         encoder_rate = options.encoder_learning_rate
         learned = encoder_rate is not None
-        encoder = self._copied_encoder() if learned else self.encoder
+        encoder = self.encoder
+        if learned:
+            encoder = copy.copy(encoder)
+            encoder.network = copy.deepcopy(encoder.network)
         model = TripleModel(self.network, encoder if learned else None, options.frozen_encoder_layers)
         identity = {
             "config": json.loads(json.dumps(self.config.to_dict() | {"relations": self.relations})),
@@ -273,15 +277,13 @@ class HGATReranker(GraphReranker):
         scalar_rate = options.learning_rate if options.scalar_learning_rate is None else options.scalar_learning_rate
         rates = [(others, options.learning_rate), (scalars, scalar_rate)]
         if encoder_rate is not None:
-            self._replace_encoder(encoder)
+            self._drop_tokens()
+            self.encoder = encoder
             rates.append(([p for p in encoder.network.parameters() if p.requires_grad], encoder_rate))
-        sources = [
-            Source(graph, self._fresh_tokens(graph) if self.tokens is None else self.tokens, self._with_titles)
-            for graph in graphs
-        ]
+        sources = [(graph, self._fresh_tokens(graph) if self.tokens is None else self.tokens) for graph in graphs]
         self.training_log = train(
             model,
-            Examples(triples),
+            cast(Dataset, triples),
             TripleCollator(self.network, sources, queries, None if learned else encoder),
             options,
             rates=rates,
@@ -292,14 +294,8 @@ class HGATReranker(GraphReranker):
         )
         return self
 
-    def _copied_encoder(self) -> Any:
-        encoder = copy.copy(self.encoder)
-        encoder.network = copy.deepcopy(self.encoder.network)
-        return encoder
-
-    def _replace_encoder(self, encoder: Any) -> None:
-        """Takes an encoder that is going to learn, for which the stored token vectors are of no use."""
-        self.encoder = encoder
+    def _drop_tokens(self) -> None:
+        """No longer uses the stored token vectors, because the encoder is going to learn."""
         if self.tokens is not None:
             self.titles = self._with_titles
             warnings.warn(

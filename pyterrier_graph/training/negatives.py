@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -23,24 +22,6 @@ Strategy = Literal["random", "same_doc", "relevant_docs", "shared_codes", "mixed
 ATTEMPTS = 20
 MIXED_ATTEMPTS = 200
 MIXED_RELEVANT_DOCS = 0.4  # and 0.6 of shared_codes
-
-
-@dataclass(frozen=True)
-class Triples:
-    """Training triples <q, p+, p->.
-
-    Attributes:
-        query: Position of the query in the sampler's ``qids``, shape (triples,).
-        positive: Node of p+, shape (triples,).
-        negative: Node of p-, shape (triples,).
-    """
-
-    query: np.ndarray
-    positive: np.ndarray
-    negative: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.query)
 
 
 class NegativeSampler:
@@ -121,11 +102,14 @@ class NegativeSampler:
                     stacklevel=2,
                 )
 
-    def sample(self) -> Triples:
-        """Draws one negative for every (q, p+).
+    def sample(self) -> np.ndarray:
+        """Draws one negative for every pair of a query and a relevant passage.
 
         Pairs without a negative are left out and counted in the log, such as under ``same_doc`` a pair whose document
         has no passage that is judged lower.
+
+        Returns:
+            Position of the query in ``qids``, node of p+, and node of p-; shape (triples, 3), int64.
 
         Raises:
             ValueError: If no pair has a negative.
@@ -147,7 +131,7 @@ class NegativeSampler:
             )
         if not found.all():
             logger.info("%d of %d pairs have no negative by %r", (~found).sum(), len(found), self.strategy)
-        return Triples(self._query[found], self._positive[found], negative[found])
+        return np.column_stack([self._query, self._positive, negative])[found]
 
     def _fill(self, negative: np.ndarray, pairs: np.ndarray, strategy: str, attempts: int) -> None:
         """Writes a negative for each of these pairs into an array, where some attempt finds one."""

@@ -32,8 +32,8 @@ def draw_triples(
         options: How to train.
 
     Returns:
-        The queries' texts, the graphs, and the triples, shape (triples, 4), with the fields of
-        :class:`~pyterrier_graph.training.triples.Example`.
+        The texts of the queries, the graphs, and the triples: position of the graph, position of the query, node of p+,
+        node of p-; shape (triples, 4).
 
     Raises:
         ValueError: If there is nothing to learn from, or the strategy needs a document graph.
@@ -61,8 +61,7 @@ def draw_triples(
         query = texts.index.get_indexer(sampler.qids)
         for _ in range(options.repeats):
             new = sampler.sample()
-            of_source = np.full(len(new), number)
-            drawn.append(np.column_stack([of_source, query[new.query], new.positive, new.negative]))
+            drawn.append(np.column_stack([np.full(len(new), number), query[new[:, 0]], new[:, 1:]]))
     triples = np.concatenate(drawn)
     if options.max_triples is not None and options.max_triples < len(triples):
         triples = np.random.default_rng(options.seed).choice(triples, options.max_triples, replace=False)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset
 
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_states import TokenStates
@@ -19,43 +18,6 @@ from pyterrier_graph.models.propagation import Propagation
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
-
-
-class Example(NamedTuple):
-    """A triple, by position: its graph among the graphs, its query among the queries, its passages in the graph."""
-
-    graph: int
-    query: int
-    positive: int
-    negative: int
-
-
-class Examples(Dataset):
-    """The training set: triples from an array of shape (triples, 4), with the fields of :class:`Example`."""
-
-    def __init__(self, triples: np.ndarray) -> None:
-        self.triples = triples
-
-    def __len__(self) -> int:
-        return len(self.triples)
-
-    def __getitem__(self, position: int) -> Example:
-        return Example(*self.triples[position].tolist())
-
-
-@dataclass(frozen=True)
-class Source:
-    """A graph, and where the token vectors of its nodes come from.
-
-    Attributes:
-        graph: The graph.
-        tokens: Its method ``states(nodes)`` returns the token vectors of nodes.
-        titles: Whether passages are encoded with their titles, where the encoder learns.
-    """
-
-    graph: HeteroGraph
-    tokens: Any
-    titles: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,38 +42,39 @@ class TripleCollator:
 
     Args:
         hgat: The model that is trained.
-        sources: The graphs.
+        graphs: The graphs, each with what has the token vectors of its nodes (``states(nodes)``), or where the encoder
+            learns, too, their texts (``texts(nodes)``).
         queries: The texts of the queries.
-        encoder: Encodes the queries; None where the encoder learns, too, so that batches have texts.
+        encoder: Encodes the queries; None where the encoder learns, too.
     """
 
     def __init__(
-        self, hgat: HGAT, sources: Sequence[Source], queries: Sequence[str], encoder: TokenEncoder | None
+        self,
+        hgat: HGAT,
+        graphs: Sequence[tuple[HeteroGraph, Any]],
+        queries: Sequence[str],
+        encoder: TokenEncoder | None,
     ) -> None:
         self.hgat = hgat
-        self.sources = sources
+        self.graphs = graphs
         self.queries = queries
         self.encoded = None if encoder is None else encoder.encode_queries(queries).to("cpu")
 
-    def __call__(self, examples: Sequence[Example]) -> dict[str, list[Group]]:
-        """A batch for :class:`TripleModel`."""
-        by_graph: dict[int, list[Example]] = {}
-        for example in examples:
-            by_graph.setdefault(example.graph, []).append(example)
-        return {"groups": [self._group(number, chosen) for number, chosen in by_graph.items()]}
+    def __call__(self, triples: Sequence[np.ndarray]) -> dict[str, list[Group]]:
+        """A batch for :class:`TripleModel`, of rows of what ``draw_triples`` returns."""
+        rows = np.stack(triples)
+        return {"groups": [self._group(number, rows[rows[:, 0] == number]) for number in dict.fromkeys(rows[:, 0])]}
 
-    def _group(self, number: int, examples: list[Example]) -> Group:
-        source = self.sources[number]
-        fields = np.array(examples)
-        queries, query = np.unique(fields[:, 1], return_inverse=True)
-        passages, passage = np.unique(fields[:, 2:], return_inverse=True)
-        propagation = self.hgat.plan(source.graph, passages)
+    def _group(self, number: int, rows: np.ndarray) -> Group:
+        graph, tokens = self.graphs[number]
+        queries, query = np.unique(rows[:, 1], return_inverse=True)
+        passages, passage = np.unique(rows[:, 2:], return_inverse=True)
+        propagation = self.hgat.plan(graph, passages)
         triples = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
         if self.encoded is None:
-            texts = [self.queries[q] for q in queries]
-            return Group(texts, source.graph.texts(propagation.nodes, titles=source.titles), propagation, triples)
+            return Group([self.queries[q] for q in queries], tokens.texts(propagation.nodes), propagation, triples)
         encoded = self.encoded.select(torch.from_numpy(queries))
-        return Group(encoded, source.tokens.states(propagation.nodes), propagation, triples)
+        return Group(encoded, tokens.states(propagation.nodes), propagation, triples)
 
 
 class TripleModel(nn.Module):
