@@ -175,8 +175,31 @@ def test_mixed_is_four_to_six() -> None:
     assert same == pytest.approx(0.4 + 0.6 / 100, abs=0.03)
 
 
+def test_mixed_is_four_to_six_when_draws_are_rejected() -> None:
+    """Most passages of the relevant document are relevant, too: nine of ten draws from it are rejected."""
+    documents = documents_of([100] + [1] * 99, [{"a"}] * 100)
+    graph = MemoryGraph.from_documents(documents)
+    qrels = judgments([(f"q{n}", f"d0%p{p}", 1) for n in range(30) for p in range(90)])
+    negative = NegativeSampler(graph, qrels, "mixed", seed=0).sample()[:, 2]
+    assert len(negative) == len(qrels)
+    assert (graph.document[negative] == 0).mean() == pytest.approx(0.4, abs=0.03)
+
+
+def test_documents_that_share_a_code_are_drawn_evenly() -> None:
+    """A code of one document alone does not make it more likely, nor do several codes."""
+    held = [{"common", "rare"}, {"rare"}] + [{"common"}] * 150 + [{"common", "other"}] * 48
+    graph = MemoryGraph.from_documents(documents_of([1] * 200, held))
+    qrels = judgments([(f"q{n}", "d0%p0", 1) for n in range(20_000)])
+    for codes in (None, {f"q{n}": ("common", "rare", "other") for n in range(20_000)}):
+        drawn = NegativeSampler(graph, qrels, "shared_codes", codes=codes, seed=0).sample()[:, 2]
+        counts = np.bincount(graph.document[drawn], minlength=200)
+        assert counts[0] == 0 and counts[1:].min() > 60 and counts[1:].max() < 145  # 100.5 each, standard deviation 10
+
+
 def test_mixed_without_codes_has_the_relevant_documents() -> None:
     documents = documents_of([3, 3], [set(), set()])
+    with pytest.warns(UserWarning, match="no training query or relevant document has a code.*by 'relevant_docs'"):
+        NegativeSampler(MemoryGraph.from_documents(documents), judgments([("q", "d0%p0", 1)]), "mixed")
     assert check(documents, judgments([("q", "d0%p0", 1)]), pd.DataFrame(columns=["qid", "docno"]), "mixed") == 2
 
 

@@ -76,7 +76,7 @@ class GraphMaxSim(GraphReranker):
         verbose: bool = True,
     ) -> None:
         super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
-        self.weights = dict(TITLES_AND_NEIGHBORS if weights is None else weights)
+        self.weights = TITLES_AND_NEIGHBORS if weights is None else weights
         self.measure = measure
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class GraphMaxSim(GraphReranker):
         return reranker_html(self, sizes, calls)
 
     @property
-    def weights(self) -> dict[str, float]:
+    def weights(self) -> Mapping[str, float]:
         """Weight per relation, or path of relations."""
         return self._weights
 
