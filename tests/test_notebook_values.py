@@ -17,6 +17,7 @@ import tiny
 from pyterrier_graph.documents import Link, Node, Reference, StructuredDocument
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph, MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.models.hgat import HGATConfig
 from pyterrier_graph.plots import graph_html
 from pyterrier_graph.plots.html import value
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
@@ -183,16 +184,16 @@ def test_a_graph_of_queries_and_passages_shows_the_queries_of_one(tmp_path: Path
 
 
 def hgat(**options: Any) -> HGATReranker:
-    training = HGATTraining(epochs=2, negatives="candidates")
-    return HGATReranker(tiny.graph(), tiny.encoder(), layers=1, heads=2, training=training, device="cpu", **options)
+    config, training = HGATConfig(heads=2), HGATTraining(epochs=2, batch_size=32)
+    return HGATReranker(tiny.graph(), tiny.encoder(), config=config, training=training, device="cpu", **options)
 
 
 def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     reranker, run, qrels = hgat(), tiny.run(), tiny.qrels()
     new = own(reranker._repr_html_())
     assert new.table["model"] == "std_NO_LB, layers: 1, heads: 2"
-    assert new.table["relations"].startswith("order, order_i, structural")
-    weights = sum(parameter.numel() for parameter in reranker.model.parameters())
+    assert new.table["relations"].startswith("title, title/title, order")
+    weights = sum(parameter.numel() for parameter in reranker.network.parameters())
     assert new.table["parameters"] == f"{weights:,}"
     assert new.table["trained"] == "not here" and "reranker.fit(" in new.text
     reranker.fit(run, qrels, run, qrels)
@@ -202,7 +203,9 @@ def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     assert trained.table["best nDCG@10"] == f"{best:.4f} on the validation topics"
     assert "plots.training_curves(reranker)" in trained.text and "reranker.fit(" not in trained.text
     assert own(reranker.apply_attributes(batch_size=3)._repr_html_()).table["trained"] == "2 steps"
-    assert own(reranker.apply_attributes(variant="BASE")._repr_html_()).table["trained"] == "not here"
+    assert (
+        own(reranker.apply_attributes(config=HGATConfig("BASE", heads=2))._repr_html_()).table["trained"] == "not here"
+    )
     loaded = HGATReranker.load(reranker.save(tmp_path / "hgat").path)
     shown = own(loaded._repr_html_())
     assert shown.table["trained"] == f"loaded from {str(tmp_path / 'hgat')!r}"

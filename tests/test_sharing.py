@@ -37,6 +37,7 @@ from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.evaluation.model_card import write_card
 from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.models.hgat import HGATConfig
 from pyterrier_graph.patents import DocumentFrequencies
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.rerank.hgat import HGATReranker
@@ -104,7 +105,8 @@ def gnn_encoder(path: Path, checkpoint: str) -> GNNEncoder:
 
 
 def hgat(path: Path, checkpoint: str) -> HGATReranker:
-    return HGATReranker(tiny.graph(2), TokenEncoder(checkpoint, **SHORT), heads=2, layers=1, device="cpu").save(path)
+    encoder = TokenEncoder(checkpoint, **SHORT)
+    return HGATReranker(tiny.graph(2), encoder, config=HGATConfig(heads=2), device="cpu").save(path)
 
 
 def lgre(path: Path, checkpoint: str) -> LGReReranker:
