@@ -99,24 +99,24 @@ def test_two_queries_by_hand() -> None:
     # queries: 1 against 0 and 2; 6 against 2 and 0
     query = -(np.log(np.exp(1) / np.exp([1, 0, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 2, 0]).sum())) / 2
     # positives: 1 against q2 (2) or p2 (3), and n (2); 6 against q1 (0) or p1 (3), and n (0)
-    released = -(np.log(np.exp(1) / np.exp([1, 2, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 0, 0]).sum())) / 2
-    printed = -(np.log(np.exp(1) / np.exp([1, 3, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 3, 0]).sum())) / 2
-    assert pair_loss(queries, positives, negatives).item() == pytest.approx(0.9 * query + 0.1 * released)
+    with_queries = -(np.log(np.exp(1) / np.exp([1, 2, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 0, 0]).sum())) / 2
+    with_positives = -(np.log(np.exp(1) / np.exp([1, 3, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 3, 0]).sum())) / 2
+    assert pair_loss(queries, positives, negatives).item() == pytest.approx(0.9 * query + 0.1 * with_queries)
     literal = pair_loss(queries, positives, negatives, 0.1, in_batch="positives")
-    assert literal.item() == pytest.approx(0.9 * query + 0.1 * printed)
+    assert literal.item() == pytest.approx(0.9 * query + 0.1 * with_positives)
 
 
-def test_whom_a_positive_ranks_in_each_form() -> None:
-    for form, heard in {"released": (True, False), "printed": (False, True)}.items():
+def test_which_texts_a_positive_ranks() -> None:
+    for in_batch, ranked in {"queries": (True, False), "positives": (False, True)}.items():
         given = [part.requires_grad_() for part in vectors(3, 2)]
         loss = pair_loss(*given, alpha=1.0, in_batch=in_batch, rows=slice(0, 1))
         queries, positives, negatives = (gradient.abs().sum(1) > 0 for gradient in gradients(loss, given))
-        assert queries.tolist() == [True, heard[0], heard[0]]
-        assert positives.tolist() == [True, heard[1], heard[1]]
+        assert queries.tolist() == [True, ranked[0], ranked[0]]
+        assert positives.tolist() == [True, ranked[1], ranked[1]]
         assert negatives.all()
 
 
-def test_where_the_forms_differ() -> None:
+def test_where_it_matters_what_a_positive_ranks() -> None:
     for batch, negatives in [(2, 0), (3, 1), (4, 4)]:
         given = vectors(batch, negatives)
         assert not torch.isclose(pair_loss(*given), pair_loss(*given, in_batch="positives"))
@@ -129,7 +129,9 @@ def test_where_the_forms_differ() -> None:
 @pytest.mark.parametrize("in_batch", IN_BATCH)
 def test_rows_are_parts_of_the_whole(in_batch: InBatch) -> None:
     given = vectors(5, 2)
-    parts = [pair_loss(*given, in_batch=in_batch, rows=slice(start, start + 2)) * min(2, 5 - start) for start in (0, 2, 4)]
+    parts = [
+        pair_loss(*given, in_batch=in_batch, rows=slice(start, start + 2)) * min(2, 5 - start) for start in (0, 2, 4)
+    ]
     torch.testing.assert_close(sum(parts) / 5, pair_loss(*given, in_batch=in_batch))
 
 
@@ -142,10 +144,11 @@ def test_the_order_of_negatives_does_not_matter_but_that_of_positives_does() -> 
 
 def test_scale() -> None:
     queries, positives, negatives = vectors(4, 1)
-    for form in IN_BATCH:  # of all similarities: as if vectors were longer
+    for in_batch in IN_BATCH:  # of all similarities: as if vectors were longer
         longer = [part * 2 for part in (queries, positives, negatives)]
         torch.testing.assert_close(
-            pair_loss(queries, positives, negatives, in_batch=in_batch, scale=4.0), pair_loss(*longer, in_batch=in_batch)
+            pair_loss(queries, positives, negatives, in_batch=in_batch, scale=4.0),
+            pair_loss(*longer, in_batch=in_batch),
         )
 
 
@@ -296,25 +299,11 @@ def test_mini_batches_that_cannot_be() -> None:
     assert PAIRLoss(model)(columns(model, 1)).isfinite()
 
 
-def test_a_model_that_normalizes_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_normalizes_gives_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     PAIRLoss(dual_encoder()), PAIRLoss(dual_encoder(Normalize()), scale=20)
     assert not caplog.text
     PAIRLoss(dual_encoder(Normalize()))
     assert "with scale=1, hard negatives hardly count" in caplog.text
-
-
-def test_the_config_makes_the_same_loss() -> None:
-    model = dual_encoder()
-    loss = PAIRLoss(model, 0.2, in_batch="positives", scale=2.0, gather_across_devices=True, mini_batch_size=3)
-    config = loss.get_config_dict()
-    assert config == {
-        "alpha": 0.2,
-        "in_batch": "positives",
-        "scale": 2.0,
-        "gather_across_devices": True,
-        "mini_batch_size": 3,
-    }
-    assert PAIRLoss(model, **config).get_config_dict() == config
 
 
 # --- the trainer
@@ -361,7 +350,6 @@ def test_training_brings_positives_to_queries_and_away_from_negatives(options: d
     assert (own > of_negative).all()
     assert (ranked.argmax(1) == range(5)).all()
     model.save(str(tmp_path / "model"))
-    assert "ren2021pair" in (tmp_path / "model" / "README.md").read_text("utf-8")
     loaded = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     np.testing.assert_allclose(similarities(loaded)[2], ranked, atol=1e-4)
 

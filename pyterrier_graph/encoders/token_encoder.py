@@ -23,7 +23,7 @@ from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resol
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
 from pyterrier_graph.encoders.token_states import TokenStates
 
-EXPECTED = "the name or folder of a checkpoint, a MultiVectorEncoder or a TokenEncoder"
+EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
 class TokenEncoder:
@@ -60,7 +60,7 @@ class TokenEncoder:
         device: str | None = None,
         dtype: DType = "float32",
     ) -> None:
-        check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), EXPECTED.replace(" or a TokenEncoder", ""))
+        check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), EXPECTED)
         check_count("max_passage_tokens", max_passage_tokens)
         check_count("max_query_tokens", max_query_tokens)
         check_count("batch_size", batch_size)
@@ -158,7 +158,7 @@ class TokenEncoder:
         return self._pack(texts, (m[mask] for m, mask in zip(output["token_embeddings"], masks, strict=True)))
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
-        """Packs the matrices of the texts that are not empty. Some models do not normalize their vectors, so it does."""
+        """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
         matrices = iter(matrices)
         states = TokenStates.pack([next(matrices) if text.strip() else self.empty for text in texts], self.empty)
         return states.with_values(functional.normalize(states.values, dim=-1))
@@ -221,7 +221,7 @@ def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "float3
     """
     if isinstance(encoder, TokenEncoder):
         return encoder
-    check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), EXPECTED)
+    check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), f"{EXPECTED}, or a TokenEncoder")
     return TokenEncoder(encoder, device=device, dtype=dtype)
 
 

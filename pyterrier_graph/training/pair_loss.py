@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -23,8 +22,8 @@ class PAIRLoss(CachedLossMixin, nn.Module):
     """Query-centric and passage-centric similarity relations: :func:`~pyterrier_graph.models.losses.pair_loss`.
 
     The columns of the training set are, in this order and under any names: query, positive passage, and any number of
-    hard negatives (also none), which serve all queries of the batch. A passage that is in a batch twice would be its own
-    negative, so use ``batch_sampler=BatchSamplers.NO_DUPLICATES``.
+    hard negatives (also none), which serve all queries of the batch. A passage that is twice in a batch would be its
+    own negative, so use ``batch_sampler=BatchSamplers.NO_DUPLICATES``.
 
     Args:
         model: The dual-encoder.
@@ -133,28 +132,3 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         if with_backward:
             torch.autograd.backward(vectors, [leaf.grad for leaf in leaves])
         return total
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Options, for the model card."""
-        return {
-            "alpha": self.alpha,
-            "in_batch": self.in_batch,
-            "scale": self.scale,
-            "gather_across_devices": self.gather_across_devices,
-            "mini_batch_size": self.mini_batch_size,
-        }
-
-    @property
-    def citation(self) -> str:
-        """BibTeX, for the model card."""
-        return """
-@inproceedings{ren2021pair,
-    title = {{PAIR}: Leveraging Passage-Centric Similarity Relation for Improving Dense Passage Retrieval},
-    author = {Ren, Ruiyang and Lv, Shangwen and Qu, Yingqi and Liu, Jing and Zhao, Wayne Xin and She, Qiaoqiao and
-        Wu, Hua and Wang, Haifeng and Wen, Ji-Rong},
-    booktitle = {Findings of the Association for Computational Linguistics: ACL-IJCNLP 2021},
-    pages = {2173--2183},
-    year = {2021},
-    doi = {10.18653/v1/2021.findings-acl.191},
-}
-"""
