@@ -274,6 +274,43 @@ def test_losses_of_paper_and_code_differ() -> None:
     assert len(set(values)) == len(readings)
 
 
+def test_the_order_of_layers_has_no_effect() -> None:
+    """Eq. 12 takes the graph of the encoder's last layer, wherever that is listed."""
+    inputs, relevant, queries = batch(), torch.tensor([1, 0, 0, 1]), torch.zeros(4)
+    models = [model_of(LGReConfig(layers=layers)) for layers in ((0, -1), (-1, 0))]
+    with torch.no_grad():
+        outputs = [model(**inputs) for model in models]
+    assert models[0].layers == models[1].layers == (0, 2)
+    one, other = (LGReLoss(distance="pair", weight=1)(out, inputs["segments"], relevant, queries) for out in outputs)
+    torch.testing.assert_close(one, other)
+    graph = outputs[1].representations[:, 1]
+    torch.testing.assert_close(graph[:, graph.shape[1] // 2 :], outputs[1].states[:, 0])  # [CLS] of the last layer
+
+
+def test_graded_labels_do_not_contradict_each_other() -> None:
+    """A document with label 1 is pulled towards its query beside one with label 0 and beside one with label 2."""
+    inputs, queries = batch(), torch.tensor([0, 0, 1, 1])
+    output = model_of(LGReConfig())(**inputs)
+    label = torch.tensor([2, 1, 1, 0])
+    positive = torch.tensor([True, False, True, False])
+
+    def gradient(distance: str) -> torch.Tensor:
+        with_distance, without = (
+            LGReLoss(distance=kind, weight=1)(output, inputs["segments"], positive, queries, label > 0)  # type: ignore[arg-type]
+            for kind in (distance, "none")
+        )
+        return torch.autograd.grad(with_distance - without, output.states, retain_graph=True)[0]
+
+    def pulls(row: int) -> bool:
+        moved = output.states - 0.01 * gradient("point")
+        cosine = LGReLoss()._similarity
+        return bool(cosine(moved, inputs["segments"])[row] > cosine(output.states, inputs["segments"])[row])
+
+    assert [pulls(row) for row in range(4)] == [True, True, True, False]
+    pair = gradient("pair").abs().sum((1, 2))
+    assert (pair[:2] == 0).all() and (pair[2:] > 0).all()  # two relevant documents are not pushed apart
+
+
 def test_word_graphs_of_the_figure() -> None:
     """[CLS] a b [SEP] x y z [SEP]."""
     inputs = batch([(2, 3)], width=9)
@@ -477,8 +514,10 @@ def test_dropout_only_while_training() -> None:
     [
         ({"word_graph": "tripartite"}, "word_graph must be one of"),
         ({"gate": "lstm"}, "gate must be one of"),
-        ({"radius": -1}, "must not be negative"),
-        ({"dropout": 1.0}, "dropout"),
+        ({"radius": -1}, "radius must be a whole number, 0 or more"),
+        ({"dropout": 1.0}, "dropout must be from 0 to below 1"),
+        ({"dropout": 1.5}, "dropout must be from 0 to below 1"),
+        ({"steps": 1.5}, "steps must be a whole number"),
         ({"layers": (3,)}, "0 to 2"),
         ({"layers": (-1, 2)}, "distinct"),
         ({"layers": ()}, "distinct"),

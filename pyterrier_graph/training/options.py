@@ -1,30 +1,35 @@
-"""How a model is trained."""
+"""Options of trainings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from pyterrier_graph.checks import check_choice, check_count
+from pyterrier_graph.checks import check_choice, check_count, check_number, check_type
 from pyterrier_graph.training.negatives import Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions:
-    """What all trainings have in common; training itself is done by ``transformers.Trainer``.
+    """Options of every training. ``transformers.Trainer`` does the training itself.
 
     Attributes:
-        epochs: Passes over the examples.
+        epochs: Number of passes over the training examples.
         batch_size: Examples per step.
-        learning_rate: The optimizer's.
-        measure: An ir_measures measure on the validation topics; the weights that were best by it are kept.
-        evaluations: How often it is computed per epoch.
-        patience: Training stops after so many evaluations without improvement; None lets it run to the end.
-        output_dir: Where checkpoints are kept. A ``fit`` that was killed goes on from the last one there.
-            By default a temporary folder.
-        seed: Seed of sampling, order, and dropout.
+        learning_rate: Learning rate of the optimizer.
+        measure: Name of the ir_measures measure that is computed on the validation queries. The weights with the
+            highest value are kept, the weights before training included.
+        evaluations: How often the measure is computed per epoch.
+        patience: Training stops after so many evaluations without improvement; None trains to the end.
+        output_dir: Folder for checkpoints. A ``fit`` that was killed continues from the last checkpoint when it is
+            called again. By default nothing is kept after training.
+        seed: Seed of sampling, order and dropout.
         arguments: Further ``transformers.TrainingArguments``, such as
             ``{'bf16': True, 'gradient_accumulation_steps': 4}``.
+
+    Raises:
+        ValueError: If an option has a value that makes no sense.
     """
 
     epochs: int = 10
@@ -40,23 +45,34 @@ class TrainerOptions:
     def __post_init__(self) -> None:
         import ir_measures
 
-        if min(self.epochs, self.batch_size, self.evaluations) < 1:
-            raise ValueError("epochs, batch_size and evaluations must be positive")
+        for name in ("epochs", "batch_size", "evaluations"):
+            check_count(name, getattr(self, name))
+        if self.patience is not None:
+            check_count("patience", self.patience)
+        check_number("learning_rate", self.learning_rate, 0)
+        check_count("seed", self.seed, 0)
+        check_type("measure", self.measure, str, "the name of a measure, such as 'nDCG@10'")
         ir_measures.parse_measure(self.measure)
+        check_type("arguments", self.arguments, Mapping, "a dictionary of transformers.TrainingArguments")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOptions(TrainerOptions):
-    """Options of trainings of what is on top of an encoder.
+    """Options of trainings that can train the encoder, or only what is on top of the encoder.
 
     Attributes:
-        learning_rate: Of what is on top of the encoder.
-        encoder_learning_rate: Of the encoder; None leaves it as it is.
+        learning_rate: Learning rate of what is on top of the encoder.
+        encoder_learning_rate: Learning rate of the encoder; None leaves the encoder unchanged.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.TrainerOptions`.
     """
 
     encoder_learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.encoder_learning_rate is not None:
+            check_number("encoder_learning_rate", self.encoder_learning_rate, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
