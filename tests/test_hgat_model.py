@@ -172,8 +172,8 @@ def test_neighbor_states_depend_on_the_target_in_the_no_out_variants(variant: st
     graph = EdgeGraph(4, {"order": [(0, 1), (1, 2), (2, 3)]})
     model = model_of(graph, variant)
     hops = model.plan(graph, np.array([0, 1, 2, 3])).hops
-    shared = all(len(hop) <= graph.num_nodes for hop in hops)
-    assert shared == (not model.config.target_dependent)
+    shared = all(len(hop.previous) <= graph.num_nodes for hop in hops)
+    assert shared == (not (model.config.no_out or model.config.no_self))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -8,7 +8,7 @@ Heterogeneous graph attention networks for passage retrieval. Information Retrie
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
@@ -104,18 +104,9 @@ class HGATConfig:
         return "NS" in self.variant.split("_")
 
     @property
-    def target_dependent(self) -> bool:
-        """Whether the states of other nodes depend on the target, so that targets cannot share them."""
-        return self.no_out or self.no_self
-
-    @property
     def name(self) -> str:
         """The model's name in Table 2, such as ``std_NO_LB``."""
         return ("late_" if self.framework == "late" else "std_") + self.variant
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 class HGATLayer(nn.Module):

@@ -40,9 +40,6 @@ class Hop:
     edges: dict[str, Tensor]
     without_self: Tensor
 
-    def __len__(self) -> int:
-        return len(self.previous)
-
     def to(self, device: torch.device | str, **options: Any) -> Hop:
         """Moves the tensors."""
         edges = {relation: edges.to(device, **options) for relation, edges in self.edges.items()}

@@ -77,7 +77,7 @@ class FreshTokens:
 class GraphReranker(LearnedModel):
     """Base of the rerankers with token vectors: checks the input, scores it, sorts; saves the encoder with the model.
 
-    The arguments are those that these rerankers share; see :class:`~pyterrier_graph.rerank.graph_maxsim.GraphMaxSim`.
+    For the arguments see :class:`~pyterrier_graph.rerank.graph_maxsim.GraphMaxSim`.
     """
 
     ARTIFACT_TYPE = "reranker"
@@ -130,6 +130,26 @@ class GraphReranker(LearnedModel):
     def _with_titles(self) -> bool:
         """Whether passages are encoded with their titles; stored vectors decide, where there are any."""
         return self.titles if self.tokens is None else self.tokens.meta["titles"]
+
+    def _sizes(self) -> dict[str, str]:
+        """Rows of what a notebook shows."""
+        return {
+            "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
+            "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
+            "tokens": "not stored" if self.tokens is None else repr(self.tokens),
+        }
+
+    def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, FreshTokens]:
+        """The graph of a passage whose score is explained, its node, and the token vectors.
+
+        Raises:
+            KeyError: If the passage is not in the graph.
+            ValueError: If there is no graph.
+        """
+        graph = graph if graph is not None else self.graph
+        if graph is None:
+            raise ValueError("explain needs the graph that the passage is in")
+        return graph, graph.nodes_of([docno]), self._fresh_tokens(graph)
 
     def _fresh_tokens(self, graph: HeteroGraph) -> FreshTokens:
         return FreshTokens(graph, self.encoder, titles=self._with_titles)

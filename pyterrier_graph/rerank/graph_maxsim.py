@@ -88,12 +88,7 @@ class GraphMaxSim(GraphReranker):
         from pyterrier_graph.plots.model_html import FIT, reranker_html
 
         weights = ", ".join(f"{relation}: {weight:g}" for relation, weight in self.weights.items())
-        sizes = {
-            "weights": weights or "none: plain MaxSim",
-            "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
-            "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
-            "tokens": "not stored" if self.tokens is None else repr(self.tokens),
-        }
+        sizes = {"weights": weights or "none: plain MaxSim"} | self._sizes()
         calls = [FIT, "reranker.save(path)", "plots.token_matches(reranker.explain(query, docno))"]
         return reranker_html(self, sizes, calls)
 
@@ -199,12 +194,8 @@ class GraphMaxSim(GraphReranker):
             KeyError: If the passage is not in the graph.
             ValueError: If there is no graph.
         """
-        graph = graph if graph is not None else self.graph
-        if graph is None:
-            raise ValueError("explain needs the graph that the passage is in")
-        passage = graph.nodes_of([docno])
+        graph, passage, tokens = self._explained(docno, graph)
         vectors = self.encoder.encode_queries([query])[0]
-        tokens = self._fresh_tokens(graph)
         sources = [(SELF, 1.0, passage)]
         sources += [(name, weight, follow(graph, passage, name)[1]) for name, weight in self.weights.items() if weight]
         candidates = []

@@ -9,15 +9,15 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
 from safetensors.torch import load_file, save_file
-from torch.utils.data import Dataset
 
 from pyterrier_graph.artifacts import check_vacant, weights_sha256
 from pyterrier_graph.checks import check_type
@@ -32,9 +32,8 @@ from pyterrier_graph.models.hgat import HGAT, HGATConfig
 from pyterrier_graph.models.propagation import SELF
 from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, ranked
 from pyterrier_graph.training.options import HGATTraining
-from pyterrier_graph.training.trainer import train
 from pyterrier_graph.training.triple_draws import draw_triples
-from pyterrier_graph.training.triples import TripleCollator, TripleModel
+from pyterrier_graph.training.triples import freeze_first_layers, train_on_triples
 from pyterrier_graph.training.validation import Validation, judged
 
 if TYPE_CHECKING:
@@ -114,6 +113,8 @@ class HGATReranker(GraphReranker):
         self.config = HGATConfig() if config is None else config
         check_type("config", self.config, HGATConfig, "an HGATConfig, such as HGATConfig.paper()")
         self.relations = self._relations_from(relations)
+        if graph is not None:
+            check_relations(graph, self.relations)
         self.training = HGATTraining() if training is None else training
         self.batch_size = batch_size
         self.seed = seed
@@ -124,7 +125,6 @@ class HGATReranker(GraphReranker):
             network = HGAT(self.config, dimension=self.encoder.dimension, relations=self.relations, positions=positions)
         self.network = network.eval().to(self._device)
         self.contextualized = contextualized
-        self._check_attributes()
 
     def _relations_from(self, relations: Sequence[str] | None) -> tuple[str, ...]:
         if relations is None:
@@ -144,15 +144,13 @@ class HGATReranker(GraphReranker):
             "model": f"{self.config.name}, layers: {self.config.layers}, heads: {self.config.heads}",
             "relations": ", ".join(self.relations),
             "parameters": parameters(self.network),
-            "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
-            "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
+            **self._sizes(),
             "contextualized": "no" if self.contextualized is None else repr(self.contextualized),
         }
-        calls = training_calls(self)
-        if self.graph is not None and self.contextualized is None:
-            calls.append("reranker.contextualized = reranker.contextualize(path)")
-        calls.append("plots.relation_weights(reranker.relation_weights())")
-        calls.append("plots.contributions(reranker.explain(query, docno))")
+        store = self.graph is not None and self.contextualized is None
+        calls = [*training_calls(self), *(["reranker.contextualized = reranker.contextualize(path)"] if store else [])]
+        calls += ["plots.relation_weights(reranker.relation_weights())"]
+        calls += ["plots.contributions(reranker.explain(query, docno))"]
         return reranker_html(self, sizes | training_sizes(self), calls)
 
     @property
@@ -246,6 +244,9 @@ class HGATReranker(GraphReranker):
             pt.validate.InputValidationError: If a column is missing.
             ValueError: If no training query is judged, the options leave nothing to learn, or ``training.output_dir``
                 holds another training.
+
+        Warns:
+            UserWarning: If the model is trained already, or stored token vectors can no longer be used.
         """
         options = self.training
         self._check_frame(topics_or_res_tr)
@@ -256,15 +257,13 @@ class HGATReranker(GraphReranker):
             validate = lambda: validation(ranked(validation.run, self._scores(validation.run), self)["score"])  # noqa: E731
         run, qrels = judged(topics_or_res_tr, qrels_tr, self)
         queries, graphs, triples = draw_triples(run, qrels, self.graph, options)
-        encoder_rate = options.encoder_learning_rate
-        learned = encoder_rate is not None
-        encoder = self.encoder
+        encoder, learned = self.encoder, options.encoder_learning_rate is not None
         if learned:
             encoder = copy.copy(encoder)
             encoder.network = copy.deepcopy(encoder.network)
-        model = TripleModel(self.network, encoder if learned else None, options.frozen_encoder_layers)
+            freeze_first_layers(encoder.network, options.frozen_encoder_layers)
         identity = {
-            "config": json.loads(json.dumps(self.config.to_dict() | {"relations": self.relations})),
+            "config": json.loads(json.dumps(asdict(self.config) | {"relations": self.relations})),
             "seed": self.seed,
             # the weights of an encoder that learns are in the checkpoint; they differ from the first ones
             "encoder": encoder.name if learned else encoder.fingerprint(),
@@ -272,38 +271,27 @@ class HGATReranker(GraphReranker):
         }
         self._start_fit()
         self.contextualized = None  # of the weights that now change
-        scalars = self.network.scalars()
-        others = [p for p in self.network.parameters() if all(p is not scalar for scalar in scalars)]
-        scalar_rate = options.learning_rate if options.scalar_learning_rate is None else options.scalar_learning_rate
-        rates = [(others, options.learning_rate), (scalars, scalar_rate)]
-        if encoder_rate is not None:
-            self._drop_tokens()
-            self.encoder = encoder
-            rates.append(([p for p in encoder.network.parameters() if p.requires_grad], encoder_rate))
-        sources = [(graph, self._fresh_tokens(graph) if self.tokens is None else self.tokens) for graph in graphs]
-        self.training_log = train(
-            model,
-            cast(Dataset, triples),
-            TripleCollator(self.network, sources, queries, None if learned else encoder),
+        if learned:
+            self.encoder, tokens, self.titles, self.tokens = encoder, self.tokens, self._with_titles, None
+            if tokens is not None:
+                warnings.warn(
+                    f"fit trains a copy of the encoder. The vectors in {tokens!r} are of the old one and no longer "
+                    "used; afterwards, reranker.tokens = TokenStore(path).build(graph, reranker.encoder) stores new ones",
+                    stacklevel=2,
+                )
+        self.training_log = train_on_triples(
+            self.network,
+            encoder,
+            [(graph, self._fresh_tokens(graph) if self.tokens is None else self.tokens) for graph in graphs],
+            queries,
+            triples,
             options,
-            rates=rates,
             validate=validate,
             identity=identity,
             device=self._device,
             verbose=self.verbose,
         )
         return self
-
-    def _drop_tokens(self) -> None:
-        """No longer uses the stored token vectors, because the encoder is going to learn."""
-        if self.tokens is not None:
-            self.titles = self._with_titles
-            warnings.warn(
-                f"fit trains a copy of the encoder. The vectors in {self.tokens!r} are of the old one and no longer "
-                "used; afterwards, reranker.tokens = TokenStore(path).build(graph, reranker.encoder) stores new ones",
-                stacklevel=3,
-            )
-            self.tokens = None
 
     def contextualize(self, path: str | os.PathLike[str]) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
@@ -328,11 +316,9 @@ class HGATReranker(GraphReranker):
                 values = torch.zeros(0, self.encoder.dimension)
                 if is_passage.any():
                     with torch.inference_mode(), precision(self.dtype, self._device):
-                        propagation = self.network.plan(graph, nodes[is_passage])
-                        inputs = tokens.states(propagation.nodes, self._device)
-                        states = self.network(inputs, propagation.to(self._device)).to("cpu")
-                    lengths[torch.from_numpy(is_passage)] = states.lengths
-                    values = states.values
+                        ((_, _, in_context),) = self._in_context(graph, tokens, nodes[is_passage])
+                    lengths[torch.from_numpy(is_passage)] = in_context.lengths.cpu()
+                    values = in_context.values.cpu()
                 yield TokenStates(values, offsets(lengths))
 
         about = {"encoder": self.encoder.name, "model": self.config.name, "model_sha256": self._digest()}
@@ -368,17 +354,9 @@ class HGATReranker(GraphReranker):
             A row per token, with ``node`` (its id), ``relation`` (of the passage to the node; ``'SELF'`` for the
             passage, ``''`` for a node that it aggregates from through others), ``position``, ``token``,
             ``contribution``; largest contributions first.
-
-        Raises:
-            KeyError: If the passage is not in the graph.
-            ValueError: If there is no graph.
         """
-        graph = graph if graph is not None else self.graph
-        if graph is None:
-            raise ValueError("explain needs the graph that the passage is in")
-        target = graph.nodes_of([docno])
+        graph, target, tokens = self._explained(docno, graph)
         propagation = self.network.plan(graph, target)
-        tokens = self._fresh_tokens(graph)
         inputs = tokens.states(propagation.nodes, self._device)
         vectors = inputs.values.detach().clone().requires_grad_(True)
         states = inputs.with_values(vectors)
@@ -406,7 +384,7 @@ class HGATReranker(GraphReranker):
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_file({k: v.contiguous() for k, v in self.network.state_dict().items()}, folder / WEIGHTS)
-        return super()._write(folder) | {"config": self.config.to_dict()}
+        return super()._write(folder) | {"config": asdict(self.config)}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> HGATReranker:

@@ -10,14 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import Dataset
 
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.models.hgat import HGAT
 from pyterrier_graph.models.propagation import Propagation
+from pyterrier_graph.training.trainer import train
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
+    from pyterrier_graph.training.options import HGATTraining
 
 
 @dataclass(frozen=True)
@@ -83,19 +86,13 @@ class TripleModel(nn.Module):
     Args:
         hgat: The network.
         encoder: The encoder if it is trained, else None.
-        frozen_layers: Number of the encoder's first layers that do not learn, its embeddings included.
-
-    Raises:
-        ValueError: If no layer of the encoder is left to learn.
     """
 
-    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None, frozen_layers: int = 0) -> None:
+    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None) -> None:
         super().__init__()
         self.hgat = hgat
         self.encoder = encoder
         self.network = encoder.network if encoder is not None else None
-        if self.network is not None:
-            freeze_first_layers(self.network, frozen_layers)
 
     def forward(self, groups: list[Group]) -> dict[str, Tensor]:
         """Pairwise softmax cross-entropy over the scores of p+ and p-, averaged over the triples."""
@@ -119,6 +116,41 @@ class TripleModel(nn.Module):
             pair = torch.tensor(passages, device=device)
             scores.append(self.hgat.score(queries[query], content.select(pair), in_context.select(pair)))
         return torch.stack(scores)
+
+
+def train_on_triples(
+    hgat: HGAT,
+    encoder: TokenEncoder,
+    graphs: Sequence[tuple[HeteroGraph, Any]],
+    queries: Sequence[str],
+    triples: np.ndarray,
+    options: HGATTraining,
+    **arguments: Any,
+) -> list[dict[str, float]]:
+    """Trains an HGAT in place, and the encoder where ``options.encoder_learning_rate`` is given.
+
+    Args:
+        hgat: The network.
+        encoder: The encoder.
+        graphs: The graphs, each with what has the token vectors of its nodes; see :class:`TripleCollator`.
+        queries: The texts of the queries.
+        triples: What ``draw_triples`` returned.
+        options: How to train.
+        **arguments: Further arguments of :func:`pyterrier_graph.training.trainer.train`, such as ``validate``.
+
+    Returns:
+        The log: losses, and the measure under its own name.
+    """
+    scalars = hgat.scalars()
+    others = [p for p in hgat.parameters() if all(p is not scalar for scalar in scalars)]
+    scalar_rate = options.learning_rate if options.scalar_learning_rate is None else options.scalar_learning_rate
+    rates = [(others, options.learning_rate), (scalars, scalar_rate)]
+    encoder_rate = options.encoder_learning_rate
+    if encoder_rate is not None:
+        rates.append(([p for p in encoder.network.parameters() if p.requires_grad], encoder_rate))
+    model = TripleModel(hgat, None if encoder_rate is None else encoder)
+    collator = TripleCollator(hgat, graphs, queries, encoder if encoder_rate is None else None)
+    return train(model, cast(Dataset, triples), collator, options, rates=rates, **arguments)
 
 
 def freeze_first_layers(network: nn.Module, count: int) -> None:
