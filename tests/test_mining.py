@@ -475,12 +475,12 @@ def test_pipelines_that_do_not_return_what_they_should(
 
 
 def test_documents_that_texts_does_not_know() -> None:
-    known = {docno: text for docno, text in WORLD["texts"].items() if docno != "d7"}
+    loaded = {docno: text for docno, text in WORLD["texts"].items() if docno != "d7"}
     with pytest.raises(KeyError, match="texts does not know a document of candidates or qrels: 'd7'"):
-        miner(WORLD | {"texts": known}).pseudo_labeled(TOPICS)
+        miner(WORLD | {"texts": loaded}).pseudo_labeled(TOPICS)
     for text in (None, math.nan, 3):
         with pytest.raises(KeyError, match="texts does not know document 'd7'"):
-            miner(WORLD | {"texts": known | {"d7": text}}).labeled(TOPICS, JUDGMENTS)
+            miner(WORLD | {"texts": loaded | {"d7": text}}).labeled(TOPICS, JUDGMENTS)
     lost = Texts(WORLD["texts"]) >> pt.apply.generic(lambda frame: frame[frame["docno"] != "d7"])
     with pytest.raises(KeyError, match="texts does not know document 'd7'"):
         HardNegativeMiner(Ranking(WORLD["rankings"]), lost, hard_negatives=4).labeled(TOPICS, JUDGMENTS)
@@ -497,6 +497,6 @@ def test_queries_from_a_file_and_texts_from_a_dataset(tmp_path: Path) -> None:
     made = HardNegativeMiner(ranking, texts, teacher=teacher, hard_negatives=1)
     assert rows(made.pseudo_labeled(topics)) == [["1", "d1", "d2"], ["2", "d1", "d3"]]
     assert {query for query, _ in teacher.asked} == {"alpha beta", "gamma"}
-    ranking.rankings["1"].append("unheard")
-    with pytest.raises(KeyError, match="texts does not know a document .*unheard"):
+    ranking.rankings["1"].append("unlisted")
+    with pytest.raises(KeyError, match="texts does not know a document .*unlisted"):
         made.pseudo_labeled(topics)

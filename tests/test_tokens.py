@@ -394,7 +394,7 @@ with writing({str(tmp_path / "store")!r}, {KIND!r}) as folder:
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "store").exists()
     assert not list(tmp_path.rglob(META))
-    with writing(tmp_path / "store", dict(KIND)) as folder:  # what is left behind is in nobody's way
+    with writing(tmp_path / "store", dict(KIND)) as folder:  # what the killed process left is no obstacle
         (folder / "tokens.f2").write_bytes(b"whole")
     assert read_meta(tmp_path / "store", KIND)["files"] == {"tokens.f2": 5}
 
