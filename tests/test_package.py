@@ -215,6 +215,7 @@ def test_signature_of_a_transformer():
 
     assert str(inspect.signature(Model)) == "(graph: 'str', *, depth: 'int' = 3)"
     assert str(inspect.signature(Derived)) == "(other: 'int')"
+    assert isinstance(Model.__signature__, inspect.Signature)  # what Sphinx looks for
     assert "Model(graph: 'str', *, depth: 'int' = 3)" in pydoc.plain(pydoc.render_doc(Model))
     assert [*inspect.signature(Model("g")).parameters] == ["inp"]  # of a call
     assert [attribute.value for attribute in pt.inspect.transformer_attributes(Model("g"))] == ["g", 3]
