@@ -413,8 +413,8 @@ class Bench:
             training=stage(system.alpha),
             pretraining=stage(system.pretraining or 0.0),
             separate_encoders=system.separate_encoders,
-            max_query_length=QUERY_LENGTH,
-            max_passage_length=options.max_length,
+            max_query_tokens=QUERY_LENGTH,
+            max_passage_tokens=options.max_length,
             seed=seed,
             verbose=True,
         )

@@ -304,7 +304,7 @@ class Bench:
         if (Path(options.model) / META).exists():
             encoder = DualEncoder.load(options.model)
         else:
-            encoder = DualEncoder(options.model, max_passage_length=options.max_length, verbose=True)
+            encoder = DualEncoder(options.model, max_passage_tokens=options.max_length, verbose=True)
         return self._fine_tuned(encoder).save(folder) if options.fine_tuning_epochs else encoder
 
     def _fine_tuned(self, encoder: DualEncoder) -> DualEncoder:

@@ -65,7 +65,7 @@ def features(queries: list[str], passages: list[str]) -> np.ndarray:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """24 passages of 6 documents; two queries for each, those of the first 20 passages are in the graph."""
     folder = tmp_path_factory.mktemp("gnn")
-    encoder = DualEncoder(checkpoint(), device="cpu", max_query_length=12, max_passage_length=24)
+    encoder = DualEncoder(checkpoint(), device="cpu", max_query_tokens=12, max_passage_tokens=24)
     documents = MemoryGraph.from_documents([document(number) for number in range(6)])
     docnos = [str(name) for name in documents.ids_of(documents.passage_nodes)]
     texts = dict(zip(docnos, documents.texts(documents.passage_nodes), strict=True))
@@ -684,7 +684,7 @@ def test_artifacts(small: Any, tmp_path: Path) -> None:
         serving.explain(small.docnos[0])
     with pytest.raises(ValueError, match="are queries: give queries="):
         GNNEncoder.load(tmp_path / "model", index=small.index)
-    other = DualEncoder(checkpoint(), device="cpu", max_query_length=11, max_passage_length=24)
+    other = DualEncoder(checkpoint(), device="cpu", max_query_tokens=11, max_passage_tokens=24)
     with pytest.raises(ValueError, match="the encoder must be .*, got"):
         GNNEncoder.load(tmp_path / "model", encoder=other)
     small.encoder.apply_attributes().save(tmp_path / "encoder")

@@ -85,12 +85,12 @@ def test_graph_maxsim_by_loops(data: st.DataObject, seed: int) -> None:
     for passage in range(passages):
         score = 0.0
         for q in range(tokens):
-            heard = [float(own[passage, q])]
+            matches = [float(own[passage, q])]
             for relation, weight in enumerate(weights):
                 there = float(context[passage, relation, q])
                 if weight and there != -INFINITY:
-                    heard.append(weight * there)
-            score += max(heard)
+                    matches.append(weight * there)
+            score += max(matches)
         slow.append(score)
     fast = graph_maxsim(own, context, torch.tensor(weights))
     torch.testing.assert_close(fast, torch.tensor(slow).reshape(passages), atol=1e-6, rtol=0)
