@@ -275,8 +275,8 @@ class HGATReranker(GraphReranker):
             self.encoder, tokens, self.titles, self.tokens = encoder, self.tokens, self._with_titles, None
             if tokens is not None:
                 warnings.warn(
-                    f"fit trains a copy of the encoder. The vectors in {tokens!r} are of the old one and no longer "
-                    "used; afterwards, reranker.tokens = TokenStore(path).build(graph, reranker.encoder) stores new ones",
+                    f"fit trains a copy of the encoder. The vectors in {tokens!r} are of the old one and not used any "
+                    "more. To store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
                     stacklevel=2,
                 )
         self.training_log = train_on_triples(
