@@ -535,10 +535,14 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
     reranker.contextualized = store
     reranker.fit(RUN, QRELS)
     assert reranker.contextualized is None
-    with pytest.raises(ValueError, match="computed with other weights: contextualize again"):
+    with pytest.raises(ValueError, match="computed with other weights or titles: contextualize again"):
         reranker.contextualized = store
     with pytest.raises(ValueError, match="computed with other weights"):
         hgat(seed=5, contextualized=store)
+    with pytest.raises(ValueError, match="computed with other weights or titles"):
+        hgat(contextualized=hgat(variant="NO").contextualize(tmp_path / "other_variant"), variant="BASE")
+    with pytest.raises(ValueError, match="computed with other weights or titles"):
+        hgat(titles=True, contextualized=store)
     with pytest.raises(ValueError, match="representations of other passages"):
         hgat(tiny.graph(4), contextualized=store)
     with pytest.raises(ValueError, match="other weights or lengths"):
