@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from pyterrier_graph.models.lgre_losses import LGReLoss
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.rerank.lgre import LGReReranker
-from pyterrier_graph.training.pairs import CrossEncoderPairs, CrossEncoderTraining, PairCollator
+from pyterrier_graph.training.pairs import CrossEncoderTraining, PairCollator, PairModel, cross_encoder_loss
 
 
 def reranker(encoder: str | None = None, **options: Any) -> CrossEncoderReranker:
@@ -97,7 +97,7 @@ def test_loss(ranking: Any, expected: list[float]) -> None:
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
             return type("Output", (), {"logits": input_ids.float()})
 
-    pairs = CrossEncoderPairs(Scores(), ranking)  # type: ignore[arg-type]
+    pairs = PairModel(Scores(), partial(cross_encoder_loss, ranking))
     for (positive, negative), loss in zip([(1.0, 2.5), (3.0, 1.0)], expected, strict=True):
         ids = torch.tensor([[[positive], [negative]]])
         assert pairs(ids, torch.ones_like(ids), ids, torch.tensor([[True, False]]))["loss"].item() == pytest.approx(

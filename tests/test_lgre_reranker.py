@@ -215,6 +215,7 @@ def test_identity_starts_at_the_cross_encoder() -> None:
         np.testing.assert_allclose(scores(lgre(encoder=cross_encoder(), init=init)), expected, atol=1e-5)
     assert not np.allclose(scores(lgre(encoder=cross_encoder(), init="random")), expected, atol=1e-2)
     assert lgre().network.config.init == LGReConfig.paper().init == "random"
+    assert (LGReConfig().layers, LGReConfig.paper().layers) == ((-1,), None)
 
 
 def test_options_that_cannot_be(tmp_path: Path) -> None:
@@ -359,6 +360,9 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(ValueError, match=rf"another training \(other: {other}\)"):
             lgre(**options).fit(RUN, QRELS)  # type: ignore[arg-type]
+    again = lgre(training=kept).fit(RUN, QRELS)  # continues, and is at the end
+    with pytest.raises(ValueError, match=r"another training \(other: start\)"):
+        again.fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: examples\)"):
         lgre(training=kept).fit(RUN.assign(text=RUN["text"] + " mu"), QRELS)
 

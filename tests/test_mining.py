@@ -357,7 +357,7 @@ def test_queries_are_taken_and_written_in_batches(tmp_path: Path) -> None:
 
 
 def test_a_cross_encoder_teaches(tmp_path: Path) -> None:
-    teacher = CrossEncoderReranker(cross_encoder(), max_length=64, device="cpu", probabilities=True)
+    teacher = CrossEncoderReranker(cross_encoder(), max_tokens=64, device="cpu", probabilities=True)
     texts = RUN.set_index("docno")["text"].to_dict()
     ranking = Ranking({qid: part["docno"].tolist() for qid, part in RUN.groupby("qid")})
     topics = RUN[["qid", "query"]].drop_duplicates()

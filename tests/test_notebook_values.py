@@ -18,6 +18,7 @@ from pyterrier_graph.documents import Link, Node, Reference, StructuredDocument
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph, MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.models.hgat import HGATConfig
+from pyterrier_graph.models.lgre import LGReConfig
 from pyterrier_graph.plots import graph_html
 from pyterrier_graph.plots.html import value
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
@@ -216,11 +217,11 @@ def test_other_rerankers() -> None:
     maxsim = own(GraphMaxSim(tiny.graph(), tiny.encoder(), {"order": 0.5, "structural": 1})._repr_html_())
     assert maxsim.table["weights"] == "order: 0.5, structural: 1"
     assert own(GraphMaxSim(tiny.graph(), tiny.encoder(), {})._repr_html_()).table["weights"] == "none: plain MaxSim"
-    lgre = own(LGReReranker(tiny.checkpoint(), max_length=32, layers=[0, -1], device="cpu")._repr_html_())
+    lgre = own(LGReReranker(tiny.checkpoint(), max_tokens=32, config=LGReConfig(layers=(0, -1)), device="cpu")._repr_html_())
     assert lgre.table["word graph"] == "bipartite+neighbor, of hidden states 0, 2"
     assert lgre.table["reads"] == "32 tokens of query and 'text' together"
     assert "plots.word_graph(" in lgre.text
-    cross_encoder = own(CrossEncoderReranker(tiny.checkpoint(), max_length=32, device="cpu")._repr_html_())
+    cross_encoder = own(CrossEncoderReranker(tiny.checkpoint(), max_tokens=32, device="cpu")._repr_html_())
     assert cross_encoder.table["checkpoint"] == tiny.checkpoint() and "plots.word_graph(" not in cross_encoder.text
 
 

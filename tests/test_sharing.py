@@ -38,6 +38,7 @@ from pyterrier_graph.evaluation.model_card import write_card
 from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.models.hgat import HGATConfig
+from pyterrier_graph.models.lgre import LGReConfig
 from pyterrier_graph.patents import DocumentFrequencies
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.rerank.hgat import HGATReranker
@@ -110,11 +111,11 @@ def hgat(path: Path, checkpoint: str) -> HGATReranker:
 
 
 def lgre(path: Path, checkpoint: str) -> LGReReranker:
-    return LGReReranker(checkpoint, layers=(-1,), max_length=32, device="cpu").save(path)
+    return LGReReranker(checkpoint, config=LGReConfig(layers=(-1,)), max_tokens=32, device="cpu").save(path)
 
 
 def cross_encoder(path: Path, checkpoint: str) -> CrossEncoderReranker:
-    return CrossEncoderReranker(checkpoint, max_length=32, probabilities=True, device="cpu").save(path)
+    return CrossEncoderReranker(checkpoint, max_tokens=32, probabilities=True, device="cpu").save(path)
 
 
 def dual_encoder(path: Path, checkpoint: str) -> DualEncoder:
@@ -557,8 +558,8 @@ def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.Mon
     assert checkpoint_name("colbert-ir/colbertv2.0") == "colbert-ir/colbertv2.0"
     for name in ("LGRe", "cross-encoder", "dual-encoder"):
         model = made(name, tmp_path / name)
-        model.model = folder
+        model.encoder = folder
         shown = f"{model!r} {model._repr_html_()} {getattr(model, 'model_name', '')}"
         model.save(tmp_path / name / "again")
         assert DEFAULT in shown and folder not in shown + (tmp_path / name / "again" / META).read_text()
-        assert type(model).load(tmp_path / name / "again").model == DEFAULT
+        assert type(model).load(tmp_path / name / "again").encoder == DEFAULT

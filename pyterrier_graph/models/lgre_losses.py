@@ -71,7 +71,7 @@ class LGReLoss:
         Args:
             output: Output of the model for the documents of the batch.
             segments: The segments that the model was given, shape (batch, tokens).
-            positive: Whether a document shall be ranked above the other documents of its query, shape (batch,).
+            positive: Whether a document belongs above the other documents of its query, shape (batch,).
             queries: Number of each document's query, shape (batch,).
             relevant: y, whether a document is relevant, shape (batch,); by default ``positive``.
 

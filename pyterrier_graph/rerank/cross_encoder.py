@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.rerank.text_reranker import TextReranker
-from pyterrier_graph.training.pairs import CrossEncoderPairs, CrossEncoderTraining
+from pyterrier_graph.training.pairs import CrossEncoderTraining, PairModel, cross_encoder_loss
 
 CHECKPOINT = "cross-encoder"
 
@@ -39,13 +40,13 @@ class CrossEncoderReranker(TextReranker):
         training: Options of :meth:`fit`.
         probabilities: Whether a score is the sigmoid of the logit instead of the logit. It is a probability if the
             model was trained by binary cross-entropy.
-        batch_size: Documents scored at once.
-        max_tokens: Most tokens of query and document together; the longer one is cut.
-        text_field: Column of the document's text.
+        batch_size: See :class:`~pyterrier_graph.rerank.lgre.LGReReranker`, as for all below.
+        max_tokens: Likewise.
+        text_field: Likewise.
         seed: Seed of a random head.
-        device: Name of a torch device; by default a GPU if there is one.
-        dtype: Precision; see :class:`~pyterrier_graph.rerank.lgre.LGReReranker`.
-        verbose: Whether to show progress.
+        device: Likewise.
+        dtype: Likewise.
+        verbose: Likewise.
 
     Columns: see :meth:`transform`.
 
@@ -114,18 +115,15 @@ class CrossEncoderReranker(TextReranker):
 
     def encode_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
         """[CLS] states of pairs, shape (pairs, d), for ``QueryPassageGraph.add_edge_features``."""
-        lengths = [len(query) + len(document) for query, document in zip(queries, documents, strict=True)]
-        order = np.argsort(np.negative(lengths), kind="stable")
-        states = np.zeros((len(order), self.network.model.config.hidden_size), dtype=np.float32)
-        for rows in np.split(order, range(self.batch_size, len(order), self.batch_size)):
-            batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
+        states = np.zeros((len(queries), self.network.model.config.hidden_size), dtype=np.float32)
+        for rows, batch in self._batches(queries, documents):
             del batch["segments"]
             with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
                 states[rows] = self.base_model(**batch).last_hidden_state[:, 0].float().cpu().numpy()
         return states
 
-    def _with_loss(self) -> CrossEncoderPairs:
-        return CrossEncoderPairs(self.network.model, self.training.ranking)
+    def _with_loss(self) -> PairModel:
+        return PairModel(self.network.model, partial(cross_encoder_loss, self.training.ranking))
 
     def _shape(self) -> dict[str, Any]:
         return {}

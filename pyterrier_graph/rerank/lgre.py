@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.models.lgre import LGRe, LGReConfig
 from pyterrier_graph.rerank.text_reranker import TextReranker
 from pyterrier_graph.training.learned_model import options_from
-from pyterrier_graph.training.pairs import LGReTraining, PairModel
+from pyterrier_graph.training.pairs import LGReTraining, PairModel, lgre_loss
 
 SIDES = ("query", "document")
 ENCODER = "encoder"
@@ -90,6 +91,7 @@ class LGReReranker(TextReranker):
 
     schematic = {"label": "LGRe", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_FORMAT = "lgre"
+    CALLS = ("plots.word_graph(reranker.explain(query, text))", "plots.state_map(reranker.states(run), qrels)")
     STAGES = {"training": LGReTraining}
 
     def __init__(
@@ -145,14 +147,11 @@ class LGReReranker(TextReranker):
         layers = ", ".join(str(layer) for layer in self.network.layers)
         return {"word graph": f"{self.config.word_graph}, of hidden states {layers}", "steps": self.config.steps}
 
-    def _explanations(self) -> list[str]:
-        return ["plots.word_graph(reranker.explain(query, text))", "plots.state_map(reranker.states(run), qrels)"]
-
     def _scores(self, batch: dict[str, Tensor]) -> Tensor:
         return self.network(**batch).scores.float()
 
     def _with_loss(self) -> PairModel:
-        return PairModel(self.network, self.training.loss)
+        return PairModel(self.network, partial(lgre_loss, self.training.loss))
 
     def _shape(self) -> dict[str, Any]:
         return dataclasses.asdict(self.network.config) | {"layers": list(self.network.layers)}
@@ -200,7 +199,7 @@ class LGReReranker(TextReranker):
         self._check_run(run)
         size = self.base_model.config.hidden_size
         states = {side: np.zeros((len(run), size), dtype=np.float32) for side in SIDES}
-        for rows, batch in self._batches(run):
+        for rows, batch in self._batches(*self._texts(run)):
             with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
                 output = self.network(**batch)
             for number, side in enumerate(SIDES):

@@ -33,9 +33,11 @@ class TextReranker(LearnedModel):
     Attributes:
         tokenizer: Makes the network's input.
         checkpoint: Folder or Hugging Face id of the checkpoint that ``encoder`` names.
+        CALLS: Code that explains scores, for :meth:`_repr_html_`.
     """
 
     ARTIFACT_TYPE = "reranker"
+    CALLS: tuple[str, ...] = ()
     WRITTEN: tuple[str, ...] = ("max_tokens", "text_field", "seed")
 
     training: Any
@@ -105,15 +107,11 @@ class TextReranker(LearnedModel):
             "parameters": parameters(self.network),
             "reads": f"{self.max_tokens} tokens of query and {self.text_field!r} together",
         }
-        return reranker_html(self, sizes | training_sizes(self), [*training_calls(self), *self._explanations()])
+        return reranker_html(self, sizes | training_sizes(self), [*training_calls(self), *self.CALLS])
 
     def _sizes(self) -> dict[str, Any]:
         """Further rows for :meth:`_repr_html_`."""
         return {}
-
-    def _explanations(self) -> list[str]:
-        """Further code for :meth:`_repr_html_`."""
-        return []
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Scores documents; the score of a row does not depend on the other rows.
@@ -133,7 +131,7 @@ class TextReranker(LearnedModel):
         if len(inp):
             self._warn_if_random()
         scores = np.zeros(len(inp))
-        for rows, batch in self._batches(inp):
+        for rows, batch in self._batches(*self._texts(inp)):
             with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
                 scores[rows] = self._scores(batch).cpu().numpy()
         return ranked(inp, scores, self)
@@ -141,10 +139,13 @@ class TextReranker(LearnedModel):
     def _check_run(self, run: pd.DataFrame) -> None:
         pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
 
-    def _batches(self, run: pd.DataFrame) -> Iterator[tuple[np.ndarray, dict[str, Tensor]]]:
+    def _batches(
+        self, queries: Sequence[str], documents: Sequence[str]
+    ) -> Iterator[tuple[np.ndarray, dict[str, Tensor]]]:
         """Rows and their tokens; documents of similar length are in the same batch."""
-        queries, documents = self._texts(run)
-        lengths = np.array([len(query) + len(document) for query, document in zip(queries, documents, strict=True)])
+        lengths = np.array(
+            [len(query) + len(document) for query, document in zip(queries, documents, strict=True)], dtype=int
+        )
         order = np.argsort(-lengths, kind="stable")
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
         for rows in pt.tqdm(batches, desc=type(self).__name__, unit="batch", disable=not self.verbose, delay=1):
@@ -209,6 +210,7 @@ class TextReranker(LearnedModel):
             "seed": self.seed,
             "encoder": self.encoder,
             "max_tokens": self.max_tokens,
+            "start": self._digest() if self.training_log else "untrained",
             "examples": hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes()).hexdigest(),
         }
         self.training_log = train(

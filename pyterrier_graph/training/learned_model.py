@@ -72,6 +72,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
     in its constructor, and calls :meth:`_warn_if_random` in ``transform``.
 
     Attributes:
+        encoder: The encoder, or the name of the checkpoint that the network started from.
         network: The module that is trained and saved; None in a model that has only weights of relations.
         training_log: Losses, and the validation measure under its own name, of the last training; empty before.
         random_start: Whether the scores of the untrained model are random.
@@ -85,6 +86,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
     WRITTEN: tuple[str, ...]
     KEEP_WEIGHTS = frozenset({"training", "batch_size", "text_field", "device", "dtype", "verbose"})
 
+    encoder: Any = None
     device: str | None
     network: Any = None
     training_log: list[dict[str, float]] = []  # noqa: RUF012, replaced as a whole
@@ -130,11 +132,9 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
             FileExistsError: If something lies at ``path``.
         """
         meta = kind_of(self) | origin_of(self) | {"random_start": self.random_start, "sha256": self._digest()}
-        meta |= {name: getattr(self, name) for name in self.WRITTEN} | {
-            name: checkpoint_name(value)
-            for name in ("encoder", "model")
-            if isinstance(value := getattr(self, name, None), str)
-        }
+        meta |= {name: getattr(self, name) for name in self.WRITTEN}
+        if isinstance(self.encoder, str):
+            meta["encoder"] = checkpoint_name(self.encoder)
         with writing(path, meta) as folder:
             meta |= self._write(folder)
         self.path = Path(path)
@@ -162,9 +162,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
             raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
         if model._digest() != meta["sha256"]:
             raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
-        for name in ("encoder", "model"):
-            if isinstance(meta.get(name), str):
-                setattr(model, name, meta[name])
+        if isinstance(meta.get("encoder"), str):
+            model.encoder = meta["encoder"]
         for name in cls.STAGES:
             setattr(model, f"{name}_log", meta.get(name, {}).get("log", []))
         model.random_start = meta["random_start"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
@@ -20,6 +20,7 @@ from pyterrier_graph.models.lgre_losses import LGReLoss, Ranking, pairwise_loss
 from pyterrier_graph.training.options import HeadOptions
 
 PairRanking = Literal[Ranking, "pointwise"]
+PairLoss = Callable[[Any, dict[str, Tensor], Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class PairTraining(HeadOptions):
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """
 
-    epochs: int = 3
+    epochs: int = 2
     batch_size: int = 8
     learning_rate: float = 5e-4
     encoder_learning_rate: float | None = 5e-5
@@ -196,16 +197,20 @@ class PairCollator:
 
 
 class PairModel(nn.Module):
-    """An LGRe with the loss on pairs; a query that has several pairs in a batch counts once for each of them.
+    """A network with its loss on pairs; a query that has several pairs in a batch counts once for each of them.
 
     Args:
-        lgre: The model.
-        loss: The loss.
+        network: The network.
+        loss: Takes the network, its token tensors, ``segments`` and whether documents are relevant, where documents 2 i
+            and 2 i + 1 are d+ and d- of pair i; such as :func:`lgre_loss` or :func:`cross_encoder_loss`.
     """
 
-    def __init__(self, lgre: LGRe, loss: LGReLoss) -> None:
+    network: Any
+    loss: PairLoss
+
+    def __init__(self, network: nn.Module, loss: PairLoss) -> None:
         super().__init__()
-        self.lgre = lgre
+        self.network = network
         self.loss = loss
 
     # The arguments have names: with **arguments, Trainer would not divide the loss by accumulated steps.
@@ -219,54 +224,29 @@ class PairModel(nn.Module):
     ) -> dict[str, Tensor]:
         """The mean loss of pairs (d+, d-).
 
-        Args:
-            input_ids: As for :meth:`LGRe.forward`, of shape (pairs, 2, tokens), like the other token tensors.
-            attention_mask: Likewise.
-            segments: Likewise.
-            relevant: Whether documents are relevant, shape (pairs, 2); d- is relevant, too, in a pair of two grades.
-            token_type_ids: As for :meth:`LGRe.forward`.
+        Token tensors are those of :meth:`LGRe.forward`, of shape (pairs, 2, tokens). ``relevant``, of shape (pairs, 2),
+        says whether documents are relevant; in a pair of two grades d- is relevant, too.
         """
-        types = None if token_type_ids is None else token_type_ids.flatten(0, 1)
-        segments = segments.flatten(0, 1)
-        output = self.lgre(input_ids.flatten(0, 1), attention_mask.flatten(0, 1), segments, types)
-        document = torch.arange(len(segments), device=segments.device)
-        return {"loss": self.loss(output, segments, document % 2 == 0, document // 2, relevant.flatten())}
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        tokens = {name: tensor.flatten(0, 1) for name, tensor in given.items() if tensor is not None}
+        return {"loss": self.loss(self.network, tokens, segments.flatten(0, 1), relevant.flatten())}
 
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
         """Called by ``Trainer`` for ``TrainingArguments(gradient_checkpointing=True)``."""
-        self.lgre.gradient_checkpointing_enable(**arguments)
+        self.network.gradient_checkpointing_enable(**arguments)
 
 
-class CrossEncoderPairs(nn.Module):
-    """A cross-encoder with the loss on pairs.
+def lgre_loss(loss: LGReLoss, lgre: LGRe, tokens: dict[str, Tensor], segments: Tensor, relevant: Tensor) -> Tensor:
+    """The loss of an LGRe; see :class:`PairModel`."""
+    document = torch.arange(len(segments), device=segments.device)
+    return loss(lgre(**tokens, segments=segments), segments, document % 2 == 0, document // 2, relevant)
 
-    Args:
-        model: A model for sequence classification with one label.
-        ranking: The loss.
-    """
 
-    def __init__(self, model: PreTrainedModel, ranking: PairRanking) -> None:
-        super().__init__()
-        self.model = model
-        self.ranking = ranking
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        segments: Tensor,
-        relevant: Tensor,
-        token_type_ids: Tensor | None = None,
-    ) -> dict[str, Tensor]:
-        """The mean loss of pairs (d+, d-); arguments as for :class:`PairModel`; ``segments`` are not used."""
-        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids.flatten(0, 1)}
-        output = self.model(input_ids=input_ids.flatten(0, 1), attention_mask=attention_mask.flatten(0, 1), **types)
-        scores = output.logits[:, 0].view(-1, 2)
-        if self.ranking == "pointwise":
-            return {"loss": functional.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype))}
-        positive, negative = scores.unbind(1)
-        return {"loss": pairwise_loss(negative - positive, self.ranking).mean()}
-
-    def gradient_checkpointing_enable(self, **arguments: Any) -> None:
-        """See :meth:`PairModel.gradient_checkpointing_enable`."""
-        self.model.gradient_checkpointing_enable(**arguments)
+def cross_encoder_loss(
+    ranking: PairRanking, model: PreTrainedModel, tokens: dict[str, Tensor], segments: Tensor, relevant: Tensor
+) -> Tensor:
+    """The loss of a model for sequence classification with one label; see :class:`PairModel`."""
+    scores = model(**tokens).logits[:, 0]
+    if ranking == "pointwise":
+        return functional.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype))
+    return pairwise_loss(scores[1::2] - scores[::2], ranking).mean()

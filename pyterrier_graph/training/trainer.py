@@ -124,7 +124,7 @@ def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState, m
     with safe_open(file, framework="pt") as start:
         measured = float(start.metadata()["measured"])
     if state.best_metric is not None and state.best_metric < measured:
-        logger.warning("training did not improve on the untrained model: its weights are kept")
+        logger.warning("training did not improve the measure: the weights from before training are kept")
         load_model(model, file)
     return [{measure: measured, "epoch": 0.0, "step": 0}, *_named(state.log_history, measure)]
 
@@ -215,26 +215,11 @@ def run_trainer(
     dtype: DType = "float32",
     verbose: bool,
 ) -> list[dict[str, float]]:
-    """Does the work of :func:`train` with a trainer of any kind.
+    """Does the work of :func:`train`, which describes arguments, result and errors, with a trainer of any kind.
 
-    Args:
-        model: The model.
-        make: Makes the trainer from its arguments and callbacks. Its evaluation returns the measure, under its name
-            after :data:`PREFIX`.
-        options: How to train.
-        arguments: Makes the trainer's arguments, with defaults of its own.
-        load: Reads the model's weights from the folder of a checkpoint.
-        validate: See :func:`train`, as for all below.
-        identity: Likewise.
-        device: Likewise.
-        dtype: Likewise.
-        verbose: Likewise.
-
-    Returns:
-        See :func:`train`.
-
-    Raises:
-        ValueError: See :func:`train`.
+    ``make`` makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure, under its
+    name after :data:`PREFIX`. ``arguments`` makes the trainer's arguments, with defaults of its own. ``load`` reads the
+    model's weights from the folder of a checkpoint.
     """
     measured = validate is not None
     with tempfile.TemporaryDirectory() as scratch:
