@@ -411,6 +411,16 @@ def test_topics_and_judgments_that_cannot_be(topics: pd.DataFrame, qrels: pd.Dat
         miner().labeled(topics, qrels)
 
 
+def test_judgments_of_documents_where_passages_are_retrieved() -> None:
+    """All passages of relevant documents would be negatives."""
+    passages = {"d1%p0": "alpha", "d1%p1": "beta", "d2%p0": "gamma"}
+    made = HardNegativeMiner(Ranking({"q": [*passages]}), Texts(passages | {"d1": "alpha beta"}), verbose=False)
+    topics = pd.DataFrame({"qid": ["q"], "query": ["alpha"]})
+    with pytest.raises(ValueError, match=r"qrels judge documents \('d1'\), but candidates are passages \('d1%p0'\)"):
+        made.labeled(topics, pd.DataFrame({"qid": ["q"], "docno": ["d1"], "label": [1]}))
+    assert rows(made.labeled(topics, pd.DataFrame({"qid": ["q"], "docno": ["d1%p0"], "label": [1]})))
+
+
 @pytest.mark.parametrize("name", ["candidates", "texts", "teacher"])
 def test_pipelines_that_are_none(name: str) -> None:
     given = {"candidates": Ranking({}), "texts": Texts({}), "teacher": None} | {name: "index.flex"}
@@ -475,12 +485,12 @@ def test_pipelines_that_do_not_return_what_they_should(
 
 
 def test_documents_that_texts_does_not_know() -> None:
-    known = {docno: text for docno, text in WORLD["texts"].items() if docno != "d7"}
+    loaded = {docno: text for docno, text in WORLD["texts"].items() if docno != "d7"}
     with pytest.raises(KeyError, match="texts does not know a document of candidates or qrels: 'd7'"):
-        miner(WORLD | {"texts": known}).pseudo_labeled(TOPICS)
+        miner(WORLD | {"texts": loaded}).pseudo_labeled(TOPICS)
     for text in (None, math.nan, 3):
         with pytest.raises(KeyError, match="texts does not know document 'd7'"):
-            miner(WORLD | {"texts": known | {"d7": text}}).labeled(TOPICS, JUDGMENTS)
+            miner(WORLD | {"texts": loaded | {"d7": text}}).labeled(TOPICS, JUDGMENTS)
     lost = Texts(WORLD["texts"]) >> pt.apply.generic(lambda frame: frame[frame["docno"] != "d7"])
     with pytest.raises(KeyError, match="texts does not know document 'd7'"):
         HardNegativeMiner(Ranking(WORLD["rankings"]), lost, hard_negatives=4).labeled(TOPICS, JUDGMENTS)
@@ -497,6 +507,6 @@ def test_queries_from_a_file_and_texts_from_a_dataset(tmp_path: Path) -> None:
     made = HardNegativeMiner(ranking, texts, teacher=teacher, hard_negatives=1)
     assert rows(made.pseudo_labeled(topics)) == [["1", "d1", "d2"], ["2", "d1", "d3"]]
     assert {query for query, _ in teacher.asked} == {"alpha beta", "gamma"}
-    ranking.rankings["1"].append("unheard")
-    with pytest.raises(KeyError, match="texts does not know a document .*unheard"):
+    ranking.rankings["1"].append("unlisted")
+    with pytest.raises(KeyError, match="texts does not know a document .*unlisted"):
         made.pseudo_labeled(topics)

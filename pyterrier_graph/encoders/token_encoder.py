@@ -90,7 +90,7 @@ class TokenEncoder:
         if (expansion := transformer.query_expansion) is not None:
             # "fixed" would cut all queries at its length, whatever query_length is
             length = min(expansion["length"], max_query_tokens)
-            transformer.query_expansion = expansion | {"strategy": "min", "length": length}  # type: ignore[assignment]
+            transformer.query_expansion = expansion | {"strategy": "min", "length": length}
 
     def __repr__(self) -> str:
         return f"TokenEncoder({self.name!r})"

@@ -83,8 +83,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         text_field: Column of the passages' texts.
         seed: Seed of weights that the checkpoint lacks.
         device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.devices`. For training see the option
-            ``arguments`` of ``DualEncoderTraining``.
+        dtype: The precision of encoding and training; see :mod:`~pyterrier_graph.encoders.devices`.
         verbose: Whether to show progress.
 
     Attributes:
@@ -172,8 +171,8 @@ class DualEncoder(LearnedModel, BiEncoder):
         pyterrier_dr tells encoders apart by this name, and files of vectors are found by it. It is computed anew each
         time, by checksums (15 ms for 22 million weights): torch does not count every way to change weights in place.
         """
-        about = (self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network))
-        about += (dtype_of(self.dtype, self.network.device), checksums(self.network))
+        about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
+        about += [dtype_of(self.dtype, self.network.device), checksums(self.network)]
         digest = hashlib.sha256(repr(about).encode()).hexdigest()
         return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
 
@@ -313,8 +312,16 @@ class DualEncoder(LearnedModel, BiEncoder):
         digests = [check_examples(data) for data in datasets]
         self._start_fit()
         place = self.training.output_dir or self.pretraining.output_dir
-        names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
-        identity = {name: getattr(self, name) for name in names}
+        names = [
+            "encoder",
+            "separate_encoders",
+            "seed",
+            "dtype",
+            "similarity",
+            "max_query_tokens",
+            "max_passage_tokens",
+        ]
+        identity = {name: getattr(self, name) for name in names} | {"dtype": self.dtype}
         self.pretraining_log = []
         for (stage, _, options), data, digest in zip(stages, datasets, digests, strict=True):
             folder = options.output_dir or place
@@ -325,6 +332,7 @@ class DualEncoder(LearnedModel, BiEncoder):
                 validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
                 identity=identity | {"examples": digest},
                 device=device_of(self.device),
+                dtype=self.dtype,
                 verbose=self.verbose,
             )
             setattr(self, f"{stage}_log", log)

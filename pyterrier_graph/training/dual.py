@@ -22,6 +22,7 @@ from sentence_transformers.sentence_transformer.training_args import BatchSample
 from transformers import TrainerCallback
 
 from pyterrier_graph.checks import check_count, check_number
+from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.encoders.sentence_encoder import is_normalized, prompts_of
 from pyterrier_graph.models.losses import InBatch, check_options
 from pyterrier_graph.training.options import TrainerOptions
@@ -155,6 +156,7 @@ def train_dual_encoder(
     validate: Callable[[], float] | None,
     identity: dict[str, Any],
     device: torch.device,
+    dtype: DType,
     verbose: bool,
 ) -> list[dict[str, float]]:
     """Trains a dual-encoder in place by the trainer of sentence-transformers, and keeps the best weights.
@@ -169,6 +171,7 @@ def train_dual_encoder(
         validate: See :func:`~pyterrier_graph.training.trainer.train`, as for all below.
         identity: Likewise.
         device: Likewise.
+        dtype: Likewise.
         verbose: Likewise.
 
     Returns:
@@ -234,5 +237,6 @@ def train_dual_encoder(
         validate=validate,
         identity=identity,
         device=device,
+        dtype=dtype,
         verbose=verbose,
     )

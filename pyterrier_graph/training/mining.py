@@ -9,8 +9,8 @@ import hashlib
 import os
 import tempfile
 from collections import Counter
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from datasets import Dataset
 from pyterrier_graph.checks import check_count, check_number, check_type
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.training.teacher_scores import TeacherScores, frame_from
+from pyterrier_graph.training.validation import judged_ids
 
 QUERY_COLUMNS = ["qid", "query", "docno", "source"]  # of documents, indexed by the position of their query
 RELEVANT, TOP, DRAWN = "relevant", "top", "drawn"  # sources of documents
@@ -50,6 +51,7 @@ class TrainingExamples:
         return len(self.dataset)
 
 
+@dataclass(eq=False)
 class HardNegativeMiner:
     """Makes training examples from topics and any retriever.
 
@@ -92,45 +94,32 @@ class HardNegativeMiner:
         ValueError: If an option is out of range.
     """
 
-    def __init__(
-        self,
-        candidates: pt.Transformer,
-        texts: pt.Transformer,
-        *,
-        teacher: pt.Transformer | None = None,
-        hard_negatives: int = 1,
-        depth: int = 50,
-        positive_threshold: float = 0.9,
-        negative_threshold: float = 0.1,
-        pseudo_positives: int | None = None,
-        folder: str | os.PathLike[str] | None = None,
-        seed: int = 0,
-        batch_size: int = 64,
-        verbose: bool = True,
-    ) -> None:
-        check_type("candidates", candidates, pt.Transformer, "a retriever, such as bm25 % 200")
-        check_type("texts", texts, pt.Transformer, "a transformer that adds text, such as pt.text.get_text(dataset)")
-        if teacher is not None:
-            check_type("teacher", teacher, pt.Transformer, "a reranker, such as CrossEncoderReranker(...)")
-        check_count("hard_negatives", hard_negatives, 0)
-        check_count("depth", depth)
-        check_count("batch_size", batch_size)
-        if pseudo_positives is not None:
-            check_count("pseudo_positives", pseudo_positives)
-        check_number("positive_threshold", positive_threshold, 0, 1)
-        check_number("negative_threshold", negative_threshold, 0, positive_threshold, below=True)
-        self.candidates = candidates
-        self.texts = texts
-        self.teacher = teacher
-        self.hard_negatives = hard_negatives
-        self.depth = depth
-        self.positive_threshold = positive_threshold
-        self.negative_threshold = negative_threshold
-        self.pseudo_positives = pseudo_positives
-        self.folder = folder
-        self.seed = seed
-        self.batch_size = batch_size
-        self.verbose = verbose
+    candidates: pt.Transformer
+    texts: pt.Transformer
+    _: KW_ONLY
+    teacher: pt.Transformer | None = None
+    hard_negatives: int = 1
+    depth: int = 50
+    positive_threshold: float = 0.9
+    negative_threshold: float = 0.1
+    pseudo_positives: int | None = None
+    folder: str | os.PathLike[str] | None = None
+    seed: int = 0
+    batch_size: int = 64
+    verbose: bool = True
+
+    def __post_init__(self) -> None:
+        loader = "a transformer that adds text, such as pt.text.get_text(dataset)"
+        check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
+        check_type("texts", self.texts, pt.Transformer, loader)
+        if self.teacher is not None:
+            check_type("teacher", self.teacher, pt.Transformer, "a reranker, such as CrossEncoderReranker(...)")
+        for name, least in {"hard_negatives": 0, "depth": 1, "batch_size": 1, "seed": 0}.items():
+            check_count(name, getattr(self, name), least)
+        if self.pseudo_positives is not None:
+            check_count("pseudo_positives", self.pseudo_positives)
+        check_number("positive_threshold", self.positive_threshold, 0, 1)
+        check_number("negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True)
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
     def labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> TrainingExamples:
@@ -181,7 +170,9 @@ class HardNegativeMiner:
         folder = Path(self._temporary.name if self.folder is None else self.folder)
         file = _ExamplesFile(folder, "pseudo-labeled" if pseudo else "labeled", self.hard_negatives)
         with ExitStack() as opened:
-            scores = None if self.teacher is None else opened.enter_context(TeacherScores(self.teacher, folder))
+            scores = (
+                None if self.teacher is None else opened.enter_context(closing(TeacherScores(self.teacher, folder)))
+            )
             opened.enter_context(file)
             starts = range(0, len(topics), self.batch_size)
             for start in pt.tqdm(starts, desc="HardNegativeMiner", unit="batch", disable=not self.verbose):
@@ -199,7 +190,13 @@ class HardNegativeMiner:
         """The documents of each query with their texts: relevant ones, then candidates in their order."""
         found = relevant
         if pseudo or self.hard_negatives:
-            found = pd.concat([relevant, self._retrieved(topics, drawing=not pseudo)]).sort_index(kind="stable")
+            retrieved = self._retrieved(topics, drawing=not pseudo)
+            if len(relevant) and not judged_ids(retrieved["docno"], relevant).equals(retrieved["docno"]):
+                raise ValueError(
+                    f"qrels judge documents ({relevant['docno'].iloc[0]!r}), but candidates are passages "
+                    f"({retrieved['docno'].iloc[0]!r}): give judgments of passages, or candidates that are documents"
+                )
+            found = pd.concat([relevant, retrieved]).sort_index(kind="stable")
         return found.assign(text=self._texts_of(found))
 
     def _retrieved(self, topics: pd.DataFrame, drawing: bool) -> pd.DataFrame:

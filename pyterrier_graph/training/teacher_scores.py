@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -42,10 +42,8 @@ class TeacherScores:
                 ScorerCache(Path(building, "cache"), key="document").close()
         self._cache = ScorerCache(scores / "cache", checked)
 
-    def __enter__(self) -> TeacherScores:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
+    def close(self) -> None:
+        """Closes the file of scores."""
         self._cache.close()
 
     def __call__(self, pairs: pd.DataFrame) -> np.ndarray:
