@@ -385,7 +385,7 @@ class Bench:
             graph = QueryPassageGraph(self.output / f"queries-{k}")
             if not graph.built():
                 retriever = self.encoder.query_encoder() >> self.index.np_retriever()
-                graph.build(self.task.listened.topics, retriever, self.index, k=k, qrels=self.passage_qrels)
+                graph.build(self.task.listened.topics, self.index, retriever, k=k, qrels=self.passage_qrels)
             if self.options.cross_encoder is not None and "features" not in graph.meta:
                 length = self.options.max_length + QUERY_LENGTH
                 cross_encoder = CrossEncoderReranker(self.options.cross_encoder, max_length=length)

@@ -36,6 +36,7 @@ def test_graph_of_a_query():
     assert edges(graph, "order") == [("d%p1", "d%p3"), ("d%p3", "d%p7")]
     assert edges(graph, "order_i") == [("d%p3", "d%p1"), ("d%p7", "d%p3")]
     assert edges(graph, "structural") == [*((f"d%p{n}", "d%s0") for n in (1, 3, 7)), ("e", "e%s0")]
+    assert edges(graph, "title") == [(f"d%p{n}", "d%s0") for n in (1, 3, 7)]  # "e" has no title
     assert "similar" not in graph.relations
     assert graph.titles(graph.passage_nodes) == ["Pies", "Pies", "Pies", ""]
     assert graph.texts(graph.nodes_of(["e", "d%s0", "d%p7"])) == ["tart", "Pies", "apple pie with cream"]

@@ -71,7 +71,7 @@ def document_graph(path: Path, checkpoint: str = "") -> DocumentGraph:
 
 def query_passage_graph(path: Path, checkpoint: str = "") -> QueryPassageGraph:
     found, passages = pt.Transformer.from_df(RUN.drop(columns=["query", "text"])), sorted(set(RUN["docno"]))
-    return QueryPassageGraph(path).build(tiny.topics(2), found, passages, qrels=tiny.qrels(2), verbose=False)
+    return QueryPassageGraph(path).build(tiny.topics(2), passages, found, qrels=tiny.qrels(2), verbose=False)
 
 
 def token_store(path: Path, checkpoint: str) -> TokenStore:

@@ -1,6 +1,6 @@
-"""Compressed sparse rows: lists of unequal length, one after the other in one array.
+"""Compressed sparse rows: lists of unequal length in one array, for numpy arrays and torch tensors.
 
-Everything here works on numpy arrays and on torch tensors alike; torch is not imported before a tensor comes.
+This module imports torch only when it is given a tensor.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Array = Any  # np.ndarray or torch.Tensor; all arrays of one CSR are of one kind
 class CSR:
     """Compressed sparse rows: row i has the elements ``indices[indptr[i]:indptr[i + 1]]``.
 
-    The arrays are all numpy arrays or all torch tensors. They may be memory-mapped.
+    All arrays are numpy arrays, which may be memory-mapped, or all are torch tensors.
 
     Attributes:
-        indptr: Where each row begins, and the last one ends; shape (rows + 1,), int64 (tensors also int32).
+        indptr: The offset of each row, and the end of the last one; shape (rows + 1,), int64 (tensors also int32).
         indices: The elements, such as the neighbors of a node; shape (elements,), integers.
-        data: Further arrays with one entry per element, by name, such as scores; shape (elements, ...).
-        row_data: Further arrays with one entry per row, by name; shape (rows, ...).
+        data: Arrays with one entry per element, such as scores, by name; shape (elements, ...).
+        row_data: Arrays with one entry per row, by name; shape (rows, ...).
 
     Raises:
         ValueError: If shapes or types do not fit each other.
@@ -70,11 +70,11 @@ class CSR:
 
     @classmethod
     def group(cls, rows: Array, indices: Array, count: int, **data: Array) -> CSR:
-        """Compresses pairs of a row and an element. Elements of a row keep their order, and may repeat.
+        """Compresses pairs of a row and an element. Elements of a row keep their order and may repeat.
 
         Args:
-            rows: Row numbers, shape (elements,).
-            indices: The elements, as many.
+            rows: Row number per pair, shape (pairs,).
+            indices: Element per pair.
             count: Number of rows.
             data: Further arrays with one entry per pair.
         """
@@ -83,7 +83,7 @@ class CSR:
 
     @classmethod
     def distinct(cls, rows: np.ndarray, indices: np.ndarray, count: int) -> CSR:
-        """Compresses pairs of a row and an element (numpy arrays); elements ascend, and repeated pairs become one."""
+        """Compresses pairs of a row and an element (numpy arrays). Elements ascend; repeated pairs become one."""
         order = np.lexsort((indices, rows))
         rows, indices = rows[order], indices[order]
         new = np.ones(len(rows), dtype=bool)
@@ -109,17 +109,7 @@ class CSR:
         return _repeated(self.lengths, len(self.indices))
 
     def places(self, rows: Array) -> tuple[Array, Array]:
-        """Where the elements of some rows are.
-
-        Args:
-            rows: Row numbers, shape (n,); they may repeat.
-
-        Returns:
-            Two int64 arrays with one entry per element: the position in ``rows``, and the place in :attr:`indices`.
-
-        Raises:
-            IndexError: If there is no such row.
-        """
+        """As :meth:`select`, but with the place of an element in :attr:`indices` instead of the element."""
         if isinstance(self.indptr, np.ndarray):
             rows = checked(rows, len(self))
         starts = self.indptr[rows]
@@ -141,20 +131,6 @@ class CSR:
         """
         position, place = self.places(rows)
         return position, _int64(self.indices[place])
-
-    def take(self, rows: Array) -> CSR:
-        """Some rows with their data, in the order given; they may repeat.
-
-        Raises:
-            IndexError: If there is no such row.
-        """
-        _, place = self.places(rows)
-        return CSR(
-            offsets(self.indptr[rows + 1] - self.indptr[rows]),
-            _int64(self.indices[place]),
-            {name: values[place] for name, values in self.data.items()},
-            {name: values[rows] for name, values in self.row_data.items()},
-        )
 
     def rows(self, part: slice) -> CSR:
         """The rows ``part.start`` to ``part.stop - 1`` with their data, as views."""
@@ -178,10 +154,11 @@ class CSR:
         return CSR(kept_before[self.indptr], self.indices[kept], data, self.row_data)
 
     def transpose(self) -> tuple[CSR, Array]:
-        """The rows of each element, as far as there are elements; computed once.
+        """The rows that have each element. The result is computed once.
 
         Returns:
-            Rows by element, without data, and for each of its elements the place in :attr:`indices`.
+            A row per element, up to the largest one, without data; and the place in :attr:`indices` of each of its
+            elements.
         """
         return self._transposed
 
@@ -191,11 +168,11 @@ class CSR:
         return CSR(offsets(lengths), self.row_index[order]), order
 
     def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Draws one element of each row evenly (numpy arrays).
+        """Draws one element of each row, each with the same probability (numpy arrays).
 
         Args:
             rows: Row numbers, shape (n,); they may repeat, and -1 stands for a row without elements.
-            random: Where the random numbers come from.
+            random: Generator of random numbers.
 
         Returns:
             The elements, shape (n,), int64; -1 for a row without elements.
@@ -215,10 +192,6 @@ class CSR:
 
         return self._map(convert)
 
-    def numpy(self) -> CSR:
-        """The same rows as numpy arrays."""
-        return self._map(lambda tensor: tensor.numpy(force=True))
-
     def to(self, device: Any, **options: Any) -> CSR:
         """Moves the tensors to a device; options are those of ``Tensor.to``."""
         return self._map(lambda tensor: tensor.to(device, **options))
@@ -229,7 +202,7 @@ class CSR:
 
 
 def offsets(lengths: Array) -> Array:
-    """Where each row begins, and the last one ends, from the lengths of the rows; shape (rows + 1,), int64."""
+    """The offset of each row, and the end of the last one, from the lengths of the rows; shape (rows + 1,), int64."""
     if isinstance(lengths, np.ndarray):
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
     from torch.nn.functional import pad
@@ -261,8 +234,12 @@ def checked(numbers: Any, count: int) -> np.ndarray:
 
     Raises:
         IndexError: If one is not.
+        TypeError: If these are no whole numbers, but booleans, say.
     """
-    numbers = np.asarray(numbers, dtype=np.int64)
+    numbers = np.asarray(numbers)
+    if len(numbers) and numbers.dtype.kind not in "iu":
+        raise TypeError(f"whole numbers are needed, got an array of {numbers.dtype}")
+    numbers = numbers.astype(np.int64, copy=False)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise IndexError(f"numbers must be in 0 to {count - 1}, got {numbers.min()} to {numbers.max()}")
     return numbers

@@ -133,13 +133,13 @@ def locate(
     found = np.full(len(documents), -1, dtype=np.int64)
     whole = (documents >= 0) & (passages == WHOLE_DOCUMENT)
     found[whole] = roots[documents[whole]]
-    known = np.flatnonzero((documents >= 0) & (passages >= 0))
-    position = passage_offsets[documents[known]] + passages[known]
-    exists = position < passage_offsets[documents[known] + 1]
-    found[known[exists]] = passage_nodes[position[exists]]
+    named = np.flatnonzero((documents >= 0) & (passages >= 0))
+    position = passage_offsets[documents[named]] + passages[named]
+    exists = position < passage_offsets[documents[named] + 1]
+    found[named[exists]] = passage_nodes[position[exists]]
     return found
 
 
 def without_loops(pairs: np.ndarray) -> np.ndarray:
-    """The pairs whose ends differ: a node's relation to itself is the model's business."""
+    """The pairs of different nodes."""
     return pairs[pairs[:, 0] != pairs[:, 1]]

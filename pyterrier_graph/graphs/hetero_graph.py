@@ -1,9 +1,7 @@
-"""What every graph over passages can be asked, and the graph that lives in memory."""
+"""The interface of all graphs over passages."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -23,29 +21,30 @@ if TYPE_CHECKING:
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
 TITLE_SEPARATOR = " - "
-FINGERPRINT_TEXTS = 256
 
 
 class HeteroGraph(ABC):
     """A graph of sections and passages whose edges have a type (Albarede et al. 2023, Sect. 3.1).
 
-    An edge i -> j of relation r is an element of the paper's ``e_ij``: node i listens to j, so a message flows from j
-    to i (Eq. 1). Row i of a relation's adjacency lists the j that i points to.
+    Along an edge i -> j, node i aggregates from its neighbor j (paper: ``e_ij``, Eq. 1). Row i of a relation's
+    adjacency has the neighbors of node i.
 
-    * ``order``: a passage -> the next passage of its document
-    * ``structural``: a part -> the section that holds it
-    * ``internal``: the source of a link -> its target, in the same document
-    * ``external``: a node that refers to another document -> that document's root section (or the passage named)
-    * ``<name>_i``: the inverse of each, with all its edges turned round
-    * other names, and their inverses, as the documents' links and references have them
+    * ``order``: from a passage to the next passage of its document
+    * ``structural``: from a passage or section to the section that holds it
+    * ``title``: from a passage or section to the nearest section above that has a title (not in the paper)
+    * ``internal``: from the source of a link to its target, in the same document
+    * ``external``: from a node that refers to another document to the root section of that document, or to the passage
+      that is named
+    * other names that links and references of the documents have
+    * ``<name>_i``: the inverse of each relation
 
-    Edges of the same relation between the same two nodes are one edge; edges from a node to itself are left out.
+    There is at most one edge of a relation from one node to another, and none from a node to the same node.
 
     Nodes are numbered from 0, document by document and in document order. ``len(graph)`` is the number of documents.
     """
 
     relations: tuple[str, ...]
-    """Names of all relations, inverses included, the paper's eight first."""
+    """Names of all relations: the paper's eight, ``title``, ``title_i``, then others, each followed by its inverse."""
 
     unresolved: Mapping[str, int]
     """Per relation the number of references to documents or passages that are not in the graph."""
@@ -69,6 +68,10 @@ class HeteroGraph(ABC):
     def _docnos(self, documents: np.ndarray) -> list[str]:
         """Docnos by document number."""
 
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A digest of all texts, ids and relations: it tells this graph from any other."""
+
     def __len__(self) -> int:
         return len(self.roots)
 
@@ -76,15 +79,6 @@ class HeteroGraph(ABC):
     def num_nodes(self) -> int:
         """Number of nodes."""
         return len(self.node_type)
-
-    def fingerprint(self) -> str:
-        """A digest of the graph's size and of texts from all over it, which tells it from a graph of other texts.
-
-        It costs milliseconds whatever the size, since most texts are not read: a change of few of them goes unnoticed.
-        """
-        sample = np.unique(np.linspace(0, self.num_nodes - 1, min(self.num_nodes, FINGERPRINT_TEXTS)).astype(np.int64))
-        described = json.dumps([self.num_nodes, self._texts(sample)])
-        return hashlib.sha256(described.encode()).hexdigest()
 
     @property
     def node_type(self) -> np.ndarray:
@@ -142,14 +136,14 @@ class HeteroGraph(ABC):
         return self._adjacency(relation)
 
     def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes that some nodes listen to.
+        """The neighbors of some nodes.
 
         Args:
             nodes: Node numbers, shape (n,); they may repeat.
             relation: Name of the relation.
 
         Returns:
-            Two int64 arrays, one element per edge, with the position in ``nodes`` and the neighbor.
+            Two int64 arrays with one entry per edge: the position in ``nodes``, and the neighbor.
 
         Raises:
             KeyError: If the graph has no such relation.
@@ -218,7 +212,7 @@ class HeteroGraph(ABC):
             places = (self.roots, self.node_offsets - self.passage_offsets, self._section_nodes)
             nodes[sections] = locate(documents[sections], number[sections], *places)
         if (nodes < 0).any():
-            self._complain([identifiers[row] for row in np.flatnonzero(nodes < 0)])
+            self._raise_unknown([identifiers[row] for row in np.flatnonzero(nodes < 0)])
         return nodes
 
     def ids_of(self, nodes: np.ndarray) -> list[str]:
@@ -276,12 +270,6 @@ class HeteroGraph(ABC):
         """The codes of some documents: the position in ``documents``, and the code's number (see ``code_names``)."""
         return self.document_codes.select(documents)
 
-    def documents_sharing_code(self, document: int) -> np.ndarray:
-        """The other documents that have a code in common with this one, ascending; int64."""
-        _, codes = self.codes_of(np.array([document]))
-        _, documents = self.code_documents.select(codes)
-        return np.setdiff1d(documents, [document])
-
     def summary(self) -> dict[str, Any]:
         """Numbers of documents, sections, passages, codes, edges per relation, and unresolved references."""
         passages = len(self.passage_nodes)
@@ -319,7 +307,7 @@ class HeteroGraph(ABC):
     def _section_nodes(self) -> np.ndarray:
         return np.flatnonzero(self.node_type == SECTION_TYPE)
 
-    def _complain(self, unknown: list[Any]) -> None:
+    def _raise_unknown(self, unknown: list[Any]) -> None:
         example = unknown[0]
         docno = parse_id(example)[0]
         document = int(self._documents([docno])[0])

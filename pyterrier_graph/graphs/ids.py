@@ -1,4 +1,4 @@
-"""Ids: on disk, by number and back; and the ids of nodes, taken apart."""
+"""Ids on disk by number, numbers by id, and the parts of the ids of nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _PlainIds(FwdFixedBytes):
 
 @contextmanager
 def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
-    """Writes an ``npids.Lookup``; ids are given to ``add`` of what this hands out."""
+    """Writes an ``npids.Lookup``: the context gives a builder, whose method ``add`` takes one id after the other."""
     with Lookup.builder(path) as builder:
         builder.formats = {FwdFixedBytes.NAME: _PlainIds()}
         builder.seeded_formats = dict(builder.formats)
@@ -41,9 +41,18 @@ def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
 
 
 def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
-    """Numbers of ids, int64; -1 for those that are not there. Each id is looked up once."""
+    """Numbers of ids, int64; -1 for unknown ids. Each id is looked up once."""
     place, names = pd.factorize(np.array(ids, dtype=object))
     return np.array(lookup.inv[names.tolist()], dtype=np.int64)[place] if len(names) else place.astype(np.int64)
+
+
+def all_numbers_of(lookup: Lookup, ids: Sequence[str], noun: str) -> np.ndarray:
+    """Numbers of ids, int64; raises KeyError, which names up to three, if some are unknown."""
+    ids = list(ids)
+    numbers = numbers_of(lookup, [identifier if isinstance(identifier, str) else "" for identifier in ids])
+    if (numbers < 0).any():
+        raise KeyError(f"{some([ids[row] for row in np.flatnonzero(numbers < 0)], noun)} not in the graph")
+    return numbers
 
 
 def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -63,6 +66,18 @@ class MemoryGraph(HeteroGraph):
             ValueError: If two have the same docno, or a link or reference has a name that no relation can have.
         """
         return cls(extract(documents))
+
+    def fingerprint(self) -> str:
+        """A digest of all texts, ids and relations; it differs from that of the same graph on disk."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        nodes = np.arange(self.num_nodes)
+        total = hashlib.sha256(json.dumps([self._node_texts, self.ids_of(nodes), self.code_names]).encode())
+        for name, array in sorted(self._arrays.items()):
+            total.update(name.encode() + np.ascontiguousarray(array, dtype=np.int64).tobytes())
+        return total.hexdigest()
 
     def _with_references(self, parts: Parts) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         edges, unresolved = dict(parts.edges), {}

@@ -60,7 +60,7 @@ def check_relation_name(relation: str) -> None:
     if not _NAME.fullmatch(relation) or relation.endswith(INVERSE):
         raise ValueError(
             f"a relation cannot be called {relation!r}: lower-case letters, digits and '_' are allowed, and a name "
-            f"ending in '{INVERSE}' is that of an inverse, which is added by itself"
+            f"ending in '{INVERSE}' is that of an inverse, which every graph adds"
         )
     if relation in (ORDER, STRUCTURAL, TITLE, RETRIEVED, RELEVANT):
         raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
@@ -86,7 +86,7 @@ def check_relations(graph: Related, relations: Iterable[str], query_relations: I
 
 
 def follow(graph: Related, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes that some nodes reach along a path of relations; a node does not reach itself.
+    """The nodes that some nodes reach along a path of relations; no node reaches the same node.
 
     Args:
         graph: The graph.

@@ -72,7 +72,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
 
     ::
 
-        graph = ptg.QueryPassageGraph("train.graph").build(topics, encoder.query_encoder() >> index.retriever(), index)
+        graph = ptg.QueryPassageGraph("train.graph").build(topics, index, encoder.query_encoder() >> index.retriever())
         gnn = ptg.GNNEncoder(encoder, index, graph).fit(topics, qrels, dev_topics, dev_qrels)
         fused = gnn.fuse(index, FlexIndex("fused.flex"))
         retriever = gnn.query_encoder() >> fused.retriever()
