@@ -355,7 +355,9 @@ def test_more_epochs_go_on_from_the_last(tmp_path: Path) -> None:
 
 def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     kept = {"output_dir": str(tmp_path / "own"), "epochs": 1}
-    hgat(training=kept).fit(RUN, QRELS)
+    first = hgat(training=kept).fit(RUN, QRELS)
+    with pytest.raises(ValueError, match=r"another training \(other: start\)"), pytest.warns(match="trained already"):
+        first.fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: training.learning_rate\): choose another"):
         hgat(training=kept | {"learning_rate": 0.5}).fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: seed\)"):

@@ -263,6 +263,7 @@ class HGATReranker(GraphReranker):
         identity = {
             "config": json.loads(json.dumps(asdict(self.config) | {"relations": self.relations})),
             "seed": self.seed,
+            "start": self._digest() if self.training_log else "untrained",
             # the weights of an encoder that learns are in the checkpoint; they differ from the first ones
             "encoder": encoder.name if learned else encoder.fingerprint(),
             "triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
