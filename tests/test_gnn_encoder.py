@@ -364,10 +364,10 @@ def test_explanations(small: Any, name: str) -> None:
     model = randomized(gnn(small, NETWORKS[name]))
     docno = small.docnos[6]
     said = model.explain(docno)
-    assert list(said) == ["qid", "query", "weight", "edge", "gate"]
+    assert list(said) == ["qid", "query", "weight", "relation", "gate"]
     assert said["weight"].is_monotonic_decreasing
     queries = dict(zip(small.topics["qid"], small.topics["query"], strict=True))
-    for relation, rows in said.groupby("edge"):
+    for relation, rows in said.groupby("relation"):
         if relation == "retrieved":
             expected = [small.topics["qid"][q] for q, p in edges_of(small.graph, "retrieved", set())[0] if p == 6]
         elif relation == "relevant":
@@ -385,7 +385,7 @@ def test_explanations(small: Any, name: str) -> None:
         assert (0 < total < 1) if name == "papers" else total == pytest.approx(1)
     if name == "relations":
         untrained = gnn(small, NETWORKS[name]).explain(docno)
-        assert untrained.groupby("edge")["gate"].first().to_dict() == pytest.approx(NETWORKS[name])
+        assert untrained.groupby("relation")["gate"].first().to_dict() == pytest.approx(NETWORKS[name])
     plots.passage_queries(said, title=docno)
     isolated = gnn(small, {"relevant": 0.5}).explain(small.docnos[23])
     assert isolated.empty and list(isolated) == list(said)

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -221,7 +221,7 @@ class ContextualEncoder(LearnedModel):
         Returns:
             A row per source, the highest weight first: ``qid`` (of a query, or id of a node), ``query`` (its text),
             ``weight`` (attention, mean over heads: within a relation the weights add up to 1, the passage itself
-            included where it is a source), ``edge`` (the relation), ``gate`` (the factor of the relation's sum, mean
+            included where it is a source), ``relation``, ``gate`` (the factor of the relation's sum, mean
             over dimensions). For ``plots.passage_queries``.
 
         Raises:
@@ -242,9 +242,9 @@ class ContextualEncoder(LearnedModel):
                 queries = sampler.query_graph
                 assert queries is not None
                 ids, texts = queries.qids_of(batch.queries[place]), queries.texts(batch.queries[place])
-            about = {"qid": ids, "query": texts, "weight": weights.cpu().numpy(), "edge": relation, "gate": float(gate)}
+            about = {"qid": ids, "query": texts, "weight": weights.cpu().numpy(), "relation": relation, "gate": float(gate)}
             rows.append(pd.DataFrame(about))
-        columns = ["qid", "query", "weight", "edge", "gate"]
+        columns = ["qid", "query", "weight", "relation", "gate"]
         found = pd.concat(rows) if rows else pd.DataFrame(columns=columns)
         return found[columns].sort_values("weight", ascending=False, kind="stable").reset_index(drop=True)
 
