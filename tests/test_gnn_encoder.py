@@ -995,7 +995,9 @@ def test_examples_of_a_miner(small: Any) -> None:
     columns = ["qid", "positive_docno", "negative_1_docno", "negative_2_docno"]
     ids = datasets.Dataset.from_pandas(pd.DataFrame(rows, columns=columns))
     model = gnn(small, {"retrieved": 0.1}, training={"masked": 0.5})
-    examples: Any = SimpleNamespace(ids=ids)
+    examples = ptg.TrainingExamples(ids, ids, pd.DataFrame())
+    with pytest.raises(TypeError, match="examples must be what HardNegativeMiner"):
+        model.fit(small.train, None, examples=ids)
     queries = loss_queries_of(model, small.train, None, model.training, examples)
     assert sorted(queries.texts[row] for row in (queries[0], queries[1])) == sorted(small.train["query"][:2])
     where = np.array([0, 1])

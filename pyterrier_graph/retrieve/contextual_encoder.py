@@ -141,14 +141,7 @@ class ContextualEncoder(LearnedModel):
         return type(self)(**present | attributes)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Encodes queries, for retrievers of a contextual index.
-
-        Args:
-            inp: ``qid, query``.
-
-        Returns:
-            The same with ``query_vec``.
-        """
+        """Encodes queries, for retrievers of a contextual index: adds ``query_vec`` to ``qid, query``."""
         return self.query_encoder().transform(inp)
 
     def query_encoder(self) -> pt.Transformer:
@@ -220,9 +213,8 @@ class ContextualEncoder(LearnedModel):
 
         Returns:
             A row per source, the highest weight first: ``qid`` (of a query, or id of a node), ``query`` (its text),
-            ``weight`` (attention, mean over heads: within a relation the weights add up to 1, the passage itself
-            included where it is a source), ``relation``, ``gate`` (the factor of the relation's sum, mean
-            over dimensions). For ``plots.passage_queries``.
+            ``weight`` (attention, mean over heads: within a relation the weights add up to 1, with the passage's own),
+            ``relation``, ``gate`` (the factor of the relation's sum, mean over dimensions).
 
         Raises:
             KeyError: If the passage is not in the index of vectors.
@@ -242,7 +234,13 @@ class ContextualEncoder(LearnedModel):
                 queries = sampler.query_graph
                 assert queries is not None
                 ids, texts = queries.qids_of(batch.queries[place]), queries.texts(batch.queries[place])
-            about = {"qid": ids, "query": texts, "weight": weights.cpu().numpy(), "relation": relation, "gate": float(gate)}
+            about = {
+                "qid": ids,
+                "query": texts,
+                "weight": weights.cpu().numpy(),
+                "relation": relation,
+                "gate": float(gate),
+            }
             rows.append(pd.DataFrame(about))
         columns = ["qid", "query", "weight", "relation", "gate"]
         found = pd.concat(rows) if rows else pd.DataFrame(columns=columns)

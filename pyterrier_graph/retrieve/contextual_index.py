@@ -46,8 +46,7 @@ class ContextualIndex(WithSignature):
 
     Raises:
         FileNotFoundError: If there is no index.
-        TypeError: If an argument is of another type.
-        ValueError: If the index is not contextual, or was made with another encoder, or has other passages.
+        ValueError: If the index is not contextual, or was made with another encoder or of another graph.
     """
 
     def __init__(
@@ -79,12 +78,8 @@ class ContextualIndex(WithSignature):
         """Number of passages."""
         return len(self.flex)
 
-    def query_encoder(self) -> pt.Transformer:
-        """Encodes queries for retrievers of :attr:`flex`: ``query`` to ``query_vec``."""
-        return self.encoder.query_encoder()
-
     def retriever(self, num_results: int = 1000) -> pt.Transformer:
-        """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex....`` has other searches.
+        """Finds passages by exhaustive search; ``index.encoder.query_encoder() >> index.flex.*`` has other searches.
 
         Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, with a graph also ``text``.
 
@@ -92,7 +87,7 @@ class ContextualIndex(WithSignature):
             num_results: Passages per query.
         """
         check_count("num_results", num_results)
-        search = self.query_encoder() >> self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
+        search = self.encoder.query_encoder() >> self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
         return search >> (
             pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
         )

@@ -11,6 +11,7 @@ import pyterrier as pt
 import torch
 from accelerate import PartialState
 
+from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.encoders.vector_files import VectorsOf
 from pyterrier_graph.graphs.edge_features import texts_of_passages
@@ -20,13 +21,13 @@ from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
 from pyterrier_graph.retrieve.tuning import passages_of
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
 from pyterrier_graph.training.masked_graph_model import PassageTexts, renewed, texts_of
+from pyterrier_graph.training.mining import TrainingExamples
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
     from pyterrier_graph.graphs import HeteroGraph
     from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
-    from pyterrier_graph.training.mining import TrainingExamples
 
 
 def loss_queries(
@@ -43,8 +44,9 @@ def loss_queries(
         sampler = model._sampler()
         sampler.encode()
     if examples is not None:
-        positives, negatives = _pairs_of(examples, sampler, topics)
-        return LossQueries(topics, positives, False, sampler, options, negatives)
+        check_type("examples", examples, TrainingExamples, "what HardNegativeMiner(...).labeled(...) returns")
+        positives, negatives, by_document = _pairs_of(examples, sampler, topics)
+        return LossQueries(topics, positives, by_document, sampler, options, negatives)
     if qrels is None:
         raise ValueError("there are no judgments: give qrels_tr, or examples= of a HardNegativeMiner")
     pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=model)
@@ -55,15 +57,15 @@ def loss_queries(
 
 def _pairs_of(
     examples: TrainingExamples, sampler: NeighborSampler, topics: pd.DataFrame
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The positives and negatives of training queries that a miner has found, ``qid, docno`` each."""
+) -> tuple[pd.DataFrame, pd.DataFrame, bool]:
+    """Positives and negatives of a miner, ``qid, docno`` each, and whether the positives were documents."""
     ids = cast(pd.DataFrame, examples.ids.to_pandas()).astype(str)
     judged = ids.rename(columns={"positive_docno": "docno"})[["qid", "docno"]].drop_duplicates()
-    positives, _ = passages_of(sampler, judged[judged["qid"].isin(topics["qid"])].assign(label=1))
+    positives, by_document = passages_of(sampler, judged[judged["qid"].isin(topics["qid"])].assign(label=1))
     columns = [name for name in ids if name.startswith("negative_")]
     negatives = ids.melt("qid", columns, value_name="docno")[["qid", "docno"]].drop_duplicates()
     there = negatives["qid"].isin(positives["qid"]) & (sampler.numbers_of(negatives["docno"].tolist()) >= 0)
-    return positives, negatives[there]
+    return positives, negatives[there], by_document
 
 
 def texts_by_docno(graph: HeteroGraph | None, texts: pt.Transformer | None) -> PassageTexts:

@@ -39,8 +39,7 @@ def changed_passages(
 ) -> np.ndarray:
     """Numbers of the passages with edges to queries that were added to a graph since an index was written.
 
-    The vectors of all other passages are those of the index, since this is refused unless the queries that the index
-    was written with are the first of the graph, with the same texts, edges and features.
+    All other passages have the vectors of the index, since anything else that has changed is refused.
 
     Args:
         previous: The index.
