@@ -131,7 +131,7 @@ class GNNEncoder(ContextualEncoder):
         self._set_up(graph, encoder, device=device, dtype=dtype, verbose=verbose, **options)
         self.training = GNNEncoderTraining() if training is None else training
         self.edges, self.seed = edges, seed
-        self.config, self._weights = config, weights
+        self._config, self._weights = config, weights
         resolved = self._resolved(config, weights)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -157,6 +157,11 @@ class GNNEncoder(ContextualEncoder):
             if RELEVANT in weights:
                 weights[RETRIEVED] = 0.0
         return dataclasses.replace(config, weights=weights)
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the network, with the weights that it started with."""
+        return self.network.config
 
     @property
     def weights(self) -> dict[str, float]:

@@ -46,7 +46,7 @@ class GNNEncoderTraining(HeadOptions):
         skip_unanswerable: Whether of the graph's queries only those count whose positive is relevant to another query,
             too. Without this, where passages aggregate from relevant queries, a masked query teaches that a passage
             with a relevant query is wrong, since its own positive has lost its only one. None: where passages aggregate
-            from relevant queries.
+            from relevant queries, and any query is left then.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
@@ -236,11 +236,20 @@ class LossQueries(Dataset):
     def _usable(self) -> np.ndarray:
         """Rows of the queries that can give a loss; with ``skip_unanswerable`` also drops positives that cannot."""
         positives, graph = self._positives, self.sampler.query_graph
-        skip = self.options.skip_unanswerable is not False
-        if skip and graph is not None and RELEVANT in self.sampler.query_relations:
+        skip = self.options.skip_unanswerable
+        if skip is not False and graph is not None and RELEVANT in self.sampler.query_relations:
             queries = graph.edges_of_passages(positives.indices, RELEVANT)
             number = self.number[positives.row_index]
             others = queries.indices != number[queries.row_index]
             answerable = np.bincount(queries.row_index[others], minlength=len(number)) > 0
-            self._positives = positives = positives.filter(answerable | (number < 0))
+            usable = positives.filter(answerable | (number < 0))
+            if skip or len(usable.indices):
+                self._positives = positives = usable
+            else:
+                warnings.warn(
+                    "no training query has a positive that is relevant to another query: all of them give the loss, "
+                    "which may teach that passages with relevant queries are wrong; training queries that are not in "
+                    "the graph would help",
+                    stacklevel=6,
+                )
         return np.flatnonzero(positives.lengths > 0)
