@@ -161,7 +161,7 @@ def test_fusing_equals_the_equations_on_the_whole_graph(small: Any, tmp_path: Pa
         expected = literal(small, model).numpy()
     if name in ("papers", "queries"):
         targets = {p for _, p in edges_of(small.graph, "retrieved", set())[0]}
-        assert len(targets) < COUNT, "passages that nobody retrieved are to be among them"
+        assert len(targets) < COUNT, "passages without edges must be among them"
     found = indexed(model, tmp_path / "index", chunk_size=7)
     np.testing.assert_allclose(found, expected, atol=2e-4)
     np.testing.assert_allclose(model.vectors(small.docnos), found, atol=1e-5)
