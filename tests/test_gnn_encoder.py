@@ -322,7 +322,7 @@ def test_default_weights(small: Any, tmp_path: Path) -> None:
     assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5, "retrieved": 0.0}
     assert mean(small).weights == {"relevant": 0.5}
     assert mean(small, query_graph=bare).weights == gnn(small, query_graph=bare).weights == {"retrieved": 0.5}
-    with pytest.warns(UserWarning, match="aggregates from nothing: the passages have no titles or queries"):
+    with pytest.warns(UserWarning, match="has no titles: passages aggregate from nothing; give weights="):
         alone = GraphMean(plain, small.encoder, verbose=False)
     vector = small.encoder.encode_docs(["mu"])
     np.testing.assert_allclose(alone.vectors(["d0%p0"]), vector / np.linalg.norm(vector), atol=1e-6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -172,12 +171,6 @@ class GNNEncoder(ContextualEncoder):
     def _relations(self) -> Sequence[str]:
         without_gnn = isinstance(self.network.config, PaperGNNEncoderConfig) and not self.network.config.gnn
         return () if not self.edges or without_gnn else self.network.relations
-
-    def _check_attributes(self) -> None:
-        with warnings.catch_warnings():
-            if not self.edges or isinstance(self.network, PaperGNNEncoderNetwork):
-                warnings.simplefilter("ignore")  # nothing is aggregated on purpose
-            super()._check_attributes()
 
     def __repr__(self) -> str:
         relations = ", ".join(self._relations) if self.edges else "without edges"
