@@ -29,11 +29,12 @@ from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.models.gnn_encoder import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex
+from pyterrier_graph.retrieve.dense_validation import passages_of, validation
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
 from pyterrier_graph.retrieve.gnn_training import loss_queries as loss_queries_of
 from pyterrier_graph.retrieve.graph_mean import GraphMean
-from pyterrier_graph.retrieve.tuning import ISOLATED_NORMS, passages_of, validation
+from pyterrier_graph.retrieve.tuning import ISOLATED_NORMS
 from pyterrier_graph.training.grid_search import WEIGHTS
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
 from pyterrier_graph.training.masked_graph_model import BatchCollator, MaskedGraphModel

@@ -115,11 +115,7 @@ def _without_docid(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "float32") -> BiEncoder:
-    """A bi-encoder: the one given, or a :class:`~pyterrier_graph.DualEncoder` of that name.
-
-    Raises:
-        TypeError: If it is neither.
-    """
+    """A bi-encoder: the one given, or a :class:`~pyterrier_graph.DualEncoder` of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
         return DualEncoder(encoder, device=device, dtype=dtype, verbose=False)
     if not hasattr(encoder, "encode_queries"):
