@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
@@ -37,8 +38,8 @@ class ContextualIndex(WithSignature):
     Args:
         path: Folder of the index.
         graph: The document graph, which has the texts of the passages; None for passages without texts.
-        encoder: What encodes queries: the name of a checkpoint, a bi-encoder of pyterrier_dr, or the GraphMean or
-            GNNEncoder that wrote the index, for encoders that were trained with it.
+        encoder: Encodes queries: the name of a checkpoint, a bi-encoder, or the GraphMean or GNNEncoder that wrote the
+            index, for encoders that were trained with it.
 
     Attributes:
         flex: The ``FlexIndex`` at the path.
@@ -56,8 +57,7 @@ class ContextualIndex(WithSignature):
         encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder = DEFAULT,
     ) -> None:
         check_type("path", path, (str, os.PathLike), "the folder of an index that index(path) has written")
-        if graph is not None:
-            check_type("graph", graph, HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path)")
+        check_type("graph", graph, (HeteroGraph, NoneType), "a DocumentGraph, such as ptg.DocumentGraph(path)")
         self.path, self.graph = Path(path), graph
         if not (self.path / "pt_meta.json").is_file():
             raise FileNotFoundError(f"no index at {str(path)!r}")
@@ -93,7 +93,6 @@ class ContextualIndex(WithSignature):
         )
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
-        """Raises ValueError if the graph is not the one that the index was made of."""
         docnos, _ = self.flex.payload(return_dvecs=False)
         try:
             graph.nodes_of(ids_of(docnos, some_of(len(self))))
@@ -104,7 +103,7 @@ class ContextualIndex(WithSignature):
 
 
 class _Texts(GraphTextLoader):
-    """Adds texts, without the numbers that the index has for passages: other indexes have other numbers."""
+    """Adds texts, and drops the index's own numbers of passages, which are wrong for other indexes."""
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         return super().transform(_without_docid(inp))
@@ -115,7 +114,7 @@ def _without_docid(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "float32") -> BiEncoder:
-    """A bi-encoder: the one given, or a :class:`~pyterrier_graph.DualEncoder` of that name; else a TypeError."""
+    """The bi-encoder that is given, or a :class:`~pyterrier_graph.DualEncoder` of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
         return DualEncoder(encoder, device=device, dtype=dtype, verbose=False)
     if not hasattr(encoder, "encode_queries"):

@@ -44,9 +44,6 @@ def validation(
 
     Raises:
         ValueError: If there are no judgments, or none of the queries is judged.
-
-    Warns:
-        UserWarning: If validation queries are in the query graph.
     """
     sampler = model._sampler()
     topics, qrels = judged(topics.assign(docno=""), qrels, model)
@@ -93,6 +90,8 @@ def warn_of_leaks(sampler: NeighborSampler, queries: pd.Series) -> None:
 def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
     """The relevant passages of queries: judgments of documents are those of all their passages.
 
+    Those that are not in the index are left out, with a warning.
+
     Args:
         sampler: Knows the passages.
         qrels: ``qid, docno, label``, ids as text.
@@ -102,9 +101,6 @@ def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataF
 
     Raises:
         KeyError: If no relevant passage is in the index.
-
-    Warns:
-        UserWarning: If some relevant passages are not in the index; they are left out.
     """
     relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
     known = sampler.numbers_of(relevant["docno"].tolist()) >= 0
