@@ -163,13 +163,16 @@ def parser_of(module: str) -> argparse.ArgumentParser:
     return parser
 
 
-def check_experiment(module: str, arguments: list[str]) -> None:
-    """Checks a whole command line: options, choices, types and the name of the collection."""
+def check_experiment(module: str, arguments: list[str], *, complete: bool) -> None:
+    """Checks a command line: options, choices, types, the collection's name, and whether anything is missing."""
+    parser = parser_of(module)
+    for action in parser._actions:
+        action.required = action.required and complete
     try:
-        options = parser_of(module).parse_args(arguments)
+        options = parser.parse_args(arguments)
     except SystemExit:
         pytest.fail(f"python -m {module} does not take {shlex.join(arguments)}")
-    if hasattr(options, "collection"):
+    if getattr(options, "collection", None) is not None:
         from experiments.collections import COLLECTIONS
 
         assert options.collection.startswith("irds:") or options.collection in COLLECTIONS, options.collection
@@ -188,37 +191,34 @@ def test_commands_and_files_exist(page: Path) -> None:
             continue
         if program == "python":
             program, *arguments = arguments
-        module, whole = "", program == "-m"
-        if whole:
+        module = ""
+        if program == "-m":
             program, *arguments = arguments
             module = {"pyterrier_graph": "pyterrier_graph.demo", "pytest": "pytest"}.get(program, program)
         else:
             assert (ROOT / program).exists(), program
-            if program.startswith("experiments/") and program.endswith(".py"):
-                module = program.removesuffix(".py").replace("/", ".")
-            elif program.startswith("examples/"):
-                module = Path(program).stem
+            if program.startswith(("examples/", "experiments/")) and program.endswith(".py"):
+                module = program.removeprefix("examples/").removesuffix(".py").replace("/", ".")
+        if module.startswith("experiments."):
+            check_experiment(module, arguments, complete=False)
+            continue
         options = [word for word in arguments if word.startswith("--")]
-        if module.startswith("experiments.") and whole and (blocks(page, "sh") or "OUTPUT" in arguments):
-            check_experiment(module, arguments)
-        elif module.startswith("experiments."):
-            known = parser_of(module)._option_string_actions if options else {}
-            assert not (missing := [option for option in options if option not in known]), f"{program}: {missing}"
-        else:
-            source = source_of(module) if module else ""
-            assert not (missing := [option for option in options if f'"{option}"' not in source]), f"{program}: {missing}"
+        source = source_of(module) if module else ""
+        assert not (missing := [option for option in options if f'"{option}"' not in source]), f"{program}: {missing}"
 
 
 @pytest.mark.parametrize("page", TABLES, ids=lambda page: page.name)
-def test_options_in_the_text_of_tables_exist(page: Path) -> None:
-    """Options that the text names are taken by the command above them."""
-    last: list[str] | None = None
+def test_commands_of_tables_are_complete(page: Path) -> None:
+    """So are those that have, in place of their own, options that the text names below them."""
+    last: list[str] = []
     for found in re.finditer(r"^```sh\n((?:.*\n)*?)```|`(--[^`]+)`", page.read_text("utf-8"), re.MULTILINE):
-        if found[1]:
-            _, _, *last = words_of(found[1].splitlines()[-1])
-        else:
+        for line in (found[1] or "").splitlines():
+            _, _, *last = words_of(line)
+            if last[0].startswith("experiments."):
+                check_experiment(last[0], last[1:], complete=True)
+        if found[2]:
             assert last, f"no command stands above {found[2]}"
-            check_experiment(last[0], [*last[1:], *words_of(found[2])])
+            check_experiment(last[0], [*last[1:], *words_of(found[2])], complete=True)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".md"], ids=lambda page: page.name)
