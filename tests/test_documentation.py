@@ -116,7 +116,7 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_blocks_are_found() -> None:
     for page in PAGES:
         text = page.read_text("utf-8")
-        assert sum(len(blocks(page, language)) for language in ("python", "sh")) == len(
+        assert sum(len(blocks(page, language)) for language in ("python", "sh", "mermaid")) == len(
             re.findall(r"^```\w|\.\. code-block::", text, re.MULTILINE)
         )
 
