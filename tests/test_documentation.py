@@ -27,7 +27,11 @@ ROOT = Path(__file__).parent.parent
 PT_DOCS = ROOT / "pyterrier_graph" / "pt_docs"
 RESULTS = ROOT / "docs" / "results.md"
 TABLES = sorted(ROOT.glob("experiments/results/*.md"))
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *TABLES, *sorted(PT_DOCS.glob("*.rst"))]
+MARKDOWN = [
+    ROOT / "README.md",
+    *(page for folder in ("docs", "experiments") for page in sorted(ROOT.glob(f"{folder}/*.md"))),
+]
+PAGES = [*MARKDOWN, *TABLES, *sorted(PT_DOCS.glob("*.rst"))]
 BLOCK = re.compile(
     r"^```(?P<fenced>\w+)\n(?P<markdown>(?:.*\n)*?)```|"
     r"^(?P<indent> *)\.\. code-block:: (?P<directive>\w+)\n(?P<rst>(?:(?P=indent) +.*\n|\n)+)",
@@ -110,7 +114,7 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
     namespace = what_a_reader_has(page, tmp_path) if code else {}
     for block in code:
         exec(compile(block, page, "exec"), namespace)
-    assert code or page.parent.name in ("docs", "results") or page.stem.startswith(("api-", "from-"))
+    assert code or page.parent.name in ("docs", "experiments", "results") or page.stem.startswith(("api-", "from-"))
 
 
 def test_blocks_are_found() -> None:
@@ -221,7 +225,7 @@ def test_commands_of_tables_are_complete(page: Path) -> None:
             check_experiment(last[0], [*last[1:], *words_of(found[2])], complete=True)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*MARKDOWN, *TABLES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
     targets = re.findall(r"\]\((?!\w+:|#)([^)#]+)", page.read_text("utf-8"))
     assert not (missing := [target for target in targets if not (page.parent / target).exists()]), missing
