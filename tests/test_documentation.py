@@ -204,7 +204,8 @@ def test_commands_and_files_exist(page: Path) -> None:
             if program.startswith(("examples/", "experiments/")) and program.endswith(".py"):
                 module = program.removeprefix("examples/").removesuffix(".py").replace("/", ".")
         if module.startswith("experiments."):
-            check_experiment(module, arguments, complete=False)
+            if module != "experiments.NAME":  # which stands for any
+                check_experiment(module, arguments, complete=False)
             continue
         options = [word for word in arguments if word.startswith("--")]
         source = source_of(module) if module else ""
