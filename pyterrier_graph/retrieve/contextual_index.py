@@ -11,6 +11,7 @@ import pandas as pd
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
+from pyterrier_graph.artifacts import META
 from pyterrier_graph.checks import WithSignature, check_count, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
@@ -59,7 +60,7 @@ class ContextualIndex(WithSignature):
         check_type("path", path, (str, os.PathLike), "the folder of an index that index(path) has written")
         check_type("graph", graph, (HeteroGraph, NoneType), "a DocumentGraph, such as ptg.DocumentGraph(path)")
         self.path, self.graph = Path(path), graph
-        if not (self.path / "pt_meta.json").is_file():
+        if not (self.path / META).is_file():
             raise FileNotFoundError(f"no index at {str(path)!r}")
         self.flex = FlexIndex(str(path), verbose=False)
         identity = identity_of(self.flex)
@@ -87,10 +88,9 @@ class ContextualIndex(WithSignature):
             num_results: Passages per query.
         """
         check_count("num_results", num_results)
-        search = self.encoder.query_encoder() >> self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
-        return search >> (
-            pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
-        )
+        texts = pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
+        search = self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
+        return self.encoder.query_encoder() >> search >> texts
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
         docnos, _ = self.flex.payload(return_dvecs=False)
