@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from .collection import TextCollection
+from experiments.harness.collection import ALL, Collection, Queries
 
 DOCUMENT = re.compile(r"<DOC>\s*<DOCNO>\s*(\d+)\s*</DOCNO>((?:(?!<DOC>).)*?)</DOC>", re.DOTALL)
 TOPIC = re.compile(r"<top>\s*<num>\s*(\d+)\s*</num>\s*<title>((?:(?!<top>).)*?)</title>\s*</top>", re.DOTALL)
 JUDGMENT = re.compile(r"^(\d+) +0 +(\d+) +(\d+)$", re.MULTILINE)
 
 
-def read_vaswani(path: str | Path) -> TextCollection:
+def read_vaswani(path: str | Path) -> Collection:
     """Reads the collection from the folder that holds ``doc-text.trec``, ``query-text.trec`` and ``qrels``.
 
     Raises:
@@ -27,13 +27,16 @@ def read_vaswani(path: str | Path) -> TextCollection:
     ]
     topics = [(qid, " ".join(text.split())) for qid, text in _read(folder / "query-text.trec", TOPIC)]
     qrels = pd.DataFrame(_read(folder / "qrels", JUDGMENT), columns=["qid", "docno", "label"])
-    return TextCollection(
-        "Vaswani", documents, pd.DataFrame(topics, columns=["qid", "query"]), qrels.astype({"label": int})
-    )
+    queries = Queries(pd.DataFrame(topics, columns=["qid", "query"]), qrels.astype({"label": int}))
+    return Collection.in_memory("Vaswani", documents, {ALL: queries})
 
 
 def _read(file: Path, record: re.Pattern[str]) -> list[tuple[str, ...]]:
-    """The groups of all records in a file, between which nothing may stand."""
+    """The groups of all records in a file.
+
+    Raises:
+        ValueError: If there is other text between two records.
+    """
     content = file.read_text(encoding="utf-8")
     records, end = [], 0
     for match in record.finditer(content):

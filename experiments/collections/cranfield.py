@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.text_reranking import CRANFIELD_GRADES
-
-from .collection import TextCollection
+from experiments.harness.collection import ALL, Collection, Queries
 
 ARCHIVE = "cran.tar.gz"
+GRADES = {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}  # by the codes of the judgments, of which 1 is the best
 
 
-def read_cranfield(path: str | Path) -> TextCollection:
+def read_cranfield(path: str | Path) -> Collection:
     """Reads the collection from its archive.
 
-    A query's id is its place in the file, from 1: these are the numbers that the judgments use, and not those that
-    stand beside the queries. The judgments' codes become grades: from 4 for a complete answer (code 1) down to 1
-    (code 4); and 0 for the one document of each query with the code -1, which the collection does not explain.
+    A query's id is its place in the file, counted from 1: the judgments use these numbers, and not the numbers that are
+    given with the queries. The judgments' codes become grades: from 4 for a complete answer (code 1) down to 1 (code 4),
+    and 0 for the code -1, which the collection does not explain.
 
     Args:
         path: The archive ``cran.tar.gz``, or the folder that holds it.
@@ -39,7 +38,7 @@ def read_cranfield(path: str | Path) -> TextCollection:
             )
     except (tarfile.TarError, EOFError, KeyError, zlib.error) as error:
         raise ValueError(f"{archive} is no complete archive of the Cranfield collection: {error}") from error
-    return TextCollection("Cranfield", _documents(documents), _topics(queries), _qrels(judgments))
+    return Collection.in_memory("Cranfield", _documents(documents), {ALL: Queries(_topics(queries), _qrels(judgments))})
 
 
 def _member(members: tarfile.TarFile, name: str) -> list[str]:
@@ -66,7 +65,7 @@ def _qrels(lines: list[str]) -> pd.DataFrame:
     for place, line in enumerate(lines, start=1):
         try:
             qid, docno, code = line.split()
-            rows.append((qid, docno, CRANFIELD_GRADES[int(code)]))
+            rows.append((qid, docno, GRADES[int(code)]))
         except (ValueError, KeyError) as error:
             raise ValueError(f"cranqrel, line {place}: not query, document and code (-1, 1 to 4): {line!r}") from error
     return pd.DataFrame(rows, columns=["qid", "docno", "label"])

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments.harness.collection import Collection, Query, queries_by_split, split_of, successors
 from pyterrier_graph.documents import (
     NO_PARENT,
     PASSAGE,
@@ -19,8 +20,6 @@ from pyterrier_graph.documents import (
     Reference,
     passage_id,
 )
-
-from .collection import Collection, Query, split_of, successors
 
 SHARES = (0.6, 0.1, 0.3)
 ENTITY_WIDTH = 5
@@ -66,7 +65,8 @@ def read_trec_car(path: str | Path) -> Collection:
             if place["para_id"] not in paragraphs:
                 raise ValueError(f"page {page['page_id']!r} has a paragraph without text, {place['para_id']!r}")
             places[place["para_id"]].append(passage_id(page["page_id"], number))
-    return Collection("TREC CAR test200", _records(pages, paragraphs), _queries(path, pages, places))
+    queries = queries_by_split(_queries(path, pages, places))
+    return Collection.in_memory("TREC CAR test200", _records(pages, paragraphs), queries)
 
 
 def _entities(links: list[dict[str, Any]]) -> tuple[str, ...]:

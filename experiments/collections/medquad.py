@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pyterrier as pt
 from lxml import etree
 
+from experiments.harness.collection import Collection, Query, fraction, queries_by_split, split_of, successors
 from pyterrier_graph.documents import (
     NO_PARENT,
     PASSAGE,
@@ -21,8 +22,6 @@ from pyterrier_graph.documents import (
     passage_id,
     split_text,
 )
-
-from .collection import Collection, Query, fraction, split_of, successors
 
 ARCHIVE = "medquad-xml.tar.gz"
 SHARES = (0.8, 0.05, 0.15)
@@ -81,7 +80,7 @@ def read_medquad(path: str | Path, *, passages: int | None = 17_500, verbose: bo
         raise ValueError(f"{path} holds no page with answers (MedQuAD/<folder>/<page>.xml)")
     if passages is not None:
         pages = _sample(pages, passages)
-    return Collection("MedQuAD", _records(pages), _queries(pages))
+    return Collection.in_memory("MedQuAD", _records(pages), queries_by_split(_queries(pages)))
 
 
 def _read_pages(archive: Path, verbose: bool) -> Iterator[Page]:
