@@ -1,8 +1,13 @@
-"""LGRe against cross-encoders, cross-validated on a collection of texts: Tables 2 to 5 of Dong and Niu 2021.
+r"""LGRe against cross-encoders, cross-validated: Tables 2 to 5 of Dong and Niu 2021.
 
-All systems rerank the same candidates. All that are trained start at the same checkpoint and see the same pairs, for
-the same loss and budget. The run of every fold is written when it is complete: killed, an experiment goes on with the
-next. Several values of ``--words`` give Table 3, of ``--distances`` Table 4; ``--within-groups`` gives Table 5.
+    python -m experiments.text_rerankers vaswani PATH --seeds 0 1 2 --output OUTPUT
+    python -m experiments.text_rerankers irds:disks45/nocr/trec-robust-2004 --adapt irds:msmarco-passage/train \
+        --output OUTPUT
+
+All systems rerank the same candidates. All trained systems start at the same checkpoint and learn from the same pairs.
+Several values of ``--word-graph`` give Table 3, of ``--distances`` Table 4; ``--within-groups`` gives Table 5.
+The defaults for Vaswani, Cranfield and MedQuAD take about a quarter of an hour per seed on one core; the defaults for
+all other collections are the paper's. On the former, all systems start at the packaged MiniLM, trained on numpydoc.
 """
 
 from __future__ import annotations
@@ -13,12 +18,9 @@ import hashlib
 import itertools
 import json
 import logging
-import re
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, NamedTuple, get_args
 
 import pandas as pd
 import pyterrier as pt
@@ -26,297 +28,185 @@ from ir_measures import AP, P, nDCG
 from ir_measures.measures import Measure
 from transformers import AutoTokenizer
 
-from pyterrier_graph.demo import index_bm25
-from pyterrier_graph.documents import StructuredDocument, passage_id, split_passage_id
-from pyterrier_graph.evaluation.cross_validation import cross_validate
-from pyterrier_graph.evaluation.folds import folds_of, query_folds
-from pyterrier_graph.evaluation.query_length import by_query_length
-from pyterrier_graph.evaluation.significance import summarize
+import pyterrier_graph as ptg
+from experiments.collections import read_ir_datasets
+from experiments.harness.collection import Collection, Queries
+from experiments.harness.command import add_options, parse, parser
+from experiments.harness.first_stage import bm25
+from experiments.harness.results import Results, claim, slug, tabulate
+from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
 from pyterrier_graph.models.lgre import Init, WordGraph
-from pyterrier_graph.models.lgre_losses import Distance, LGReLoss, Ranking
-from pyterrier_graph.rerank.cross_encoder import CHECKPOINT, CrossEncoderReranker
-from pyterrier_graph.rerank.lgre import LGReReranker
-from pyterrier_graph.training.pairs import CrossEncoderTraining, LGReTraining
+from pyterrier_graph.models.lgre_losses import Distance, Ranking
+from pyterrier_graph.rerank.cross_encoder import CHECKPOINT
 from pyterrier_graph.training.validation import PASSAGE_NUMBER
 
 MEASURES: tuple[Measure, ...] = (P @ 20, nDCG @ 20, nDCG @ 10, AP @ 100)
-BM25, START, CROSS_ENCODER, MAX_PASSAGE, LGRE = "BM25", "start", "cross-encoder", "cross-encoder, max passage", "LGRe"
-SYSTEMS = {"start": START, "cross-encoder": CROSS_ENCODER, "max-passage": MAX_PASSAGE, "lgre": LGRE}
-# ir_datasets hands out the codes of Cleverdon, of which 1 is the best, as if they were grades
-CRANFIELD_GRADES = {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}
+BM25, START, CROSS_ENCODER, LGRE = "BM25", "off the shelf", "cross-encoder", "LGRe"
+MAX_PASSAGE = f"{CROSS_ENCODER}, max passage"
+SYSTEMS = ("off-the-shelf", "cross-encoder", "max-passage", "lgre")
 PASSAGE_WORDS, PASSAGE_STRIDE = 150, 75
 GROUP_QUERIES, GROUP_FOLDS = 100, 10
-Folds = Sequence[Collection[str]]
+SMALL: dict[str, Any] = {
+    "systems": ["off-the-shelf", "cross-encoder", "lgre"],
+    "encoder": DEFAULT,
+    "adapt": "irds:pyterrier-graph/numpydoc/all/train",
+    "adapt_pairs": 2000,
+    "adapt_candidates": 30,
+    "adapt_learning_rate": 5e-5,
+    "layers": ["1"],
+    "init": ["identity"],
+    "candidates": 30,
+    "max_tokens": 96,
+    "pairs": 128,
+    "batch": 16,
+    "epochs": 2,
+    "learning_rate": 1e-3,
+    "encoder_learning_rate": 3e-5,
+}
+SAMPLE: dict[str, Any] = {"candidates": 20, "folds": 3}
+PRESETS = {
+    "vaswani": SMALL,
+    "cranfield": SMALL | SAMPLE | {"queries": 60},
+    "medquad": SMALL | SAMPLE | {"queries": 75, "passages": 4000, "max_tokens": 128},
+}
 
 logger = logging.getLogger(__name__)
 
 
-class Texts(Protocol):
-    """A collection of texts, queries and judgments."""
-
-    def get_corpus_iter(self, *, verbose: bool) -> Iterable[dict[str, Any]]:
-        """Documents with ``docno``, ``title`` and ``text``."""
-
-    def get_topics(self) -> pd.DataFrame:
-        """``qid, query``."""
-
-    def get_qrels(self) -> pd.DataFrame:
-        """``qid, docno, label``."""
-
-    def texts(self, docnos: Iterable[str]) -> dict[str, str]:
-        """What is reranked, by docno."""
-
-
-class DatasetTexts:
-    """Datasets of ir_datasets over the same documents, or over their passages, where the documents are structured.
-
-    Args:
-        ids: Of the datasets, with or without ``irds:``. All of the first one's documents are indexed.
-    """
-
-    def __init__(self, *ids: str) -> None:
-        import ir_datasets
-
-        self.ids = [name.removeprefix("irds:") for name in ids]
-        self.datasets = [ir_datasets.load(name) for name in self.ids]
-        self.structured = "nodes" in self.datasets[0].docs_cls()._fields
-
-    def get_corpus_iter(self, *, verbose: bool) -> Iterator[dict[str, str]]:
-        """The documents; the title is in the text."""
-        documents = pt.tqdm(self.datasets[0].docs_iter(), desc=self.ids[0], unit="d", disable=not verbose)
-        for document in documents:
-            for docno, text in self._texts_of(document).items():
-                yield {"docno": docno, "title": "", "text": text}
-
-    def get_topics(self) -> pd.DataFrame:
-        """The queries of all datasets; of TREC topics, the titles."""
-        rows = [(query.query_id, query.default_text()) for dataset in self.datasets for query in dataset.queries_iter()]
-        return pd.DataFrame(rows, columns=["qid", "query"])
-
-    def get_qrels(self) -> pd.DataFrame:
-        """The judgments of all datasets."""
-        rows = [(j.query_id, j.doc_id, j.relevance) for dataset in self.datasets for j in dataset.qrels_iter()]
-        qrels = pd.DataFrame(rows, columns=["qid", "docno", "label"])
-        return qrels.replace({"label": CRANFIELD_GRADES}) if self.ids[0] == "cranfield" else qrels
-
-    def texts(self, docnos: Iterable[str]) -> dict[str, str]:
-        """Texts from the dataset's store."""
-        wanted = set(docnos)
-        documents = {split_passage_id(docno)[0] for docno in wanted} if self.structured else wanted
-        found = self.datasets[0].docs_store().get_many(documents)
-        return {
-            docno: text
-            for document in found.values()
-            for docno, text in self._texts_of(document).items()
-            if docno in wanted
-        }
-
-    def _texts_of(self, document: Any) -> dict[str, str]:
-        if not self.structured:
-            return {document.doc_id: document.default_text()}
-        passages = StructuredDocument.from_record(document._asdict() | {"docno": document.doc_id}).passages()
-        return {passage_id(document.doc_id, number): text for number, text in enumerate(passages)}
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is compared on.
-
-    Attributes:
-        candidates: What is reranked: ``qid, query, docno, score, rank, text``.
-        qrels: Judgments.
-        folds: The qids of each fold.
-    """
+class Task(NamedTuple):
+    """What is compared on: candidates (``qid, query, docno, score, rank, text``), judgments, the qids of each fold."""
 
     candidates: pd.DataFrame
     qrels: pd.DataFrame
-    folds: Folds
+    folds: Sequence[set[str]]
 
     @property
-    def topics(self) -> pd.DataFrame:
+    def queries(self) -> Queries:
         """The queries that have candidates."""
-        return self.candidates[["qid", "query"]].drop_duplicates("qid")
+        return Queries(self.candidates[["qid", "query"]].drop_duplicates("qid"), self.qrels)
 
 
-def main(defaults: Sequence[str] = (), arguments: Sequence[str] | None = None) -> pd.DataFrame:
-    """Runs the experiment from the command line.
-
-    Args:
-        defaults: Arguments that those of the command line override.
-        arguments: Those; by default the program's.
-    """
-    options = parsed(parser(), defaults, arguments)
-    collection = DatasetTexts(*options.dataset)
-    try:
-        folds = folds_of(options.dataset[0]) if len(options.dataset) == 1 and options.folds is None else None
-    except KeyError:  # it has none
-        folds = None
-    return run(collection, options, folds)
-
-
-def parsed(
-    command: argparse.ArgumentParser, defaults: Sequence[str], arguments: Sequence[str] | None
-) -> argparse.Namespace:
-    """The options; without a dataset there is nothing to do."""
-    options = command.parse_args([*defaults, *(sys.argv[1:] if arguments is None else arguments)])
-    if not options.dataset:
-        raise SystemExit("name a dataset: --dataset irds:vaswani")
-    return options
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line; the defaults are the paper's."""
-    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add, shown = command.add_argument, "%(default)s"
-    data = command.add_argument_group("collection")
-    data.add_argument("--dataset", nargs="+", help="ids of ir_datasets, over the same documents")
-    data.add_argument("--first-stage", choices=["pisa", "terrier"], default="pisa", help="what BM25 runs on")
-    data.add_argument("--run", help="a run in TREC's format instead of BM25's; nothing is indexed")
-    data.add_argument("--candidates", type=int, default=150, help=f"documents per query that are reranked ({shown})")
-    data.add_argument("--queries", type=int, help="so many, drawn at random (all)")
-    data.add_argument("--folds", type=int, help="divide the queries at random (5, or the folds of the dataset)")
-    models = command.add_argument_group("systems")
-    models.add_argument("--systems", nargs="+", choices=[*SYSTEMS], default=["cross-encoder", "max-passage", "lgre"])
-    models.add_argument("--checkpoint", default="bert-base-uncased", help=f"where all start ({shown})")
-    models.add_argument("--words", nargs="+", choices=get_args(WordGraph), default=["bipartite+neighbor"])
-    models.add_argument("--distances", nargs="+", choices=get_args(Distance), default=["triangle"])
-    models.add_argument("--layers", nargs="+", default=["all"], help="of LGRe: all, or how many of the last")
-    models.add_argument("--steps", nargs="+", type=int, default=[2], help="T of LGRe")
-    models.add_argument("--init", nargs="+", choices=get_args(Init), default=["random"], help="of LGRe")
-    models.add_argument("--max-length", type=int, default=512, help=f"tokens of query and document ({shown})")
-    models.add_argument("--score-batch", type=int, default=32, help=f"documents scored at once ({shown})")
-    training = command.add_argument_group("training")
-    training.add_argument("--seeds", nargs="+", type=int, default=[0])
-    training.add_argument("--ranking", choices=get_args(Ranking), default="hinge", help="loss of all systems")
-    training.add_argument("--epochs", type=int, default=20, help=f"({shown})")
-    training.add_argument("--pairs", type=int, default=512, help=f"per epoch ({shown})")
-    training.add_argument("--batch", type=int, default=32, help=f"pairs ({shown})")
-    training.add_argument("--learning-rate", type=float, default=5e-5, help=f"on top of the encoder ({shown})")
-    training.add_argument("--encoder-learning-rate", type=float, default=1e-5, help=f"({shown})")
-    training.add_argument("--patience", type=int, help="epochs without improvement before it stops (never)")
-    training.add_argument("--adapt", metavar="DATASET", help="train the checkpoint on it first ('': do not)")
-    training.add_argument("--adapt-queries", type=int, default=2000, help=f"of it ({shown})")
-    training.add_argument("--adapt-candidates", type=int, default=100, help=f"negatives are from these ({shown})")
-    training.add_argument("--adapt-pairs", type=int, default=10_000, help=f"({shown})")
-    training.add_argument("--adapt-learning-rate", type=float, default=1e-5, help=f"of all weights ({shown})")
-    add("--query-length", nargs="+", type=int, metavar="BOUND", help="tables by numbers of word pieces as well")
-    add("--within-groups", action="store_true", help="train, too, within the groups of --query-length (default: 3)")
-    add("--output", default="text-reranking", help=f"folder for indexes, runs and tables ({shown})")
+def command_line() -> argparse.ArgumentParser:
+    """The command line."""
+    command = parser(__doc__, SYSTEMS, SYSTEMS[1:])
+    add_options(
+        command,
+        "candidates",
+        run=(str, "a run in TREC's format instead of BM25's; nothing is indexed"),
+        candidates=(150, "documents per query that are reranked"),
+        folds=(int, "divide the queries at random (5, or the folds of the dataset)"),
+        query_length=([3], "groups of queries by numbers of word pieces"),
+        by_length=(False, "tables for the groups of --query-length as well"),
+        within_groups=(False, "train within these groups, too"),
+    )
+    add_options(
+        command,
+        "models",
+        encoder=("bert-base-uncased", "where all start"),
+        word_graph=(["bipartite+neighbor"], "of LGRe", get_args(WordGraph)),
+        distances=(["triangle"], "of LGRe's loss", get_args(Distance)),
+        layers=(["all"], "of LGRe: all, or how many of the last"),
+        steps=([2], "T of LGRe"),
+        init=(["random"], "of LGRe", get_args(Init)),
+        max_tokens=(512, "tokens of query and document"),
+    )
+    add_options(
+        command,
+        "training",
+        ranking=("hinge", "loss of all systems", get_args(Ranking)),
+        epochs=(20, "epochs"),
+        pairs=(512, "per epoch"),
+        batch=(32, "pairs at a time"),
+        learning_rate=(5e-5, "of what is on top of the encoder"),
+        encoder_learning_rate=(1e-5, "of the encoder"),
+        adapt=(str, "dataset of ir_datasets that the checkpoint is trained on first ('': it is not)"),
+        adapt_queries=(2000, "queries of it"),
+        adapt_candidates=(100, "BM25's documents, among which the negatives are"),
+        adapt_pairs=(10_000, "pairs"),
+        adapt_learning_rate=(1e-5, "of all weights"),
+    )
     return command
 
 
-def run(collection: Texts, options: argparse.Namespace, folds: Folds | None = None) -> pd.DataFrame:
-    """Runs the experiment on a collection.
+def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
+    """Runs the comparison, and returns its table."""
+    collection, options = parse(command_line(), PRESETS, arguments)
+    return run(collection, options)
 
-    Writes ``per_query.csv`` and ``results.csv`` to ``options.output``.
+
+def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
+    """Compares the systems.
 
     Args:
-        collection: The collection.
-        options: As :func:`parser` makes them.
-        folds: Of its queries; by default they are divided at random.
+        collection: What is searched.
+        options: See :func:`command_line`.
 
     Returns:
         The table.
     """
-    output = Path(options.output)
-    output.mkdir(parents=True, exist_ok=True)
-    task = prepare(collection, options, folds)
-    checkpoint = adapted(options, output) if options.adapt else options.checkpoint
-    tokenize = AutoTokenizer.from_pretrained(checkpoint).tokenize
-    groups = by_query_length(task.topics, options.query_length or (3,), tokenize=tokenize)
+    output = options.output
+    claim(output, options, ("systems", "seeds", "query_length", "by_length", "within_groups"))
+    task = prepare(collection.passages(), options)
+    encoder = adapted(options) if options.adapt else resolve(options.encoder)
+    tokenize = AutoTokenizer.from_pretrained(encoder).tokenize
+    groups = ptg.by_query_length(task.queries.topics, options.query_length, tokenize=tokenize)
     if options.within_groups:
-        parts = [
-            compare(within(task, group), options, checkpoint, output / "runs" / slug(name))
-            for name, group in groups.items()
-        ]
-        per_query = pd.concat(parts, ignore_index=True)
+        parts = [compare(within(task, group), options, encoder, output / slug(name)) for name, group in groups.items()]
     else:
-        per_query = compare(task, options, checkpoint, output / "runs")
-    per_query.to_csv(output / "per_query.csv", index=False)
-    baseline = CROSS_ENCODER if "cross-encoder" in options.systems else BM25
-    chosen = {} if options.within_groups else {"all": task.topics}
-    if options.query_length or options.within_groups:
-        chosen |= groups
-    tables = []
-    for name, group in chosen.items():
-        values = per_query[per_query["qid"].isin(group["qid"])]
-        if len(values):
-            table = summarize(values, baseline).reset_index()
-            table.insert(0, "queries", f"{name} ({values['qid'].nunique()})")
-            tables.append(table)
-    results = pd.concat(tables, ignore_index=True)[["queries", "system", *map(str, MEASURES)]]
-    results.to_csv(output / "results.csv", index=False)
-    print(f"+ and -: better and worse than {baseline}")
-    print(results.to_string(index=False))
-    return results
+        parts = [compare(task, options, encoder, output)]
+    per_query = pd.concat([part.per_query for part in parts], ignore_index=True)
+    shown = {} if options.within_groups else {"all": set(task.candidates["qid"])}
+    if options.within_groups or options.by_length:
+        shown |= {name: set(group["qid"]) for name, group in groups.items()}
+    return tabulate(per_query, output, MEASURES, CROSS_ENCODER if "cross-encoder" in options.systems else BM25, shown)
 
 
-def prepare(collection: Texts, options: argparse.Namespace, folds: Folds | None) -> Task:
-    """Finds candidates for the judged queries, and divides them into folds."""
-    topics, qrels = judged(collection, options.queries)
+def prepare(collection: Collection, options: argparse.Namespace) -> Task:
+    """Finds candidates for the judged queries, and divides the queries into folds."""
+    topics, qrels = collection.all_queries.sample(options.queries)
     if options.run:
-        candidates = pt.io.read_results(options.run).merge(topics, on="qid")
-        candidates = pt.model.add_ranks(candidates)
+        candidates = pt.model.add_ranks(pt.io.read_results(options.run).merge(topics, on="qid"))
         candidates = candidates[candidates["rank"] < options.candidates]
     else:
-        bm25 = index_bm25(collection, Path(options.output) / options.first_stage, options.first_stage)
-        candidates = (bm25 % options.candidates)(topics)
-    candidates = with_texts(candidates, collection)
+        retriever = bm25(collection, options.output / options.first_stage, options.first_stage)
+        candidates = (retriever % options.candidates)(topics)
+    candidates = collection.with_texts(candidates[["qid", "query", "docno", "score", "rank"]])
     qids = set(candidates["qid"])
-    if folds is None:
-        folds = query_folds(candidates, options.folds or 5)
-    folds = [set(fold) & qids for fold in folds]
-    return Task(candidates, qrels[qrels["qid"].isin(qids)].reset_index(drop=True), folds)
+    return Task(candidates, qrels[qrels["qid"].isin(qids)].reset_index(drop=True), _folds(qids, options))
 
 
-def judged(collection: Texts, count: int | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """So many of the judged queries, and their judgments."""
-    topics, qrels = collection.get_topics(), collection.get_qrels()
-    topics = sampled(topics[topics["qid"].isin(qrels["qid"])].reset_index(drop=True), count)
-    return topics, qrels[qrels["qid"].isin(topics["qid"])].reset_index(drop=True)
-
-
-def sampled(topics: pd.DataFrame, count: int | None) -> pd.DataFrame:
-    """So many of the topics, in the same order; all, if there are no more."""
-    if count is None or count >= len(topics):
-        return topics
-    return topics.sample(count, random_state=0).sort_index().reset_index(drop=True)
-
-
-def with_texts(candidates: pd.DataFrame, collection: Texts) -> pd.DataFrame:
-    """Candidates with their texts.
-
-    Raises:
-        KeyError: If the collection lacks a document.
-    """
-    texts = collection.texts(candidates["docno"])
-    if missing := sorted(set(candidates["docno"]) - texts.keys()):
-        raise KeyError(f"{len(missing)} candidates are not in the collection: {', '.join(missing[:5])}")
-    columns = ["qid", "query", "docno", "score", "rank"]
-    return candidates[columns].assign(text=candidates["docno"].map(texts)).reset_index(drop=True)
+def _folds(qids: set[str], options: argparse.Namespace) -> list[set[str]]:
+    """The folds that come with a dataset of ir_datasets, else random ones."""
+    if options.folds is None and options.collection.startswith("irds:"):
+        try:
+            return [fold & qids for fold in ptg.folds_of(options.collection)]
+        except KeyError:  # it has none
+            pass
+    return ptg.query_folds(pd.DataFrame({"qid": sorted(qids)}), options.folds or 5)
 
 
 def within(task: Task, group: pd.DataFrame) -> Task:
     """A hundred queries of a group in ten folds (the paper's Table 5, which tests on one of them)."""
-    chosen = sampled(group, GROUP_QUERIES)
-    candidates, qrels = (f[f["qid"].isin(chosen["qid"])].reset_index(drop=True) for f in (task.candidates, task.qrels))
-    return Task(candidates, qrels, query_folds(chosen, min(GROUP_FOLDS, len(chosen))))
+    qids = Queries(group, task.qrels).sample(GROUP_QUERIES).topics["qid"]
+    candidates, qrels = (f[f["qid"].isin(qids)].reset_index(drop=True) for f in (task.candidates, task.qrels))
+    return Task(candidates, qrels, ptg.query_folds(qids.to_frame(), min(GROUP_FOLDS, len(qids))))
 
 
-def adapted(options: argparse.Namespace, output: Path) -> str:
-    """Folder of the checkpoint after training on another collection; trained once for the same options."""
-    made_with = {name: value for name, value in vars(options).items() if name.startswith("adapt")}
-    made_with |= {name: getattr(options, name) for name in ("checkpoint", "batch", "ranking", "max_length")}
-    folder = output / f"adapted-{hashlib.sha256(json.dumps(made_with).encode()).hexdigest()[:8]}"
+def adapted(options: argparse.Namespace) -> str:
+    """Folder of the checkpoint after training on another collection; it is trained once for the same options."""
+    names = ("adapt", "adapt_queries", "adapt_candidates", "adapt_pairs", "adapt_learning_rate")
+    made_with = {name: getattr(options, name) for name in (*names, "encoder", "batch", "ranking", "max_tokens")}
+    digest = hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:8]
+    folder = options.output / f"adapted-{digest}"
     if not folder.exists():
-        collection = DatasetTexts(options.adapt)
-        topics, qrels = judged(collection, options.adapt_queries)
-        index = output / f"adapt.{options.first_stage}"
-        found = (index_bm25(collection, index, options.first_stage) % options.adapt_candidates)(topics)
-        # what BM25 does not find is among what is to be told apart, too
+        collection = read_ir_datasets(options.adapt)
+        topics, qrels = collection.all_queries.sample(options.adapt_queries)
+        retriever = bm25(collection, options.output / f"adapt.{options.first_stage}", options.first_stage)
+        found = (retriever % options.adapt_candidates)(topics)
+        # relevant documents that BM25 does not find are examples as well
         relevant = qrels[["qid", "docno"]].merge(topics, on="qid").assign(score=0.0, rank=0)
-        examples = pd.concat([found, relevant]).drop_duplicates(["qid", "docno"])
-        training = CrossEncoderTraining(
+        examples = collection.with_texts(pd.concat([found, relevant]).drop_duplicates(["qid", "docno"]))
+        training = ptg.CrossEncoderTraining(
             epochs=1,
             learning_rate=options.adapt_learning_rate,
             encoder_learning_rate=options.adapt_learning_rate,
@@ -324,95 +214,76 @@ def adapted(options: argparse.Namespace, output: Path) -> str:
             pairs_per_epoch=options.adapt_pairs,
             ranking=options.ranking,
         )
-        logger.info("training %s on %s", options.checkpoint, options.adapt)
-        reranker = CrossEncoderReranker(
-            options.checkpoint, training=training, max_length=options.max_length, verbose=True
-        )
-        reranker.fit(with_texts(examples, collection), qrels).save(folder)
+        logger.info("training %s on %s", options.encoder, options.adapt)
+        reranker = ptg.CrossEncoderReranker(options.encoder, training=training, max_tokens=options.max_tokens)
+        reranker.fit(examples, qrels).save(folder)
     return str(folder / CHECKPOINT)
 
 
-def compare(task: Task, options: argparse.Namespace, checkpoint: str, folder: Path) -> pd.DataFrame:
+def compare(task: Task, options: argparse.Namespace, encoder: str, output: Path) -> Results:
     """Cross-validates all systems with all seeds.
 
     Args:
         task: What they are compared on.
-        options: As :func:`parser` makes them.
-        checkpoint: Where they start.
-        folder: For the runs; those that are there are not made again.
-
-    Returns:
-        ``name, qid, measure, value, seed``.
+        options: See :func:`command_line`.
+        encoder: The checkpoint that all start at.
+        output: Folder of the runs.
     """
-    found: list[pd.DataFrame] = []
-
-    def evaluate(name: str, seed: int, ranking: pd.DataFrame) -> None:
-        values = pt.Experiment([ranking], task.topics, task.qrels, [*MEASURES], names=[name], perquery=True)
-        found.append(values.assign(seed=seed))
-
-    evaluate(BM25, 0, task.candidates)
-    if "start" in options.systems:
-        evaluate(START, 0, started(task, options, checkpoint, folder / "start.csv.gz"))
-
-    def ranked(name: str, seed: int, make: Callable[[int], pt.Transformer]) -> pd.DataFrame:
-        topics = passages_of(task) if name == MAX_PASSAGE else task.candidates
-        kept = folder / f"{slug(name)}-{seed}"
-        return cross_validate(lambda _: make(seed), topics, task.qrels, task.folds, output_dir=kept)
-
-    for seed, (name, make) in itertools.product(options.seeds, systems(options, checkpoint).items()):
+    output.mkdir(parents=True, exist_ok=True)
+    results = Results(output, task.queries, MEASURES)
+    results.add(BM25, lambda: task.candidates)
+    if "off-the-shelf" in options.systems:
+        start = ptg.CrossEncoderReranker(encoder, max_tokens=options.max_tokens)
+        results.add(START, lambda: start.transform(task.candidates))
+    for seed, (name, make) in itertools.product(options.seeds, systems(options, encoder).items()):
         logger.info("%s, seed %d", name, seed)
-        evaluate(name, seed, ranked(name, seed, make))
-    return pd.concat(found, ignore_index=True)
 
+        def ranking(name: str = name, seed: int = seed, make: Callable[[int], pt.Transformer] = make) -> pd.DataFrame:
+            topics = passages_of(task) if name == MAX_PASSAGE else task.candidates
+            folder = output / "folds" / f"{slug(name)}-{seed}"
+            return ptg.cross_validate(lambda _: make(seed), topics, task.qrels, task.folds, output_dir=folder)
 
-def started(task: Task, options: argparse.Namespace, checkpoint: str, file: Path) -> pd.DataFrame:
-    """The candidates as the checkpoint ranks them before it is trained on the collection."""
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        ranked = CrossEncoderReranker(checkpoint, **_common(options)).transform(task.candidates)
-        with pt.io.finalized_autoopen(str(file), "b") as out:
-            out.write(ranked[["qid", "docno", "score", "rank"]].to_csv(index=False).encode())
-    return pd.read_csv(file, dtype={"qid": str, "docno": str})
+        results.add(name, ranking, seed)
+    return results
 
 
 def passages_of(task: Task) -> pd.DataFrame:
     """Windows of the candidates.
 
     Raises:
-        SystemExit: If they are passages themselves.
+        SystemExit: If the candidates are passages already.
     """
     if task.qrels["docno"].str.contains(PASSAGE_NUMBER).any():
-        raise SystemExit("there is nothing to cut: this collection's judgments are of passages; leave out max-passage")
+        raise SystemExit("this collection's judgments are of passages, which are not cut: leave out max-passage")
     cut = pt.text.sliding(text_attr="text", length=PASSAGE_WORDS, stride=PASSAGE_STRIDE, prepend_attr=None)
     return cut.transform(task.candidates)
 
 
-def systems(options: argparse.Namespace, checkpoint: str) -> dict[str, Callable[[int], pt.Transformer]]:
-    """What is trained, by name: a seed makes an untrained pipeline."""
+def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[int], pt.Transformer]]:
+    """What is trained, by name: functions that make an untrained pipeline for a seed."""
     shared = {
         "epochs": options.epochs,
         "batch_size": options.batch,
         "pairs_per_epoch": options.pairs,
         "learning_rate": options.learning_rate,
         "encoder_learning_rate": options.encoder_learning_rate,
-        "patience": options.patience,
+        "measure": "nDCG@20",
+        "patience": None,
     }
 
-    def cross_encoder(seed: int) -> CrossEncoderReranker:
-        training = CrossEncoderTraining(**shared, ranking=options.ranking, seed=seed)
-        return CrossEncoderReranker(checkpoint, training=training, seed=seed, **_common(options))
+    def cross_encoder(seed: int) -> pt.Transformer:
+        training = ptg.CrossEncoderTraining(**shared, ranking=options.ranking, seed=seed)
+        return ptg.CrossEncoderReranker(encoder, training=training, max_tokens=options.max_tokens, seed=seed)
 
-    def lgre(seed: int, words: WordGraph, distance: Distance, layers: str, steps: int, init: Init) -> LGReReranker:
-        loss = LGReLoss(ranking=options.ranking, distance=distance)
-        return LGReReranker(
-            checkpoint,
-            words,
-            layers=None if layers == "all" else range(-int(layers), 0),
-            steps=steps,
-            init=init,
-            training=LGReTraining(**shared, loss=loss, seed=seed),
+    def lgre(seed: int, distance: Distance, layers: str, **config: Any) -> pt.Transformer:
+        loss = ptg.LGReLoss(ranking=options.ranking, distance=distance)
+        chosen = None if layers == "all" else tuple(range(-int(layers), 0))
+        return ptg.LGReReranker(
+            encoder,
+            config=ptg.LGReConfig(layers=chosen, **config),
+            training=ptg.LGReTraining(**shared, loss=loss, seed=seed),
+            max_tokens=options.max_tokens,
             seed=seed,
-            **_common(options),
         )
 
     made: dict[str, Callable[[int], pt.Transformer]] = {}
@@ -421,29 +292,14 @@ def systems(options: argparse.Namespace, checkpoint: str) -> dict[str, Callable[
     if "max-passage" in options.systems:
         made[MAX_PASSAGE] = lambda seed: cross_encoder(seed) >> pt.text.max_passage()
     if "lgre" in options.systems:
-        choices: dict[str, list[Any]] = {
-            "words": options.words,
-            "distance": options.distances,
-            "layers": options.layers,
-            "steps": options.steps,
-            "init": options.init,
-        }
+        choices = {name: getattr(options, name) for name in ("word_graph", "layers", "steps", "init")}
+        choices = {"word_graph": choices.pop("word_graph"), "distance": options.distances} | choices
         for values in itertools.product(*choices.values()):
             chosen = dict(zip(choices, values, strict=True))
-            varied = [f"{name} {value}" for name, value in chosen.items() if len(choices[name]) > 1]
+            varied = [f"{name.replace('_', ' ')} {chosen[name]}" for name in chosen if len(choices[name]) > 1]
             made[", ".join([LGRE, *varied])] = functools.partial(lgre, **chosen)
     return made
 
 
-def _common(options: argparse.Namespace) -> dict[str, Any]:
-    return {"max_length": options.max_length, "batch_size": options.score_batch}
-
-
-def slug(name: str) -> str:
-    """A name for a folder."""
-    return re.sub(r"[^\w+.]+", "-", name.replace("<=", "to").replace(">", "over")).strip("-")
-
-
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
     main()

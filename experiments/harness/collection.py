@@ -146,8 +146,9 @@ class Collection:
 
     @property
     def all_queries(self) -> Queries:
-        """The queries of all splits."""
-        return joined(self.queries.values())
+        """The judged queries of all splits."""
+        everything = joined(self.queries.values())
+        return everything.among(everything.qrels["qid"])
 
     def split(self, *, fold: int = 0, dev_queries: int = 500) -> dict[str, Queries]:
         """Queries for training, validation and test.
@@ -160,7 +161,7 @@ class Collection:
             dev_queries: Validation queries at most.
         """
         if ALL in self.queries:
-            everything = self.queries[ALL]
+            everything = self.all_queries
             folds = query_folds(everything.topics)
             dev, test, *train = [*folds[fold:], *folds[:fold]]
             parts = (set().union(*train), dev, test)

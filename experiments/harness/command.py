@@ -22,21 +22,54 @@ def parser(description: str | None, systems: Names[str], chosen: Sequence[str]) 
         chosen: Those that run by default.
     """
     command = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add, shown = command.add_argument, "%(default)s"
-    add("collection", help=f"{', '.join(COLLECTIONS)}, or ids of ir_datasets, irds:..., joined by commas")
-    add("path", type=Path, nargs="?", help="folder of the collection; ir_datasets and numpydoc need none")
-    add("--train", help="dataset of ir_datasets with the training queries (three fifths of the collection's)")
-    add("--dev", help="likewise for validation (a fifth)")
-    add("--test", help="likewise for the test (a fifth)")
-    add("--passages", type=int, default=17_500, help=f"size of the sample of MedQuAD ({shown})")
-    add("--queries", type=int, help="test queries, drawn at random (all)")
-    add("--train-queries", type=int, help="training queries, drawn at random (all)")
-    add("--dev-queries", type=int, default=500, help=f"validation queries, drawn at random ({shown})")
-    add("--first-stage", choices=["pisa", "terrier"], default="pisa", help="what BM25 runs on")
-    add("--systems", nargs="+", choices=[*systems], default=[*chosen], metavar="SYSTEM", help=", ".join(systems))
-    add("--seeds", nargs="+", type=int, default=[0], help=f"({shown})")
-    add("--output", type=Path, required=True, help="folder for indexes, graphs, runs and tables")
+    command.add_argument("collection", help=f"{', '.join(COLLECTIONS)}, or ids of ir_datasets: irds:..., joined by ','")
+    command.add_argument("path", type=Path, nargs="?", help="its folder; ir_datasets and numpydoc need none")
+    command.add_argument("--systems", nargs="+", choices=[*systems], default=[*chosen], metavar="SYSTEM")
+    command.add_argument("--output", type=Path, required=True, help="folder for indexes, graphs, runs and tables")
+    add_options(
+        command,
+        "collection",
+        train=(str, "dataset of ir_datasets with the training queries (three fifths of the collection's)"),
+        dev=(str, "likewise for validation (a fifth)"),
+        test=(str, "likewise for the test (a fifth)"),
+        passages=(17_500, "size of the sample of MedQuAD"),
+        queries=(int, "test queries, drawn at random (all)"),
+        train_queries=(int, "training queries, drawn at random (all)"),
+        dev_queries=(500, "validation queries, drawn at random"),
+        first_stage=("pisa", "what BM25 runs on", ["pisa", "terrier"]),
+        seeds=([0], "of what is trained"),
+    )
     return command
+
+
+def add_options(command: argparse.ArgumentParser, title: str, **options: tuple[Any, ...]) -> None:
+    """Adds a group of options.
+
+    Args:
+        command: The command line.
+        title: Title of the group.
+        options: By name: the default, the description and, where there are any, the choices. A type in place of the
+            default stands for an option without one; a list takes several values; False makes a flag.
+    """
+    group = command.add_argument_group(title)
+    for name, (default, text, *choices) in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if default is False:
+            group.add_argument(flag, action="store_true", help=text)
+        elif isinstance(default, type):
+            group.add_argument(flag, type=default, help=text)
+        else:
+            several = isinstance(default, list)
+            kind = type(default[0] if several else default)
+            shown = " ".join(map(str, default)) if several else default
+            group.add_argument(
+                flag,
+                type=kind,
+                nargs="+" if several else None,
+                default=default,
+                choices=choices[0] if choices else None,
+                help=f"{text} ({shown})",
+            )
 
 
 def parse(
