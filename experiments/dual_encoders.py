@@ -1,73 +1,52 @@
-"""Dual-encoders trained step by step: Tables 2, 3 and 5 of Ren et al. 2021 (PAIR).
+r"""Dual-encoders trained step by step: Tables 2, 3 and 5 of Ren et al. 2021 (PAIR).
 
-All systems start at the same checkpoint. What the teacher believes is worked out once, and serves all of them. The run
-of each training is written when it is complete: killed, an experiment goes on with the next.
+    python -m experiments.dual_encoders medquad PATH --seeds 0 1 2 --output OUTPUT
+    python -m experiments.dual_encoders irds:msmarco-passage --train irds:msmarco-passage/train/judged \
+        --test irds:msmarco-passage/dev/small --unlabeled QUESTIONS --output OUTPUT
+
+All systems start at the same checkpoint. The default systems give Table 2, the variants of PAIR Table 3, several values
+of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
+
+``--teacher late-interaction`` is for machines without a good cross-encoder: see :func:`late_interaction`.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 from datasets import Dataset, concatenate_datasets
 from ir_measures import RR, R, nDCG
 from ir_measures.measures import Measure
 from pyterrier_dr import FlexIndex
+from scipy.special import logsumexp
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from experiments.text_reranking import DatasetTexts, Texts, judged, parsed, sampled, slug, with_texts
-from pyterrier_graph.demo import index_bm25
-from pyterrier_graph.evaluation.folds import query_folds
-from pyterrier_graph.evaluation.significance import summarize
-from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
-from pyterrier_graph.retrieve.dual_encoder import DualEncoder
-from pyterrier_graph.training.dual import DualEncoderTraining
-from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
-from pyterrier_graph.training.pairs import CrossEncoderTraining
+import pyterrier_graph as ptg
+from experiments.harness.collection import Collection, Queries, text_of
+from experiments.harness.command import add_options, parse, parser
+from experiments.harness.first_stage import bm25
+from experiments.harness.results import Results, choice, claim, slug, write
+from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.training.validation import RunEvaluator
 
 MEASURES: tuple[Measure, ...] = (RR @ 10, R @ 5, R @ 20, R @ 100, nDCG @ 10)
-BM25, START = "BM25", "start"
-QUERY_LENGTH = 32
+BM25, START, LATE_INTERACTION = "BM25", "off the shelf", "late-interaction"
+QUERY_TOKENS = 32
 CORPUS_BATCH = 4096
 SIMILARITIES = 500
-
-logger = logging.getLogger(__name__)
-
-
-class Queries(NamedTuple):
-    """Queries and their judgments."""
-
-    topics: pd.DataFrame
-    qrels: pd.DataFrame
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is compared on.
-
-    Attributes:
-        corpus: The passages.
-        train: Queries to learn from.
-        dev: Queries that weights are chosen by.
-        test: Queries that are reported.
-        unlabeled: Queries to learn from that have no judgments: ``qid, query``.
-    """
-
-    corpus: Texts
-    train: Queries
-    dev: Queries
-    test: Queries
-    unlabeled: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -76,9 +55,9 @@ class System:
 
     Attributes:
         hard_negatives: Whether it has any.
-        teacher: Whether a cross-encoder denoises them, and makes pseudo labels.
+        teacher: Whether a teacher denoises them and makes pseudo labels.
         pretraining: Alpha of the first stage, on pseudo labels; None leaves the stage out.
-        alpha: That of the second stage.
+        alpha: Alpha of the second stage.
         separate_encoders: Whether queries and passages have an encoder each.
     """
 
@@ -95,261 +74,168 @@ SYSTEMS = {
     "+ hard negatives": System(teacher=False, pretraining=None),
     "+ denoising": System(pretraining=None),
     "PAIR": PAIR,
-    "PAIR, w/o PSR": dataclasses.replace(PAIR, pretraining=0.0),
-    "PAIR, w/o KD": dataclasses.replace(PAIR, teacher=False),
-    "PAIR, w/ PSR in fine-tuning": dataclasses.replace(PAIR, alpha=0.1),
-    "PAIR, separate encoders": dataclasses.replace(PAIR, separate_encoders=True),
-    "PAIR, w/o pre-training": dataclasses.replace(PAIR, pretraining=None),
+    "PAIR, w/o PSR": replace(PAIR, pretraining=0.0),
+    "PAIR, w/o KD": replace(PAIR, teacher=False),
+    "PAIR, w/ PSR in fine-tuning": replace(PAIR, alpha=0.1),
+    "PAIR, separate encoders": replace(PAIR, separate_encoders=True),
+    "PAIR, w/o pre-training": replace(PAIR, pretraining=None),
 }
-STEPS = tuple(SYSTEMS)[:4]
-CHOICES = {slug(name.lower().replace("w/", "with").replace("witho", "without")).lstrip("+-"): name for name in SYSTEMS}
+CHOICES = {choice(name): name for name in SYSTEMS}
+SMALL: dict[str, Any] = {
+    "encoder": DEFAULT,
+    "passages": 2000,
+    "train_queries": 500,
+    "unlabeled_share": 0.7,
+    "dev_queries": 30,
+    "max_tokens": 96,
+    "negatives": 1,
+    "depth": 20,
+    "epochs": 2,
+    "batch": 32,
+    "learning_rate": 1e-4,
+    "teacher_pairs": 512,
+}
+
+logger = logging.getLogger(__name__)
 
 
-def main(defaults: Sequence[str] = (), arguments: Sequence[str] | None = None) -> pd.DataFrame:
-    """Runs the experiment from the command line.
-
-    Args:
-        defaults: Arguments that those of the command line override.
-        arguments: Those; by default the program's.
-    """
-    options = parsed(parser(), defaults, arguments)
-    return run(task_of(options), options)
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add, shown = command.add_argument, "%(default)s"
-    data = add_collection(command)
-    data.add_argument("--unlabeled", help="queries without judgments: a dataset, or a file with one query a line")
-    data.add_argument("--unlabeled-share", type=float, default=0.0, help="of the training queries lose their labels")
-    data.add_argument("--first-stage", choices=["pisa", "terrier"], default="pisa", help="what BM25 runs on")
-    systems = command.add_argument_group("systems")
-    systems.add_argument("--systems", nargs="*", choices=[*CHOICES], default=[*CHOICES][: len(STEPS)])
-    systems.add_argument("--model", default="bert-base-uncased", help=f"where all start ({shown})")
-    systems.add_argument("--teacher", help="a cross-encoder that is trained already (one is trained on the labels)")
-    systems.add_argument("--teacher-model", help="where its training starts (--model)")
-    systems.add_argument("--max-length", type=int, default=128, help=f"tokens of a passage ({shown})")
-    mining = command.add_argument_group("examples")
-    mining.add_argument("--negatives", type=int, default=4, help=f"hard negatives of a positive ({shown})")
-    mining.add_argument("--depth", type=int, default=50, help=f"candidates per query ({shown})")
-    mining.add_argument("--thresholds", nargs="+", default=["0.9/0.1"], help="s_pos/s_neg; several give Table 5")
-    training = command.add_argument_group("training")
-    training.add_argument("--seeds", nargs="+", type=int, default=[0])
-    training.add_argument("--epochs", type=int, default=10, help=f"of each stage ({shown})")
-    training.add_argument("--batch", type=int, default=512, help=f"({shown})")
-    training.add_argument("--mini-batch", type=int, help="texts encoded at once, in batches of any size (all)")
-    training.add_argument("--learning-rate", type=float, default=3e-5, help=f"({shown})")
-    training.add_argument("--teacher-epochs", type=int, default=2, help=f"({shown})")
-    training.add_argument("--teacher-pairs", type=int, default=10_000, help=f"per epoch ({shown})")
-    training.add_argument("--teacher-learning-rate", type=float, default=3e-5, help=f"({shown})")
-    add("--output", default="dense-retrieval", help=f"folder for indexes, examples, runs and tables ({shown})")
+def command_line() -> argparse.ArgumentParser:
+    """The command line; the defaults are the paper's, but for MedQuAD (twenty minutes per seed on one core)."""
+    command = parser(__doc__, CHOICES, [*CHOICES][:4])
+    add_options(
+        command,
+        "queries",
+        unlabeled=(str, "queries without judgments: a dataset, or a file with one query a line"),
+        unlabeled_share=(0.0, "share of the training queries whose judgments are not used"),
+    )
+    add_options(
+        command,
+        "examples",
+        negatives=(4, "hard negatives of a positive"),
+        depth=(50, "candidates per query"),
+        thresholds=(["0.9/0.1"], "s_pos/s_neg"),
+        teacher=(str, f"a cross-encoder that is trained already, or {LATE_INTERACTION} (one is trained)"),
+        teacher_encoder=(str, "where its training starts (--encoder)"),
+        teacher_epochs=(2, "epochs"),
+        teacher_pairs=(10_000, "pairs per epoch"),
+        teacher_learning_rate=(3e-5, "learning rate"),
+    )
+    add_options(
+        command,
+        "training",
+        encoder=("bert-base-uncased", "where all systems start"),
+        max_tokens=(128, "tokens of a passage"),
+        epochs=(10, "epochs of each stage"),
+        batch=(512, "queries at a time"),
+        mini_batch=(int, "texts encoded at once, in batches of any size (all)"),
+        learning_rate=(3e-5, "learning rate"),
+    )
     return command
 
 
-def add_collection(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds what :func:`splits_of` and :func:`limited` read; returns the group, for further arguments."""
-    data = command.add_argument_group("collection", "datasets of ir_datasets")
-    data.add_argument("--dataset", help="whose documents are searched; of its queries, if there are no others, three")
-    data.add_argument("--train", help="training queries (fifths of the dataset's are for training,")
-    data.add_argument("--dev", help="validation queries (one is for validation,")
-    data.add_argument("--test", help="test queries (and one for the test)")
-    data.add_argument("--train-queries", type=int, help="so many, drawn at random (all)")
-    data.add_argument("--dev-queries", type=int, default=500, help="so many, drawn at random (%(default)s)")
-    command.set_defaults(fold=0)
-    return data
+def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
+    """Runs the comparison, and returns its table."""
+    collection, options = parse(command_line(), {"medquad": SMALL}, arguments)
+    return run(collection, options)
 
 
-def splits_of(
-    options: argparse.Namespace, corpus: DatasetTexts, hold_out: Callable[[Queries], Sequence[Queries]]
-) -> list[Queries]:
-    """The queries that the command line names, for training, validation and test.
+def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
+    """Compares the systems.
+
+    Writes the table, ``mined.csv`` (what became of each query and candidate) and ``similarities/`` (the paper's Fig. 4,
+    for :func:`pyterrier_graph.plots.similarity_shift`).
 
     Args:
-        options: As :func:`add_collection` has them parsed.
-        corpus: ``options.dataset``.
-        hold_out: Divides training queries into those that stay and validation queries, where there are no others.
-    """
-    if options.test is None:
-        return divided(*judged(corpus, None), fold=options.fold)
-    if options.train is None:
-        raise SystemExit("--test needs --train")
-    train, test = (Queries(*judged(DatasetTexts(name), None)) for name in (options.train, options.test))
-    if options.dev is None:
-        return [*hold_out(train), test]
-    return [train, Queries(*judged(DatasetTexts(options.dev), None)), test]
-
-
-def limited(train: Queries, dev: Queries, options: argparse.Namespace) -> list[Queries]:
-    """So many training and validation queries as the options ask for."""
-    counts = (options.train_queries, options.dev_queries)
-    return [among(queries, sampled(queries.topics, n)) for queries, n in zip((train, dev), counts, strict=True)]
-
-
-def task_of(options: argparse.Namespace) -> Task:
-    """The queries that the command line names."""
-    corpus = DatasetTexts(options.dataset)
-    splits = splits_of(options, corpus, _fifth)
-    unlabeled = None
-    if options.unlabeled is not None:
-        if Path(options.unlabeled).exists():
-            unlabeled = pt.io.read_topics(options.unlabeled, "singleline", tokenise=False)
-        else:
-            unlabeled = DatasetTexts(options.unlabeled).get_topics()
-    return task(corpus, splits, options, unlabeled)
-
-
-def _fifth(train: Queries) -> list[Queries]:
-    train, dev, rest = divided(*train)
-    return [Queries(*map(pd.concat, zip(train, rest, strict=True))), dev]
-
-
-def task(
-    corpus: Texts, splits: Sequence[Queries], options: argparse.Namespace, unlabeled: pd.DataFrame | None = None
-) -> Task:
-    """So many of the queries as the options ask for, some of them without labels."""
-    train, dev, test = splits
-    train, dev = limited(train, dev, options)
-    if unlabeled is None:
-        unlabeled = sampled(train.topics, round(options.unlabeled_share * len(train.topics)))
-        train = among(train, train.topics[~train.topics["qid"].isin(unlabeled["qid"])].reset_index(drop=True))
-    return Task(corpus, train, dev, test, unlabeled)
-
-
-def divided(topics: pd.DataFrame, qrels: pd.DataFrame, *, fold: int = 0) -> list[Queries]:
-    """Three fifths of the queries, one, and one; the fold says which of the five."""
-    folds = query_folds(topics)
-    folds = [*folds[fold:], *folds[:fold]]
-    parts = [set().union(*folds[2:]), folds[0], folds[1]]
-    everything = Queries(topics, qrels)
-    return [among(everything, topics[topics["qid"].isin(part)].reset_index(drop=True)) for part in parts]
-
-
-def among(queries: Queries, topics: pd.DataFrame) -> Queries:
-    """Some of the queries."""
-    return Queries(topics, queries.qrels[queries.qrels["qid"].isin(topics["qid"])].reset_index(drop=True))
-
-
-def run(
-    task: Task, options: argparse.Namespace, teacher: Callable[[Bench], pt.Transformer] | None = None
-) -> pd.DataFrame:
-    """Runs the experiment.
-
-    Writes ``per_query.csv``, ``results.csv``, ``mined.csv`` (what became of each query and candidate) and
-    ``similarities/`` (the paper's Fig. 4, for :func:`pyterrier_graph.plots.similarity_shift`) to ``options.output``.
-
-    Args:
-        task: The collection.
-        options: As :func:`parser` makes them.
-        teacher: See :class:`Bench`.
+        collection: What is searched.
+        options: See :func:`command_line`.
 
     Returns:
         The table.
     """
-    output = Path(options.output)
-    output.mkdir(parents=True, exist_ok=True)
-    bench = Bench(task, options, teacher)
-    logger.info("%d training queries, %d unlabeled", len(task.train.topics), len(task.unlabeled))
-    found: list[pd.DataFrame] = []
-
-    def evaluate(name: str, seed: int, ranking: pd.DataFrame) -> None:
-        values = pt.Experiment([ranking], *task.test, [*MEASURES], names=[name], perquery=True)
-        found.append(values.assign(seed=seed))
-
-    evaluate(BM25, 0, bench.bm25(task.test.topics))
-    evaluate(START, 0, bench.ranking(START, 0, lambda: bench.dual_encoder(PAIR, 0)))
+    claim(options.output, options, ("systems", "seeds", "thresholds"))
+    bench = Bench(collection, options)
+    results = Results(options.output, bench.test, MEASURES)
+    results.add(BM25, lambda: bench.bm25(bench.test.topics))
+    results.add(START, lambda: bench.ranking(START, 0, lambda: bench.dual_encoder(PAIR, 0)))
     chosen = [CHOICES[name] for name in options.systems]
     if any(SYSTEMS[name].teacher for name in chosen):
         bench.check_teacher()
     for seed, name, thresholds in itertools.product(options.seeds, chosen, options.thresholds):
         system = SYSTEMS[name]
-        if len(options.thresholds) > 1:
-            if not system.teacher and thresholds != options.thresholds[0]:
-                continue
-            name = f"{name}, {thresholds}" if system.teacher else name
+        if not system.teacher and thresholds != options.thresholds[0]:
+            continue
+        if system.teacher and thresholds != "0.9/0.1":
+            name = f"{name}, {thresholds}"
         logger.info("%s, seed %d", name, seed)
-        train = bench.training(system, thresholds, seed, f"{slug(name)}-{seed}")
-        evaluate(name, seed, bench.ranking(name, seed, train))
-    per_query = pd.concat(found, ignore_index=True)
-    per_query.to_csv(output / "per_query.csv", index=False)
-    results = summarize(per_query, START).reset_index()
-    results.to_csv(output / "results.csv", index=False)
-    print(f"+ and -: better and worse than {START}")
-    print(results.to_string(index=False))
-    return results
+
+        def ranking(
+            name: str = name, seed: int = seed, system: System = system, thresholds: str = thresholds
+        ) -> pd.DataFrame:
+            return bench.ranking(name, seed, lambda: bench.trained(system, thresholds, seed, f"{slug(name)}-{seed}"))
+
+        results.add(name, ranking, seed)
+    return results.table(START)
 
 
 class Bench:
-    """What all systems share: first stage, teacher, mined examples.
+    """What all systems share: queries, first stage, teacher, mined examples.
 
     Args:
-        task: The collection.
-        options: As :func:`parser` makes them.
-        teacher: Makes another teacher than a cross-encoder, once it is needed: ``qid, query, docno, text`` to
-            ``score``, a probability.
+        collection: What is searched.
+        options: See :func:`command_line`.
     """
 
-    def __init__(
-        self, task: Task, options: argparse.Namespace, teacher: Callable[[Bench], pt.Transformer] | None = None
-    ) -> None:
-        self.task = task
-        self.options = options
-        self.make_teacher = teacher or Bench.cross_encoder
-        self.output = Path(options.output)
-        self.bm25 = index_bm25(task.corpus, self.output / options.first_stage, options.first_stage) % 1000
-        self._mined: dict[tuple[str, bool, str], TrainingExamples] = {}
-
-    @cached_property
-    def texts(self) -> pt.Transformer:
-        """Adds texts to documents."""
-        return pt.apply.generic(self._with_texts)
-
-    def _with_texts(self, run: pd.DataFrame) -> pd.DataFrame:
-        texts = self.task.corpus.texts(run["docno"])
-        return run.assign(text=run["docno"].map(texts))
+    def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
+        self.options, self.output, self.collection = options, options.output, collection
+        self.corpus = collection.passages()
+        self.bm25 = bm25(self.corpus, self.output / options.first_stage, options.first_stage) % 1000
+        self.texts = pt.apply.generic(self.corpus.with_texts)
+        splits = collection.split(dev_queries=options.dev_queries)
+        self.train, self.dev = splits["train"].sample(options.train_queries), splits["dev"]
+        self.test = splits["test"].sample(options.queries)
+        if options.unlabeled is None:
+            unlabeled = self.train.sample(round(options.unlabeled_share * len(self.train.topics)))
+            self.train, self.unlabeled = self.train.without(unlabeled), unlabeled.topics
+        elif Path(options.unlabeled).exists():
+            self.unlabeled = pt.io.read_topics(options.unlabeled, "singleline", tokenise=False)
+        else:
+            self.unlabeled = pt.get_dataset(options.unlabeled).get_topics()
+        self._mined: dict[tuple[str, ...], ptg.TrainingExamples] = {}
 
     @cached_property
     def validation(self) -> pd.DataFrame:
         """Candidates of the validation queries."""
-        return self.candidates(self.task.dev)
+        return self.candidates(self.dev)
 
     @cached_property
     def teacher(self) -> pt.Transformer:
-        """What believes or does not."""
-        return self.make_teacher(self)
-
-    def cross_encoder(self) -> CrossEncoderReranker:
-        """A teacher: the cross-encoder that the options name, or one that is trained on the labels."""
-        options = self.options
-        folder = self.output / "teacher"
+        """What denoises: ``qid, query, docno, text`` to a probability as ``score``."""
+        options, folder = self.options, self.output / "teacher"
+        shape = {"max_tokens": options.max_tokens + QUERY_TOKENS, "probabilities": True}
+        if options.teacher == LATE_INTERACTION:
+            return late_interaction(self)
         if options.teacher is not None:
-            return CrossEncoderReranker(
-                options.teacher, max_length=options.max_length + QUERY_LENGTH, probabilities=True, verbose=True
-            )
+            return ptg.CrossEncoderReranker(options.teacher, **shape)
         if not folder.exists():
-            training = CrossEncoderTraining(
+            training = ptg.CrossEncoderTraining(
                 epochs=options.teacher_epochs,
                 learning_rate=options.teacher_learning_rate,
                 encoder_learning_rate=options.teacher_learning_rate,
                 pairs_per_epoch=options.teacher_pairs,
+                batch_size=32,
                 ranking="pointwise",
                 measure="nDCG@10",
+                patience=3,
             )
             logger.info("training the teacher")
-            teacher = CrossEncoderReranker(
-                options.teacher_model or options.model,
-                training=training,
-                max_length=options.max_length + QUERY_LENGTH,
-                probabilities=True,
-                verbose=True,
-            )
-            train, dev = self.task.train, self.task.dev
-            teacher.fit(self.candidates(train), train.qrels, self.validation, dev.qrels).save(folder)
-        return CrossEncoderReranker.load(folder, verbose=True)
+            encoder = options.teacher_encoder or options.encoder
+            teacher = ptg.CrossEncoderReranker(encoder, training=training, **shape)
+            teacher.fit(self.candidates(self.train), self.train.qrels, self.validation, self.dev.qrels).save(folder)
+        return ptg.CrossEncoderReranker.load(folder)
 
     def check_teacher(self) -> None:
-        """Says how well the teacher ranks: one that is worse than its student has nothing to teach."""
-        evaluate = RunEvaluator("nDCG@10", self.task.dev.qrels)
+        """Logs how well the teacher ranks: a teacher that is worse than its student has nothing to teach."""
+        evaluate = RunEvaluator("nDCG@10", self.dev.qrels)
         rankers = (self.teacher, self.dual_encoder(PAIR, 0).text_scorer())
         teacher, student = (
             evaluate(ranker.transform(self.validation)[["qid", "docno", "score"]]) for ranker in rankers
@@ -359,45 +245,39 @@ class Bench:
         logger.log(level, message, teacher, student)
 
     def candidates(self, queries: Queries) -> pd.DataFrame:
-        """What BM25 finds, and the relevant passages that it does not."""
+        """What BM25 finds, and the relevant passages that it does not find."""
         found = (self.bm25 % self.options.depth)(queries.topics)
         relevant = queries.qrels[["qid", "docno"]].merge(queries.topics, on="qid").assign(score=0.0, rank=0)
-        return with_texts(pd.concat([found, relevant]).drop_duplicates(["qid", "docno"]), self.task.corpus)
+        return self.corpus.with_texts(pd.concat([found, relevant]).drop_duplicates(["qid", "docno"]))
 
-    def mined(self, kind: str, teacher: bool, thresholds: str, hard_negatives: bool = True) -> Dataset:
+    def mined(self, kind: str, system: System, thresholds: str) -> Dataset:
         """Examples of a kind: ``labeled``, ``pseudo-labeled``, or ``unlabeled``."""
-        key = (f"{kind}-{int(hard_negatives)}", teacher, thresholds if teacher else "")
+        key = (kind, str(system.hard_negatives), thresholds if system.teacher else "no teacher")
         if key not in self._mined:
             positive, negative = map(float, thresholds.split("/"))
-            miner = HardNegativeMiner(
+            miner = ptg.HardNegativeMiner(
                 self.bm25,
                 self.texts,
-                teacher=self.teacher if teacher else None,
-                hard_negatives=self.options.negatives if hard_negatives else 0,
+                teacher=self.teacher if system.teacher else None,
+                hard_negatives=self.options.negatives if system.hard_negatives else 0,
                 depth=self.options.depth,
                 positive_threshold=positive,
                 negative_threshold=negative,
                 folder=self.output / "examples",
-                verbose=True,
             )
-            if kind == "labeled":
-                examples = miner.labeled(*self.task.train)
-            elif kind == "pseudo-labeled":
-                examples = miner.pseudo_labeled(*self.task.train)
-            else:
-                examples = miner.pseudo_labeled(self.task.unlabeled)
-            logger.info("%s, %s:\n%s", kind, "denoised" if teacher else "as found", examples.report.to_string())
-            self._mined[key] = examples
-            reports = {" ".join(map(str, key)): made.report for key, made in self._mined.items()}
+            make = miner.labeled if kind == "labeled" else miner.pseudo_labeled
+            self._mined[key] = make(self.unlabeled) if kind == "unlabeled" else make(*self.train)
+            logger.info("%s:\n%s", ", ".join(key), self._mined[key].report.to_string())
+            reports = {" ".join(key): made.report for key, made in self._mined.items()}
             pd.concat(reports, names=["examples"]).to_csv(self.output / "mined.csv")
         return self._mined[key].dataset
 
-    def dual_encoder(self, system: System, seed: int, folder: str | None = None) -> DualEncoder:
-        """An untrained dual-encoder."""
+    def dual_encoder(self, system: System, seed: int, folder: str | None = None) -> ptg.DualEncoder:
+        """An untrained dual-encoder, whose checkpoints will be in the folder."""
         options = self.options
 
-        def stage(alpha: float) -> DualEncoderTraining:
-            return DualEncoderTraining(
+        def stage(alpha: float) -> ptg.DualEncoderTraining:
+            return ptg.DualEncoderTraining(
                 epochs=options.epochs,
                 batch_size=options.batch,
                 mini_batch_size=options.mini_batch,
@@ -408,69 +288,93 @@ class Bench:
                 output_dir=None if folder is None else str(self.output / "checkpoints" / folder),
             )
 
-        return DualEncoder(
-            options.model,
+        return ptg.DualEncoder(
+            options.encoder,
             training=stage(system.alpha),
             pretraining=stage(system.pretraining or 0.0),
             separate_encoders=system.separate_encoders,
-            max_query_length=QUERY_LENGTH,
-            max_passage_length=options.max_length,
+            max_query_tokens=QUERY_TOKENS,
+            max_passage_tokens=options.max_tokens,
             seed=seed,
-            verbose=True,
         )
 
-    def training(self, system: System, thresholds: str, seed: int, folder: str) -> Callable[[], DualEncoder]:
-        """What trains a system."""
+    def trained(self, system: System, thresholds: str, seed: int, folder: str) -> ptg.DualEncoder:
+        """A trained dual-encoder."""
+        examples, first = self.mined("labeled", system, thresholds), None
+        if system.pretraining is not None:
+            first = self.mined("unlabeled", system, thresholds) if system.teacher else examples
+            if system.teacher:
+                examples = concatenate_datasets([examples, self.mined("pseudo-labeled", system, thresholds)])
+        model = self.dual_encoder(system, seed, folder)
+        return model.fit_examples(examples, self.validation, self.dev.qrels, pretraining_examples=first)
 
-        def train() -> DualEncoder:
-            examples = self.mined("labeled", system.teacher, thresholds, system.hard_negatives)
-            first = None
-            if system.pretraining is not None and not system.teacher:
-                first = examples  # there are no other labels
-            elif system.pretraining is not None:
-                first = self.mined("unlabeled", True, thresholds)
-                examples = concatenate_datasets([examples, self.mined("pseudo-labeled", True, thresholds)])
-            dual_encoder = self.dual_encoder(system, seed, folder)
-            dev = self.task.dev.qrels
-            return dual_encoder.fit_examples(examples, self.validation, dev, pretraining_examples=first)
-
-        return train
-
-    def ranking(self, name: str, seed: int, train: Callable[[], DualEncoder]) -> pd.DataFrame:
-        """What a dual-encoder finds for the test queries; kept, with its similarities."""
-        file = self.output / "runs" / f"{slug(name)}-{seed}.csv.gz"
-        if not file.exists():
-            dual_encoder = train()
-            with tempfile.TemporaryDirectory() as folder:
-                index = FlexIndex(f"{folder}/passages.flex", verbose=False)
-                (dual_encoder.doc_encoder() >> index).index(self._passages(), batch_size=CORPUS_BATCH)
-                retriever = dual_encoder.query_encoder() >> index.np_retriever(num_results=100)
-                found = retriever(self.task.test.topics)[["qid", "docno", "score", "rank"]]
-            similarities = self.output / "similarities" / file.name
-            for place, frame in ((similarities, self._similarities(dual_encoder)), (file, found)):
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with pt.io.finalized_autoopen(str(place), "b") as out:
-                    out.write(frame.to_csv(index=False).encode())
-        return pd.read_csv(file, dtype={"qid": str, "docno": str})
+    def ranking(self, name: str, seed: int, make: Callable[[], ptg.DualEncoder]) -> pd.DataFrame:
+        """What a dual-encoder finds for the test queries; its similarities are stored."""
+        model = make()
+        with tempfile.TemporaryDirectory() as folder:
+            index = FlexIndex(f"{folder}/passages.flex", verbose=False)
+            (model.doc_encoder() >> index).index(self._passages(), batch_size=CORPUS_BATCH)
+            found = (model.query_encoder() >> index.np_retriever(num_results=100))(self.test.topics)
+        write(self.similarities(model), self.output / "similarities" / f"{slug(name)}-{seed}.csv.gz")
+        return found
 
     def _passages(self) -> Iterator[dict[str, str]]:
-        for document in self.task.corpus.get_corpus_iter(verbose=True):
-            yield {"docno": document["docno"], "text": f"{document['title']}\n{document['text']}".strip()}
+        for record in self.corpus.get_corpus_iter():
+            yield {"docno": record["docno"], "text": text_of(record)}
 
-    def _similarities(self, dual_encoder: DualEncoder) -> pd.DataFrame:
+    def similarities(self, model: ptg.DualEncoder) -> pd.DataFrame:
         """s(p+, q) and s(p+, p-) of test queries, their relevant passages, and BM25's best others (Fig. 4)."""
-        miner = HardNegativeMiner(self.bm25, self.texts, hard_negatives=1, depth=self.options.depth)
-        triples = miner.labeled(*self.task.test).dataset.to_pandas().head(SIMILARITIES)
-        queries = dual_encoder.encode_queries(triples["query"].tolist())
-        positives, negatives = (dual_encoder.encode_docs(triples[name].tolist()) for name in ("positive", "negative_1"))
-        return pd.DataFrame(
-            {
-                "positive_query": (positives * queries).sum(1),
-                "positive_negative": (positives * negatives).sum(1),
-            }
-        )
+        miner = ptg.HardNegativeMiner(self.bm25, self.texts, hard_negatives=1, depth=self.options.depth)
+        triples = miner.labeled(*self.test).dataset.to_pandas().head(SIMILARITIES)
+        queries = model.encode_queries(triples["query"].tolist())
+        positives, negatives = (model.encode_docs(triples[name].tolist()) for name in ("positive", "negative_1"))
+        products = {"positive_query": queries, "positive_negative": negatives}
+        return pd.DataFrame({name: (positives * others).sum(1) for name, others in products.items()})
+
+
+class Probability(LogisticRegression):
+    """Predicts how probable it is that a document is relevant, not whether it is relevant."""
+
+    def predict(self, X: np.ndarray) -> np.ndarray:  # noqa: N803  # as scikit-learn calls it
+        """Probabilities, shape (documents,)."""
+        return self.predict_proba(X)[:, 1]
+
+
+def late_interaction(bench: Bench) -> pt.Transformer:
+    """A teacher that knows a passage's page, and of which only three numbers are trained.
+
+    There are two features: the softmax of the scores of GraphMaxSim over the query's candidates, which aggregates
+    titles and neighbors, and the MaxSim score of the passage alone, per word of the query. Logistic regression learns
+    their weights from the candidates that BM25 finds for the labeled training queries. Relevant passages that BM25 does
+    not find are left out: the regression would recognize them by being hard to find.
+
+    Args:
+        bench: What all systems share; its collection has structured documents.
+    """
+    graph, tokens = ptg.DocumentGraph(bench.output / "graph"), ptg.TokenStore(bench.output / "tokens")
+    if not graph.built():
+        graph.index(bench.collection.get_corpus_iter(verbose=False))
+    lengths = {"max_passage_tokens": bench.options.max_tokens, "max_query_tokens": QUERY_TOKENS}
+    encoder = ptg.TokenEncoder(bench.options.encoder, **lengths)
+    if not tokens.built():
+        tokens.build(graph, encoder)
+    first = bench.bm25 % bench.options.depth
+    found = (first >> bench.texts)(bench.train.topics)
+    weights = {"structural": 1.0, "structural/structural": 1.0, "order": 0.5, "order_i": 0.5}
+    graph_maxsim = ptg.GraphMaxSim(graph, encoder, weights, tokens=tokens).fit(found, bench.train.qrels)
+
+    def share(run: pd.DataFrame) -> pd.DataFrame:
+        every = (first >> graph_maxsim)(run[["qid", "query"]].drop_duplicates())
+        total = every.groupby("qid")["score"].agg(logsumexp)
+        return run.assign(score=np.exp(run["score"] - run["qid"].map(total)))
+
+    per_word = pt.apply.doc_score(lambda row: row["score"] / len(row["query"].split()))
+    maxsim = ptg.GraphMaxSim(graph, encoder, {}, tokens=tokens)
+    scores = (graph_maxsim >> pt.apply.generic(share)) ** (maxsim >> per_word)
+    probability = pt.ltr.RegressionTransformer(make_pipeline(StandardScaler(), Probability()))
+    probability.fit(scores(found), bench.train.qrels)
+    return scores >> probability
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
     main()
