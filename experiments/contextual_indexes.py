@@ -37,7 +37,7 @@ from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
 from experiments.collections.numpydoc import read_see_also
-from experiments.harness.collection import Collection, Queries, joined
+from experiments.harness.collection import Collection, joined
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.results import Results, choice, claim, slug, tabulate
 from pyterrier_graph import plots
@@ -142,7 +142,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         The table.
     """
     output = options.output / "fine-tuned" if options.fine_tuning_epochs else options.output
-    claim(output, options, ("systems", "seeds", "k", "masked", "folds", "baseline", "measures", "fine_tuning_epochs"))
+    claim(output, options, ("systems", "seeds", "k", "masked", "folds", "baseline", "measures"))
     collection = collection if options.passage_words or collection.structured else collection.whole()
     parts, groups = [], {}
     for fold in options.folds:
