@@ -1,35 +1,19 @@
-"""Made-up patents of realistic size, without end: what building a graph of millions of them costs, and parsing them.
+"""Made-up patents of realistic size, as many as are asked for.
 
-``python -m experiments.synthetic_patents`` prints times and memory; nothing is needed but the package.
 The words mean nothing. Their frequencies fall as those of a language do, so that the texts compress about as well.
 """
 
 from __future__ import annotations
 
-import argparse
-import resource
-import subprocess
-import sys
-import threading
-import time
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.datasets.clef_ip import Archive
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference
-from pyterrier_graph.graphs import DocumentGraph
-from pyterrier_graph.patents import DocumentFrequencies
 
-STEPS = ("generate", "write", "parse", "build", "count")
-BETWEEN_SAMPLES = 0.02  # seconds
 CHUNK = 256
 VOCABULARY = 30_000
 SNIPPETS = 4096  # of half a paragraph: so there are 16 million paragraphs
@@ -54,7 +38,7 @@ class SyntheticPatent(NamedTuple):
         description: Paragraphs under each of :data:`HEADINGS`.
         claims: Their texts.
         targets: The claim, counted from 0, that the claim at this position refers to; None if to none.
-        citations: ucids of earlier patents, and of some that there are not.
+        citations: ucids of earlier patents, and some that do not exist.
         codes: IPC codes, ``H04N5/22``.
     """
 
@@ -68,103 +52,11 @@ class SyntheticPatent(NamedTuple):
     codes: list[str]
 
 
-class Cost(NamedTuple):
-    """Of a step: seconds, those of the processor, peak memory in bytes, without mapped files, and bytes written."""
-
-    seconds: float
-    processor: float
-    peak: float
-    without_files: float
-    written: float
-
-
-def main() -> None:
-    """Prints, for each number of documents, time and peak memory of every step, each in a process of its own.
-
-    Steps: ``generate`` the documents and do nothing; ``write`` them as XML files; ``parse`` these; ``build`` the graph;
-    ``count`` words. The last two generate, too, and this time is part of theirs. Memory that a program can give back at
-    any time, that of files it has mapped, is left out of the second figure (which only Linux tells).
-    """
-    command = argparse.ArgumentParser(
-        prog="python -m experiments.synthetic_patents",
-        description=main.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument("--documents", type=int, nargs="+", default=[1000, 10_000])
-    command.add_argument("--steps", nargs="+", choices=STEPS, default=["generate", "build"])
-    command.add_argument(
-        "--folder", type=Path, help="where to write (about 45 KiB per document), by default a temporary one"
-    )
-    command.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
-    options = command.parse_args()
-    if options.only:
-        print(*run(options.steps[0], options.documents[0], options.folder))
-        return
-    rows = []
-    for count in options.documents:
-        for step in options.steps:
-            with TemporaryDirectory(dir=options.folder) as folder:
-                arguments = ["--documents", str(count), "--steps", step, "--folder", folder, "--only"]
-                child = [sys.executable, "-m", "experiments.synthetic_patents", *arguments]
-                output = subprocess.run(child, check=True, stdout=subprocess.PIPE, text=True).stdout
-            cost = Cost(*map(float, output.split()[-5:]))
-            memory = (size / 2**20 for size in (cost.peak, cost.without_files, cost.written))
-            rows.append((count, step, cost.seconds, 1000 * cost.processor / count, *memory))
-    columns = ["documents", "step", "s", "CPU ms per document", "peak MiB", "without files", "MiB written"]
-    print(pd.DataFrame(rows, columns=columns).round(1).to_string(index=False))
-
-
-def run(step: str, count: int, folder: Path) -> Cost:
-    """Does one step."""
-    if step == "parse":
-        write_xml_tree(folder, count)
-    with peak_without_files() as peak:
-        start, processor = time.perf_counter(), time.process_time()
-        match step:
-            case "generate":
-                deque(synthetic_records(count), maxlen=0)
-            case "write":
-                write_xml_tree(folder, count)
-            case "parse":
-                deque(Archive(folder).patents(strict=True), maxlen=0)
-            case "build":
-                DocumentGraph(folder / "graph").index(synthetic_records(count), verbose=False)
-            case "count":
-                DocumentFrequencies(folder / "frequencies").index(map(_with_text, synthetic_records(count)))
-        seconds, processor = time.perf_counter() - start, time.process_time() - processor
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Cost(seconds, processor, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, peak[0], size)
-
-
-@contextmanager
-def peak_without_files() -> Iterator[list[float]]:
-    """Samples the memory that is this process' own; the number that it hands out is the most that there was."""
-    status = Path("/proc/self/status")
-    peak = [0.0 if status.exists() else float("nan")]
-    done = threading.Event()
-
-    def sample() -> None:
-        while not done.wait(BETWEEN_SAMPLES):
-            line = next(line for line in status.read_text("ascii").splitlines() if line.startswith("RssAnon"))
-            peak[0] = max(peak[0], 1024 * float(line.split()[1]))
-
-    thread = threading.Thread(target=sample, daemon=True)
-    if status.exists():
-        thread.start()
-    yield peak
-    done.set()
-
-
-def _with_text(record: dict[str, Any]) -> dict[str, Any]:
-    text = "\n".join(node.text for node in record["nodes"] if node.kind == PASSAGE)
-    return {"docno": record["docno"], "text": text, "language": "EN"}
-
-
 def synthetic_patents(count: int, *, seed: int = 0) -> Iterator[SyntheticPatent]:
     """Patents of about 5,000 words: an abstract, 40 to 60 paragraphs of 80 to 120 words, 8 to 22 claims.
 
     Args:
-        count: How many. With fewer come the first of those that there would be with more.
+        count: How many; a smaller number gives the first ones of a larger number.
         seed: Of the random numbers.
     """
     random = np.random.default_rng(seed)
@@ -175,7 +67,7 @@ def synthetic_patents(count: int, *, seed: int = 0) -> Iterator[SyntheticPatent]
 
 
 def synthetic_records(count: int, *, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """The same as records that :meth:`pyterrier_graph.documents.StructuredDocument.from_record` reads.
+    """The same patents as records that :meth:`pyterrier_graph.documents.StructuredDocument.from_record` reads.
 
     Sections and relations are those of the CLEF-IP reader: abstract, description with headings, and claims; claims
     refer to claims, patents to patents.
@@ -209,7 +101,7 @@ def synthetic_records(count: int, *, seed: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def write_xml_tree(folder: Path, count: int, *, seed: int = 0) -> int:
-    """Writes the same as XML files in the tree layout of CLEF-IP.
+    """Writes the same patents as XML files in the tree layout of CLEF-IP.
 
     Args:
         folder: Folder of the documents; it will hold ``EP/000000/00/00/01/EP-0000001-A1.xml`` and so on.
@@ -314,7 +206,3 @@ def _xml(patent: SyntheticPatent, number: str) -> str:
         f'<claims lang="EN" load-source="ep" status="new">\n{claims}</claims>\n'
         "</patent-document>\n"
     )
-
-
-if __name__ == "__main__":
-    main()
