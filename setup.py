@@ -64,7 +64,7 @@ setup(
         "adaptive": ADAPTIVE,
         "demo": DEMO,
         "docs": DOCS,
-        "test": [*DEMO, *ADAPTIVE, *DOCS, *NOTEBOOKS, "hypothesis>=6", "mypy>=1.15", "pytest>=8", "ruff>=0.9"],
+        "test": [*DEMO, *ADAPTIVE, *DOCS, *NOTEBOOKS, "hypothesis>=6", "mypy>=1.15", "pytest>=8", "pytest-xdist>=3.6", "ruff>=0.9"],
     },
     entry_points={
         "pyterrier.artifact": [

@@ -1,6 +1,8 @@
-"""The main job, end to end: BM25, a document graph, rerankers that listen to it, and one table.
+"""The demo: BM25, dense retrieval and rerankers, with and without a graph, compared on text that needs no download.
 
-``python -m pyterrier_graph demo`` runs it on the docstrings of installed packages.
+``python -m pyterrier_graph demo`` searches the docstrings of numpy. A query is what the "See Also" list of another
+object says of an object; the object's docstring is to be found, in other words. The demo prints one table and writes
+``report.html``, a page that needs no network.
 """
 
 from __future__ import annotations
@@ -8,335 +10,327 @@ from __future__ import annotations
 import argparse
 import logging
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
-from ir_measures import AP, RR, R, nDCG
-from ir_measures.measures import Measure
+from ir_measures import RR, nDCG
 
-from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.graphs import DocumentGraph
+from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.rerank.document_evidence import DocumentEvidence
 from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
 from pyterrier_graph.rerank.hgat import HGATReranker
-from pyterrier_graph.training.options import HGATTraining
+from pyterrier_graph.retrieve.dual_encoder import DualEncoder
+from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
+from pyterrier_graph.retrieve.graph_mean import GraphMean
+from pyterrier_graph.training.validation import documents_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+BM25 = "BM25"
+MEASURES = (nDCG @ 10, RR @ 10)
+PASSAGE_TOKENS = 96
+DIMENSIONS = 128  # of a token vector: its principal directions, as late-interaction models have them
+SAMPLE = 400  # passages from which these directions are computed
+RERANKED = 20  # documents whose passages are reranked
 
-    from pyterrier_graph.models.hgat import Variant
+NEXT = """import pyterrier_graph as ptg
 
-logger = logging.getLogger(__name__)
-Reranker = TypeVar("Reranker", GraphMaxSim, HGATReranker)
+graph = ptg.DocumentGraph("corpus.graph").index(documents)       # your documents: docno, title, text, or with sections
+index = ptg.GraphMean(graph).index("corpus.flex")                # a dense index of them
+pipeline = bm25 % 100 >> graph.passages() >> ptg.GraphMaxSim(graph)  # or a reranker behind your own pipeline
+"""
 
-MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100, AP @ 100)
-DEFAULT_VARIANTS = ("NO_LB", "NO_LB_NS")
-LENGTH = 96  # word pieces of a passage that are encoded
-SAMPLE = 400  # passages whose tokens the encoder's projection is made from
-
-# What a passage listens to, in one hop: its titles, the passages beside it, and those of its section and of the section
-# around that one, where the description stands.
-AROUND = (
-    "structural",
-    "structural/structural",
-    "order",
-    "order_i",
-    "structural/structural_i",
-    "structural/structural/structural_i",
-)
-
-# What a thousand triples suffice for (docs/results.md, "Why HGAT needs help"); the paper's is the class's default.
-HGAT_SHAPE: dict[str, Any] = {"layers": 1, "heads": 4, "dropout": 0.0, "init": "identity", "slots": 32}
-TRAINING: dict[str, Any] = {
-    "negatives": "candidates",
-    "epochs": 2,
-    "batch_size": 16,
-    "scalar_learning_rate": 0.03,
-    "patience": None,
-}
-
-
-class Corpus(Protocol):
-    """What documents are read from."""
-
-    def get_corpus_iter(self, *, verbose: bool) -> Iterable[dict[str, Any]]:
-        """Documents with ``docno``, ``title`` and ``text``."""
+logger = logging.getLogger("pyterrier_graph.demo")
 
 
 @dataclass(frozen=True)
-class Split:
-    """Queries, their judgments, and the passages that the first stage finds."""
+class Queries:
+    """Queries, the passages that answer them, and the documents that these are of."""
 
     topics: pd.DataFrame
     qrels: pd.DataFrame
-    candidates: pd.DataFrame
+
+    @property
+    def document_qrels(self) -> pd.DataFrame:
+        """Judgments of documents: a document has the highest label of its passages."""
+        documents = self.qrels.assign(docno=documents_of(self.qrels["docno"]))
+        return documents.groupby(["qid", "docno"], as_index=False)["label"].max()
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What all systems share.
+class Data:
+    """What the systems of the demo share.
 
     Attributes:
-        graph: The document graph.
-        first_stage: Queries in, passages of the best documents out.
-        encoder: The token encoder.
-        tokens: Token vectors of the nodes.
-        titled_tokens: Likewise, with their titles put before the passages.
-        train: Training split.
-        dev: Development split.
-        test: Test split.
+        corpus: Documents with ``docno, title, text`` and their structure.
+        graph: The graph of the documents.
+        query_graph: The training queries and the passages that answer them.
+        train: Queries to train with, which are in the query graph.
+        dev: Queries that weights are chosen by.
+        test: Queries that are reported.
     """
 
+    corpus: Any
     graph: DocumentGraph
-    first_stage: pt.Transformer
-    encoder: TokenEncoder
-    tokens: TokenStore
-    titled_tokens: TokenStore
-    train: Split
-    dev: Split
-    test: Split
+    query_graph: QueryPassageGraph
+    train: Queries
+    dev: Queries
+    test: Queries
 
 
-def main(arguments: list[str] | None = None) -> pd.DataFrame:
+def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the demo from the command line and returns its table."""
     options = parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for chatty in ("httpx", "sentence_transformers", "transformers", "datasets"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)
+    for library in ("httpx", "sentence_transformers", "transformers", "datasets"):
+        logging.getLogger(library).setLevel(logging.ERROR)
+    start = time.perf_counter()
     output = Path(options.output)
     output.mkdir(parents=True, exist_ok=True)
-    bench = prepare(output, options.size, options.first_stage, options.documents)
-    # From here on there are many small products, for which several threads mostly wait for one another.
-    torch.set_num_threads(1)
-    systems, graph_maxsim, trained = build_systems(bench, output, options.variants, options.seed, options.triples)
-    table = compare(bench.test, systems)
+    data = prepare(output, options.size)
+    systems, models = build_systems(data, output, first_stage=options.first_stage, full=options.full, seed=options.seed)
+    table = compare(systems, data.test)
     table.to_csv(output / "results.csv", index=False)
-    for reranker in trained:
-        check_saved(reranker, output / reranker.config.name, bench)
-    draw(output, bench, graph_maxsim, trained)
+    minutes = (time.perf_counter() - start) / 60
+    write_report(output / "report.html", data, models, table, f"python -m pyterrier_graph {command(options)}", minutes)
     print(table.to_string(index=False))
-    print(f"\nTable, models and pictures: {output}")
+    print(f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05)")
+    print(f"{minutes:.1f} minutes. Open {output / 'report.html'} in a browser.")
     return table
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    command = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=main.__doc__)
-    command.add_argument("--size", choices=["numpy", "all"], default="numpy", help="numpy, or five packages")
-    command.add_argument("--first-stage", choices=["pisa", "terrier"], default="pisa", help="what BM25 runs on")
-    command.add_argument("--documents", type=int, default=20, help="documents whose passages are reranked")
-    command.add_argument(
-        "--variants",
-        nargs="+",
-        default=list(DEFAULT_VARIANTS),
-        metavar="VARIANT",
-        help="of HGAT: NO_LB, BASE, ...",
-    )
-    command.add_argument("--triples", type=int, default=1000, help="training triples per HGAT")
-    command.add_argument("--seed", type=int, default=0, help="seed of initial weights, sampling and order")
-    command.add_argument("--output", default="pyterrier_graph-demo", help="folder for results, models and pictures")
-    return command
+    made = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=__doc__)
+    made.add_argument("--full", action="store_true", help="more systems: titles in text, no edges, documents")
+    made.add_argument("--size", choices=["numpy", "all"], default="numpy", help="numpy alone, or five packages")
+    made.add_argument("--first-stage", choices=["pisa", "terrier"], default="pisa", help="what BM25 runs on")
+    made.add_argument("--seed", type=int, default=0, help="seed of initial weights, sampling and order")
+    made.add_argument("--output", default="pyterrier_graph-demo", help="folder for indexes, models and the report")
+    return made
 
 
-def prepare(output: Path, size: str, first_stage: str, documents: int) -> Bench:
-    """The demo's data."""
-    dataset = f"irds:pyterrier-graph/numpydoc/{size}"
-    parts = [pt.get_dataset(f"{dataset}/{name}") for name in ("train", "dev", "test")]
-    judged = [(part.get_topics(), part.get_qrels()) for part in parts]
-    return make_bench(pt.get_dataset(dataset), judged, output, first_stage, documents, prefix=f"{size}.")
+def command(options: argparse.Namespace) -> str:
+    """The command that was given, as the report shows it."""
+    given = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for name, value in vars(options).items()
+        if value != parser().get_default(name)
+    ]
+    return " ".join(["demo", *given])
 
 
-def make_bench(
-    corpus: Corpus,
-    splits: Sequence[tuple[pd.DataFrame, pd.DataFrame]],
-    output: Path,
-    first_stage: str,
-    documents: int,
-    prefix: str = "",
-) -> Bench:
-    """Makes, or finds in ``output``, the index, the graph and the token vectors.
+def prepare(output: Path, size: str) -> Data:
+    """Reads the corpus and its queries, and makes both graphs, or finds them in ``output``."""
+    name = f"irds:pyterrier-graph/numpydoc/{size}"
 
-    Args:
-        corpus: What is searched.
-        splits: Topics and judgments for training, development and test.
-        output: Folder of what is made.
-        first_stage: ``'pisa'`` or ``'terrier'``.
-        documents: Documents whose passages are reranked.
-        prefix: What the names of the files begin with.
-    """
-    graph = DocumentGraph(output / f"{prefix}graph")
+    def queries(*parts: str) -> Queries:
+        datasets = [pt.get_dataset(f"{name}/{part}") for part in parts]
+        frames = [[d.get_topics() for d in datasets], [d.get_qrels() for d in datasets]]
+        return Queries(*(pd.concat(found, ignore_index=True).astype({"qid": str}) for found in frames))
+
+    corpus = pt.get_dataset(name)
+    graph = DocumentGraph(output / f"{size}.graph")
     if not graph.built():
         graph.index(corpus.get_corpus_iter(verbose=False))
-    logger.info("graph: %s", graph.summary())
-    bm25 = index_bm25(corpus, output / f"{prefix}{first_stage}", first_stage)
-    passages = (bm25 % documents) >> graph.passages()
-    encoder = encoder_for(graph, output / "encoder")
-    stores = []
-    for titles in (False, True):
-        store = TokenStore(output / f"{prefix}{'titled.' if titles else ''}tokens")
-        if not store.built():
-            store.build(graph, encoder, titles=titles)
-        stores.append(store)
-    train, dev, test = (Split(topics, qrels, passages(topics)) for topics, qrels in splits)
-    return Bench(graph, passages, encoder, stores[0], stores[1], train, dev, test)
+    train = queries("train", "dev", "test")  # summary lines of all objects; the reported queries are not among them
+    query_graph = QueryPassageGraph(output / f"{size}.queries")
+    if not query_graph.built():
+        query_graph.build(train.topics, graph, qrels=train.qrels)
+    return Data(corpus, graph, query_graph, train, queries("see-also/dev"), queries("see-also/test"))
 
 
-def index_bm25(corpus: Corpus, path: Path, first_stage: str) -> pt.Transformer:
-    """BM25 over whole documents, their titles included."""
+def build_systems(
+    data: Data, output: Path, *, first_stage: str = "pisa", full: bool = False, seed: int = 0
+) -> tuple[dict[str, pt.Transformer], dict[str, Any]]:
+    """Makes, tunes and trains all systems.
 
-    def documents() -> Iterator[dict[str, str]]:
-        for document in corpus.get_corpus_iter(verbose=False):
-            yield {"docno": document["docno"], "text": f"{document['title']}\n{document['text']}"}
+    Returns:
+        The systems by name, each of which ranks documents; and the graph models among them by name.
+    """
+    graph, dev = data.graph, data.dev
+    texts = {document["docno"]: f"{document['title']}\n{document['text']}" for document in documents(data.corpus)}
+    bm25 = index_bm25(texts, output / f"{first_stage}.index", first_stage)
+    answered = data.train.topics.merge(data.train.document_qrels, on="qid").groupby("docno")["query"].agg("\n".join)
+    with_queries = {docno: f"{text}\n{answered.get(docno, '')}" for docno, text in texts.items()}
+    systems: dict[str, pt.Transformer] = {
+        BM25: bm25,
+        "BM25, answered queries in the text": index_bm25(
+            with_queries, output / f"{first_stage}.queries.index", first_stage
+        ),
+    }
+    fold = pt.text.max_passage()
+    first = bm25 % RERANKED >> graph.passages()
+    token_encoder = reduced_encoder(graph)
+    tokens = store_of(graph, token_encoder, output / "tokens")
+    torch.set_num_threads(1)  # what follows are many small products, for which threads wait for one another
 
+    def fitted(reranker: Any) -> Any:
+        logger.info("fitting %s", type(reranker).__name__)
+        (first >> reranker).fit(data.train.topics.head(300), data.train.qrels, dev.topics, dev.qrels)
+        return reranker
+
+    maxsim = GraphMaxSim(graph, token_encoder, {}, tokens=tokens)
+    graph_maxsim = fitted(GraphMaxSim(graph, token_encoder, tokens=tokens))
+    hgat = fitted(HGATReranker(graph, token_encoder, tokens=tokens, seed=seed))
+    hgat.contextualized = hgat.contextualize(fresh(output / "hgat.tokens"))
+    rerankers = {"MaxSim": maxsim, "GraphMaxSim": graph_maxsim, "HGAT": hgat}
+    torch.set_num_threads(torch.get_num_interop_threads())
+
+    encoder = DualEncoder(max_passage_tokens=PASSAGE_TOKENS, dtype="auto")
+    mean = GraphMean(graph, encoder, query_graph=data.query_graph)
+    gnn = GNNEncoder(graph, encoder, query_graph=data.query_graph, weights=mean.weights, seed=seed)
+    gnn.fit(data.train.topics, data.train.qrels, dev.topics, dev.qrels)
+    retrievers = {"all-MiniLM": GraphMean(graph, encoder, {}), "GraphMean": mean, "GNNEncoder": gnn}
+    if full:
+        titled = store_of(graph, token_encoder, output / "titled.tokens", titles=True)
+        rerankers["MaxSim, titles in the text"] = GraphMaxSim(graph, token_encoder, {}, tokens=titled)
+        rerankers["GraphMaxSim, titles in the text"] = fitted(GraphMaxSim(graph, token_encoder, tokens=titled))
+        without = GNNEncoder(graph, encoder, query_graph=data.query_graph, edges=False, seed=seed)
+        retrievers["GNNEncoder without edges"] = without.fit(data.train.topics, data.train.qrels, dev.topics, dev.qrels)
+        evidence = DocumentEvidence().fit((first >> graph_maxsim)(dev.topics), dev.qrels)
+        rerankers["GraphMaxSim + document"] = graph_maxsim >> evidence
+    for name, retriever in retrievers.items():
+        index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"))
+        systems[name] = index.retriever(num_results=1000) >> fold
+    for name, reranker in rerankers.items():
+        systems[f"BM25 >> {name}"] = first >> reranker >> fold
+    return systems, {"GraphMaxSim": graph_maxsim, "HGAT": hgat, "GraphMean": mean, "GNNEncoder": gnn}
+
+
+def documents(corpus: Any) -> Iterator[dict[str, Any]]:
+    """The documents of a corpus, without a progress bar."""
+    yield from corpus.get_corpus_iter(verbose=False)
+
+
+def index_bm25(texts: dict[str, str], path: Path, first_stage: str) -> pt.Transformer:
+    """BM25 over documents.
+
+    Raises:
+        SystemExit: If PISA is asked for and is not installed.
+    """
+    records = ({"docno": docno, "text": text} for docno, text in texts.items())
     if first_stage == "terrier":
         index = pt.terrier.TerrierIndex(str(path.absolute()))
         if not index.built():
-            index.indexer(meta={"docno": 100}).index(documents())
+            index.indexer(meta={"docno": 100}).index(records)
         return pt.rewrite.tokenise() >> index.bm25() >> pt.rewrite.reset()
     try:
         from pyterrier_pisa import PisaIndex
     except ImportError as error:
         raise SystemExit("PISA is not installed (it needs x86-64 Linux): add --first-stage terrier") from error
-    # as Terrier stems and weights
-    index = PisaIndex(str(path), stemmer="porter2")
+    index = PisaIndex(str(path), stemmer="porter2")  # stems and weights as Terrier does
     if not index.built():
-        index.index(documents())
+        index.index(records)
     return index.bm25(k1=1.2, b=0.75, num_results=1000, verbose=False)
 
 
-def encoder_for(graph: DocumentGraph, path: Path) -> TokenEncoder:
-    """all-MiniLM-L6-v2's token vectors, cut from 384 dimensions to the 128 that late-interaction models have."""
-    if path.exists():
-        return TokenEncoder(str(path), max_passage_tokens=LENGTH)
-    sample = np.random.default_rng(0).choice(graph.passage_nodes, min(SAMPLE, len(graph.passage_nodes)), replace=False)
-    whole = TokenEncoder(resolve(DEFAULT), max_passage_tokens=LENGTH)
-    whole.name = "all-MiniLM-L6-v2"
-    encoder = whole.reduced(graph.texts(sample), 128)
-    encoder.network.save(str(path), create_model_card=False)
-    return encoder
+def reduced_encoder(graph: DocumentGraph) -> TokenEncoder:
+    """The token vectors of all-MiniLM-L6-v2, reduced to the length that late-interaction models have."""
+    count = len(graph.passage_nodes)
+    sample = graph.passage_nodes[:: max(1, count // SAMPLE)]
+    encoder = TokenEncoder(max_passage_tokens=PASSAGE_TOKENS, dtype="auto")
+    return encoder.reduced(graph.texts(sample), DIMENSIONS)
 
 
-def build_systems(
-    bench: Bench,
-    folder: Path,
-    variants: list[Variant],
-    seed: int,
-    triples: int,
-    around: tuple[str, ...] = AROUND,
-) -> tuple[dict[str, pt.Transformer], GraphMaxSim, list[HGATReranker]]:
-    """Tunes and trains everything that is compared.
-
-    What the HGATs make of every passage is computed once and stored in ``folder``: they rerank by looking it up.
-
-    Returns:
-        The systems by name, and those of the graph models in them whose nodes are the bare passages.
-    """
-    graph, encoder, bm25 = bench.graph, bench.encoder, bench.first_stage
-    weights = dict.fromkeys(around, 1.0)
-
-    def fitted(reranker: Reranker) -> Reranker:
-        logger.info("fitting %r", reranker)
-        train, dev = bench.train, bench.dev
-        return reranker.fit(train.candidates, train.qrels, dev.candidates, dev.qrels)
-
-    systems: dict[str, pt.Transformer] = {"BM25": bm25}
-
-    def add(name: str, reranker: pt.Transformer, evidence: bool = False) -> None:
-        systems[f"BM25 >> {name}"] = bm25 >> reranker
-        if evidence:
-            document = DocumentEvidence().fit(reranker(bench.dev.candidates), bench.dev.qrels)
-            systems[f"BM25 >> {name} + document"] = bm25 >> reranker >> document
-
-    add("MaxSim", GraphMaxSim(graph, encoder, {}, tokens=bench.tokens), evidence=True)
-    add("MaxSim, titles in text", GraphMaxSim(graph, encoder, {}, tokens=bench.titled_tokens), evidence=True)
-    graph_maxsim = fitted(GraphMaxSim(graph, encoder, weights, tokens=bench.tokens, verbose=True))
-    titled = fitted(GraphMaxSim(graph, encoder, weights, tokens=bench.titled_tokens, verbose=True))
-    add("GraphMaxSim", graph_maxsim, evidence=True)
-    add("GraphMaxSim, titles in text", titled, evidence=True)
-    training = HGATTraining(**TRAINING, max_triples=triples, seed=seed)
-    trained = []
-    for variant in variants:
-        for tokens, suffix in ((bench.tokens, ""), (bench.titled_tokens, ", titles in text")):
-            if suffix and variant != variants[0]:
-                continue
-            hgat = HGATReranker(
-                graph,
-                encoder,
-                variant,
-                **HGAT_SHAPE,
-                relations=around,
-                tokens=tokens,
-                training=training,
-                seed=seed,
-                verbose=True,
-            )
-            fitted(hgat)
-            store = folder / f"{hgat.config.name}{'.titled' if suffix else ''}.tokens"
-            shutil.rmtree(store, ignore_errors=True)
-            hgat.contextualized = hgat.contextualize(store)
-            add(f"{hgat.config.name}{suffix}", hgat, evidence=variant == variants[0])
-            if not suffix:
-                trained.append(hgat)
-    return systems, graph_maxsim, trained
+def store_of(graph: DocumentGraph, encoder: TokenEncoder, path: Path, *, titles: bool = False) -> TokenStore:
+    """The token vectors of the graph's texts, encoded once."""
+    store = TokenStore(path)
+    return store if store.built() else store.build(graph, encoder, titles=titles)
 
 
-def compare(test: Split, systems: dict[str, pt.Transformer]) -> pd.DataFrame:
-    """One experiment: quality, time per query, and significance against MaxSim, corrected after Holm."""
-    return pt.Experiment(
-        list(systems.values()),
+def fresh(path: Path) -> Path:
+    """A path where nothing lies; what an earlier run of the demo wrote there is deleted."""
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+def compare(systems: dict[str, pt.Transformer], test: Queries) -> pd.DataFrame:
+    """One experiment over documents: measures with the significance against BM25 as a mark, and time per query."""
+    measured = pt.Experiment(
+        [*systems.values()],
         test.topics,
-        test.qrels,
+        test.document_qrels,
         [*MEASURES, "mrt"],
-        names=list(systems),
-        baseline=list(systems).index("BM25 >> MaxSim"),
+        names=[*systems],
+        baseline=[*systems].index(BM25),
         correction="holm",
         verbose=True,
-        round=4,
     )
+    table = pd.DataFrame({"system": measured["name"]})
+    for measure in map(str, MEASURES):
+        better = measured[measure] > measured[measure].iloc[0]
+        mark = better.map({True: "+", False: "-"}).where(measured[f"{measure} reject"].fillna(False).astype(bool), " ")
+        table[measure] = measured[measure].map("{:.3f}".format) + mark
+    return table.assign(**{"ms per query": measured["mrt"].map("{:.1f}".format)})
 
 
-def check_saved(reranker: HGATReranker, path: Path, bench: Bench) -> None:
-    """Saves a model, loads it, and makes sure that it scores as before."""
-    shutil.rmtree(path, ignore_errors=True)
-    reranker.save(path)
-    computed = reranker.apply_attributes(contextualized=None)  # not looked up, but computed anew
-    loaded = HGATReranker.load(path, graph=bench.graph, tokens=bench.tokens)
-    some = bench.test.candidates[bench.test.candidates["qid"].isin(bench.test.topics["qid"][:3])]
-    if not np.array_equal(computed.transform(some)["score"], loaded.transform(some)["score"]):
-        raise RuntimeError(f"the model in {path} does not score as the one that was saved")
+def write_report(
+    path: Path, data: Data, models: dict[str, Any], table: pd.DataFrame, command: str, minutes: float
+) -> None:
+    """Writes the page: what was run, the table, pictures, and what to try next."""
+    from pyterrier_graph import __version__, plots
+    from pyterrier_graph.plots import report
 
-
-def draw(output: Path, bench: Bench, graph_maxsim: GraphMaxSim, trained: list[HGATReranker]) -> None:
-    """Draws one document's graph, and where the score of one result came from."""
-    import matplotlib.pyplot as plt
-
-    from pyterrier_graph import plots
-
-    # of the first queries' best passages, the one to whose score its sampler contribute most
-    some = bench.test.candidates[bench.test.candidates["qid"].isin(bench.test.topics["qid"][:20])]
-    alone = GraphMaxSim(bench.graph, bench.encoder, {}, tokens=bench.tokens).transform(some)
-    found = graph_maxsim.transform(some)
-    best = found.assign(gain=found["score"] - alone["score"])[found["rank"] < 3]
-    query = best.loc[best["gain"].idxmax()]
-    docno = query["docno"]
-    title = f"{query['query']}  →  {docno}"
-
-    def save(ax: Axes, name: str) -> None:
-        plt.sca(ax)
-        plt.savefig(output / f"{name}.png", dpi=120)
-
-    save(plots.document_graph(bench.graph, docno.rpartition("%p")[0]), "document_graph")
-    save(plots.token_matches(graph_maxsim.explain(query["query"], docno), title=title), "graph_maxsim_score")
-    for reranker in trained:
-        name = reranker.config.name
-        save(plots.contributions(reranker.explain(query["query"], docno), title=title), f"{name}_score")
-        save(plots.relation_weights(reranker.relation_weights()), f"{name}_relations")
-    plt.close("all")
+    summary = data.graph.summary()
+    about = {
+        "command": command,
+        "time": f"{minutes:.1f} minutes",
+        "version": f"pyterrier_graph {__version__}, torch {torch.__version__}",
+        "corpus": f"{summary['documents']:,} docstrings, {summary['passages']:,} passages",
+        "queries": f"{len(data.test.topics)} for the test, {len(data.dev.topics)} to choose weights, "
+        f"{len(data.train.topics)} with known answers",
+    }
+    shown = pd.DataFrame(
+        {
+            "name": table["system"],
+            "nDCG@10": table["nDCG@10"].str.rstrip("+- ").astype(float),
+            "mrt": table["ms per query"].astype(float),
+        }
+    )
+    described = (__doc__ or "").split("\n\n")[1].replace("``", "")
+    query = data.test.topics.iloc[0]
+    docno = data.test.qrels.loc[data.test.qrels["qid"] == query["qid"], "docno"].iloc[0]
+    pictures = [
+        report.picture(plots.effectiveness_latency(shown, "nDCG@10"), "Effectiveness against time per query."),
+        report.picture(
+            plots.document_graph(data.graph, docno.rpartition("%p")[0]),
+            "The graph of one document: sections, passages, and their relations.",
+        ),
+        report.picture(
+            plots.token_matches(models["GraphMaxSim"].explain(query["query"], docno)),
+            f"GraphMaxSim: where each token of the query “{query['query']}” matches in {docno}.",
+        ),
+        report.picture(
+            plots.contributions(models["HGAT"].explain(query["query"], docno)),
+            "HGAT: which passages and titles the score of the same passage comes from.",
+        ),
+        report.picture(
+            plots.passage_queries(models["GraphMean"].explain(docno)),
+            "GraphMean: the titles and the known queries that the vector of the same passage contains.",
+        ),
+    ]
+    report.write_page(
+        path,
+        "pyterrier_graph: the demo",
+        [
+            report.section("What was run", report.text(described), report.facts(about)),
+            report.section(
+                "Result",
+                report.table(table),
+                report.text(
+                    f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05). "
+                    "Every system ranks documents; a document has the score of its best passage."
+                ),
+            ),
+            report.section("Pictures", *pictures),
+            report.section("What to try next", report.code(NEXT)),
+        ],
+    )

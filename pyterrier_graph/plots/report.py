@@ -1,0 +1,86 @@
+"""A report in one HTML file: tables, pictures and code, readable without a network, in light and in dark."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import matplotlib.pyplot as plt
+import pyterrier as pt
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; }
+table { border-collapse: collapse; margin: 1em 0; }
+th, td { text-align: left; padding: 0.2em 1.2em 0.2em 0; border-bottom: 1px solid #8884; vertical-align: top; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+pre { overflow-x: auto; padding: 0.8em; border: 1px solid #8884; border-radius: 6px; }
+img { max-width: 100%; background: white; border-radius: 6px; }
+figure { margin: 1.5em 0; }
+"""
+
+
+def section(title: str, *parts: str) -> str:
+    """A part of the report under a heading; the parts are HTML."""
+    return f"<h2>{escape(title)}</h2>{''.join(parts)}"
+
+
+def text(content: str) -> str:
+    """A paragraph."""
+    return f"<p>{escape(content)}</p>"
+
+
+def code(lines: str) -> str:
+    """Code to copy."""
+    return f"<pre><code>{escape(lines)}</code></pre>"
+
+
+def facts(rows: Mapping[str, object]) -> str:
+    """A table of names and values."""
+    cells = (f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items())
+    return f"<table>{''.join(cells)}</table>"
+
+
+def table(frame: pd.DataFrame) -> str:
+    """A frame as a table; what begins with a digit is set to the right."""
+    head = "".join(f"<th>{escape(str(column))}</th>" for column in frame.columns)
+    rows = []
+    for row in frame.itertuples(index=False):
+        cells = (escape(str(value)) for value in row)
+        rows.append("".join(f"<td{' class=number' if cell[:1].isdigit() else ''}>{cell}</td>" for cell in cells))
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def picture(ax: Axes, caption: str) -> str:
+    """The figure of some axes as an image in the page, with a caption; the figure is closed."""
+    figure, out = ax.figure, io.BytesIO()
+    figure.savefig(out, format="png", dpi=110, bbox_inches="tight")
+    plt.close(figure)  # type: ignore[arg-type]
+    encoded = base64.b64encode(out.getvalue()).decode()
+    shown = escape(caption)
+    return f'<figure><img alt="{shown}" src="data:image/png;base64,{encoded}"><figcaption>{shown}</figcaption></figure>'
+
+
+def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[str]) -> None:
+    """Writes the report, completely or not at all.
+
+    Args:
+        path: The file, which is replaced if there is one.
+        title: The page's title.
+        sections: HTML, such as :func:`section` makes it.
+    """
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>'
+        f"<body><h1>{escape(title)}</h1>{''.join(sections)}</body></html>\n"
+    )
+    with pt.io.finalized_open(os.fspath(path), "b") as out:
+        out.write(page.encode())
