@@ -43,7 +43,7 @@ from experiments.harness.results import Results, choice, claim, slug, tabulate
 from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.graphs.query_passage_builder import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.training.dual import scale_of
 from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of, judged_ids
 

@@ -217,12 +217,11 @@ class Bench:
         if options.teacher is not None:
             return ptg.CrossEncoderReranker(options.teacher, **shape)
         if not folder.exists():
-            training = ptg.CrossEncoderTraining(
+            training = ptg.CrossEncoderTraining.paper(
                 epochs=options.teacher_epochs,
                 learning_rate=options.teacher_learning_rate,
                 encoder_learning_rate=options.teacher_learning_rate,
                 pairs_per_epoch=options.teacher_pairs,
-                batch_size=32,
                 ranking="pointwise",
                 measure="nDCG@10",
                 patience=3,
@@ -277,7 +276,7 @@ class Bench:
         options = self.options
 
         def stage(alpha: float) -> ptg.DualEncoderTraining:
-            return ptg.DualEncoderTraining(
+            return ptg.DualEncoderTraining.paper(
                 epochs=options.epochs,
                 batch_size=options.batch,
                 mini_batch_size=options.mini_batch,

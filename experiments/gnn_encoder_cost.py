@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from experiments.harness.cost import in_process, peak_mib, seconds
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.query_passage_builder import RETRIEVED
+from pyterrier_graph.graphs.relations import RETRIEVED
 from pyterrier_graph.models.bipartite_attention import BipartiteAttention, in_chunks
 from pyterrier_graph.models.gnn_encoder import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 

@@ -206,7 +206,7 @@ def adapted(options: argparse.Namespace) -> str:
         # relevant documents that BM25 does not find are examples as well
         relevant = qrels[["qid", "docno"]].merge(topics, on="qid").assign(score=0.0, rank=0)
         examples = collection.with_texts(pd.concat([found, relevant]).drop_duplicates(["qid", "docno"]))
-        training = ptg.CrossEncoderTraining(
+        training = ptg.CrossEncoderTraining.paper(
             epochs=1,
             learning_rate=options.adapt_learning_rate,
             encoder_learning_rate=options.adapt_learning_rate,
@@ -267,12 +267,10 @@ def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[in
         "pairs_per_epoch": options.pairs,
         "learning_rate": options.learning_rate,
         "encoder_learning_rate": options.encoder_learning_rate,
-        "measure": "nDCG@20",
-        "patience": None,
     }
 
     def cross_encoder(seed: int) -> pt.Transformer:
-        training = ptg.CrossEncoderTraining(**shared, ranking=options.ranking, seed=seed)
+        training = ptg.CrossEncoderTraining.paper(**shared, ranking=options.ranking, seed=seed)
         return ptg.CrossEncoderReranker(encoder, training=training, max_tokens=options.max_tokens, seed=seed)
 
     def lgre(seed: int, distance: Distance, layers: str, **config: Any) -> pt.Transformer:
@@ -280,8 +278,8 @@ def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[in
         chosen = None if layers == "all" else tuple(range(-int(layers), 0))
         return ptg.LGReReranker(
             encoder,
-            config=ptg.LGReConfig(layers=chosen, **config),
-            training=ptg.LGReTraining(**shared, loss=loss, seed=seed),
+            config=ptg.LGReConfig.paper(layers=chosen, **config),
+            training=ptg.LGReTraining.paper(**shared, loss=loss, seed=seed),
             max_tokens=options.max_tokens,
             seed=seed,
         )
