@@ -388,9 +388,7 @@ def test_trec_car_queries(car_path: Path) -> None:
     assert not len(collection.queries["test"].topics)
     assert list(collection.queries["dev"].topics["query"]) == ["Green tea Headword four Headword one"]
     passages = {f"{d.docno}%p{n}" for d in documents(collection).values() for n in range(len(d.passages()))}
-    assert set(collection.all_queries.qrels["docno"]) == passages - {
-        "Red%20kite%p0"
-    }
+    assert set(collection.all_queries.qrels["docno"]) == passages - {"Red%20kite%p0"}
 
 
 @pytest.mark.parametrize(
@@ -555,7 +553,6 @@ def test_cranfield_of_ir_datasets_is_the_same(tmp_path: Path, monkeypatch: pytes
     found = read_ir_datasets("irds:cranfield").queries[ALL].qrels
     assert found["label"].tolist() == read_cranfield(cranfield(tmp_path)).queries[ALL].qrels["label"].tolist()
     assert read_ir_datasets("irds:other").queries[ALL].qrels["label"].tolist() == [1, 4, -1]
-
 
 
 # ------------------------------------------------------------------------------------------------------------ shared

@@ -18,9 +18,9 @@ GRADES = {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}  # by the codes of the judgments, of wh
 def read_cranfield(path: str | Path) -> Collection:
     """Reads the collection from its archive.
 
-    A query's id is its place in the file, counted from 1: the judgments use these numbers, and not the numbers
-    in the file of the queries. The judgments' codes become grades: from 4 for a complete answer (code 1) down to 1 (code 4),
-    and 0 for the code -1, which the collection does not explain.
+    A query's id is its place in the file, counted from 1: the judgments use these places, not the numbers in the file.
+    The judgments' codes become grades: from 4 for a complete answer (code 1) down to 1 (code 4), and 0 for the code -1,
+    which the collection does not explain.
 
     Args:
         path: The archive ``cran.tar.gz``, or the folder that holds it.
