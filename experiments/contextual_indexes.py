@@ -20,9 +20,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
-import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -39,11 +38,13 @@ import pyterrier_graph as ptg
 from experiments.collections.numpydoc import read_see_also
 from experiments.harness.collection import Collection, joined
 from experiments.harness.command import add_options, parse, parser
+from experiments.harness.groups import groups_by_overlap
 from experiments.harness.results import Results, choice, claim, slug, tabulate
 from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.retrieve.index_writer import write_base_index
 from pyterrier_graph.training.dual import scale_of
 from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of, judged_ids
 
@@ -71,8 +72,6 @@ CHOICES = {choice(name): name for name in (*MAIN, RETRAINED, JOINT, JOINT_WITHOU
 K, MASKED = 25, 0.05  # the papers'
 DEPTH, KEPT = 1000, 100
 QUERY_TOKENS = 32
-CORPUS_BATCH = 4096
-OVERLAP = 0.1
 PASSAGES = dict.fromkeys(("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120})
 
 logger = logging.getLogger(__name__)
@@ -148,7 +147,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     for fold in options.folds:
         bench = Bench(collection, options, max(fold, 0), output if fold < 0 else output / f"fold-{fold}")
         parts.append(evaluated(bench, options).assign(fold=fold))
-        for group, qids in bench.groups().items():
+        for group, qids in groups_by_overlap(bench.in_graph, bench.test).items():
             groups.setdefault(group, []).extend(qids)
     per_query = pd.concat(parts, ignore_index=True)
     baseline = None if options.baseline is None else CHOICES[options.baseline]
@@ -249,18 +248,8 @@ class Bench:
 
     def _indexed(self, encoder: ptg.DualEncoder, path: Path) -> FlexIndex:
         """An encoder's vectors of the passages."""
-        index = FlexIndex(str(path), verbose=False)
-        if not (index.index_path / META).exists():  # an interrupted index has a folder, but not this file
-            pipeline = encoder.doc_encoder() >> index.indexer(mode="overwrite")
-            pipeline.index(self._passages(), batch_size=CORPUS_BATCH)
-        return index
-
-    def _passages(self) -> Iterator[dict[str, str]]:
-        """The passages without the titles of their sections."""
-        nodes = self.documents.passage_nodes
-        for part in np.split(nodes, range(CORPUS_BATCH, len(nodes), CORPUS_BATCH)):
-            for docno, text in zip(self.documents.ids_of(part), self.documents.texts(part), strict=True):
-                yield {"docno": str(docno), "text": text}
+        write_base_index(path, self.documents, encoder, {"encoder": encoder.model_name})
+        return FlexIndex(str(path), verbose=False)
 
     @cached_property
     def passage_qrels(self) -> pd.DataFrame:
@@ -392,11 +381,12 @@ class Bench:
         if system != DUAL:
             model = self._system(system, seed, k, masked)
             shutil.rmtree(path, ignore_errors=True)
-            index = model.index(path).flex
+            contextual = model.index(path)
+            index = contextual.flex
             if system == RETRAINED:
                 rate = self.options.retraining_learning_rate
                 training = ptg.GNNEncoderTraining(epochs=2, batch_size=32, encoder_learning_rate=rate, seed=seed)
-                model.fit_query_encoder(index, *self.train, *self.dev, training=training)
+                model.fit_query_encoder(contextual, *self.train, *self.dev, training=training)
             if system in (RETRAINED, JOINT, JOINT_WITHOUT_GNN):
                 queries = model.query_encoder()(self.test.topics)
         found = index.np_retriever(num_results=DEPTH, drop_query_vec=True)(queries)
@@ -417,30 +407,6 @@ class Bench:
         if system in (GNN, RETRAINED):
             return self.gnn(seed, k, masked)
         return (self.papers if system in ABLATIONS else self.joint)(system, seed, k, masked)
-
-    def groups(self) -> dict[str, list[str]]:
-        """Test queries by the training queries of the documents that they look for."""
-        graph, test = (
-            part.qrels[part.qrels["label"] > 0].assign(document=lambda rows: documents_of(rows["docno"]))
-            for part in (self.in_graph, self.test)
-        )
-        graph = graph[graph["document"].isin(test["document"])].merge(self.in_graph.topics, on="qid")
-        words = graph.groupby("document")["query"].agg(lambda texts: [_words(text) for text in texts])
-        wanted = test.groupby("qid")["document"].agg(set)
-        overlap = {}
-        for query in self.test.topics.itertuples():
-            own = _words(query.query)
-            others = [other for name in wanted.get(query.qid, ()) for other in words.get(name, ())]
-            overlap[query.qid] = max((len(own & other) / len(own | other) for other in others), default=-1.0)
-        return {
-            "no training query": [qid for qid, value in overlap.items() if value < 0],
-            f"overlap below {OVERLAP}": [qid for qid, value in overlap.items() if 0 <= value < OVERLAP],
-            f"overlap from {OVERLAP}": [qid for qid, value in overlap.items() if value >= OVERLAP],
-        }
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower())) or {""}
 
 
 if __name__ == "__main__":
