@@ -29,12 +29,7 @@ MEASURES = [on_documents(PRES @ 100), on_documents(R @ 100), on_documents(AP @ 1
 
 
 def main(folder: str = "clef-ip", documents: int = 1000) -> None:
-    """Finds documents by the best words of the abstract, filters them, and ranks their passages by the claims.
-
-    Args:
-        folder: Where graph and indexes are written.
-        documents: Documents that BM25 finds for a topic.
-    """
+    """Finds documents by the best words of the abstract, filters them, and ranks their passages by the claims."""
     patents, train, test = (pt.get_dataset(name) for name in ("irds:clef-ip", f"{TASK}/train/en", f"{TASK}/test/en"))
     graph = ptg.DocumentGraph(f"{folder}/graph")
     if not graph.built():
@@ -49,7 +44,7 @@ def main(folder: str = "clef-ip", documents: int = 1000) -> None:
     found = ClaimsQuery() >> AbstractTerms(frequencies) >> bm25 >> pt.rewrite.reset()
     passages = found >> NotOwnFamily() >> SharedCodes(graph) >> graph.passages()
     hgat = ptg.HGATReranker(graph)
-    (passages >> hgat).fit(train.get_topics(), train.get_qrels(), None, None)
+    (passages >> hgat).fit(train.get_topics(), train.get_qrels())
     systems = [passages, passages >> ptg.GraphMaxSim(graph), passages >> hgat]
     systems = [system >> DocumentCutoff(100) for system in systems]
     names = ["BM25", "GraphMaxSim", "HGAT"]

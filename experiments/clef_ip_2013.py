@@ -106,6 +106,7 @@ def command_line() -> argparse.ArgumentParser:
         repeats=(1000, "negatives per relevant passage and epoch"),
         epochs=(1, "epochs; the paper does not say"),
         encoder_learning_rate=(3e-6, "0 leaves the encoder as it is"),
+        frozen_layers=(6, "layers of the encoder that do not learn"),
     )
     return command
 
@@ -198,7 +199,7 @@ def train(
         repeats=options.repeats,
         epochs=options.epochs,
         encoder_learning_rate=options.encoder_learning_rate or None,
-        frozen_encoder_layers=6 if options.encoder_learning_rate else 0,
+        frozen_encoder_layers=options.frozen_layers,
         seed=seed,
     )
     config = ptg.HGATConfig.paper(variant)

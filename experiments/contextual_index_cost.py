@@ -26,7 +26,7 @@ class RandomQueries(ptg.DualEncoder):
 
     def encode_queries(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
         """Random vectors."""
-        return random_vectors(np.random.default_rng(0), len(texts), self._dimensions)
+        return random_vectors(np.random.default_rng(0), len(texts), self.network.get_embedding_dimension())
 
 
 def main(arguments: Sequence[str] | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -21,6 +21,7 @@ from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.models.hgat import HGAT, Variant
 
+POSITIONS = 180
 TARGETS = 16
 PASSAGES_PER_SECTION = 8
 
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     options = command.parse_args(arguments)
     encoder = TokenEncoder(options.encoder, device="cpu")
     sample = [random_text(np.random.default_rng(number)) for number in range(50)]
-    encoder = encoder.reduced(sample, options.dimension)
+    if options.dimension < encoder.dimension:
+        encoder = encoder.reduced(sample, options.dimension)
     columns = {}
     for flat in (False, True):
         for length in options.lengths:
@@ -61,7 +63,7 @@ def multiples(encoder: TokenEncoder, one: StructuredDocument, layers: int, repea
     rows = {}
     for variant in get_args(Variant):
         config = HGATConfig.paper(variant, layers=layers)
-        model = HGAT(config, dimension=encoder.dimension, relations=graph.relations).eval()
+        model = HGAT(config, dimension=encoder.dimension, relations=graph.relations, positions=POSITIONS).eval()
         rows[variant] = fastest(partial(contextualize, model, graph, targets, states), repeats) / encoding
     return rows
 

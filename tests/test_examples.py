@@ -60,8 +60,9 @@ def test_examples_can_be_imported(file: Path) -> None:
     assert callable(importlib.import_module(file.stem).main)
 
 
-def test_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
+    small(monkeypatch, 2)
     quickstart = importlib.import_module("quickstart")
     quickstart.main(str(tmp_path), queries=2)
     assert "GraphMaxSim" in capsys.readouterr().out
@@ -70,26 +71,26 @@ def test_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_hgat(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
-    small(monkeypatch)
-    importlib.import_module("hgat").main(str(tmp_path), queries=3)
+    small(monkeypatch, 2)
+    importlib.import_module("hgat").main(str(tmp_path), queries=2)
     assert "HGAT" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_gnn_encoder(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    small(monkeypatch)
-    importlib.import_module("gnn_encoder").main("numpydoc", str(tmp_path), queries=20)
+    small(monkeypatch, 8)
+    importlib.import_module("gnn_encoder").main("numpydoc", str(tmp_path), queries=8)
     assert "GNNEncoder" in capsys.readouterr().out
 
 
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cuts the corpus to some documents that have the judged passages of the first queries."""
+def small(monkeypatch: pytest.MonkeyPatch, queries: int) -> None:
+    """Cuts the corpus to the documents that have the judged passages of the first queries."""
     dataset = pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy")
     wanted: set[str] = set()
     for part in ("train", "dev", "test", "see-also/dev", "see-also/test"):
         one = pt.get_dataset(f"irds:pyterrier-graph/numpydoc/numpy/{part}")
         qrels = one.get_qrels()
-        qrels = qrels[qrels["qid"].isin(one.get_topics()["qid"].head(20))]
+        qrels = qrels[qrels["qid"].isin(one.get_topics()["qid"].head(queries))]
         wanted |= set(qrels["docno"].str.replace(r"%p\d+$", "", regex=True))
     kept = [record for record in dataset.get_corpus_iter(verbose=False) if record["docno"] in wanted]
     monkeypatch.setattr(type(dataset), "get_corpus_iter", lambda *_, **__: iter(kept))

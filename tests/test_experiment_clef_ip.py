@@ -39,7 +39,15 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def arguments(output: Path, miniature: Miniature) -> list[str]:
     pytest.importorskip("pyterrier_pisa", reason="the first stage is PISA, for x86-64 Linux")
-    small = {"documents": 4, "passages": 3, "repeats": 1, "runs": 2, "passage-tokens": 12, "query-tokens": 12}
+    small = {
+        "documents": 4,
+        "passages": 3,
+        "repeats": 1,
+        "runs": 2,
+        "passage-tokens": 12,
+        "query-tokens": 12,
+        "frozen-layers": 0,
+    }
     named = [part for name, value in small.items() for part in (f"--{name}", str(value))]
     encoder = tiny.checkpoint(words_of(miniature))
     return [*named, "--encoder", encoder, "--variants", "NO_LB", "NO_LB_NS", "--output", str(output)]

@@ -14,7 +14,6 @@ import pyterrier as pt
 
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference
 
-CHUNK = 256
 VOCABULARY = 30_000
 SNIPPETS = 4096  # of half a paragraph: so there are 16 million paragraphs
 PARAGRAPHS = (40, 60)
@@ -59,11 +58,8 @@ def synthetic_patents(count: int, *, seed: int = 0) -> Iterator[SyntheticPatent]
         count: How many; a smaller number gives the first ones of a larger number.
         seed: Of the random numbers.
     """
-    random = np.random.default_rng(seed)
-    snippets = _snippets(random)
-    for start in range(0, count, CHUNK):
-        patents = _chunk(start, snippets, np.random.default_rng((seed, start)))
-        yield from (patent for patent, _ in zip(patents, range(start, count), strict=False))
+    snippets = _snippets(np.random.default_rng(seed))
+    return (_patent(number, snippets, np.random.default_rng((seed, number))) for number in range(count))
 
 
 def synthetic_records(count: int, *, seed: int = 0) -> Iterator[dict[str, Any]]:
@@ -134,34 +130,30 @@ def _snippets(random: np.random.Generator) -> list[str]:
     return [" ".join(drawn[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def _chunk(start: int, snippets: list[str], random: np.random.Generator) -> Iterator[SyntheticPatent]:
-    """The patents from this number on; all their random numbers are drawn at once."""
-    paragraphs = random.integers(PARAGRAPHS[0], PARAGRAPHS[1] + 1, CHUNK)
-    claims = random.integers(CLAIMS[0], CLAIMS[1] + 1, CHUNK)
-    citations = random.poisson(CITATIONS, CHUNK)
-    codes = random.integers(1, 5, CHUNK)
-    picks = iter(random.integers(0, SNIPPETS, 2 * (paragraphs.sum() + CHUNK) + claims.sum()).tolist())
-    targets = iter(random.random(claims.sum()).tolist())
-    cited = iter(random.random(citations.sum()).tolist())
-    classes = iter((len(SUBCLASSES) * random.random(codes.sum()) ** 2).astype(int).tolist())
-    groups = iter(random.integers(1, 100, codes.sum()).tolist())
-    counts = zip(paragraphs.tolist(), claims.tolist(), citations.tolist(), codes.tolist(), strict=True)
-    for number, (num_paragraphs, num_claims, num_citations, num_codes) in enumerate(counts, start):
-        texts = [f"{snippets[next(picks)]} {snippets[next(picks)]}." for _ in range(num_paragraphs + 1)]
-        borders = [1 + num_paragraphs * part // len(HEADINGS) for part in range(len(HEADINGS) + 1)]
-        # One claim in eight is independent; the others refer to one of those before, mostly to one of the first.
-        chosen = [(int(8 * next(targets) ** 2 * claim / 7), claim) for claim in range(num_claims)]
-        referred = [target if target < claim else None for target, claim in chosen]
-        yield SyntheticPatent(
-            _ucid(number),
-            " ".join(texts[0].split(" ", 8)[:8]),
-            texts[0],
-            [texts[begin:end] for begin, end in zip(borders, borders[1:], strict=False)],
-            [f"A device {_reference(target)}with {snippets[next(picks)]}." for target in referred],
-            referred,
-            [_cited(next(cited), number) for _ in range(num_citations)],
-            [f"{SUBCLASSES[next(classes)]}{next(groups)}/00" for _ in range(num_codes)],
-        )
+def _patent(number: int, snippets: list[str], random: np.random.Generator) -> SyntheticPatent:
+    """The patent of this number."""
+
+    def text() -> str:
+        return snippets[random.integers(SNIPPETS)]
+
+    paragraphs = [f"{text()} {text()}." for _ in range(random.integers(PARAGRAPHS[0], PARAGRAPHS[1] + 1))]
+    borders = [len(paragraphs) * part // len(HEADINGS) for part in range(len(HEADINGS) + 1)]
+    # One claim in eight is independent; the others refer to an earlier one, mostly to one of the first.
+    places = random.random(random.integers(CLAIMS[0], CLAIMS[1] + 1))
+    chosen = [(int(8 * place**2 * claim / 7), claim) for claim, place in enumerate(places)]
+    targets = [target if target < claim else None for target, claim in chosen]
+    classes = [int(len(SUBCLASSES) * place**2) for place in random.random(random.integers(1, 5))]
+    abstract = f"{text()} {text()}."
+    return SyntheticPatent(
+        _ucid(number),
+        " ".join(abstract.split(" ", 8)[:8]),
+        abstract,
+        [paragraphs[begin:end] for begin, end in zip(borders, borders[1:], strict=False)],
+        [f"A device {_reference(target)}with {text()}." for target in targets],
+        targets,
+        [_cited(place, number) for place in random.random(random.poisson(CITATIONS))],
+        [f"{SUBCLASSES[place]}{random.integers(1, 100)}/00" for place in classes],
+    )
 
 
 def _reference(claim: int | None) -> str:
