@@ -74,6 +74,8 @@ setup(
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
             "query_passage_graph.csr = pyterrier_graph.graphs.query_passage_graph:QueryPassageGraph",
             "reranker.cross_encoder = pyterrier_graph.rerank.cross_encoder:CrossEncoderReranker.load",
+            "graph_mean.json = pyterrier_graph.retrieve.graph_mean:GraphMean.load",
+            "reranker.graph_maxsim = pyterrier_graph.rerank.graph_maxsim:GraphMaxSim.load",
             "reranker.hgat = pyterrier_graph.rerank.hgat:HGATReranker.load",
             "reranker.lgre = pyterrier_graph.rerank.lgre:LGReReranker.load",
             "token_store.passage_graph = pyterrier_graph.encoders.token_store:TokenStore",

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 META = "pt_meta.json"
 CARD = "README.md"
-LOAD = 'pt.Artifact.load("folder"'  # how a card says that its artifact is opened, wherever it is
+LOAD = 'pt.Artifact.load("folder"'  # a card's code for loading; the name of the hub or record replaces it there
 
 
 class Versioned(Protocol):
-    """An artifact class, or an artifact."""
+    """An artifact, or its class."""
 
     ARTIFACT_TYPE: str
     ARTIFACT_FORMAT: str
@@ -34,7 +34,7 @@ class Versioned(Protocol):
 
 
 def kind_of(artifact: Versioned | type[Versioned]) -> dict[str, Any]:
-    """What ``pt_meta.json`` says of the kind of an artifact, and what its reader has to find there."""
+    """The fields of ``pt_meta.json`` that state an artifact's kind; a reader checks them."""
     return {
         "type": artifact.ARTIFACT_TYPE,
         "format": artifact.ARTIFACT_FORMAT,
@@ -44,7 +44,7 @@ def kind_of(artifact: Versioned | type[Versioned]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide what a model computes."""
+    """Versions of Python and of the packages that a model's results depend on."""
     import pyterrier_graph
 
     others = ("pyterrier", "torch", "transformers", "sentence-transformers")
@@ -53,7 +53,7 @@ def versions() -> dict[str, str]:
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
-    """SHA-256 over a module's weights and their names, with a text before and one after them."""
+    """SHA-256 of a module's weights and their names, with one text before and one text after them."""
     import torch
 
     digest = hashlib.sha256(before.encode())
@@ -66,17 +66,17 @@ def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
 
 @contextmanager
 def writing(path: str | os.PathLike[str], meta: dict[str, Any]) -> Iterator[Path]:
-    """A temporary folder that becomes the artifact when the block ends without an error.
+    """Provides a temporary folder, which becomes the artifact when the block ends without an error.
 
-    ``meta`` may be completed inside the block; it is written last, with the size of every file,
-    so that a folder whose writing was cut short is never taken for an artifact.
+    ``meta`` may be completed inside the block. It is written last, with the size of every file, so that an incomplete
+    folder is never read as an artifact.
 
     Args:
-        path: Where the artifact shall lie; nothing may be there yet, save an empty folder.
-        meta: What belongs into ``pt_meta.json``: ``type``, ``format``, ``format_version``, ``package_hint``, and more.
+        path: Folder of the new artifact. It must not exist yet, or be empty.
+        meta: Contents of ``pt_meta.json``: ``type``, ``format``, ``format_version``, ``package_hint``, and more.
 
     Raises:
-        FileExistsError: If something lies at ``path``.
+        FileExistsError: If there is a file, or a folder with files, at ``path``.
     """
     target = Path(path)
     check_vacant(target)
@@ -87,13 +87,13 @@ def writing(path: str | os.PathLike[str], meta: dict[str, Any]) -> Iterator[Path
         meta["files"] = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
         Path(folder, META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
         mode = Path(folder, META).stat().st_mode & 0o777
-        for file in files:  # safetensors makes files that nobody else may read
+        for file in files:  # safetensors creates files that only their creator may read
             file.chmod(mode)
-    target.chmod(mode | (mode & 0o444) >> 2)  # PyTerrier makes folders that everybody may write
+    target.chmod(mode | (mode & 0o444) >> 2)  # PyTerrier creates folders that all users may write
 
 
 def check_vacant(path: Path) -> None:
-    """Raises FileExistsError if something lies at ``path`` that a new artifact would have to replace."""
+    """Raises FileExistsError if there is a file, or a folder with files, at ``path``."""
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise FileExistsError(f"{str(path)!r} exists already: delete it, or choose another path")
 
@@ -107,7 +107,8 @@ def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: If there is no artifact.
-        ValueError: If it is of another kind or version, or a file is missing or has another size than when written.
+        ValueError: If the artifact has another kind or version, or a file is missing or has another size than when it
+            was written.
     """
     if not (path / META).is_file():
         raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
@@ -131,10 +132,10 @@ def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class OwnArtifact(pt.Artifact):
-    """Base of our artifacts: what Hugging Face and Zenodo show of one is its card, if it has one.
+    """Base class of the package's artifacts: Hugging Face and Zenodo show an artifact's card, if it has one.
 
     Attributes:
-        GIVEN: What is not part of it, and has to be given again where it is loaded.
+        GIVEN: Names of arguments that are not stored with the artifact, and have to be given when it is loaded.
     """
 
     ARTIFACT_TYPE: str
@@ -147,28 +148,19 @@ class OwnArtifact(pt.Artifact):
         card = Path(str(self.path), CARD)
         return card.read_text(encoding="utf-8") if card.is_file() else None
 
-    def _hf_readme(
-        self,
-        *,
-        repo: str,
-        branch: str | None = "main",
-        pretty_name: str | None = None,
-        metadata: dict[str, Any] | None = None,
-    ) -> str | None:
+    def _hf_readme(self, *, repo: str, branch: str | None = "main", **about: Any) -> str | None:
         card = self._card()
         if card is None:
-            return super()._hf_readme(repo=repo, branch=branch, pretty_name=pretty_name, metadata=metadata)
+            return super()._hf_readme(repo=repo, branch=branch, **about)
         from huggingface_hub import RepoCard
 
         place = repo if branch == "main" else f"{repo}@{branch}"
         shown = RepoCard(card.replace(LOAD, f"pt.Artifact.from_hf({place!r}"))
-        shown.data["pretty_name"] = pretty_name
+        shown.data["pretty_name"] = about.get("pretty_name")
         return str(shown)
 
-    def _zenodo_metadata(
-        self, *, zenodo_id: str, pretty_name: str | None = None, metadata: dict[str, Any]
-    ) -> dict[str, Any]:
-        about = super()._zenodo_metadata(zenodo_id=zenodo_id, pretty_name=pretty_name, metadata=metadata)
+    def _zenodo_metadata(self, *, zenodo_id: str, **options: Any) -> dict[str, Any]:
+        about = super()._zenodo_metadata(zenodo_id=zenodo_id, **options)
         card = self._card()
         if card is None:
             return about
@@ -179,10 +171,10 @@ class OwnArtifact(pt.Artifact):
 
 
 class BuiltArtifact(OwnArtifact):
-    """Base of artifacts that are built at their path, and read where they lie.
+    """Base class of artifacts that are built at a path and read from there.
 
     Args:
-        path: Folder of the artifact; it may not exist yet.
+        path: Folder of the artifact. It may not exist yet.
     """
 
     path: Path
@@ -191,7 +183,7 @@ class BuiltArtifact(OwnArtifact):
         super().__init__(Path(path))
 
     def built(self) -> bool:
-        """Whether there is a complete one at this path."""
+        """Whether there is a complete artifact at this path."""
         try:
             return bool(self.meta)
         except (FileNotFoundError, ValueError):
@@ -199,10 +191,5 @@ class BuiltArtifact(OwnArtifact):
 
     @cached_property
     def meta(self) -> dict[str, Any]:
-        """What ``pt_meta.json`` says of sizes and origin.
-
-        Raises:
-            FileNotFoundError: If there is no artifact.
-            ValueError: If it is damaged, of another kind or of another version.
-        """
+        """The contents of ``pt_meta.json``: sizes and origin. Raises as :func:`read_meta` does."""
         return read_meta(self.path, kind_of(self))

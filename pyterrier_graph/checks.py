@@ -1,4 +1,4 @@
-"""Checks of what a constructor or a method is given: an error at once, which says what was expected."""
+"""Checks of arguments: an error names the argument, what was expected and what was given."""
 
 from __future__ import annotations
 
@@ -8,26 +8,33 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-class WithSignature:
-    """Base of public classes: ``inspect.signature``, ``help()`` and the documentation show the constructor's arguments.
+class _SignatureOfInit:
+    """The signature of a class's ``__init__``, without self. Instances have none: theirs is that of ``__call__``."""
 
-    PyTerrier's transformers define ``__new__(cls, *args, **kwargs)``, which is what Python and Sphinx show otherwise.
+    def __get__(self, instance: object | None, cls: type) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError(f"an instance of {cls.__name__} has no attribute '__signature__'")
+        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
+        return inspect.Signature(parameters)
+
+
+class WithSignature:
+    """Base of public classes: ``inspect.signature``, ``help()`` and Sphinx show the arguments of ``__init__``.
+
+    Otherwise they show those of ``__new__(cls, *args, **kwargs)``, which PyTerrier's transformers have.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]  # without self
-        cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    __signature__ = _SignatureOfInit()
 
 
 def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
-    """Raises TypeError unless a value is of one of these types.
+    """Raises TypeError unless a value has one of these types.
 
     Args:
-        name: What the argument is called.
-        value: What was given for it.
-        kinds: What it may be.
-        expected: What it may be, for the message, such as ``"a DocumentGraph: ptg.DocumentGraph(path).index(docs)"``.
+        name: Name of the argument.
+        value: Value of the argument.
+        kinds: The allowed types.
+        expected: The same for the message, such as ``"a DocumentGraph: ptg.DocumentGraph(path).index(docs)"``.
     """
     if not isinstance(value, kinds):
         shown = repr(value)
@@ -45,10 +52,10 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
     """Raises ValueError unless a value is a finite number from ``low`` to ``high``.
 
     Args:
-        name: What the argument is called.
-        value: What was given for it.
-        low: The smallest number allowed.
-        high: The largest one.
+        name: Name of the argument.
+        value: Value of the argument.
+        low: The smallest allowed number.
+        high: The largest allowed number.
         below: Whether ``high`` itself is not allowed.
     """
     number = isinstance(value, (int, float)) or hasattr(value, "__float__")
@@ -67,10 +74,10 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 
 
 def check_weights(weights: Any) -> dict[str, float]:
-    """The weights of relations as a dictionary of floats.
+    """Returns the weights of relations as a dictionary of floats.
 
     Raises:
-        TypeError: If they are no mapping.
+        TypeError: If ``weights`` is not a mapping of names.
         ValueError: If a weight is negative or not a finite number.
     """
     check_type("weights", weights, Mapping, "a weight per relation, such as {'title': 1.0, 'order': 0.5}")

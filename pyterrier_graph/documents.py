@@ -1,9 +1,9 @@
-"""Structured documents: what a dataset hands out and a graph is built from."""
+"""Structured documents: what a dataset provides and a graph is built from."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,9 +17,9 @@ class Node(NamedTuple):
     """A part of a document.
 
     Attributes:
-        kind: ``'section'`` (a titled structural unit, whose text is its title) or ``'passage'`` (a textual unit).
+        kind: ``'section'`` (a section, whose text is its title) or ``'passage'`` (running text).
         text: The title or the passage.
-        parent: Position of the section that holds this node, or -1 for the document's root section.
+        parent: Position of the section that contains this node, or -1 for the document's root section.
     """
 
     kind: str
@@ -28,7 +28,7 @@ class Node(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A relation between two nodes of the same document, by their positions (``'internal'``, or a name of your own)."""
+    """An edge between two nodes of the same document, by their positions; ``'internal'``, or a name of your own."""
 
     relation: str
     source: int
@@ -36,7 +36,7 @@ class Link(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A relation from a node to another document (``'external'``, or a name of your own).
+    """An edge from a node to another document; ``'external'``, or a name of your own.
 
     ``target`` is a docno, which stands for that document's root section, or a passage id (``docno%pN``).
     """
@@ -50,27 +50,53 @@ Part = TypeVar("Part", Node, Link, Reference)
 
 
 def passage_id(docno: str, number: int) -> str:
-    """The id of a document's passage: ``docno%pN``, N counted from 0 in document order."""
+    """The id of a document's passage: ``docno%pN``, where N counts from 0 in document order."""
     return f"{docno}{PASSAGE_SEPARATOR}{number}"
 
 
 def split_passage_id(identifier: str) -> tuple[str, int | None]:
-    """Splits ``docno%pN`` into docno and N; N is None where the id is not that of a passage."""
+    """Splits ``docno%pN`` into docno and N; N is None if the id is not the id of a passage."""
     docno, separator, number = identifier.rpartition(PASSAGE_SEPARATOR)
     if separator and number.isascii() and number.isdigit():
         return docno, int(number)
     return identifier, None
 
 
+def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
+    """Says how to evaluate passages by judgments of documents, or documents by judgments of passages.
+
+    Args:
+        found: The ids in a run.
+        judged: The ids in the judgments.
+
+    Returns:
+        A message if the run has passages (``docno%pN``), the judgments have documents, or the other way round, and no
+        id is in both; None otherwise.
+    """
+    found, judged = set(found), set(judged)
+    if not found or not judged or not found.isdisjoint(judged):
+        return None
+    of_passages = [any(split_passage_id(name)[1] is not None for name in names) for names in (found, judged)]
+    if of_passages[0] == of_passages[1]:
+        return None
+    kinds = ("passages", "documents") if of_passages[0] else ("documents", "passages")
+    first = "add pt.text.max_passage() to the pipeline, or " if of_passages[0] else ""
+    return (
+        f"no judged docno is in the run, so every measure is 0: the run has {kinds[0]}, such as {min(found)!r}, the "
+        f"judgments have {kinds[1]}, such as {min(judged)!r}. To evaluate documents, {first}use "
+        "pyterrier_graph.measures.on_documents(nDCG @ 10)"
+    )
+
+
 def split_text(text: str, words: int = 120) -> Iterator[str]:
     """Splits running text into passages.
 
-    Paragraphs (separated by blank lines) are merged until a passage has about ``words`` words;
-    a paragraph that is longer by itself is cut at word boundaries. No word is lost.
+    Paragraphs (separated by blank lines) are merged until a passage has about ``words`` words. A longer paragraph is
+    cut between words. No word is lost.
 
     Args:
         text: The text.
-        words: The length, in white-space separated words, that a passage is filled up to.
+        words: The length, in words separated by white space, that a passage is filled up to.
 
     Yields:
         str: The passages, in order, with white space normalized.
@@ -97,10 +123,10 @@ class StructuredDocument:
 
     Attributes:
         docno: The document's id.
-        nodes: Its parts in document order. Exactly one, the root section, has no parent; its text is the document's
-            title.
-        links: Relations inside the document beyond order and structure.
-        references: Relations to other documents.
+        nodes: Its parts in document order. Exactly one node, the root section, has no parent; the text of the root
+            section is the document's title.
+        links: Edges inside the document beyond order and structure.
+        references: Edges to other documents.
         codes: Attributes that documents can share (classification codes, modules, concepts), for negative sampling.
     """
 
@@ -129,16 +155,15 @@ class StructuredDocument:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], *, passage_words: int = 120) -> StructuredDocument:
-        """Reads a document as a corpus iterator hands it out.
+        """Reads a document as a corpus iterator yields it.
 
         Args:
-            record: With ``docno`` and either ``nodes`` (and, where there are any, ``links``, ``references``,
-                ``codes``), or ``text`` (and, where there is one, ``title``), which is then split into passages under
-                one section.
+            record: A dictionary with ``docno`` and either ``nodes`` (optionally ``links`` and ``references``), or
+                ``text`` (optionally ``title``), which is split into passages under one section. ``codes`` are optional.
             passage_words: Words per passage for documents without structure.
 
         Raises:
-            ValueError: If the record misses a field or its structure is not a tree; the message names the document.
+            ValueError: If a field is missing or the structure is not a tree; the message names the document.
         """
         docno = record.get("docno")
         if not isinstance(docno, str) or not docno:
@@ -176,7 +201,7 @@ def _check(document: StructuredDocument) -> None:
     def fail(problem: str) -> None:
         raise ValueError(f"document {document.docno!r}: {problem}")
 
-    nodes: Sequence[Node] = document.nodes
+    nodes = document.nodes
     if split_passage_id(document.docno)[1] is not None:
         fail(f"a docno must not look like a passage id (it ends in '{PASSAGE_SEPARATOR}' and a number)")
     roots = [position for position, node in enumerate(nodes) if node.parent == NO_PARENT]
@@ -196,7 +221,7 @@ def _check(document: StructuredDocument) -> None:
             fail(f"node {position} lies in node {node.parent}, which is not a section")
     reaches_root = {roots[0]}
     for position in range(len(nodes)):
-        path: dict[int, None] = {}  # keeps the order, and finds a node without a search
+        path: dict[int, None] = {}  # an ordered set
         while position not in reaches_root:
             if position in path:
                 fail(f"its section tree has a cycle through nodes {[*path][[*path].index(position) :]}")

@@ -31,7 +31,7 @@ from clef_ip_vocabulary import LANGUAGES, THEMES
 from lxml import etree
 
 Layout = Literal["tree", "folders"]
-QrelsVariant = Literal["comma", "trec", "plain", "unindexed"]
+QrelsVariant = Literal["comma", "trec", "plain"]
 
 
 class SplitFiles(NamedTuple):
@@ -222,15 +222,12 @@ def write_qrels(judgments: Iterable[Judgment], variant: QrelsVariant) -> str:
 
     Args:
         judgments: What it says.
-        variant: ``'comma'`` (topic,document,xpath), ``'trec'`` (topic Q0 document xpath), ``'plain'`` (topic document
-            xpath) or ``'unindexed'`` (topic,document,xpath, with no index on a step where it would be 1).
+        variant: ``'comma'`` (topic,document,xpath), ``'trec'`` (topic Q0 document xpath) or ``'plain'`` (topic document
+            xpath).
     """
-    separator = {"comma": ",", "unindexed": ","}.get(variant, " ")
-    lines = []
-    for topic, ucid, _, written in judgments:
-        xpath = written.replace("[1]", "") if variant == "unindexed" else written
-        lines.append(separator.join([topic, *["Q0"] * (variant == "trec"), ucid, xpath]) + "\n")
-    return "".join(lines)
+    separator = "," if variant == "comma" else " "
+    middle = ["Q0"] * (variant == "trec")
+    return "".join(separator.join([topic, *middle, ucid, written]) + "\n" for topic, ucid, _, written in judgments)
 
 
 def _splits(split: Split) -> tuple[Split, ...]:

@@ -36,9 +36,9 @@ _INVENTORY.write_bytes(b"# Sphinx inventory version 2\n# Project: none\n# Versio
 os.utime(_INVENTORY, (0, 0))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def miniature(tmp_path_factory: pytest.TempPathFactory) -> Miniature:
-    """A small CLEF-IP collection."""
+    """A small CLEF-IP collection. Tests must not change its files."""
     from clef_ip_miniature import write_miniature
 
     return write_miniature(tmp_path_factory.mktemp("home") / "clef-ip")

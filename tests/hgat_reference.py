@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pyterrier_graph.graphs.extraction import inverse
+from pyterrier_graph.graphs.relations import inverse
 from pyterrier_graph.models.hgat import HGAT, HGATLayer
 from pyterrier_graph.models.propagation import SELF
 
 
 class EdgeGraph:
-    """Any typed edges, as the models see a graph: node i points to j, that is, i listens to j."""
+    """Any typed edges, as the models see a graph: node i points to j, that is, i aggregates from j."""
 
     def __init__(self, num_nodes: int, edges: dict[str, list[tuple[int, int]]]) -> None:
         self.num_nodes = num_nodes
@@ -36,21 +36,21 @@ def with_rows(h_i: Tensor, rows: Tensor | None) -> Tensor:
 
 def multi_head(layer: HGATLayer, relation: str, h_i: Tensor, h_j: Tensor) -> Tensor:
     """MultiHead_r(h_i, h_j, h_j), by PyTorch's own module."""
-    own, h_i = h_i, with_rows(h_i, layer.slots)
+    own, h_i = h_i, with_rows(h_i, layer.registers)
     if not len(h_j):
         return torch.zeros_like(h_i)
     message = layer.attention[relation](h_i[None], h_j[None], h_j[None], need_weights=False)[0][0]
     if relation == SELF and layer.residual:
-        message = message + with_rows(own, None if layer.slots is None else 0 * layer.slots)  # init='identity'
+        message = message + with_rows(own, None if layer.registers is None else 0 * layer.registers)  # init='identity'
     return message
 
 
 def softmax_of(layer: HGATLayer, relation: str, among: list[str], length: int) -> Tensor:
-    """softmax(W_r) over the relation types, for each position; slots come last, and have the last weights."""
+    """softmax(W_r) over the relation types, for each position; registers come last, and have the last weights."""
     rows = []
     config = layer.config
-    tokens = length - config.slots
-    for position in [*range(tokens), *range(config.positions, config.positions + config.slots)]:
+    tokens = length - config.registers
+    for position in [*range(tokens), *range(layer.positions, layer.positions + config.registers)]:
         exponentials = {r: torch.exp(layer.weight[r][position]) for r in among}
         rows.append(exponentials[relation] / sum(exponentials.values()))
     return torch.stack(rows)[:, None]
@@ -59,9 +59,9 @@ def softmax_of(layer: HGATLayer, relation: str, among: list[str], length: int) -
 def new_state(layer: HGATLayer, graph: EdgeGraph, h: list[Tensor], i: int, tgt: int) -> Tensor:
     """h'_i while the representation of tgt is computed."""
     config = layer.config
-    others = list(config.relations)
+    others = [relation for relation in layer.weight if relation != SELF]
     among = others if config.lambda_ else [*others, SELF]
-    context = torch.zeros_like(with_rows(h[i], layer.slots))
+    context = torch.zeros_like(with_rows(h[i], layer.registers))
     for r in others:
         count = 0
         summed = torch.zeros_like(context)
@@ -88,7 +88,7 @@ def in_context(model: HGAT, graph: EdgeGraph, texts: list[Tensor], tgt: int) -> 
     h = list(texts)
     for layer in model.layers:
         h = [
-            new_state(layer, graph, h, i, tgt) if len(h[i]) + model.config.slots else h[i]
+            new_state(layer, graph, h, i, tgt) if len(h[i]) + model.config.registers else h[i]
             for i in range(graph.num_nodes)
         ]
     return h[tgt]

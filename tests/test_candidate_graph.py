@@ -36,6 +36,7 @@ def test_graph_of_a_query():
     assert edges(graph, "order") == [("d%p1", "d%p3"), ("d%p3", "d%p7")]
     assert edges(graph, "order_i") == [("d%p3", "d%p1"), ("d%p7", "d%p3")]
     assert edges(graph, "structural") == [*((f"d%p{n}", "d%s0") for n in (1, 3, 7)), ("e", "e%s0")]
+    assert edges(graph, "title") == [(f"d%p{n}", "d%s0") for n in (1, 3, 7)]  # "e" has no title
     assert "similar" not in graph.relations
     assert graph.titles(graph.passage_nodes) == ["Pies", "Pies", "Pies", ""]
     assert graph.texts(graph.nodes_of(["e", "d%s0", "d%p7"])) == ["tart", "Pies", "apple pie with cream"]
@@ -51,7 +52,7 @@ def test_columns_and_rows_stay():
 
 def test_similarity():
     graph = CandidateGraph(similarity=1)(RUN)["graph"].iloc[0]
-    assert graph.relations[8:] == ("similar", "similar_i")
+    assert graph.relations[10:] == ("similar", "similar_i")
     assert edges(graph, "similar") == [("d%p1", "e"), ("d%p7", "d%p1"), ("e", "d%p1")]
     graph = CandidateGraph(similarity=9)(RUN)["graph"].iloc[0]
     assert {("d%p1", "d%p7"), ("d%p1", "e")} < {*edges(graph, "similar")}

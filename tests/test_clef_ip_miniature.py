@@ -13,11 +13,6 @@ from lxml import etree
 
 
 @pytest.fixture(scope="module")
-def miniature(tmp_path_factory) -> Miniature:
-    return write_miniature(tmp_path_factory.mktemp("clef-ip"))
-
-
-@pytest.fixture(scope="module")
 def trees(miniature) -> dict[str, etree._Element]:
     parser = etree.XMLParser(load_dtd=False, no_network=True)
     folder = miniature.home / DOCUMENTS
@@ -143,7 +138,6 @@ def test_qrels_variants(miniature):
     assert any(line.endswith("/patent-document/abstract/p") for line in train)
     judgments = miniature.split_judgments("2013/test")
     assert all(len(line.split(" ")) == 3 for line in write_qrels(judgments, "plain").splitlines())
-    assert "[1]" not in write_qrels(judgments, "unindexed")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -177,7 +177,7 @@ def test_older_claims_are_one_passage() -> None:
         patent.passage_id("/patent-document/claims/claim[5]")
 
 
-def test_empty_claim_is_no_passage_and_nobody_refers_to_it() -> None:
+def test_empty_claim_is_no_passage_and_no_claim_refers_to_it() -> None:
     patent = parse("<claims><claim>One.</claim><claim/><claim>As claims 1 and 2.</claim></claims>")
     assert [xpath[-8:] for xpath in patent.xpaths] == ["claim[1]", "claim[3]"]
     assert patent.links == (Link("internal", 3, 2),)
@@ -401,7 +401,7 @@ def test_dtds_elsewhere_are_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["EP-1000000.xml", "EP-1000000-A1.txt", "readme.xml", "UN-EP-0968118.xml"])
 def test_other_names_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"{name}: no patent's file"):
+    with pytest.raises(ValueError, match=f"{name}: not the file of a patent"):
         read_patent(write(tmp_path, FULL.encode(), name))
 
 

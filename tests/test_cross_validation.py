@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,7 @@ def test_missing_columns(wrong: dict[str, pd.DataFrame]):
 def test_nothing_to_train():
     with pytest.raises(ValueError, match="nothing to train.*is a pt.Estimator$"):
         cross_validate(lambda fold: pt.Transformer.identity(), topics(5), qrels(5), verbose=False)
-    with pytest.raises(ValueError, match="does not reach those inside of operators"):
+    with pytest.raises(ValueError, match="does not train Estimators inside of operators"):
         cross_validate(lambda fold: Memory() + Memory(), topics(5), qrels(5), verbose=False)
 
 
@@ -237,9 +238,9 @@ def test_missing_scores(score: Any):
         cross_validate(lambda fold: Memory() >> silent, topics(5), qrels(5), verbose=False)
 
 
-def test_queries_that_nobody_asked_for():
+def test_queries_that_were_not_in_the_input():
     fixed = pt.Transformer.from_df(topics(5).assign(docno="d", score=1.0), uniform=True)
-    with pytest.raises(ValueError, match="ranked the query '00.', which it was not given"):
+    with pytest.raises(ValueError, match="ranked the query '00.', which was not in its input"):
         cross_validate(lambda fold: Memory() >> fixed, topics(5), qrels(5), verbose=False)
 
 
@@ -281,6 +282,38 @@ def test_shared_weights_that_stay_as_they_are():
     network = torch.nn.Linear(1, 1)
     assert len(cross_validate(lambda fold: Network(network, False), topics(5), qrels(5), verbose=False)) == 5
     assert len(cross_validate(lambda fold: Network(torch.nn.Linear(1, 1)), topics(5), qrels(5), verbose=False)) == 5
+
+
+# --- what is warned about ---
+
+
+def test_passages_with_judgments_of_documents(tmp_path: Path):
+    documents = (
+        tiny.qrels().assign(docno=tiny.qrels()["docno"].str.partition("%p")[0]).drop_duplicates(["qid", "docno"])
+    )
+    arguments: Any = {"topics": tiny.run(), "folds": 3, "output_dir": tmp_path, "verbose": False}
+    with pytest.warns(UserWarning, match=r"^cross_validate: .* passages, such as 'd0%p0'.*pt.text.max_passage\(\)"):
+        cross_validate(lambda fold: DocumentEvidence(), qrels=documents, **arguments)
+    with pytest.warns(UserWarning, match="every measure is 0"):  # also of runs from before
+        cross_validate(lambda fold: DocumentEvidence(), qrels=documents, **arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        arguments["output_dir"] = None
+        cross_validate(lambda fold: DocumentEvidence() >> pt.text.max_passage(), qrels=documents, **arguments)
+        cross_validate(lambda fold: DocumentEvidence(), qrels=tiny.qrels(), **arguments)
+
+
+def test_going_on_with_trained_weights(tmp_path: Path):
+    """A model that was trained before may be trained further; LearnedModel says so in each fold."""
+
+    class Trained(Memory):
+        def fit(self, *data: Any) -> Memory:
+            warnings.warn("Trained is trained already", stacklevel=2)
+            return super().fit(*data)
+
+    with pytest.warns(UserWarning, match="trained already") as found:
+        assert len(cross_validate(lambda fold: Trained(), topics(6), qrels(6), 3, verbose=False)) == 18
+    assert len([warning for warning in found if "trained already" in str(warning.message)]) == 3
 
 
 # --- going on after a kill ---

@@ -67,6 +67,7 @@ def test_demo_command_line() -> None:
         demo.parser().parse_args(["--size", "huge"])
 
 
+@pytest.mark.slow
 def test_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyterrier_pisa", reason="the quick start's first stage is PISA, for x86-64 Linux")
     import quickstart

@@ -194,6 +194,7 @@ def test_numbers_were_measured(name: str) -> None:
 # --- Sphinx
 
 
+@pytest.mark.slow
 def test_pages_build_without_warnings_and_have_every_public_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

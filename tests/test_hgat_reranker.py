@@ -27,7 +27,8 @@ from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph
-from pyterrier_graph.models.hgat import Variant
+from pyterrier_graph.graphs.relations import paper_relations
+from pyterrier_graph.models.hgat import HGATConfig, Variant
 from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.training import trainer
 from pyterrier_graph.training.negatives import Strategy
@@ -35,15 +36,26 @@ from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.triple_draws import draw_triples
 from pyterrier_graph.training.validation import RunEvaluator
 
-QUICK = {"negatives": "candidates", "epochs": 2, "batch_size": 8, "learning_rate": 0.01}
+QUICK = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "scalar_learning_rate": None, "patience": 3}
+SHAPE = {
+    "variant": "NO_LB",
+    "framework": None,
+    "layers": 1,
+    "heads": 2,
+    "dropout": 0.2,
+    "init": "random",
+    "aggregation": "sum",
+    "registers": 0,
+}
 RUN, QRELS = tiny.run(), tiny.qrels()
 COLUMNS = ["node", "relation", "position", "token", "contribution"]
 
 
 def hgat(graph: Any = "tiny", encoder: TokenEncoder | None = None, **options: Any) -> HGATReranker:
     training = HGATTraining(**QUICK | options.pop("training", {}))
-    shape = {"variant": "NO_LB", "layers": 1, "heads": 2, "dropout": 0.2, "training": training}
-    return HGATReranker(tiny.graph() if graph == "tiny" else graph, encoder or tiny.encoder(), **shape | options)
+    config = HGATConfig(**{name: options.pop(name, value) for name, value in SHAPE.items()}, relations=None)
+    given = {"config": config, "training": training, "verbose": False} | options
+    return HGATReranker(tiny.graph() if graph == "tiny" else graph, encoder or tiny.encoder(), **given)
 
 
 def fresh_encoder() -> TokenEncoder:
@@ -55,9 +67,9 @@ def scores(reranker: pt.Transformer) -> np.ndarray:
     return reranker(RUN)["score"].to_numpy()
 
 
-def qualities(reranker: HGATReranker) -> list[float]:
+def values_of(reranker: HGATReranker) -> list[float]:
     """After each epoch; the log begins with that of the untrained model."""
-    return [entry["eval_quality"] for entry in reranker.training_log if "eval_quality" in entry][1:]
+    return [entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry][1:]
 
 
 def measured(reranker: HGATReranker) -> float:
@@ -77,8 +89,8 @@ def test_training_with_each_strategy(negatives: str) -> None:
     reranker = hgat(training={"negatives": negatives, "epochs": 3, "learning_rate": 0.02}, dropout=0.0)
     before = measured(reranker)
     assert reranker.fit(RUN, QRELS, RUN, QRELS) is reranker
-    assert len(qualities(reranker)) == 3
-    assert measured(reranker) == pytest.approx(max(qualities(reranker)))
+    assert len(values_of(reranker)) == 3
+    assert measured(reranker) == pytest.approx(max(values_of(reranker)))
     if negatives != "random":  # of which few show what is relevant here
         assert measured(reranker) > before
 
@@ -86,19 +98,19 @@ def test_training_with_each_strategy(negatives: str) -> None:
 def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves() -> None:
     reranker = hgat(training={"epochs": 12, "learning_rate": 0.05, "patience": 2}, dropout=0.0)
     reranker.fit(RUN, QRELS, RUN, QRELS)
-    reached = qualities(reranker)
+    reached = values_of(reranker)
     best = reached.index(max(reached))
     assert len(reached) == best + 3 < 12
     assert reached[-1] < max(reached)
     assert measured(reranker) == pytest.approx(max(reached))
     without_patience = hgat(training={"epochs": 12, "learning_rate": 0.05, "patience": None}, dropout=0.0)
-    assert len(qualities(without_patience.fit(RUN, QRELS, RUN, QRELS))) == 12
+    assert len(values_of(without_patience.fit(RUN, QRELS, RUN, QRELS))) == 12
 
 
 def test_several_evaluations_per_epoch() -> None:
     reranker = hgat(training={"epochs": 1, "batch_size": 4, "evaluations": 3, "patience": None})
     reranker.fit(RUN, QRELS, RUN, QRELS)  # 18 triples, 5 steps
-    steps = [entry["step"] for entry in reranker.training_log if "eval_quality" in entry]
+    steps = [entry["step"] for entry in reranker.training_log if "nDCG@10" in entry]
     assert steps == [0, 2, 4, 5]
 
 
@@ -107,19 +119,19 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
     before = scores(reranker)
     best = RUN.assign(label=reranker(RUN)["rank"].eq(0).astype(int))[["qid", "docno", "label"]]
     reranker.fit(RUN, QRELS, RUN, best)
-    assert reranker.training_log[0] == {"eval_quality": pytest.approx(1.0), "epoch": 0.0, "step": 0}
-    assert max(qualities(reranker)) < 1
+    assert reranker.training_log[0] == {"nDCG@10": pytest.approx(1.0), "epoch": 0.0, "step": 0}
+    assert max(values_of(reranker)) < 1
     np.testing.assert_array_equal(scores(reranker), before)
-    assert not reranker.model.training
+    assert not reranker.network.training
 
 
 def test_without_validation_queries_the_last_weights_are_kept() -> None:
     reranker = hgat()
     reranker.fit(RUN, QRELS, None, None)
-    assert qualities(reranker) == []
+    assert values_of(reranker) == []
     losses = [entry["loss"] for entry in reranker.training_log if "loss" in entry]
     assert len(losses) == 2 and losses[1] < losses[0]
-    assert not reranker.model.training
+    assert not reranker.network.training
 
 
 def test_seeds(trained: HGATReranker) -> None:
@@ -129,12 +141,12 @@ def test_seeds(trained: HGATReranker) -> None:
         assert not np.allclose(scores(other.fit(RUN, QRELS)), scores(trained), atol=1e-3)
 
 
-def test_gates_have_a_rate_of_their_own() -> None:
+def test_scalars_have_a_rate_of_their_own() -> None:
     moved = []
     for rate in (None, 0.0, 0.2):
         reranker = hgat(variant="NO_LB_NS", init="identity", training={"scalar_learning_rate": rate})
         reranker.fit(RUN, QRELS)
-        moved.append(abs(reranker.model.alpha.item()))
+        moved.append(abs(reranker.network.alpha.item()))
     assert moved[1] == 0.0 < moved[0] < moved[2]
 
 
@@ -145,12 +157,12 @@ def test_accumulated_gradients_are_those_of_a_larger_batch() -> None:
     whole = fitted(batch_size=8)
     halves = fitted(batch_size=4, arguments={"gradient_accumulation_steps": 2})
     np.testing.assert_allclose(scores(whole), scores(halves), atol=1e-4)
-    assert len(qualities(halves)) == 2  # once per epoch, however many steps that is
+    assert len(values_of(halves)) == 2  # once per epoch, however many steps that is
 
 
 def test_half_precision() -> None:
     reranker = hgat(training={"arguments": {"bf16": True}}).fit(RUN, QRELS, RUN, QRELS)
-    assert all(parameter.dtype == torch.float32 for parameter in reranker.model.parameters())
+    assert all(parameter.dtype == torch.float32 for parameter in reranker.network.parameters())
     assert np.isfinite(scores(reranker)).all()
 
 
@@ -215,9 +227,9 @@ def test_stored_tokens_serve_training(tmp_path: Path) -> None:
 
 def test_training_that_diverges_or_has_nothing_to_learn() -> None:
     with pytest.raises(ValueError, match="diverged|not finite"):
-        hgat(training={"learning_rate": float("inf")}).fit(RUN, QRELS)
+        hgat(training={"learning_rate": 1e30}).fit(RUN, QRELS)
     with pytest.raises(ValueError, match="not finite"):
-        hgat(training={"learning_rate": float("inf")}).fit(RUN, QRELS, RUN, QRELS)
+        hgat(training={"learning_rate": 1e30}).fit(RUN, QRELS, RUN, QRELS)
     with pytest.raises(ValueError, match="no training query has a relevant passage"):
         hgat().fit(RUN, QRELS.assign(label=0))
     with pytest.raises(KeyError, match="d9%p0"):
@@ -226,7 +238,7 @@ def test_training_that_diverges_or_has_nothing_to_learn() -> None:
 
 @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch_size": 0}, {"repeats": 0}, {"evaluations": 0}])
 def test_training_options_that_cannot_be(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="must be"):
         HGATTraining(**wrong)  # type: ignore[arg-type]
 
 
@@ -249,13 +261,15 @@ def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -
     training = {"encoder_learning_rate": 1e-3, "frozen_encoder_layers": frozen, "epochs": 3, "learning_rate": 0.02}
     before = layers_of(encoder)
     reranker = hgat(encoder=encoder, tokens=store, training=training, dropout=0.0)
-    reranker.fit(RUN, QRELS, RUN, QRELS)
-    changed = {name for name, value in layers_of(encoder).items() if not torch.equal(value, before[name])}
+    with pytest.warns(UserWarning, match="trains a copy of the encoder. The vectors in TokenStore"):
+        reranker.fit(RUN, QRELS, RUN, QRELS)
+    changed = {name for name, value in layers_of(reranker.encoder).items() if not torch.equal(value, before[name])}
+    assert all(torch.equal(value, before[name]) for name, value in layers_of(encoder).items())  # the caller's stays
     assert any("layer.1." in name for name in changed)
     assert any("embeddings.word" in name for name in changed) == (frozen == 0)
     assert any("layer.0." in name for name in changed) == (frozen == 0)
     assert reranker.tokens is None  # those were of other weights
-    assert measured(reranker) == pytest.approx(max(qualities(reranker)))
+    assert measured(reranker) == pytest.approx(max(values_of(reranker)))
     reranker.save(tmp_path / "saved")
     loaded = HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), device="cpu")
     np.testing.assert_array_equal(scores(loaded), scores(reranker))
@@ -265,7 +279,7 @@ def test_an_encoder_that_learns_learns_what_a_fixed_one_gives() -> None:
     """The first loss is the same, whether vectors are looked up or computed with gradients."""
     losses = []
     for rate in (None, 0.0):
-        training = {"encoder_learning_rate": rate, "batch_size": 18, "epochs": 1, "frozen_encoder_layers": 2}
+        training = {"encoder_learning_rate": rate, "batch_size": 18, "epochs": 1, "frozen_encoder_layers": 1}
         encoder = fresh_encoder()
         for module in encoder.network.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -282,7 +296,7 @@ LONG = {"epochs": 12, "patience": 2, "learning_rate": 0.05}
 
 
 def weights_of(reranker: HGATReranker) -> dict[str, torch.Tensor]:
-    return {**reranker.model.state_dict(), **layers_of(reranker.encoder)}
+    return {**reranker.network.state_dict(), **layers_of(reranker.encoder)}
 
 
 def assert_same_weights(one: HGATReranker, other: HGATReranker) -> None:
@@ -296,21 +310,21 @@ def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, encoder_rate: f
     whole = hgat(encoder=fresh_encoder(), training=training).fit(RUN, QRELS, RUN, QRELS)
     kept = training | {"output_dir": str(tmp_path)}
     # one evaluation without improvement is over, the next one would be the last
-    assert 3 <= len(qualities(whole)) < 12
-    reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), len(qualities(whole)) + 1, stop)
+    assert 3 <= len(values_of(whole)) < 12
+    reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), len(values_of(whole)) + 1, stop, "_scores")
     with pytest.raises(KeyboardInterrupt):
         reranker.fit(RUN, QRELS, RUN, QRELS)
     # a checkpoint whose writing was cut short is passed over, and written anew
-    cut_short = tmp_path / f"checkpoint-{3 * len(qualities(whole))}"
+    cut_short = tmp_path / f"checkpoint-{3 * len(values_of(whole))}"
     cut_short.mkdir()
     (cut_short / "model.safetensors").write_bytes(b"half")
-    del reranker.transform
+    del reranker._scores
     reranker.fit(RUN, QRELS, RUN, QRELS)
-    assert qualities(reranker) == qualities(whole)
+    assert values_of(reranker) == values_of(whole)
     assert_same_weights(reranker, whole)
     # and one that has ended is not gone on with
     again = hgat(encoder=fresh_encoder(), training=kept).fit(RUN, QRELS, RUN, QRELS)
-    assert qualities(again) == qualities(whole)
+    assert values_of(again) == values_of(whole)
     assert_same_weights(again, whole)
 
 
@@ -319,7 +333,7 @@ def test_a_training_that_was_killed_goes_on_in_another_process(tmp_path: Path) -
     training = LONG | {"output_dir": str(tmp_path)}
 
     def die() -> None:
-        interrupt(hgat(training=training), 3, lambda: os._exit(9)).fit(RUN, QRELS, RUN, QRELS)
+        interrupt(hgat(training=training), 3, lambda: os._exit(9), "_scores").fit(RUN, QRELS, RUN, QRELS)
 
     process = multiprocessing.get_context("fork").Process(target=die, daemon=True)
     process.start()
@@ -328,7 +342,7 @@ def test_a_training_that_was_killed_goes_on_in_another_process(tmp_path: Path) -
     assert len(list(tmp_path.glob("checkpoint-*"))) == 1
     resumed = hgat(training=training).fit(RUN, QRELS, RUN, QRELS)
     whole = hgat(training=LONG).fit(RUN, QRELS, RUN, QRELS)
-    assert qualities(resumed) == qualities(whole)
+    assert values_of(resumed) == values_of(whole)
     assert_same_weights(resumed, whole)
 
 
@@ -341,7 +355,9 @@ def test_more_epochs_go_on_from_the_last(tmp_path: Path) -> None:
 
 def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     kept = {"output_dir": str(tmp_path / "own"), "epochs": 1}
-    hgat(training=kept).fit(RUN, QRELS)
+    first = hgat(training=kept).fit(RUN, QRELS)
+    with pytest.raises(ValueError, match=r"another training \(other: start\)"), pytest.warns(match="trained already"):
+        first.fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: training.learning_rate\): choose another"):
         hgat(training=kept | {"learning_rate": 0.5}).fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: seed\)"):
@@ -368,7 +384,7 @@ def train_as(rank: int, folder: Path) -> None:
     if rank:  # the first one must not have cleared the temporary folder away
         trainer.safe_open = late
     reranker = hgat(training=SHARED | {"batch_size": 4}, dropout=0.0).fit(RUN, QRELS, RUN, QRELS)
-    save_file(reranker.model.state_dict(), folder / f"{rank}.safetensors")
+    save_file(reranker.network.state_dict(), folder / f"{rank}.safetensors")
 
 
 SHARED = {"max_triples": 16, "epochs": 4, "learning_rate": 0.02, "patience": None}
@@ -381,9 +397,9 @@ def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
     one, other = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)
     together = hgat(dropout=0.0)
-    together.model.load_state_dict(one)
+    together.network.load_state_dict(one)
     alone = hgat(training=SHARED | {"batch_size": 8}, dropout=0.0).fit(RUN, QRELS, RUN, QRELS)
-    assert qualities(alone)[-1] < max(qualities(alone))
+    assert values_of(alone)[-1] < max(values_of(alone))
     np.testing.assert_allclose(scores(together), scores(alone), atol=1e-3)
 
 
@@ -406,7 +422,7 @@ def copied(saved: Path, tmp_path: Path) -> Path:
 def test_a_saved_model_scores_as_before(saved: Path, trained: HGATReranker) -> None:
     loaded = pt.Artifact.load(str(saved), graph=tiny.graph(), device="cpu", batch_size=5)
     assert isinstance(loaded, HGATReranker)
-    assert (loaded.batch_size, loaded.config) == (5, trained.config)
+    assert (loaded.batch_size, loaded.config, loaded.training) == (5, trained.config, trained.training)
     np.testing.assert_allclose(scores(loaded), scores(trained), atol=1e-5)
     same_batches = HGATReranker.load(saved, graph=tiny.graph(), encoder=tiny.encoder())
     np.testing.assert_array_equal(scores(same_batches), scores(trained))
@@ -418,7 +434,7 @@ def test_a_saved_model_scores_as_before(saved: Path, trained: HGATReranker) -> N
 @pytest.mark.parametrize("variant", get_args(Variant))
 def test_every_variant_is_saved(variant: Variant, tmp_path: Path) -> None:
     relations = ("order", "structural/structural")
-    reranker = hgat(variant=variant, init="identity", aggregation="mean", slots=2, relations=relations)
+    reranker = hgat(variant=variant, init="identity", aggregation="mean", registers=2, relations=relations)
     reranker.save(tmp_path / "model")
     loaded = HGATReranker.load(tmp_path / "model", graph=tiny.graph(), encoder=tiny.encoder())
     np.testing.assert_array_equal(scores(loaded), scores(reranker))
@@ -459,12 +475,12 @@ def test_a_saving_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
 
 def test_an_encoder_that_does_not_fit(saved: Path) -> None:
     sample = [" ".join(tiny.WORDS)]
-    with pytest.raises(ValueError, match="needs an encoder with 16 dimensions and 24 tokens per passage.*has 4 and 24"):
+    with pytest.raises(ValueError, match="was saved with .* has other weights or lengths"):
         HGATReranker.load(saved, encoder=tiny.encoder().reduced(sample, 4))
     other = fresh_encoder()
     with torch.no_grad():
         next(other.network.parameters()).add_(0.01)
-    with pytest.raises(ValueError, match="was trained on .* has other weights"):
+    with pytest.raises(ValueError, match="was saved with .* has other weights"):
         HGATReranker.load(saved, encoder=other)
 
 
@@ -491,8 +507,6 @@ def test_an_artifact_of_another_kind_or_version(saved: Path, tmp_path: Path) -> 
         HGATReranker.load(path)
     with pytest.raises(FileNotFoundError, match="no artifact"):
         HGATReranker.load(tmp_path / "none")
-    with pytest.raises(TypeError, match="variant"):  # which is saved with the weights
-        HGATReranker.load(saved, encoder=tiny.encoder(), variant="BASE")
     graph = DocumentGraph(tmp_path / "graph").index(tiny.documents(), verbose=False)
     with pytest.raises(ValueError, match="'type': 'passage_graph'.* is needed"):
         HGATReranker.load(graph.path)
@@ -501,14 +515,14 @@ def test_an_artifact_of_another_kind_or_version(saved: Path, tmp_path: Path) -> 
 # --- stored representations
 
 
-@pytest.mark.parametrize(("variant", "slots"), [("BASE", 0), ("NO_LB", 0), ("NO_LB", 3), ("NO_LB_NS", 0)])
-def test_stored_representations_score_as_computed_ones(variant: Variant, slots: int, tmp_path: Path) -> None:
-    shape = {"variant": variant, "slots": slots, "layers": 2}
+@pytest.mark.parametrize(("variant", "registers"), [("BASE", 0), ("NO_LB", 0), ("NO_LB", 3), ("NO_LB_NS", 0)])
+def test_stored_representations_score_as_computed_ones(variant: Variant, registers: int, tmp_path: Path) -> None:
+    shape = {"variant": variant, "registers": registers, "layers": 2}
     reranker = hgat(**shape, batch_size=4)
     computed = scores(reranker)
-    store = reranker.contextualize(tmp_path / "in_context", verbose=False)
+    store = reranker.contextualize(tmp_path / "in_context")
     looked_up = hgat(**shape, contextualized=store)
-    looked_up.model.forward = None  # type: ignore[assignment]
+    looked_up.network.forward = None  # type: ignore[assignment]
     np.testing.assert_allclose(scores(looked_up), computed, atol=1e-3)
     again = hgat(**shape)
     again.contextualized = TokenStore(store.path)
@@ -519,14 +533,18 @@ def test_stored_representations_score_as_computed_ones(variant: Variant, slots: 
 
 def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> None:
     reranker = hgat()
-    store = reranker.contextualize(tmp_path / "in_context", verbose=False)
+    store = reranker.contextualize(tmp_path / "in_context")
     reranker.contextualized = store
     reranker.fit(RUN, QRELS)
     assert reranker.contextualized is None
-    with pytest.raises(ValueError, match="computed with other weights: contextualize again"):
+    with pytest.raises(ValueError, match="computed with other weights or titles: contextualize again"):
         reranker.contextualized = store
     with pytest.raises(ValueError, match="computed with other weights"):
         hgat(seed=5, contextualized=store)
+    with pytest.raises(ValueError, match="computed with other weights or titles"):
+        hgat(contextualized=hgat(variant="NO").contextualize(tmp_path / "other_variant"), variant="BASE")
+    with pytest.raises(ValueError, match="computed with other weights or titles"):
+        hgat(titles=True, contextualized=store)
     with pytest.raises(ValueError, match="representations of other passages"):
         hgat(tiny.graph(4), contextualized=store)
     with pytest.raises(ValueError, match="other weights or lengths"):
@@ -541,12 +559,12 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
 # --- explanations
 
 
-@pytest.mark.parametrize(("init", "slots"), [("random", 0), ("identity", 0), ("identity", 2)])
+@pytest.mark.parametrize(("init", "registers"), [("random", 0), ("identity", 0), ("identity", 2)])
 @pytest.mark.parametrize("variant", get_args(Variant))
-def test_contributions_add_up_to_the_score(variant: Variant, init: Any, slots: int) -> None:
-    reranker = hgat(variant=variant, layers=2, init=init, slots=slots)
+def test_contributions_add_up_to_the_score(variant: Variant, init: Any, registers: int) -> None:
+    reranker = hgat(variant=variant, layers=2, init=init, registers=registers)
     with torch.no_grad():
-        for name, parameter in reranker.model.named_parameters():
+        for name, parameter in reranker.network.named_parameters():
             if name.endswith("bias"):  # what biases add is no token's
                 parameter.zero_()
             elif name.endswith(("lambda_", "alpha")):
@@ -562,13 +580,13 @@ def test_contributions_add_up_to_the_score(variant: Variant, init: Any, slots: i
 def test_an_explanation_names_nodes_relations_and_tokens() -> None:
     reranker = hgat(variant="BASE", layers=2)
     parts = reranker.explain("alpha", "d0%p1").sort_values(["node", "position"])
-    itself = parts[parts["relation"] == "SELF"]
-    assert itself["token"].tolist() == ["[CLS]", "kappa", "lambda", "[SEP]"]
-    assert set(itself["node"]) == {"d0%p1"}
-    heard = parts.drop_duplicates("node").set_index("node")["relation"].to_dict()
-    assert heard["d0%p0"] == "order_i" and heard["d0%p2"] == "order" and heard["d0%s1"] == "structural"
-    assert heard["d0%s0"] == ""  # through its section only
-    assert "d3%p0" not in heard
+    own = parts[parts["relation"] == "SELF"]
+    assert own["token"].tolist() == ["[CLS]", "kappa", "lambda", "[SEP]"]
+    assert set(own["node"]) == {"d0%p1"}
+    sources = parts.drop_duplicates("node").set_index("node")["relation"].to_dict()
+    assert sources["d0%p0"] == "order_i" and sources["d0%p2"] == "order" and sources["d0%s1"] == "structural"
+    assert sources["d0%s0"] == ""  # through its section only
+    assert "d3%p0" not in sources
     alone = hgat(variant="NS", layers=1, relations=("external",)).explain("alpha", "d0%p1")
     assert (alone["contribution"] == 0).all()
 
@@ -584,5 +602,5 @@ def test_relation_weights(trained: HGATReranker) -> None:
     table = trained.relation_weights()
     assert table.index.name == "relation"
     assert list(table.columns) == ["layer 1"]
-    assert set(table.index) == {*tiny.graph().relations, "SELF"}
+    assert set(table.index) == {*paper_relations(tiny.graph()), "SELF"}
     assert table["layer 1"].sum() == pytest.approx(1.0)

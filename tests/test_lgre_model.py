@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, get_args
 
 import lgre_reference as reference
@@ -22,6 +23,8 @@ from transformers import (
 
 from pyterrier_graph.models.lgre import LGRe, LGReConfig, LGReOutput, WordGraph, word_graph
 from pyterrier_graph.models.lgre_losses import LGReLoss
+
+EveryLayer = partial(LGReConfig, layers=None)
 
 GRAPHS = get_args(WordGraph)
 VOCABULARY = 30
@@ -125,7 +128,7 @@ OPTIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(f"{k}={v}" for k, v in options.items()))
 def test_equals_the_equations(graph: WordGraph, options: dict[str, Any]) -> None:
-    model = model_of(LGReConfig(graph, **options)).double()
+    model = model_of(EveryLayer(graph, **options)).double()
     with torch.no_grad():
         assert_equal_outputs(model, batch())
 
@@ -136,7 +139,7 @@ def test_other_encoders_equal_the_equations(kind: str, init: str) -> None:
     inputs = batch(separators=2 if kind == "roberta" else 1)
     with torch.no_grad():
         for special_tokens in ("alone", "sides"):
-            model = model_of(LGReConfig(init=init, special_tokens=special_tokens), kind).double()
+            model = model_of(EveryLayer(init=init, special_tokens=special_tokens), kind).double()
             assert_equal_outputs(model, inputs)
 
 
@@ -156,7 +159,7 @@ QUERIES = torch.tensor([7, 3, 7, 7, 3, 7, 5])  # 7 has two relevant and two othe
 def test_losses_and_all_gradients_equal_those_of_the_equations(loss: LGReLoss) -> None:
     inputs = batch([(2, 3), (3, 2), (1, 4), (2, 1), (1, 1), (2, 2), (1, 3)])
     # both hinges are in use: differences of scores are about 1
-    model = model_of(LGReConfig(init="identity", **(RELEASED if loss.ranking == "softmax" else {}))).double()
+    model = model_of(EveryLayer(init="identity", **(RELEASED if loss.ranking == "softmax" else {}))).double()
     values, gradients = [], []
     for slow in (True, False):
         if slow:
@@ -180,7 +183,7 @@ def test_losses_and_all_gradients_equal_those_of_the_equations(loss: LGReLoss) -
 @pytest.mark.parametrize("options", [PRINTED, RELEASED], ids=["printed", "released"])
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_gradients_of_scores_equal_those_of_the_equations(graph: WordGraph, options: dict[str, Any]) -> None:
-    model = model_of(LGReConfig(graph, **options)).double()
+    model = model_of(EveryLayer(graph, **options)).double()
     inputs = batch(LENGTHS[:2])
     gradients = []
     for slow in (True, False):
@@ -198,7 +201,7 @@ def test_gradients_of_scores_equal_those_of_the_equations(graph: WordGraph, opti
 
 
 def scores_of(weights: dict[str, torch.Tensor], **options: Any) -> torch.Tensor:
-    model = LGRe(encoder(), LGReConfig(**{**RELEASED, **options})).eval()
+    model = LGRe(encoder(), EveryLayer(**{**RELEASED, **options})).eval()
     model.load_state_dict(weights)
     with torch.no_grad():
         return model(**batch()).scores
@@ -211,12 +214,12 @@ def differ(some: torch.Tensor, others: torch.Tensor) -> bool:
 @pytest.mark.parametrize("name", ["special_tokens", "self_loops", "readout", "pooling"])
 def test_paper_and_code_differ(name: str) -> None:
     """With the same weights."""
-    weights = model_of(LGReConfig(**RELEASED)).state_dict()
+    weights = model_of(EveryLayer(**RELEASED)).state_dict()
     assert differ(scores_of(weights), scores_of(weights, **{name: PRINTED[name]}))
 
 
 def test_the_code_has_one_layer_more() -> None:
-    weights = model_of(LGReConfig(**RELEASED)).state_dict()
+    weights = model_of(EveryLayer(**RELEASED)).state_dict()
     fewer = {name: weights[name][1:] for name in ("projection", "projection_bias", "score", "score_bias")}
     fewer["combination"] = weights["combination"][:, 1:]
     printed = scores_of(weights | fewer, layers=PRINTED["layers"])
@@ -226,7 +229,7 @@ def test_the_code_has_one_layer_more() -> None:
 
 
 def test_the_code_has_weights_per_layer() -> None:
-    weights = model_of(LGReConfig(**RELEASED)).state_dict()
+    weights = model_of(EveryLayer(**RELEASED)).state_dict()
     names = ("projection", "projection_bias", "score", "score_bias")
     shared = scores_of(weights | {name: weights[name][:1] for name in names}, per_layer=False)
     assert differ(scores_of(weights), shared)
@@ -237,7 +240,7 @@ def test_the_code_has_weights_per_layer() -> None:
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_the_gate_of_the_code_is_no_gru_cell(diagonal: bool) -> None:
     """It resets the state before a matrix that is applied to it, and its update gate is the other way round."""
-    weights = model_of(LGReConfig(**RELEASED)).state_dict()
+    weights = model_of(EveryLayer(**RELEASED)).state_dict()
     if diagonal:
         weights["candidate.weight"][:, :8] = torch.eye(8)
     update, reset = weights["gates.weight"].chunk(2)
@@ -259,7 +262,7 @@ def test_the_gate_of_the_code_is_no_gru_cell(diagonal: bool) -> None:
 
 def test_losses_of_paper_and_code_differ() -> None:
     inputs = batch()
-    model = model_of(LGReConfig())
+    model = model_of(EveryLayer())
     with torch.no_grad():
         output = model(**inputs)
     relevant, queries = torch.tensor([1, 0, 0, 1]), torch.zeros(4)
@@ -274,13 +277,50 @@ def test_losses_of_paper_and_code_differ() -> None:
     assert len(set(values)) == len(readings)
 
 
+def test_the_order_of_layers_has_no_effect() -> None:
+    """Eq. 12 takes the graph of the encoder's last layer, wherever that is listed."""
+    inputs, relevant, queries = batch(), torch.tensor([1, 0, 0, 1]), torch.zeros(4)
+    models = [model_of(EveryLayer(layers=layers)) for layers in ((0, -1), (-1, 0))]
+    with torch.no_grad():
+        outputs = [model(**inputs) for model in models]
+    assert models[0].layers == models[1].layers == (0, 2)
+    one, other = (LGReLoss(distance="pair", weight=1)(out, inputs["segments"], relevant, queries) for out in outputs)
+    torch.testing.assert_close(one, other)
+    graph = outputs[1].representations[:, 1]
+    torch.testing.assert_close(graph[:, graph.shape[1] // 2 :], outputs[1].states[:, 0])  # [CLS] of the last layer
+
+
+def test_graded_labels_do_not_contradict_each_other() -> None:
+    """A document with label 1 is pulled towards its query beside one with label 0 and beside one with label 2."""
+    inputs, queries = batch(), torch.tensor([0, 0, 1, 1])
+    output = model_of(EveryLayer())(**inputs)
+    label = torch.tensor([2, 1, 1, 0])
+    positive = torch.tensor([True, False, True, False])
+
+    def gradient(distance: str) -> torch.Tensor:
+        with_distance, without = (
+            LGReLoss(distance=kind, weight=1)(output, inputs["segments"], positive, queries, label > 0)  # type: ignore[arg-type]
+            for kind in (distance, "none")
+        )
+        return torch.autograd.grad(with_distance - without, output.states, retain_graph=True)[0]
+
+    def pulls(row: int) -> bool:
+        moved = output.states - 0.01 * gradient("point")
+        cosine = LGReLoss()._similarity
+        return bool(cosine(moved, inputs["segments"])[row] > cosine(output.states, inputs["segments"])[row])
+
+    assert [pulls(row) for row in range(4)] == [True, True, True, False]
+    pair = gradient("pair").abs().sum((1, 2))
+    assert (pair[:2] == 0).all() and (pair[2:] > 0).all()  # two relevant documents are not pushed apart
+
+
 def test_word_graphs_of_the_figure() -> None:
     """[CLS] a b [SEP] x y z [SEP]."""
     inputs = batch([(2, 3)], width=9)
     segments, mask = inputs["segments"], inputs["attention_mask"]
 
     def drawn(**options: Any) -> list[str]:
-        links = word_graph(segments, mask, LGReConfig(**options))[0]
+        links = word_graph(segments, mask, EveryLayer(**options))[0]
         return ["".join(".#"[int(link)] for link in row) for row in links]
 
     assert drawn(word_graph="full") == ["########."] * 8 + ["........."]
@@ -324,7 +364,7 @@ def test_word_graphs_of_the_figure() -> None:
 @pytest.mark.parametrize("special_tokens", ["alone", "sides"])
 def test_a_query_or_a_document_may_be_empty(special_tokens: str) -> None:
     inputs = batch([(0, 3), (2, 0)])
-    model = model_of(LGReConfig(special_tokens=special_tokens)).double()
+    model = model_of(EveryLayer(special_tokens=special_tokens)).double()
     with torch.no_grad():
         output = assert_equal_outputs(model, inputs)
     loss = LGReLoss()(output, inputs["segments"], torch.tensor([1, 0]), torch.zeros(2))
@@ -334,7 +374,7 @@ def test_a_query_or_a_document_may_be_empty(special_tokens: str) -> None:
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_scores_do_not_depend_on_padding_or_on_the_batch(graph: WordGraph, attention: str) -> None:
-    model = LGRe(encoder(attention=attention), LGReConfig(graph, readout="linear", pooling="sum")).eval()
+    model = LGRe(encoder(attention=attention), EveryLayer(graph, readout="linear", pooling="sum")).eval()
     with torch.no_grad():
         together = model(**batch()).scores
         padded = model(**batch(width=20)).scores
@@ -346,7 +386,7 @@ def test_scores_do_not_depend_on_padding_or_on_the_batch(graph: WordGraph, atten
 @pytest.mark.parametrize("options", [PRINTED, RELEASED], ids=["printed", "released"])
 def test_layers_may_be_computed_together(options: dict[str, Any]) -> None:
     """As on a GPU."""
-    model = model_of(LGReConfig(**options))
+    model = model_of(EveryLayer(**options))
     inputs = batch()
     with torch.no_grad():
         output = model(**inputs, adjacency=True)
@@ -360,7 +400,7 @@ def test_layers_may_be_computed_together(options: dict[str, Any]) -> None:
 
 
 def test_token_types_reach_the_encoder() -> None:
-    model = LGRe(encoder(), LGReConfig()).eval()
+    model = LGRe(encoder(), EveryLayer()).eval()
     inputs = batch()
     types = (inputs["segments"] == 1).long()
     with torch.no_grad():
@@ -374,14 +414,14 @@ def test_identity_is_the_cross_encoder(kind: str, layers: tuple[int, ...] | None
     inputs = batch(separators=2 if kind == "roberta" else 1)
     with torch.no_grad():
         logits = cross_encoder(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[:, 0]
-        scores = LGRe(cross_encoder, LGReConfig(layers=layers, init="identity")).eval()(**inputs).scores
+        scores = LGRe(cross_encoder, EveryLayer(layers=layers, init="identity")).eval()(**inputs).scores
     assert torch.equal(scores, logits)
     assert logits.std() > 0
 
 
 def test_identity_learns_the_graph() -> None:
     torch.manual_seed(0)
-    model = LGRe(encoder(head=True), LGReConfig(init="identity", dropout=0.0))
+    model = LGRe(encoder(head=True), EveryLayer(init="identity", dropout=0.0))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     inputs, loss = batch(), LGReLoss()
     relevant, queries = torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1])
@@ -405,7 +445,7 @@ def test_identity_learns_the_graph() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("options", [PRINTED, RELEASED], ids=["printed", "released"])
 def test_autocast(dtype: torch.dtype, options: dict[str, Any]) -> None:
-    model = LGRe(encoder(), LGReConfig(**options)).eval()
+    model = LGRe(encoder(), EveryLayer(**options)).eval()
     inputs = batch(width=16)
     with torch.no_grad():
         exact = model(**inputs).scores
@@ -418,7 +458,7 @@ def test_autocast(dtype: torch.dtype, options: dict[str, Any]) -> None:
 
 
 def test_large_states_fit_into_float16() -> None:
-    model = LGRe(encoder(), LGReConfig(layers=(-1,)))
+    model = LGRe(encoder(), EveryLayer(layers=(-1,)))
     states = torch.full(
         (1, 1, 4, 8), 120.0
     ).half()  # 8 times the square is more than 65,504; divided by sqrt(8), it is less
@@ -429,7 +469,7 @@ def test_large_states_fit_into_float16() -> None:
 
 
 def test_a_row_of_nothing_but_padding_harms_nobody() -> None:
-    model = LGRe(encoder(), LGReConfig(readout="linear"))
+    model = LGRe(encoder(), EveryLayer(readout="linear"))
     torch.nn.init.constant_(model.score, 2.0)  # times the smallest number there is: infinite
     inputs = {name: rows[:2].clone() for name, rows in batch().items()}
     with torch.no_grad():
@@ -446,7 +486,7 @@ def test_a_row_of_nothing_but_padding_harms_nobody() -> None:
 def test_gradient_checkpointing_computes_graphs_twice_and_gives_the_same_gradients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = model_of(LGReConfig(dropout=0.3)).train()
+    model = model_of(EveryLayer(dropout=0.3)).train()
     calls, read_out = [], model.read_out
     monkeypatch.setattr(model, "read_out", lambda *arguments: calls.append(0) or read_out(*arguments))
     inputs = batch()
@@ -462,7 +502,7 @@ def test_gradient_checkpointing_computes_graphs_twice_and_gives_the_same_gradien
 
 
 def test_dropout_only_while_training() -> None:
-    model = LGRe(encoder(), LGReConfig(dropout=0.5))
+    model = LGRe(encoder(), EveryLayer(dropout=0.5))
     for module in model.encoder.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -477,8 +517,10 @@ def test_dropout_only_while_training() -> None:
     [
         ({"word_graph": "tripartite"}, "word_graph must be one of"),
         ({"gate": "lstm"}, "gate must be one of"),
-        ({"radius": -1}, "must not be negative"),
-        ({"dropout": 1.0}, "dropout"),
+        ({"radius": -1}, "radius must be a whole number, 0 or more"),
+        ({"dropout": 1.0}, "dropout must be from 0 to below 1"),
+        ({"dropout": 1.5}, "dropout must be from 0 to below 1"),
+        ({"steps": 1.5}, "steps must be a whole number"),
         ({"layers": (3,)}, "0 to 2"),
         ({"layers": (-1, 2)}, "distinct"),
         ({"layers": ()}, "distinct"),
@@ -487,7 +529,7 @@ def test_dropout_only_while_training() -> None:
 )
 def test_refuses(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LGRe(encoder(), LGReConfig(**options))
+        LGRe(encoder(), EveryLayer(**options))
 
 
 def test_refuses_unknown_losses() -> None:

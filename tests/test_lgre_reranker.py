@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -24,13 +25,14 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.evaluation.cross_validation import cross_validate
-from pyterrier_graph.models.lgre import word_graph
+from pyterrier_graph.models.lgre import LGReConfig, word_graph
 from pyterrier_graph.models.lgre_losses import LGReLoss
 from pyterrier_graph.rerank.lgre import LGReReranker
 from pyterrier_graph.training.pairs import LGReTraining, QueryPairs
 from pyterrier_graph.training.validation import RunEvaluator
 
-QUICK = {"epochs": 2, "batch_size": 8, "pairs_per_epoch": 16, "learning_rate": 0.01, "encoder_learning_rate": 0.003}
+QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 8, "pairs_per_epoch": 16, "learning_rate": 0.01}
+QUICK |= {"encoder_learning_rate": 0.003, "measure": "nDCG@20", "patience": 3}
 
 
 @cache
@@ -62,11 +64,15 @@ def toy(queries: int = 6, documents: int = 6) -> tuple[pd.DataFrame, pd.DataFram
 RUN, QRELS = toy()
 
 
-def lgre(words: Any = "bipartite+neighbor", model: str | None = None, **options: Any) -> LGReReranker:
+SHAPE = {field.name for field in fields(LGReConfig)}
+
+
+def lgre(encoder: str | None = None, **options: Any) -> LGReReranker:
+    """A small reranker; options of the configuration may stand among the others."""
     training = LGReTraining(**QUICK | options.pop("training", {}))
-    return LGReReranker(
-        model or tiny.checkpoint(), words, **{"max_length": 64, "device": "cpu", "training": training} | options
-    )
+    config = LGReConfig(**{name: options.pop(name) for name in SHAPE & options.keys()})
+    given = {"max_tokens": 64, "device": "cpu", "training": training, "config": config, "verbose": False}
+    return LGReReranker(encoder or tiny.checkpoint(), **given | options)
 
 
 def scores(reranker: pt.Transformer, run: pd.DataFrame = RUN) -> np.ndarray:
@@ -75,7 +81,7 @@ def scores(reranker: pt.Transformer, run: pd.DataFrame = RUN) -> np.ndarray:
 
 def qualities(reranker: LGReReranker) -> list[float]:
     """After each epoch; the log begins with that of the untrained model."""
-    return [entry["eval_quality"] for entry in reranker.training_log if "eval_quality" in entry][1:]
+    return [entry["nDCG@20"] for entry in reranker.training_log if "nDCG@20" in entry][1:]
 
 
 def losses(reranker: LGReReranker) -> list[float]:
@@ -126,7 +132,7 @@ def test_rows_and_columns_stay_and_an_empty_frame_has_them_too() -> None:
 
 @pytest.mark.parametrize("words", ["full", "bipartite", "bipartite+neighbor"])
 def test_scores_do_not_depend_on_the_batch_or_other_rows(words: str) -> None:
-    reranker = lgre(words, init="identity", model=cross_encoder())
+    reranker = lgre(word_graph=words, init="identity", encoder=cross_encoder())
     with torch.no_grad():
         reranker.network.score.normal_()
     plain = scores(reranker)
@@ -205,21 +211,24 @@ def test_identity_starts_at_the_cross_encoder() -> None:
     with torch.inference_mode():
         inputs = tokenizer(RUN["query"].tolist(), RUN["text"].tolist(), padding=True, return_tensors="pt")
         expected = model(**inputs).logits[:, 0].numpy()
-    np.testing.assert_allclose(scores(lgre(model=cross_encoder(), init="identity")), expected, atol=1e-5)
-    assert not np.allclose(scores(lgre(model=cross_encoder())), expected, atol=1e-2)
+    for init in ("identity", None):
+        np.testing.assert_allclose(scores(lgre(encoder=cross_encoder(), init=init)), expected, atol=1e-5)
+    assert not np.allclose(scores(lgre(encoder=cross_encoder(), init="random")), expected, atol=1e-2)
+    assert lgre().network.config.init == LGReConfig.paper().init == "random"
+    assert (LGReConfig().layers, LGReConfig.paper().layers) == ((-1,), None)
 
 
 def test_options_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="init='identity' starts at the scores of a cross-encoder, but .* no trained"):
         lgre(init="identity")
-    with pytest.raises(ValueError, match="reads at most 64 tokens: max_length=65 is more"):
-        lgre(max_length=65)
-    with pytest.raises(ValueError, match="word_graph must be one of .*'tripartite'"):
-        lgre("tripartite")
-    with pytest.raises(ValueError, match="batch_size must be positive"):
+    with pytest.raises(ValueError, match="reads at most 64 tokens: max_tokens=65 is more"):
+        lgre(max_tokens=65)
+    with pytest.raises(ValueError, match="word_graph must be one of .*, got 'tripartite'"):
+        lgre(word_graph="tripartite")
+    with pytest.raises(ValueError, match="batch_size must be a whole number, 1 or more, got 0"):
         lgre(batch_size=0)
     for option in ("epochs", "batch_size", "evaluations", "pairs_per_epoch"):
-        with pytest.raises(ValueError, match=f"{option}.*must be positive"):
+        with pytest.raises(ValueError, match=f"{option} must be a whole number, 1 or more, got 0"):
             LGReTraining(**{option: 0})  # type: ignore[arg-type]
 
 
@@ -313,7 +322,7 @@ def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves() ->
 
 
 def test_an_untrained_model_that_is_better_is_kept() -> None:
-    reranker = lgre(model=cross_encoder(), init="identity", training={"learning_rate": 5.0, "patience": 1})
+    reranker = lgre(encoder=cross_encoder(), init="identity", training={"learning_rate": 5.0, "patience": 1})
     before = scores(reranker)
     best = RUN.assign(label=reranker(RUN)["rank"].eq(0).astype(int))[["qid", "docno", "label"]]
     reranker.fit(RUN, QRELS, RUN, best)
@@ -345,12 +354,15 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     lgre(training=kept).fit(RUN, QRELS)
     for other, options in {
         "training.loss": {"training": kept | {"loss": LGReLoss(ranking="softmax")}},
-        "config": {"training": kept, "words": "full"},
-        "model": {"training": kept, "model": cross_encoder()},
+        "config": {"training": kept, "word_graph": "full"},
+        "encoder": {"training": kept, "encoder": cross_encoder(), "init": "random"},
         "seed": {"training": kept, "seed": 3},
     }.items():
         with pytest.raises(ValueError, match=rf"another training \(other: {other}\)"):
             lgre(**options).fit(RUN, QRELS)  # type: ignore[arg-type]
+    again = lgre(training=kept).fit(RUN, QRELS)  # continues, and is at the end
+    with pytest.raises(ValueError, match=r"another training \(other: start\)"):
+        again.fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: examples\)"):
         lgre(training=kept).fit(RUN.assign(text=RUN["text"] + " mu"), QRELS)
 
@@ -369,10 +381,10 @@ def test_the_encoder_learns_where_it_shall(rate: float | None) -> None:
 @pytest.mark.parametrize("rate", [None, 0.01])
 def test_a_head_learns_at_the_rate_of_the_word_graphs(rate: float | None) -> None:
     """As on top of a cross-encoder: what is compared must not learn at different rates."""
-    reranker = lgre(model=cross_encoder(), init="identity", training={"encoder_learning_rate": rate, "epochs": 1})
+    reranker = lgre(encoder=cross_encoder(), init="identity", training={"encoder_learning_rate": rate, "epochs": 1})
     reranker.fit(RUN, QRELS)
     assert all(value.requires_grad for value in reranker.network.encoder.classifier.parameters())
-    assert all(value.requires_grad == (rate is not None) for value in reranker.encoder.parameters())
+    assert all(value.requires_grad == (rate is not None) for value in reranker.base_model.parameters())
 
 
 def test_accumulated_gradients_and_half_precision() -> None:
@@ -399,7 +411,7 @@ def test_accumulated_gradients_and_half_precision() -> None:
 
 def test_training_that_diverges() -> None:
     with pytest.raises(ValueError, match="diverged|not finite"):
-        lgre(training={"learning_rate": float("inf")}).fit(RUN, QRELS)
+        lgre(training={"learning_rate": 1e30}).fit(RUN, QRELS)
 
 
 def test_training_in_a_pipeline(trained: LGReReranker) -> None:
@@ -418,7 +430,7 @@ def test_repeated_rows_and_other_columns(trained: LGReReranker) -> None:
 
 def test_passages_of_long_documents() -> None:
     """The word of the query is where the document would be cut."""
-    reranker = lgre(max_length=16, training={"epochs": 4, "pairs_per_epoch": 32})
+    reranker = lgre(max_tokens=16, training={"epochs": 4, "pairs_per_epoch": 32})
     longer = RUN.assign(text="mu kappa " * 10 + RUN["text"], score=0.0)
     cut = pt.text.sliding(text_attr="text", length=8, stride=4, prepend_attr=None)
     pipeline = pt.Transformer.from_df(longer) >> cut >> reranker >> pt.text.max_passage()
@@ -431,7 +443,8 @@ def test_passages_of_long_documents() -> None:
     passages = cut(longer)
     judged = passages.assign(label=passages["docno"].str.endswith("%p0").astype(int))[["qid", "docno", "label"]]
     # judgments of passages are theirs alone
-    one = lgre(training={"epochs": 1, "learning_rate": 0.0, "encoder_learning_rate": None})
+    still = {"learning_rate": 0.0, "encoder_learning_rate": None, "validation_candidates": None}
+    one = lgre(training={"epochs": 1} | still)
     one.fit(passages, judged, passages, judged)
     assert qualities(one) == [pytest.approx(RunEvaluator("nDCG@20", judged)(one(passages)))]
 
@@ -461,7 +474,7 @@ def saved(trained: LGReReranker, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_a_saved_model_scores_as_before(saved: Path, trained: LGReReranker) -> None:
     loaded = LGReReranker.load(saved, device="cpu")
     np.testing.assert_array_equal(scores(loaded), scores(trained))
-    assert (loaded.config, loaded.model, loaded.max_length) == (trained.config, trained.model, 64)
+    assert (loaded.network.config, loaded.encoder, loaded.max_tokens) == (trained.network.config, trained.encoder, 64)
     assert LGReReranker.load(saved, batch_size=5).batch_size == 5
     meta = json.loads((saved / META).read_text())
     assert (meta["type"], meta["format"], meta["package_hint"]) == ("reranker", "lgre", "pyterrier_graph")
@@ -473,10 +486,10 @@ def test_a_saved_model_scores_as_before(saved: Path, trained: LGReReranker) -> N
 @pytest.mark.parametrize(
     "options",
     [
-        {"words": "full", "layers": (-1,), "gate": "gru", "readout": "linear", "pooling": "sum", "steps": 1},
-        {"model": "cross-encoder", "init": "identity", "per_layer": False, "special_tokens": "sides", "radius": 2},
+        {"word_graph": "full", "layers": (-1,), "gate": "gru", "readout": "linear", "pooling": "sum", "steps": 1},
+        {"encoder": "cross-encoder", "init": "identity", "per_layer": False, "special_tokens": "sides", "radius": 2},
         {
-            "words": "bipartite+neighbor",
+            "word_graph": "bipartite+neighbor",
             "layers": (1, 2),
             "self_loops": "printed",
             "dropout": 0.3,
@@ -485,8 +498,8 @@ def test_a_saved_model_scores_as_before(saved: Path, trained: LGReReranker) -> N
     ],
 )
 def test_every_shape_is_saved(options: dict[str, Any], tmp_path: Path) -> None:
-    if "model" in options:
-        options = options | {"model": cross_encoder()}
+    if "encoder" in options:
+        options = options | {"encoder": cross_encoder()}
     reranker = lgre(**options)
     frame = RUN.rename(columns={"text": reranker.text_field})
     with torch.no_grad():
@@ -494,13 +507,13 @@ def test_every_shape_is_saved(options: dict[str, Any], tmp_path: Path) -> None:
             parameter.add_(0.01 * torch.randn(parameter.shape))
     reranker.save(tmp_path / "model")
     loaded = LGReReranker.load(tmp_path / "model", device="cpu")
-    assert loaded.config == reranker.config
+    assert loaded.network.config == reranker.network.config
     np.testing.assert_array_equal(scores(loaded, frame), scores(reranker, frame))
 
 
 def test_a_model_does_not_need_the_checkpoint_that_it_began_with(tmp_path: Path) -> None:
     checkpoint = shutil.copytree(cross_encoder(), tmp_path / "checkpoint")
-    reranker = lgre(model=str(checkpoint), init="identity").save(tmp_path / "model")
+    reranker = lgre(encoder=str(checkpoint), init="identity").save(tmp_path / "model")
     before = scores(reranker)
     shutil.rmtree(checkpoint)
     loaded = LGReReranker.load(tmp_path / "model", device="cpu")
@@ -548,8 +561,10 @@ def test_a_copy_has_weights_of_its_own(trained: LGReReranker) -> None:
     with torch.no_grad():
         copy.network.combination.add_(1.0)
     np.testing.assert_array_equal(scores(trained), before)
-    other = pt.inspect.transformer_apply_attributes(trained, words="full")
-    np.testing.assert_array_equal(scores(other), scores(lgre("full")))
+    full = LGReConfig(word_graph="full")
+    with pytest.warns(UserWarning, match="is not trained: with another config the trained weights do not fit"):
+        other = pt.inspect.transformer_apply_attributes(trained, config=full)
+    np.testing.assert_array_equal(scores(other), scores(lgre(word_graph="full")))
     assert repr(other) == f"LGReReranker({tiny.checkpoint()!r}, 'full')"
 
 
@@ -558,12 +573,12 @@ def test_a_copy_has_weights_of_its_own(trained: LGReReranker) -> None:
 
 @pytest.mark.parametrize("words", ["full", "bipartite", "bipartite+neighbor"])
 def test_an_explanation_is_the_graph_of_the_score(words: str) -> None:
-    reranker = lgre(words, layers=(-1, 0))
+    reranker = lgre(word_graph=words, layers=(-1, 0))
     found = reranker.explain("alpha beta", "beta gamma delta unheard")
     tokens = "[CLS] alpha beta [SEP] beta gamma delta [UNK] [SEP]"
     assert found.tokens == tokens.split()
     assert found.segments.tolist() == [-1, 0, 0, -1, 1, 1, 1, 1, -1]
-    assert found.layers == (2, 0)
+    assert found.layers == (0, 2)
     assert found.adjacency.shape == (2, 9, 9)
     np.testing.assert_allclose(found.adjacency.sum(-1), 1, atol=1e-5)
     segments = torch.from_numpy(found.segments)[None]

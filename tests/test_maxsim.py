@@ -85,19 +85,19 @@ def test_graph_maxsim_by_loops(data: st.DataObject, seed: int) -> None:
     for passage in range(passages):
         score = 0.0
         for q in range(tokens):
-            heard = [float(own[passage, q])]
+            matches = [float(own[passage, q])]
             for relation, weight in enumerate(weights):
                 there = float(context[passage, relation, q])
                 if weight and there != -INFINITY:
-                    heard.append(weight * there)
-            score += max(heard)
+                    matches.append(weight * there)
+            score += max(matches)
         slow.append(score)
     fast = graph_maxsim(own, context, torch.tensor(weights))
     torch.testing.assert_close(fast, torch.tensor(slow).reshape(passages), atol=1e-6, rtol=0)
 
 
 def test_a_relation_that_is_off_is_not_a_match_of_zero() -> None:
-    """0 x a cosine would beat a negative match in the passage itself."""
+    """0 x a cosine would beat a negative match in the passage."""
     own, context = torch.tensor([[-0.5]]), torch.tensor([[[0.9]]])
     assert graph_maxsim(own, context, torch.tensor([0.0])).tolist() == [-0.5]
     assert graph_maxsim(own, context - INFINITY, torch.tensor([1.0])).tolist() == [-0.5]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ir_measures import AP, RR, P, Qrel, R, ScoredDoc, SetP, nDCG
 
 from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
+from pyterrier_graph.evaluation.significance import summarize
 
 ALL = [PRES @ 100, MAPD, PRECD, on_documents(PRES @ 100), on_documents(AP @ 100)]
 QUICK = settings(max_examples=25, deadline=None)
@@ -274,6 +275,37 @@ def test_on_documents_of_measures_without_name():
     assert aggregate(nested, {"q": {"A%p1": 1}}, run_of({"q": ["A%p1", "B%p1", "A%p2"]})) == 0.5
 
 
+# --- passages and documents ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("measure", [PRES, on_documents(AP, "#"), on_documents(PRES, "#")], ids=str)
+@pytest.mark.parametrize("judged", ["A", "A%p1"])
+def test_another_level_than_that_of_the_judgments_is_warned_about(measure, judged):
+    found = {"A": "A%p1", "A%p1": "A"}[judged]
+    kinds = ("passages", "documents") if found == "A%p1" else ("documents", "passages")
+    with pytest.warns(UserWarning, match=f"the run has {kinds[0]}, such as '{found}', .*{kinds[1]}.*on_documents"):
+        assert aggregate(measure, qrels_of({"q": {judged: 1}}), run_of({"q": [found]})) == 0
+
+
+@pytest.mark.parametrize("measure", [PRES, on_documents(AP), on_documents(PRES), on_documents(AP, "#")], ids=str)
+@pytest.mark.parametrize("found", [[], ["B%p1"], ["A%p1", "B"]])
+def test_bad_runs_of_the_same_level_are_not_warned_about(measure, found, recwarn):
+    aggregate(measure, qrels_of({"q": {"A%p1": 1, "C%p1": 0}}), run_of({"q": found}))
+    assert not [warning for warning in recwarn if "judged docno" in str(warning.message)]
+
+
+def test_a_summary_of_zeros_is_warned_about():
+    rows = [
+        (name, qid, "AP", 0.2 * (name == "good") + 0.1 * (qid == "q2") * (name == "good"), 0)
+        for name in ("good", "bad")
+        for qid in QUERIES
+    ]
+    per_query = pd.DataFrame(rows, columns=["name", "qid", "measure", "value", "seed"])
+    with pytest.warns(UserWarning, match="'bad' has 0 for every query") as found:
+        table = summarize(per_query, baseline="good")
+    assert len(found) == 1 and table["AP"]["good"] == "0.225"
+
+
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
@@ -529,5 +561,6 @@ def test_registered_with_the_package(imports):
 
 
 def test_registration_is_light():
-    code = "import pyterrier_graph.evaluation.measures, sys; print({'torch', 'pandas', 'numpy', 'pyterrier'} & {*sys.modules})"
+    heavy = {"torch", "pandas", "numpy", "pyterrier", "matplotlib"}
+    code = f"import pyterrier_graph.evaluation.measures, sys; print({heavy} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "set()\n"

@@ -88,7 +88,10 @@ TOPICS, JUDGMENTS = WORLD["topics"], WORLD["qrels"]
 def miner(of: dict[str, Any] = WORLD, teacher: Any = "scores", **options: Any) -> HardNegativeMiner:
     teacher = Teacher(of["scores"]) if teacher == "scores" else teacher
     return HardNegativeMiner(
-        Ranking(of["rankings"]), Texts(of["texts"]), teacher=teacher, **{"hard_negatives": 2} | options
+        Ranking(of["rankings"]),
+        Texts(of["texts"]),
+        teacher=teacher,
+        **{"hard_negatives": 2, "verbose": False} | options,
     )
 
 
@@ -100,10 +103,10 @@ def count(examples: TrainingExamples, of: str, outcome: str) -> int:
     return int(examples.report.loc[(of, outcome), "count"])
 
 
-# --- the rule
+# --- which documents become examples
 
 
-def slow_rule(of: dict[str, Any], pseudo: bool, n: int, s_pos: float, s_neg: float, best: int | None) -> Any:
+def literal_examples(of: dict[str, Any], pseudo: bool, n: int, s_pos: float, s_neg: float, best: int | None) -> Any:
     """The rows, one query and document at a time; and the number of candidates by what became of them."""
     expected, became = [], defaultdict(int)
     relevant = defaultdict(list)
@@ -161,15 +164,15 @@ def slow_rule(of: dict[str, Any], pseudo: bool, n: int, s_pos: float, s_neg: flo
     best=st.sampled_from([None, 1, 2]),
     batch_size=st.sampled_from([2, 5, 64]),
 )
-def test_the_rule_against_a_slow_loop(
+def test_examples_against_a_literal_loop(
     seed: int, pseudo: bool, n: int, thresholds: tuple[float, float], best: int | None, batch_size: int
 ) -> None:
     of = world(seed, queries=12, documents=20)
-    expected, became = slow_rule(of, pseudo, n, *thresholds, best)
+    expected, became = literal_examples(of, pseudo, n, *thresholds, best)
     options = {"positive_threshold": thresholds[0], "negative_threshold": thresholds[1], "pseudo_positives": best}
     made = miner(of, hard_negatives=n, batch_size=batch_size, **options)
     if not expected:
-        with pytest.raises(ValueError, match="nothing is left"):
+        with pytest.raises(ValueError, match="there are no training examples"):
             made.pseudo_labeled(of["topics"], of["qrels"]) if pseudo else made.labeled(of["topics"], of["qrels"])
         return
     examples = made.pseudo_labeled(of["topics"], of["qrels"]) if pseudo else made.labeled(of["topics"], of["qrels"])
@@ -215,7 +218,7 @@ def test_judged_positives_stay_whatever_the_teacher_thinks() -> None:
 def test_without_a_teacher_all_that_is_not_relevant_is_negative() -> None:
     of = WORLD | {"scores": dict.fromkeys(WORLD["scores"], 0.0)}
     assert rows(miner(of, None).labeled(TOPICS, JUDGMENTS)) == rows(miner(of).labeled(TOPICS, JUDGMENTS))
-    with pytest.raises(ValueError, match="pseudo labels come from a teacher"):
+    with pytest.raises(ValueError, match="pseudo-labels come from a teacher"):
         miner(teacher=None).pseudo_labeled(TOPICS)
 
 
@@ -354,7 +357,7 @@ def test_queries_are_taken_and_written_in_batches(tmp_path: Path) -> None:
 
 
 def test_a_cross_encoder_teaches(tmp_path: Path) -> None:
-    teacher = CrossEncoderReranker(cross_encoder(), max_length=64, device="cpu", probabilities=True)
+    teacher = CrossEncoderReranker(cross_encoder(), max_tokens=64, device="cpu", probabilities=True)
     texts = RUN.set_index("docno")["text"].to_dict()
     ranking = Ranking({qid: part["docno"].tolist() for qid, part in RUN.groupby("qid")})
     topics = RUN[["qid", "query"]].drop_duplicates()
@@ -376,14 +379,14 @@ def test_a_cross_encoder_teaches(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"hard_negatives": -1}, "hard_negatives must not be negative, got -1"),
-        ({"depth": 0}, "depth, batch_size and pseudo_positives must be positive"),
-        ({"batch_size": 0}, "must be positive"),
-        ({"pseudo_positives": 0}, "must be positive"),
-        ({"positive_threshold": 0.1}, "0 <= negative_threshold < positive_threshold <= 1, got 0.1 and 0.1"),
-        ({"positive_threshold": 1.5}, "thresholds must be .* got 0.1 and 1.5"),
-        ({"negative_threshold": -0.5}, "thresholds must be .* got -0.5 and 0.9"),
-        ({"negative_threshold": math.nan}, "thresholds must be"),
+        ({"hard_negatives": -1}, "hard_negatives must be a whole number, 0 or more, got -1"),
+        ({"depth": 0}, "depth must be a whole number, 1 or more, got 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number"),
+        ({"pseudo_positives": 0}, "pseudo_positives must be a whole number"),
+        ({"positive_threshold": 0.1}, "negative_threshold must be from 0 to below 0.1, got 0.1"),
+        ({"positive_threshold": 1.5}, "positive_threshold must be from 0 to 1, got 1.5"),
+        ({"negative_threshold": -0.5}, "negative_threshold must be from 0 to below 0.9, got -0.5"),
+        ({"negative_threshold": math.nan}, "negative_threshold must be a finite number, got nan"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], problem: str) -> None:
@@ -406,6 +409,23 @@ def test_options_that_cannot_be(options: dict[str, Any], problem: str) -> None:
 def test_topics_and_judgments_that_cannot_be(topics: pd.DataFrame, qrels: pd.DataFrame, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         miner().labeled(topics, qrels)
+
+
+def test_judgments_of_documents_where_passages_are_retrieved() -> None:
+    """All passages of relevant documents would be negatives."""
+    passages = {"d1%p0": "alpha", "d1%p1": "beta", "d2%p0": "gamma"}
+    made = HardNegativeMiner(Ranking({"q": [*passages]}), Texts(passages | {"d1": "alpha beta"}), verbose=False)
+    topics = pd.DataFrame({"qid": ["q"], "query": ["alpha"]})
+    with pytest.raises(ValueError, match=r"qrels judge documents \('d1'\), but candidates are passages \('d1%p0'\)"):
+        made.labeled(topics, pd.DataFrame({"qid": ["q"], "docno": ["d1"], "label": [1]}))
+    assert rows(made.labeled(topics, pd.DataFrame({"qid": ["q"], "docno": ["d1%p0"], "label": [1]})))
+
+
+@pytest.mark.parametrize("name", ["candidates", "texts", "teacher"])
+def test_pipelines_that_are_none(name: str) -> None:
+    given = {"candidates": Ranking({}), "texts": Texts({}), "teacher": None} | {name: "index.flex"}
+    with pytest.raises(TypeError, match=f"{name} must be a .* got 'index.flex'"):
+        HardNegativeMiner(given.pop("candidates"), given.pop("texts"), **given)
 
 
 @pytest.mark.parametrize("column", ["qid", "query", "docno", "label"])
@@ -438,14 +458,18 @@ def without(column: str) -> pt.Transformer:
             Ranking(WORLD["rankings"]) >> pt.apply.score(lambda row: math.nan, drop=False),
             "candidates should return scores that are numbers",
         ),
-        ("candidates", Ranking({}), "(?s)nothing is left .*no score above 0.9 +40"),
+        ("candidates", Ranking({}), "(?s)there are no training examples:.*no score above 0.9 +40"),
         ("texts", Texts(WORLD["texts"]) >> without("text"), "texts should return docno, text, but text is missing"),
         ("teacher", Teacher(WORLD["scores"]) >> without("score"), "the teacher should return .* score is missing"),
         ("teacher", Teacher(WORLD["scores"]) >> pt.apply.generic(lambda f: f[1:]), "the teacher scores .* as nan"),
         ("teacher", Teacher(dict.fromkeys(WORLD["scores"], math.nan)), r"as nan, which is no probability in \[0, 1\]"),
         ("teacher", Teacher(dict.fromkeys(WORLD["scores"], 1.01)), "query 'query 1', document 'd.*' as 1.01, which"),
         ("teacher", Teacher(dict.fromkeys(WORLD["scores"], -0.01)), "as -0.01, which is no probability"),
-        ("teacher", Teacher(dict.fromkeys(WORLD["scores"], 0.5)), r"(?s)nothing is left .*queries +kept +0"),
+        (
+            "teacher",
+            Teacher(dict.fromkeys(WORLD["scores"], 0.5)),
+            r"(?s)there are no training examples:.*queries +kept +0",
+        ),
     ],
 )
 def test_pipelines_that_do_not_return_what_they_should(
@@ -461,15 +485,15 @@ def test_pipelines_that_do_not_return_what_they_should(
 
 
 def test_documents_that_texts_does_not_know() -> None:
-    known = {docno: text for docno, text in WORLD["texts"].items() if docno != "d7"}
+    loaded = {docno: text for docno, text in WORLD["texts"].items() if docno != "d7"}
     with pytest.raises(KeyError, match="texts does not know a document of candidates or qrels: 'd7'"):
-        miner(WORLD | {"texts": known}).pseudo_labeled(TOPICS)
+        miner(WORLD | {"texts": loaded}).pseudo_labeled(TOPICS)
     for text in (None, math.nan, 3):
         with pytest.raises(KeyError, match="texts does not know document 'd7'"):
-            miner(WORLD | {"texts": known | {"d7": text}}).labeled(TOPICS, JUDGMENTS)
+            miner(WORLD | {"texts": loaded | {"d7": text}}).labeled(TOPICS, JUDGMENTS)
     lost = Texts(WORLD["texts"]) >> pt.apply.generic(lambda frame: frame[frame["docno"] != "d7"])
     with pytest.raises(KeyError, match="texts does not know document 'd7'"):
-        HardNegativeMiner(Ranking(WORLD["rankings"]), lost).labeled(TOPICS, JUDGMENTS)
+        HardNegativeMiner(Ranking(WORLD["rankings"]), lost, hard_negatives=4).labeled(TOPICS, JUDGMENTS)
 
 
 def test_queries_from_a_file_and_texts_from_a_dataset(tmp_path: Path) -> None:
@@ -483,6 +507,6 @@ def test_queries_from_a_file_and_texts_from_a_dataset(tmp_path: Path) -> None:
     made = HardNegativeMiner(ranking, texts, teacher=teacher, hard_negatives=1)
     assert rows(made.pseudo_labeled(topics)) == [["1", "d1", "d2"], ["2", "d1", "d3"]]
     assert {query for query, _ in teacher.asked} == {"alpha beta", "gamma"}
-    ranking.rankings["1"].append("unheard")
-    with pytest.raises(KeyError, match="texts does not know a document .*unheard"):
+    ranking.rankings["1"].append("unlisted")
+    with pytest.raises(KeyError, match="texts does not know a document .*unlisted"):
         made.pseudo_labeled(topics)

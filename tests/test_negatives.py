@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyterrier_graph.documents import Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.training.negatives import NegativeSampler, Strategy, Triples
+from pyterrier_graph.training.negatives import NegativeSampler, Strategy
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.triple_draws import draw_triples
 
@@ -68,9 +68,9 @@ def pool(
     )
 
 
-def named(graph: MemoryGraph, sampler: NegativeSampler, triples: Triples) -> list[tuple[str, str, str]]:
-    positive, negative = graph.ids_of(triples.positive), graph.ids_of(triples.negative)
-    return list(zip(sampler.qids[triples.query].tolist(), positive, negative, strict=True))
+def named(graph: MemoryGraph, sampler: NegativeSampler, triples: np.ndarray) -> list[tuple[str, str, str]]:
+    positive, negative = graph.ids_of(triples[:, 1]), graph.ids_of(triples[:, 2])
+    return list(zip(sampler.qids[triples[:, 0]].tolist(), positive, negative, strict=True))
 
 
 def check(documents: list[StructuredDocument], qrels: pd.DataFrame, candidates: pd.DataFrame, strategy: str) -> int:
@@ -126,7 +126,7 @@ def test_every_passage_of_the_pool_can_be_drawn(strategy: str) -> None:
     candidates = tiny.run(4)[["qid", "docno"]]
     found = check(documents, qrels, candidates, strategy)
     # per query p+ of grade 2 may be compared with all but itself, the two of grade 1 with what is not relevant:
-    # of 12 passages, of the document itself, of the two documents with a code (d0, d2)
+    # of 12 passages, of its document, of the two documents with a code (d0, d2)
     expected = {
         "random": 4 * (11 + 2 * 9),
         "same_doc": 4 * 2,
@@ -142,7 +142,7 @@ def test_codes_lead_to_documents_evenly_however_many_passages_they_have() -> Non
     documents = documents_of([1, 1, 30], [{"a"}, {"a"}, {"a"}])
     graph = MemoryGraph.from_documents(documents)
     sampler = NegativeSampler(graph, judgments([("q", "d0%p0", 1)]), "shared_codes", seed=0)
-    drawn = [graph.ids_of(sampler.sample().negative)[0] for _ in range(600)]
+    drawn = [graph.ids_of(sampler.sample()[:, 2])[0] for _ in range(600)]
     assert 0.4 < drawn.count("d1%p0") / 600 < 0.6
 
 
@@ -171,19 +171,42 @@ def test_mixed_is_four_to_six() -> None:
     graph = MemoryGraph.from_documents(documents)
     qrels = judgments([(f"q{n}", "d0%p0", 1) for n in range(4000)])
     triples = NegativeSampler(graph, qrels, "mixed", seed=0).sample()
-    same = (graph.document[triples.negative] == 0).mean()
+    same = (graph.document[triples[:, 2]] == 0).mean()
     assert same == pytest.approx(0.4 + 0.6 / 100, abs=0.03)
+
+
+def test_mixed_is_four_to_six_when_draws_are_rejected() -> None:
+    """Most passages of the relevant document are relevant, too: nine of ten draws from it are rejected."""
+    documents = documents_of([100] + [1] * 99, [{"a"}] * 100)
+    graph = MemoryGraph.from_documents(documents)
+    qrels = judgments([(f"q{n}", f"d0%p{p}", 1) for n in range(30) for p in range(90)])
+    negative = NegativeSampler(graph, qrels, "mixed", seed=0).sample()[:, 2]
+    assert len(negative) == len(qrels)
+    assert (graph.document[negative] == 0).mean() == pytest.approx(0.4, abs=0.03)
+
+
+def test_documents_that_share_a_code_are_drawn_evenly() -> None:
+    """A code of one document alone does not make it more likely, nor do several codes."""
+    held = [{"common", "rare"}, {"rare"}] + [{"common"}] * 150 + [{"common", "other"}] * 48
+    graph = MemoryGraph.from_documents(documents_of([1] * 200, held))
+    qrels = judgments([(f"q{n}", "d0%p0", 1) for n in range(20_000)])
+    for codes in (None, {f"q{n}": ("common", "rare", "other") for n in range(20_000)}):
+        drawn = NegativeSampler(graph, qrels, "shared_codes", codes=codes, seed=0).sample()[:, 2]
+        counts = np.bincount(graph.document[drawn], minlength=200)
+        assert counts[0] == 0 and counts[1:].min() > 60 and counts[1:].max() < 145  # 100.5 each, standard deviation 10
 
 
 def test_mixed_without_codes_has_the_relevant_documents() -> None:
     documents = documents_of([3, 3], [set(), set()])
+    with pytest.warns(UserWarning, match="no training query or relevant document has a code.*by 'relevant_docs'"):
+        NegativeSampler(MemoryGraph.from_documents(documents), judgments([("q", "d0%p0", 1)]), "mixed")
     assert check(documents, judgments([("q", "d0%p0", 1)]), pd.DataFrame(columns=["qid", "docno"]), "mixed") == 2
 
 
 def test_a_seed_gives_the_same_negatives_and_another_one_others() -> None:
     def draw(seed: int) -> list[list[int]]:
         sampler = NegativeSampler(tiny.graph(), tiny.qrels(), "random", seed=seed)
-        return [sampler.sample().negative.tolist() for _ in range(3)]
+        return [sampler.sample()[:, 2].tolist() for _ in range(3)]
 
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)
@@ -195,7 +218,7 @@ def test_pairs_without_negatives_are_left_out_and_counted(caplog: pytest.LogCapt
     sampler = NegativeSampler(tiny.graph(), tiny.qrels(), "same_doc")
     with caplog.at_level(logging.INFO, logger="pyterrier_graph"):
         triples = sampler.sample()
-    assert sorted(tiny.graph().ids_of(triples.positive)) == [f"d{d}%p0" for d in range(6)]
+    assert sorted(tiny.graph().ids_of(triples[:, 1])) == [f"d{d}%p0" for d in range(6)]
     assert "12 of 18 pairs have no negative by 'same_doc'" in caplog.text
 
 
@@ -203,15 +226,14 @@ def test_the_order_and_type_of_judgments_do_not_matter() -> None:
     qrels = tiny.qrels().assign(qid=lambda frame: frame["qid"].str[1:].astype(int))
     shuffled = qrels.sample(frac=1, random_state=0)
     one, two = (NegativeSampler(tiny.graph(), frame, "random", seed=3).sample() for frame in (qrels, shuffled))
-    for field in ("query", "positive", "negative"):
-        np.testing.assert_array_equal(getattr(one, field), getattr(two, field))
+    np.testing.assert_array_equal(one, two)
 
 
 def test_what_cannot_be_sampled() -> None:
     graph, qrels = tiny.graph(), tiny.qrels()
-    with pytest.raises(ValueError, match="negatives must be one of random, same_doc, .* got 'hard'"):
+    with pytest.raises(ValueError, match="negatives must be one of 'random', 'same_doc', .* got 'hard'"):
         NegativeSampler(graph, qrels, "hard")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="negatives must be one of random, same_doc, .* got 'hard'"):
+    with pytest.raises(ValueError, match="negatives must be one of 'random', 'same_doc', .* got 'hard'"):
         HGATTraining(negatives="hard")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs the first stage's passages"):
         NegativeSampler(graph, qrels, "candidates")

@@ -17,6 +17,8 @@ import tiny
 from pyterrier_graph.documents import Link, Node, Reference, StructuredDocument
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph, MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.models.hgat import HGATConfig
+from pyterrier_graph.models.lgre import LGReConfig
 from pyterrier_graph.plots import graph_html
 from pyterrier_graph.plots.html import value
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
@@ -77,11 +79,17 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> DocumentGraph:
 
 def test_a_value_is_escaped_and_complete() -> None:
     read = Reader(
-        value(HOSTILE, {HOSTILE: HOSTILE, "many": 1234567, "real": 0.5}, calls=[HOSTILE], picture="<svg></svg>")
+        value(
+            HOSTILE,
+            {HOSTILE: HOSTILE, "many": 1234567, "weights": {"order": 0.5, "title": 1.0}},
+            calls=[HOSTILE],
+            picture="<svg></svg>",
+        )
     )
-    assert read.table == {HOSTILE: HOSTILE, "many": "1,234,567", "real": "0.5"}
+    assert read.table == {HOSTILE: HOSTILE, "many": "1,234,567", "weights": "order: 0.5, title: 1"}
     assert "script" not in read.seen and read.seen.count("svg") == 1
     assert read.text.count(HOSTILE) == 4
+    assert Reader(value("a", {"weights": {}})).table == {"weights": "none"}
     assert "next:" not in Reader(value("a", {})).text
 
 
@@ -97,6 +105,7 @@ def test_a_graph_shows_its_sizes_and_a_document(stored: DocumentGraph) -> None:
         "structural edges": "24",
         "internal edges": "6",
         "external edges": "6 (6 unresolved)",
+        "title edges": "24",
     }
     assert repr(stored) in read.text and "graph.passages()" in read.text
     assert "plots.document_graph(graph, 'd0')" in read.text
@@ -125,7 +134,7 @@ def test_the_document_is_one_of_the_first_that_fit() -> None:
         return StructuredDocument(name, nodes, tuple(Link("internal", n + 2, 1) for n in range(links)))
 
     first = [document("short", 1, 0), document("linked", 4, 2), document("long", 40, 30)]
-    many = [document(f"d{n}", 3, 0) for n in range(graph_html.LOOKED_AT)]
+    many = [document(f"d{n}", 3, 0) for n in range(graph_html.SEARCHED)]
     graph = MemoryGraph.from_documents([*first, *many, document("late", 8, 6)])
     assert graph_html.small_document(graph) == 1
     only_long = MemoryGraph.from_documents([document("longer", 60, 3), document("long", 40, 3)])
@@ -171,7 +180,7 @@ def test_a_graph_of_queries_and_passages_shows_the_queries_of_one(tmp_path: Path
     run = pd.DataFrame(rows, columns=["qid", "query", "docno", "score"])
     graph = QueryPassageGraph(tmp_path / "graph").from_results(run, passages, qrels=qrels, verbose=False)
     read = Reader(graph_html.query_passage_html(graph, "mine", ["graph.without(queries)"]))
-    sizes = {"queries": "2", "passages": "31", "retrieved edges": "3", "known edges": "2"}
+    sizes = {"queries": "2", "passages": "31", "retrieved edges": "3", "relevant edges": "2"}
     assert read.table == sizes and "graph.without(queries)" in read.text
     assert [read.seen.count(tag) for tag in ("svg", "path", "rect", "script")] == [1, 3, 1, 0]
     assert read.text.count(HOSTILE[:20]) == 3 and "alpha  2.5" in read.text and "d1%p0" not in read.text
@@ -183,41 +192,45 @@ def test_a_graph_of_queries_and_passages_shows_the_queries_of_one(tmp_path: Path
 
 
 def hgat(**options: Any) -> HGATReranker:
-    training = HGATTraining(epochs=2, negatives="candidates")
-    return HGATReranker(tiny.graph(), tiny.encoder(), layers=1, heads=2, training=training, device="cpu", **options)
+    config = HGATConfig(layers=1, heads=2, relations=("order", "structural"))
+    training = HGATTraining(epochs=2, negatives="candidates", batch_size=64)
+    return HGATReranker(
+        tiny.graph(), tiny.encoder(), config=config, training=training, device="cpu", verbose=False, **options
+    )
 
 
 def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     reranker, run, qrels = hgat(), tiny.run(), tiny.qrels()
     new = own(reranker._repr_html_())
     assert new.table["model"] == "std_NO_LB, layers: 1, heads: 2"
-    assert new.table["relations"].startswith("order, order_i, structural")
-    weights = sum(parameter.numel() for parameter in reranker.model.parameters())
+    assert new.table["relations"] == "order, structural"
+    weights = sum(parameter.numel() for parameter in reranker.network.parameters())
     assert new.table["parameters"] == f"{weights:,}"
-    assert new.table["trained"] == "not here" and "reranker.fit(" in new.text
+    assert new.table["trained"] == "not yet" and "reranker.fit(" in new.text
     reranker.fit(run, qrels, run, qrels)
-    best = max(entry["eval_quality"] for entry in reranker.training_log if "eval_quality" in entry)
+    best = max(entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry)
     trained = own(reranker._repr_html_())
-    assert trained.table["trained"] == "2 steps"
-    assert trained.table["best nDCG@10"] == f"{best:.4f} on the validation topics"
+    assert trained.table["trained"] == f"{reranker.training_log[-1]['step']} steps"
+    assert trained.table["best nDCG@10"] == f"{best:.4f} on the validation queries"
     assert "plots.training_curves(reranker)" in trained.text and "reranker.fit(" not in trained.text
-    assert own(reranker.apply_attributes(batch_size=3)._repr_html_()).table["trained"] == "2 steps"
-    assert own(reranker.apply_attributes(variant="BASE")._repr_html_()).table["trained"] == "not here"
-    loaded = HGATReranker.load(reranker.save(tmp_path / "hgat").path)
-    shown = own(loaded._repr_html_())
-    assert shown.table["trained"] == f"loaded from {str(tmp_path / 'hgat')!r}"
-    assert shown.table["graph"] == "of each query's candidates" and "contextualize(" not in shown.text
+    assert own(reranker.apply_attributes(batch_size=3)._repr_html_()).table["trained"] == trained.table["trained"]
+    loaded = own(HGATReranker.load(reranker.save(tmp_path / "hgat").path)._repr_html_())
+    assert loaded.table["best nDCG@10"] == trained.table["best nDCG@10"]
+    assert loaded.table["graph"] == "of each query's candidates" and "contextualize(" not in loaded.text
+    untrained = HGATReranker.load(hgat().save(tmp_path / "untrained").path)
+    assert own(untrained._repr_html_()).table["trained"] == f"loaded from {str(tmp_path / 'untrained')!r}"
 
 
 def test_other_rerankers() -> None:
     maxsim = own(GraphMaxSim(tiny.graph(), tiny.encoder(), {"order": 0.5, "structural": 1})._repr_html_())
     assert maxsim.table["weights"] == "order: 0.5, structural: 1"
-    assert own(GraphMaxSim(tiny.graph(), tiny.encoder(), {})._repr_html_()).table["weights"] == "none: plain MaxSim"
-    lgre = own(LGReReranker(tiny.checkpoint(), max_length=32, layers=[0, -1], device="cpu")._repr_html_())
+    assert own(GraphMaxSim(tiny.graph(), tiny.encoder(), {})._repr_html_()).table["weights"].startswith("none")
+    config = LGReConfig(layers=(0, -1))
+    lgre = own(LGReReranker(tiny.checkpoint(), config=config, max_tokens=32, device="cpu")._repr_html_())
     assert lgre.table["word graph"] == "bipartite+neighbor, of hidden states 0, 2"
     assert lgre.table["reads"] == "32 tokens of query and 'text' together"
     assert "plots.word_graph(" in lgre.text
-    cross_encoder = own(CrossEncoderReranker(tiny.checkpoint(), max_length=32, device="cpu")._repr_html_())
+    cross_encoder = own(CrossEncoderReranker(tiny.checkpoint(), max_tokens=32, device="cpu")._repr_html_())
     assert cross_encoder.table["checkpoint"] == tiny.checkpoint() and "plots.word_graph(" not in cross_encoder.text
 
 

@@ -92,6 +92,7 @@ def kinds(notebook: NotebookNode) -> list[list[list[str]]]:
     return [[sorted(output.data) for output in cell.outputs] for cell in code_cells(notebook)]
 
 
+@pytest.mark.slow
 @each_notebook
 def test_runs_and_shows_what_is_stored(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyterrier_pisa", reason="the notebooks' first stage is PISA, for x86-64 Linux")

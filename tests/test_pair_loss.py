@@ -25,10 +25,10 @@ from torch import Tensor
 from trainings import forks, in_two_processes
 from transformers import AutoTokenizer
 
-from pyterrier_graph.models.losses import Form, pair_loss
+from pyterrier_graph.models.losses import InBatch, pair_loss
 from pyterrier_graph.training.pair_loss import PAIRLoss
 
-FORMS = get_args(Form)
+IN_BATCH = get_args(InBatch)
 ALPHAS = [0.0, 0.1, 1.0]
 QUERIES = tiny.WORDS[:5]
 POSITIVES = [f"{word} mu" for word in tiny.WORDS[5:10]]
@@ -81,14 +81,14 @@ def assert_same_step(one: tuple[Tensor, list[Tensor]], other: tuple[Tensor, list
 # --- the equations
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("in_batch", IN_BATCH)
 @pytest.mark.parametrize("negatives", [0, 1, 4])
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 5])
-def test_equations_forward_and_backward(batch: int, negatives: int, form: Form) -> None:
+def test_equations_forward_and_backward(batch: int, negatives: int, in_batch: InBatch) -> None:
     given = [part.requires_grad_() for part in vectors(batch, negatives)]
     for alpha in ALPHAS:
-        expected = reference.combined(*given, alpha=alpha, form=form)
-        loss = pair_loss(*given, alpha=alpha, form=form)
+        expected = reference.combined(*given, alpha=alpha, in_batch=in_batch)
+        loss = pair_loss(*given, alpha=alpha, in_batch=in_batch)
         torch.testing.assert_close(loss, expected)
         torch.testing.assert_close(gradients(loss, given), gradients(expected, given))
 
@@ -99,38 +99,40 @@ def test_two_queries_by_hand() -> None:
     # queries: 1 against 0 and 2; 6 against 2 and 0
     query = -(np.log(np.exp(1) / np.exp([1, 0, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 2, 0]).sum())) / 2
     # positives: 1 against q2 (2) or p2 (3), and n (2); 6 against q1 (0) or p1 (3), and n (0)
-    released = -(np.log(np.exp(1) / np.exp([1, 2, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 0, 0]).sum())) / 2
-    printed = -(np.log(np.exp(1) / np.exp([1, 3, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 3, 0]).sum())) / 2
-    assert pair_loss(queries, positives, negatives).item() == pytest.approx(0.9 * query + 0.1 * released)
-    literal = pair_loss(queries, positives, negatives, 0.1, form="printed")
-    assert literal.item() == pytest.approx(0.9 * query + 0.1 * printed)
+    with_queries = -(np.log(np.exp(1) / np.exp([1, 2, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 0, 0]).sum())) / 2
+    with_positives = -(np.log(np.exp(1) / np.exp([1, 3, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 3, 0]).sum())) / 2
+    assert pair_loss(queries, positives, negatives).item() == pytest.approx(0.9 * query + 0.1 * with_queries)
+    literal = pair_loss(queries, positives, negatives, 0.1, in_batch="positives")
+    assert literal.item() == pytest.approx(0.9 * query + 0.1 * with_positives)
 
 
-def test_whom_a_positive_ranks_in_each_form() -> None:
-    for form, heard in {"released": (True, False), "printed": (False, True)}.items():
+def test_which_texts_a_positive_ranks() -> None:
+    for in_batch, ranked in {"queries": (True, False), "positives": (False, True)}.items():
         given = [part.requires_grad_() for part in vectors(3, 2)]
-        loss = pair_loss(*given, alpha=1.0, form=form, rows=slice(0, 1))
+        loss = pair_loss(*given, alpha=1.0, in_batch=in_batch, rows=slice(0, 1))
         queries, positives, negatives = (gradient.abs().sum(1) > 0 for gradient in gradients(loss, given))
-        assert queries.tolist() == [True, heard[0], heard[0]]
-        assert positives.tolist() == [True, heard[1], heard[1]]
+        assert queries.tolist() == [True, ranked[0], ranked[0]]
+        assert positives.tolist() == [True, ranked[1], ranked[1]]
         assert negatives.all()
 
 
-def test_where_the_forms_differ() -> None:
+def test_where_it_matters_what_a_positive_ranks() -> None:
     for batch, negatives in [(2, 0), (3, 1), (4, 4)]:
         given = vectors(batch, negatives)
-        assert not torch.isclose(pair_loss(*given), pair_loss(*given, form="printed"))
-        assert pair_loss(*given, 0.0) == pair_loss(*given, 0.0, form="printed")
+        assert not torch.isclose(pair_loss(*given), pair_loss(*given, in_batch="positives"))
+        assert pair_loss(*given, 0.0) == pair_loss(*given, 0.0, in_batch="positives")
     alone = vectors(1, 3)
-    torch.testing.assert_close(pair_loss(*alone, 1.0), pair_loss(*alone, 1.0, form="printed"))
+    torch.testing.assert_close(pair_loss(*alone, 1.0), pair_loss(*alone, 1.0, in_batch="positives"))
     assert pair_loss(*vectors(1, 0)) == 0
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_rows_are_parts_of_the_whole(form: Form) -> None:
+@pytest.mark.parametrize("in_batch", IN_BATCH)
+def test_rows_are_parts_of_the_whole(in_batch: InBatch) -> None:
     given = vectors(5, 2)
-    parts = [pair_loss(*given, form=form, rows=slice(start, start + 2)) * min(2, 5 - start) for start in (0, 2, 4)]
-    torch.testing.assert_close(sum(parts) / 5, pair_loss(*given, form=form))
+    parts = [
+        pair_loss(*given, in_batch=in_batch, rows=slice(start, start + 2)) * min(2, 5 - start) for start in (0, 2, 4)
+    ]
+    torch.testing.assert_close(sum(parts) / 5, pair_loss(*given, in_batch=in_batch))
 
 
 def test_the_order_of_negatives_does_not_matter_but_that_of_positives_does() -> None:
@@ -142,10 +144,11 @@ def test_the_order_of_negatives_does_not_matter_but_that_of_positives_does() -> 
 
 def test_scale() -> None:
     queries, positives, negatives = vectors(4, 1)
-    for form in FORMS:  # of all similarities: as if vectors were longer
+    for in_batch in IN_BATCH:  # of all similarities: as if vectors were longer
         longer = [part * 2 for part in (queries, positives, negatives)]
         torch.testing.assert_close(
-            pair_loss(queries, positives, negatives, form=form, scale=4.0), pair_loss(*longer, form=form)
+            pair_loss(queries, positives, negatives, in_batch=in_batch, scale=4.0),
+            pair_loss(*longer, in_batch=in_batch),
         )
 
 
@@ -183,10 +186,10 @@ def test_shapes_that_do_not_fit(shapes: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 1.5}, "alpha must be between 0 and 1, got 1.5"),
-        ({"alpha": float("nan")}, "alpha must be between 0 and 1, got nan"),
-        ({"form": "literal"}, "form must be one of .*'printed'.*got 'literal'"),
-        ({"scale": 0.0}, "scale must be positive"),
+        ({"alpha": 1.5}, "alpha must be from 0 to 1, got 1.5"),
+        ({"alpha": float("nan")}, "alpha must be a finite number, got nan"),
+        ({"in_batch": "literal"}, "in_batch must be one of .*'positives'.*got 'literal'"),
+        ({"scale": 0.0}, "scale must be above 0"),
     ],
 )
 def test_options(options: dict[str, Any], message: str) -> None:
@@ -212,8 +215,8 @@ def test_vectors_that_are_not_finite(number: int, name: str, value: float) -> No
 def test_the_loss_of_texts_is_that_of_their_vectors(negatives: int) -> None:
     model = dual_encoder()
     queries, positives, *hard = (torch.tensor(model.encode(texts)) for texts in examples(negatives).values())
-    expected = pair_loss(queries, positives, torch.cat([torch.zeros(0, 16), *hard]), 0.3, form="printed")
-    loss = PAIRLoss(model, 0.3, form="printed")(columns(model, negatives))
+    expected = pair_loss(queries, positives, torch.cat([torch.zeros(0, 16), *hard]), 0.3, in_batch="positives")
+    loss = PAIRLoss(model, 0.3, in_batch="positives")(columns(model, negatives))
     torch.testing.assert_close(loss, expected)
 
 
@@ -226,13 +229,13 @@ def test_alpha_0_is_the_usual_loss(negatives: int) -> None:
     assert_same_step(step(PAIRLoss(model, 0, scale=3), model, negatives), step(sharper, model, negatives))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("in_batch", IN_BATCH)
 @pytest.mark.parametrize("negatives", [0, 1, 4])
-def test_cached_gradients_are_those_of_the_whole_batch(negatives: int, form: Form) -> None:
+def test_cached_gradients_are_those_of_the_whole_batch(negatives: int, in_batch: InBatch) -> None:
     model = dual_encoder().double()
-    whole = step(PAIRLoss(model, 0.4, form=form), model, negatives)
+    whole = step(PAIRLoss(model, 0.4, in_batch=in_batch), model, negatives)
     for size in (2, 64):
-        cached = PAIRLoss(model, 0.4, form=form, mini_batch_size=size)
+        cached = PAIRLoss(model, 0.4, in_batch=in_batch, mini_batch_size=size)
         assert_same_step(step(cached, model, negatives), whole)
         with torch.no_grad():
             torch.testing.assert_close(cached(columns(model, negatives)), whole[0], atol=1e-9, rtol=0)
@@ -287,7 +290,7 @@ def test_a_query_without_positive() -> None:
 
 
 def test_mini_batches_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="mini_batch_size must be positive or None, got 0"):
+    with pytest.raises(ValueError, match="mini_batch_size must be a whole number, 1 or more, got 0"):
         PAIRLoss(dual_encoder(), mini_batch_size=0)
     static = StaticEmbedding(AutoTokenizer.from_pretrained(tiny.checkpoint()), embedding_dim=8)
     model = SentenceTransformer(modules=[static], device="cpu")
@@ -296,25 +299,11 @@ def test_mini_batches_that_cannot_be() -> None:
     assert PAIRLoss(model)(columns(model, 1)).isfinite()
 
 
-def test_a_model_that_normalizes_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_normalizes_gives_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     PAIRLoss(dual_encoder()), PAIRLoss(dual_encoder(Normalize()), scale=20)
     assert not caplog.text
     PAIRLoss(dual_encoder(Normalize()))
     assert "with scale=1, hard negatives hardly count" in caplog.text
-
-
-def test_the_config_makes_the_same_loss() -> None:
-    model = dual_encoder()
-    loss = PAIRLoss(model, 0.2, form="printed", scale=2.0, gather_across_devices=True, mini_batch_size=3)
-    config = loss.get_config_dict()
-    assert config == {
-        "alpha": 0.2,
-        "form": "printed",
-        "scale": 2.0,
-        "gather_across_devices": True,
-        "mini_batch_size": 3,
-    }
-    assert PAIRLoss(model, **config).get_config_dict() == config
 
 
 # --- the trainer
@@ -350,7 +339,7 @@ def similarities(model: SentenceTransformer) -> tuple[np.ndarray, np.ndarray, np
     return *own, queries @ np.concatenate([positives, negatives]).T
 
 
-@pytest.mark.parametrize("options", [{"form": "printed"}, {"mini_batch_size": 3}], ids=str)
+@pytest.mark.parametrize("options", [{"in_batch": "positives"}, {"mini_batch_size": 3}], ids=str)
 def test_training_brings_positives_to_queries_and_away_from_negatives(options: dict[str, Any], tmp_path: Path) -> None:
     model = dual_encoder()
     own, of_negative, ranked = similarities(model)
@@ -361,7 +350,6 @@ def test_training_brings_positives_to_queries_and_away_from_negatives(options: d
     assert (own > of_negative).all()
     assert (ranked.argmax(1) == range(5)).all()
     model.save(str(tmp_path / "model"))
-    assert "ren2021pair" in (tmp_path / "model" / "README.md").read_text("utf-8")
     loaded = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     np.testing.assert_allclose(similarities(loaded)[2], ranked, atol=1e-4)
 

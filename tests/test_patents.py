@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import math
@@ -110,18 +111,36 @@ def test_empty_frames_have_the_same_columns_and_what_misses_is_named(frequencies
 
 
 @pytest.mark.parametrize(
-    "make",
+    "name, make, arguments, error, message",
     [
-        lambda: ClaimsQuery(0),
-        lambda: AbstractTerms(DocumentFrequencies("none"), 0),
-        lambda: SharedCodes(GRAPH, "class"),  # type: ignore[arg-type]
-        lambda: DocumentCutoff(0),
-        lambda: DocumentCutoff(passages=0),
+        ("words", ClaimsQuery, {"words": 0}, ValueError, "1 or more, got 0"),
+        ("words", ClaimsQuery, {"words": "ten"}, ValueError, "a whole number, 1 or more, got 'ten'"),
+        ("terms", AbstractTerms, {"frequencies": DocumentFrequencies("none"), "terms": 0}, ValueError, "1 or more"),
+        ("frequencies", AbstractTerms, {"frequencies": "folder"}, TypeError, "must be DocumentFrequencies.*'folder'"),
+        ("graph", SharedCodes, {"graph": "folder"}, TypeError, "must be a DocumentGraph.*got 'folder'"),
+        ("level", SharedCodes, {"graph": GRAPH, "level": "class"}, ValueError, "one of 'subclass', 'group'"),
+        ("documents", DocumentCutoff, {"documents": 0}, ValueError, "1 or more"),
+        ("documents", DocumentCutoff, {"documents": 1.5}, ValueError, "a whole number"),
+        ("passages", DocumentCutoff, {"passages": 0}, ValueError, "1 or more"),
+        ("path", DocumentFrequencies, {"path": CORPUS}, TypeError, "must be the path of a folder"),
     ],
 )
-def test_options_out_of_range(make: Any) -> None:
-    with pytest.raises(ValueError, match="at least one|one of subclass, group"):
-        make()
+def test_wrong_arguments_are_named(name: str, make: Any, arguments: Any, error: Any, message: str) -> None:
+    assert name in inspect.signature(make).parameters
+    with pytest.raises(error, match=f"^{name} must be .*{message}|^{name} {message}"):
+        make(**arguments)
+
+
+def test_signatures_have_no_args_and_kwargs() -> None:
+    for transformer in (ClaimsQuery, AbstractTerms, SharedCodes, NotOwnFamily, DocumentCutoff, DocumentFrequencies):
+        assert not {"args", "kwargs"} & {*inspect.signature(transformer).parameters}, transformer
+    assert [*inspect.signature(DocumentCutoff).parameters] == ["documents", "passages"]
+    assert repr(NotOwnFamily()) == "NotOwnFamily()" and repr(DocumentCutoff(5, passages=2)) == "DocumentCutoff(5, 2)"
+
+
+def test_shared_codes_of_a_graph_without_codes_warns() -> None:
+    with pytest.warns(UserWarning, match="no document of the graph has codes"):
+        assert not len(SharedCodes(graph_of({"EP-1-A1": ()}))(results("EP-1-A1")))
 
 
 # --- query forms
@@ -135,15 +154,15 @@ def test_document_frequencies(frequencies: DocumentFrequencies) -> None:
         counts = Counter(word for words in texts for word in words)
         expected = [math.log(len(texts) / count) for count in counts.values()]
         np.testing.assert_allclose(DocumentFrequencies(frequencies.path).idf([*counts], language), expected)
-    assert frequencies.idf(["unheard"], "EN") == np.inf and not len(frequencies.idf([], "EN"))
+    assert frequencies.idf(["absent"], "EN") == np.inf and not len(frequencies.idf([], "EN"))
     with pytest.raises(KeyError, match="'FR', but in 'EN', 'DE'"):
         frequencies.idf(["laser"], "FR")
 
 
 def test_frequencies_are_complete_or_not_there(tmp_path: Path) -> None:
     frequencies = DocumentFrequencies(tmp_path / "new")
-    speechless = [*CORPUS, {"docno": "x", "text": "y"}]
-    for corpus, message in (([], "no document"), (speechless, "'x' needs 'text' and 'language'")):
+    no_language = [*CORPUS, {"docno": "x", "text": "y"}]
+    for corpus, message in (([], "no document"), (no_language, "'x' needs 'text' and 'language'")):
         with pytest.raises(ValueError, match=message):
             frequencies.index(corpus, verbose=False)
         assert not frequencies.built() and not frequencies.path.exists()
@@ -174,8 +193,8 @@ def test_abstract_terms(frequencies: DocumentFrequencies) -> None:
     assert pt.rewrite.reset()(out)["query"].tolist() == ["A cutter with the laser."]
     assert form(topics(abstract=""))["query"].tolist() == ["laser cutter the"]
     assert form(topics(language="DE", abstract="Der Laser"))["query"].tolist() == ["der laser"]
-    with pytest.raises(ValueError, match="'t1'.*'EN'.*'unheard whispers'"):
-        form(topics(abstract="unheard whispers"))
+    with pytest.raises(ValueError, match="'t1'.*'EN'.*'absent things'"):
+        form(topics(abstract="absent things"))
     with pytest.raises(KeyError, match="'FR'"):
         form(topics(language="FR"))
 
@@ -279,17 +298,38 @@ def test_official_runs(
     assert "2 of 4 lines name no passage" in caplog.text and "EP-9999999-A1" in caplog.text
 
 
-def test_official_runs_have_a_hundred_documents(tmp_path: Path) -> None:
-    class Opened(dict):
-        def patent(self, docno: str) -> Any:
-            return self.setdefault(docno, SimpleNamespace(xpath=lambda _: "/patent-document/claims/claim[1]"))
+class Opened(dict):
+    """A collection in which every XPath is that of the first claim; keeps what was looked up."""
 
+    def patent(self, docno: str) -> Any:
+        return self.setdefault(docno, SimpleNamespace(xpath=lambda _: "/patent-document/claims/claim[1]"))
+
+
+def test_lines_of_official_runs(tmp_path: Path) -> None:
+    rows = [
+        *(("t-2", "EP-1-A1%p0", -1), ("t-2", "EP-0-A1%p0", -0.0), ("t-é", "EP-1-A1%p7", 1 / 3)),
+        *(("t-10", "EP-1-A1%p1", 2.5), ("t-10", "WO-1-A1%p0", 2.5)),
+    ]
+    run = pd.DataFrame(rows, columns=["qid", "docno", "score"])
+    claim = "/patent-document/claims/claim[1]"
+    first_row_first = [f"t-10 Q0 EP-1-A1 {claim} 1 2.5", f"t-10 Q0 WO-1-A1 {claim} 2 2.5"]
+    first_rank_first = [f"t-10 Q0 WO-1-A1 {claim} 1 2.5", f"t-10 Q0 EP-1-A1 {claim} 2 2.5"]
+    others = [f"t-2 Q0 EP-0-A1 {claim} 1 -0.0", f"t-2 Q0 EP-1-A1 {claim} 2 -1.0", f"t-é Q0 EP-1-A1 {claim} 1 {1 / 3!r}"]
+    for frame, expected in [(run, first_row_first), (run.assign(rank=[1, 0, 0, 1, 0]), first_rank_first)]:
+        write_official_run(frame, tmp_path / "run.txt", Opened())  # type: ignore[arg-type]
+        assert (tmp_path / "run.txt").read_text("utf-8").splitlines() == expected + others
+
+
+def test_official_runs_have_a_hundred_documents(tmp_path: Path) -> None:
     docnos = [f"EP-{number % 150 + 1}-A1%p{number // 150}" for number in range(450)]
     run = pd.DataFrame({"qid": "1", "docno": docnos, "score": -np.arange(450.0)})
-    write_official_run(run, tmp_path / "run.txt", opened := Opened())  # type: ignore[arg-type]
+    few = pd.DataFrame({"qid": "2", "docno": docnos[:7], "score": np.arange(7.0)})
+    write_official_run(pd.concat([run, few]), tmp_path / "run.txt", opened := Opened())  # type: ignore[arg-type]
     written = pd.DataFrame(read_run(tmp_path / "run.txt"))
-    assert [*written["docno"].unique()] == [docno.partition("%")[0] for docno in docnos[:100]] == [*opened]
-    assert len(written) == 300
+    first = written[written["query_id"] == "1"]
+    assert [*first["docno"].unique()] == [docno.partition("%")[0] for docno in docnos[:100]]
+    assert {*opened} == {*first["docno"]}  # no patent is read in vain
+    assert (len(first), len(written)) == (300, 307)
 
 
 def test_official_runs_without_lines_and_with_what_cannot_be_written(patents: Archive, tmp_path: Path) -> None:
@@ -301,7 +341,9 @@ def test_official_runs_without_lines_and_with_what_cannot_be_written(patents: Ar
         (("1", "EP-9999999-A1%p0", 1.0), KeyError),
         (("1", "EP-0968118-A1%p999", 1.0), KeyError),
         (("1", known, np.nan), ValueError),
+        (("1", known, np.inf), ValueError),
         (("1 2", known, 1.0), ValueError),
+        (("", known, 1.0), ValueError),
     ]:
         with pytest.raises(error):
             run = pd.DataFrame([("1", known, 2.0), row], columns=["qid", "docno", "score"])
@@ -341,6 +383,7 @@ def table(arguments: list[str], miniature: Miniature) -> pd.DataFrame:
         return clef_ip_2013.main(arguments)
 
 
+@pytest.mark.slow
 def test_experiment(table: pd.DataFrame, output: Path, miniature: Miniature, patents: Archive) -> None:
     assert table["model"].tolist() == ["BM25", "MaxSim", "std_NO_LB", "late_NO_LB_NS"]
     assert [*table.columns[2:]] == ["PRES@100", "Recall@100", "MAP@100", "MAP(D)", "PREC(D)"]
@@ -363,6 +406,7 @@ def test_experiment(table: pd.DataFrame, output: Path, miniature: Miniature, pat
         assert len(read_official_run(file, patents)) == len(run)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("table", "home")
 def test_experiment_goes_on_where_it_stopped(
     arguments: list[str], output: Path, monkeypatch: pytest.MonkeyPatch

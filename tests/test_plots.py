@@ -20,10 +20,8 @@ from matplotlib.text import Annotation
 from pyterrier_graph import plots
 from pyterrier_graph.documents import Node, Reference, StructuredDocument
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.plots.experiments import VALIDATION
-from pyterrier_graph.plots.html import COLOURS, NEUTRAL
+from pyterrier_graph.plots.html import COLORS
 from pyterrier_graph.rerank.lgre import LearnedWordGraph
-from pyterrier_graph.training.trainer import METRIC
 
 RELATIONS = pd.DataFrame({"layer 1": [0.5, 0.2, 0.3], "layer 2": [0.1, 0.6, 0.3]}, index=["order", "order_i", "SELF"])
 MATCHES = pd.DataFrame(
@@ -50,7 +48,7 @@ QUERIES = pd.DataFrame(
         "qid": ["q1", "q2", "q3"],
         "query": ["short", "long " * 40, "$a$ and $\\b$"],
         "weight": [0.1, 0.7, 0.2],
-        "edge": ["retrieved", "relevant", "retrieved"],
+        "relation": ["retrieved", "relevant", "retrieved"],
     }
 )
 EXPERIMENT = pd.DataFrame(
@@ -75,12 +73,13 @@ SWEPT = pd.DataFrame(
         for qid in "ab"
     ]
 )
+MEASURE = "RR@10"
 LOG: list[dict[str, float]] = [
-    {METRIC: 0.3, "epoch": 0.0, "step": 0},
+    {MEASURE: 0.3, "epoch": 0.0, "step": 0},
     {"loss": 0.7, "learning_rate": 0.1, "epoch": 1.0, "step": 5},
-    {METRIC: 0.5, "epoch": 1.0, "step": 5},
+    {MEASURE: 0.5, "epoch": 1.0, "step": 5},
     {"loss": 0.6, "learning_rate": 0.1, "epoch": 2.0, "step": 10},
-    {METRIC: 0.4, "epoch": 2.0, "step": 10},
+    {MEASURE: 0.4, "epoch": 2.0, "step": 10},
     {"train_runtime": 1.0, "train_loss": 0.65, "epoch": 2.0, "step": 10},
 ]
 VECTORS = np.random.default_rng(0).normal(size=(30, 5))
@@ -153,7 +152,7 @@ def test_edges_and_nodes_of_a_document() -> None:
     assert names(ax) == ["order", "structural", "internal", "external", "section", "passage"]
     arrows = [text for text in ax.texts if isinstance(text, Annotation) and not text.get_text()]
     drawn = [to_hex(arrow.arrow_patch.get_edgecolor()).upper() for arrow in arrows if arrow.arrow_patch]
-    assert drawn == [COLOURS[0]] * 2 + [COLOURS[1]] * 4 + [COLOURS[2], COLOURS[3]]
+    assert drawn == [COLORS[0]] * 2 + [COLORS[1]] * 4 + [COLORS[2], COLORS[3]]
     up = arrows[6]  # from the last passage to the first one
     assert up.xy == (1.0, -1.0) and up.xyann == (2.0, -4.0)
     markers = [line.get_marker() for line in ax.lines]
@@ -177,21 +176,35 @@ def test_bars_of_relations() -> None:
     ax = plots.relation_weights(RELATIONS)
     assert names(ax) == ["layer 1", "layer 2"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["SELF", "order_i", "order"]
-    lengths = {color: [] for color in COLOURS[:2]}
+    lengths = {color: [] for color in COLORS[:2]}
     for bar, color in zip(ax.patches, colors(ax), strict=True):
         lengths[color].append(bar.get_width())
-    np.testing.assert_allclose(lengths[COLOURS[0]], RELATIONS["layer 1"][::-1])
-    np.testing.assert_allclose(lengths[COLOURS[1]], RELATIONS["layer 2"][::-1])
+    np.testing.assert_allclose(lengths[COLORS[0]], RELATIONS["layer 1"][::-1])
+    np.testing.assert_allclose(lengths[COLORS[1]], RELATIONS["layer 2"][::-1])
     assert ax.patches[0].get_y() < ax.patches[3].get_y()  # the first layer lies above the second
-    first, second = ([bar for bar, c in zip(ax.patches, colors(ax), strict=True) if c == k][0] for k in COLOURS[:2])
+    first, second = ([bar for bar, c in zip(ax.patches, colors(ax), strict=True) if c == k][0] for k in COLORS[:2])
     assert first.get_y() > second.get_y()
+
+
+def test_weights_of_relations_of_all_models() -> None:
+    weights = {"title": 1.0, "relevant": 0.5}
+    models = [
+        weights,
+        SimpleNamespace(weights=weights),
+        SimpleNamespace(relation_weights=lambda: pd.DataFrame({"layer 1": weights})),
+    ]
+    for model in models:
+        ax = plots.relation_weights(model, title="mine")
+        assert [label.get_text() for label in ax.get_yticklabels()] == ["relevant", "title"]
+        assert [bar.get_width() for bar in ax.patches] == [0.5, 1.0]
+        assert ax.get_legend() is None and ax.get_title("left") == "mine" and ax.get_xlabel() == "weight"
 
 
 def test_bars_of_tokens_have_room_for_what_stands_beside_them() -> None:
     ax = plots.token_matches(MATCHES, title="query")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], MATCHES["score"])
     assert [label.get_text() for label in ax.get_yticklabels()] == MATCHES["token"].tolist()
-    assert colors(ax) == [COLOURS[0], COLOURS[1], COLOURS[0]] and names(ax) == ["SELF", "structural"]
+    assert colors(ax) == [COLORS[0], COLORS[1], COLORS[0]] and names(ax) == ["SELF", "structural"]
     ax.figure.canvas.draw()
     ends = [text.get_window_extent().x1 for text in ax.texts]
     assert max(ends) <= ax.get_window_extent().x1
@@ -209,41 +222,41 @@ def test_bars_of_contributions() -> None:
 def test_bars_of_queries() -> None:
     ax = plots.passage_queries(QUERIES, title="d0%p0")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [0.7, 0.2, 0.1])
-    assert colors(ax) == [COLOURS[0], COLOURS[1], COLOURS[1]] and names(ax) == ["relevant", "retrieved"]
+    assert colors(ax) == [COLORS[0], COLORS[1], COLORS[1]] and names(ax) == ["relevant", "retrieved"]
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert [label[-4:] for label in labels] == ["[q2]", "[q3]", "[q1]"] and len(labels[0]) < 60
     assert texts(ax) == ["0.700", "0.200", "0.100"]
     fewer = plots.passage_queries(QUERIES, title="d0%p0", most=2)
-    assert len(fewer.patches) == 2 and fewer.get_title("left") == "d0%p0, 2 of 3 queries"
+    assert len(fewer.patches) == 2 and fewer.get_title("left") == "d0%p0, 2 of 3"
 
 
 def test_curves_of_one_training() -> None:
-    assert VALIDATION == METRIC
-    reranker = SimpleNamespace(training_log=LOG, training=SimpleNamespace(measure="RR@10"))
+    reranker = SimpleNamespace(training_log=LOG)
     loss, measure = plots.training_curves(reranker, title="mine")
     np.testing.assert_array_equal(loss.lines[0].get_xydata(), [[5, 0.7], [10, 0.6]])
     np.testing.assert_array_equal(measure.lines[0].get_xydata(), [[0, 0.3], [5, 0.5], [10, 0.4]])
     np.testing.assert_array_equal(measure.lines[1].get_xydata(), [[5, 0.5]])
     assert (loss.get_ylabel(), measure.get_ylabel(), measure.get_xlabel()) == ("loss", "validation RR@10", "step")
     assert loss.get_title("left") == "mine" and loss.get_legend() is None
-    (only,) = plots.training_curves([entry for entry in LOG if METRIC not in entry], by="epoch")
+    (only,) = plots.training_curves([entry for entry in LOG if MEASURE not in entry], by="epoch")
     np.testing.assert_array_equal(only.lines[0].get_xdata(), [1, 2])
 
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])
 def test_curves_of_several_trainings(style: str) -> None:
-    reranker = SimpleNamespace(training_log=LOG[:3], training=SimpleNamespace(measure="RR@10"))
+    log = [{"loss": 0.7, "step": 5}, {"nDCG@10": 0.4, "step": 5, "eval_runtime": 1.0}]
+    other = SimpleNamespace(training_log=log)
     with plt.style.context(style):
-        axes = plots.training_curves({"one": LOG, "other": reranker}, axes=list(plt.subplots(2)[1]))
+        axes = plots.training_curves({"one": LOG, "other": other}, axes=list(plt.subplots(2)[1]))
         axes[0].figure.savefig(io.BytesIO(), dpi=40)
     assert [len(ax.lines) for ax in axes] == [2, 4] and names(axes[0]) == ["one", "other"]
-    assert axes[1].get_ylabel() == "validation measure"
+    assert axes[1].get_ylabel() == "validation RR@10 and nDCG@10"
 
 
 def test_trainings_that_cannot_be_drawn() -> None:
     with pytest.raises(ValueError, match="neither losses nor a measure"):
         plots.training_curves([])
-    with pytest.raises(ValueError, match="was not trained here"):
+    with pytest.raises(ValueError, match="was not trained"):
         plots.training_curves({"a": LOG, "b": SimpleNamespace()})
     with pytest.raises(ValueError, match="2 parts, but 1 axes"):
         plots.training_curves(LOG, axes=[plt.subplots()[1]])
@@ -251,34 +264,17 @@ def test_trainings_that_cannot_be_drawn() -> None:
 
 def test_the_front_of_effectiveness_and_latency() -> None:
     ax = plots.effectiveness_latency(EXPERIMENT, "nDCG@10")
-    np.testing.assert_array_equal(ax.lines[0].get_xydata(), [[1, 0.4], [5, 0.5], [100, 0.6]])
-    front, others = ax.collections
-    np.testing.assert_array_equal(front.get_offsets(), [[1, 0.4], [100, 0.6], [5, 0.5]])
-    np.testing.assert_array_equal(others.get_offsets(), [[200, 0.3], [120, 0.55]])
-    assert to_hex(others.get_facecolor()[0]).upper() == NEUTRAL
+    *systems, front = ax.lines
+    np.testing.assert_array_equal(front.get_xydata(), [[1, 0.4], [5, 0.5], [100, 0.6]])
+    np.testing.assert_array_equal([line.get_xydata()[0] for line in systems], EXPERIMENT[["mrt", "nDCG@10"]])
+    assert [line.get_fillstyle() for line in systems] == ["full", "none", "full", "none", "full"]
+    assert names(ax) == [*EXPERIMENT["name"], "not beaten in both"]
     assert ax.get_xscale() == "log" and ax.get_ylabel() == "nDCG@10"
-    assert sorted(texts(ax)) == sorted(EXPERIMENT["name"])
-    linear = plots.effectiveness_latency(EXPERIMENT.assign(mrt=[0.0, 1, 2, 3, 4]), "nDCG@10")
-    assert linear.get_xscale() == "linear"
-
-
-def test_labels_lie_neither_on_one_another_nor_on_points() -> None:
-    random = np.random.default_rng(3)
-    count = 14
-    rows = {"name": [f"BM25 >> system {n}" for n in range(count)], "P@5": 0.4 + 0.05 * random.random(count)}
-    ax = plots.effectiveness_latency(pd.DataFrame(rows | {"time": 10 + random.random(count)}), "P@5", time="time")
-    assert ax.get_xlabel() == "time"
-    ax.figure.canvas.draw()
-    points = ax.transData.transform(np.concatenate([part.get_offsets() for part in ax.collections]))
-    boxes = []
-    for text in ax.texts:
-        text.arrowprops = text.arrow_patch = None  # its line belongs to the extent
-        boxes.append(text.get_window_extent())
-    frame = ax.get_window_extent()
-    for number, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[:number])
-        assert not any(box.contains(*point) for point in points)
-        assert frame.x0 <= box.x0 and box.x1 <= frame.x1 + 1
+    linear = plots.effectiveness_latency(EXPERIMENT.assign(time=[0.0, 1, 2, 3, 4]), "nDCG@10", time="time")
+    assert linear.get_xscale() == "linear" and linear.get_xlabel() == "time"
+    many = pd.concat([EXPERIMENT.assign(name=[f"{n}{name}" for name in EXPERIMENT["name"]]) for n in range(8)])
+    looks = [(line.get_marker(), line.get_color()) for line in plots.effectiveness_latency(many, "nDCG@10").lines]
+    assert len(set(looks)) == 41
 
 
 def test_a_measure_against_an_option() -> None:
@@ -330,10 +326,15 @@ def test_similarities_before_and_after() -> None:
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: plots.relation_weights(RELATIONS[:0]), "empty.*relation_weights"),
+        (lambda: plots.relation_weights(RELATIONS[:0]), "empty.*graph model"),
+        (lambda: plots.relation_weights({}), "empty.*graph model"),
+        (lambda: plots.relation_weights("HGAT"), "give a graph model"),
         (lambda: plots.token_matches(PARTS), "no column 'match', 'score' in .*GraphMaxSim.explain"),
         (lambda: plots.contributions(PARTS[:0]), "empty.*HGATReranker.explain"),
-        (lambda: plots.passage_queries(QUERIES.drop(columns="edge")), "no column 'edge'"),
+        (
+            lambda: plots.passage_queries(QUERIES.drop(columns="relation")),
+            "no column 'relation'.*GraphMean or GNNEncoder",
+        ),
         (lambda: plots.effectiveness_latency(EXPERIMENT, "AP"), "no column 'AP' in .*eval_metrics=.'AP', 'mrt'."),
         (lambda: plots.effectiveness_latency(EXPERIMENT[:0], "nDCG@10"), "empty"),
         (lambda: plots.effectiveness_latency(EXPERIMENT.assign(mrt=[1, 2, None, 3, 4]), "nDCG@10"), "'best' has no"),
@@ -344,7 +345,7 @@ def test_similarities_before_and_after() -> None:
         (lambda: plots.similarity_shift(BEFORE * np.nan, AFTER), "'before' has similarities that are missing"),
         (lambda: plots.similarity_shift(BEFORE, AFTER, axes=[plt.subplots()[1]]), "2 parts, but 1 axes"),
         (lambda: plots.state_map(STATES.drop(columns="side"), QRELS), "no column 'side'.*states"),
-        (lambda: plots.embedding_map(VECTORS[:2], "ab"), "three vectors at least, there are 2"),
+        (lambda: plots.embedding_map(VECTORS[:2], "ab"), r"3 or more vectors, .* got \(2, 5\)"),
         (lambda: plots.embedding_map(VECTORS[0], "ab"), r"must be of shape .* got \(5,\)"),
         (lambda: plots.embedding_map(VECTORS, ["a"]), "there are 30 and 1"),
         (lambda: plots.embedding_map(np.where(np.arange(30)[:, None] == 7, np.nan, VECTORS), [0] * 30), "vector 7 is"),

@@ -16,6 +16,7 @@ import torch
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph
+from pyterrier_graph.models.hgat import HGATConfig
 from pyterrier_graph.rerank.document_evidence import DocumentEvidence
 from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
 from pyterrier_graph.rerank.hgat import HGATReranker
@@ -28,7 +29,9 @@ def graph_maxsim(graph: Any, **options: Any) -> GraphMaxSim:
 
 
 def hgat(graph: Any, **options: Any) -> HGATReranker:
-    return HGATReranker(graph, tiny.encoder(), **{"layers": 2, "heads": 2, "variant": "NO_LB"} | options)
+    variant = options.pop("variant", "NO_LB")
+    config = HGATConfig(variant, layers=2, heads=2, init="random", registers=0, relations=None)
+    return HGATReranker(graph, tiny.encoder(), **{"config": config} | options)
 
 
 RERANKERS = [graph_maxsim, hgat]
@@ -170,7 +173,7 @@ def test_a_missing_column(make: Make, column: str) -> None:
 def test_a_missing_graph(make: Make) -> None:
     with pytest.raises(pt.validate.InputValidationError, match="graph"):
         make(None)(tiny.run(1))
-    with pytest.raises(ValueError, match="query 't0' has no graph, but None: put CandidateGraph"):
+    with pytest.raises(TypeError, match="graph of query 't0' must be a graph: put CandidateGraph.. before, got None"):
         make(None)(tiny.run(1).assign(graph=None))
     with pytest.raises(ValueError, match="explain needs the graph"):
         make(None).explain("alpha", "d0%p0")
@@ -205,7 +208,7 @@ def test_stored_tokens_of_something_else(make: Make, tmp_path: Path) -> None:
 @every_reranker
 def test_a_relation_that_the_graph_does_not_have(make: Make) -> None:
     option = "weights" if make is graph_maxsim else "relations"
-    with pytest.raises(ValueError, match="no relation 'cites', only order, order_i"):
+    with pytest.raises(ValueError, match="no relation 'cites' of the path 'order/cites'; it has order, order_i"):
         make(tiny.graph(), **{option: {"order/cites": 1.0}})
 
 
@@ -254,7 +257,7 @@ def test_a_copy_has_the_weights(make: Make) -> None:
     reranker = make(tiny.graph())
     if isinstance(reranker, HGATReranker):
         with torch.no_grad():
-            for parameter in reranker.model.parameters():
+            for parameter in reranker.network.parameters():
                 parameter.add_(0.1)
     else:
         reranker.weights = {"order": 0.3}
@@ -264,9 +267,10 @@ def test_a_copy_has_the_weights(make: Make) -> None:
 
 
 def test_a_copy_of_another_shape_starts_anew() -> None:
-    copy = pt.inspect.transformer_apply_attributes(hgat(tiny.graph()), variant="BASE", layers=1)
+    copy = pt.inspect.transformer_apply_attributes(hgat(tiny.graph()), config=HGATConfig("BASE"))
     assert copy.config.name == "std_BASE"
-    assert_same_scores(copy(tiny.run(1)), hgat(tiny.graph(), variant="BASE", layers=1)(tiny.run(1)))
+    fresh = hgat(tiny.graph(), config=HGATConfig("BASE"), relations=copy.relations)
+    assert_same_scores(copy(tiny.run(1)), fresh(tiny.run(1)))
 
 
 @every_reranker
@@ -279,8 +283,8 @@ def test_grid_search_reaches_the_parameters() -> None:
     evidence = DocumentEvidence()
     run = tiny.run().assign(score=[float(len(docno) + place % 4) for place, docno in enumerate(tiny.run()["docno"])])
     pipeline = pt.Transformer.from_df(run) >> evidence
-    pt.GridSearch(pipeline, {evidence: {"beta": [0.0, 2.0]}}, tiny.topics(), tiny.qrels(), "map", verbose=False)
-    assert evidence.beta in (0.0, 2.0)
+    pt.GridSearch(pipeline, {evidence: {"weight": [0.0, 2.0]}}, tiny.topics(), tiny.qrels(), "map", verbose=False)
+    assert evidence.weight in (0.0, 2.0)
 
 
 # --- DocumentEvidence
@@ -303,7 +307,7 @@ def test_document_evidence_by_hand() -> None:
     assert out["rank"].tolist() == [2, 0, 1, 3, 4, 0]
 
 
-def test_document_evidence_learns_beta() -> None:
+def test_document_evidence_learns_its_weight() -> None:
     """The relevant passage is the weak one of the document with a strong one."""
     frame = pd.DataFrame(
         [["1", "q", "d%p0", 1.0], ["1", "q", "d%p1", 3.0], ["1", "q", "e%p0", 2.0]],
@@ -311,10 +315,10 @@ def test_document_evidence_learns_beta() -> None:
     )
     qrels = pd.DataFrame({"qid": ["1", "1"], "docno": ["d%p0", "d%p1"], "label": [1, 1]})
     evidence = DocumentEvidence(0.0).fit(frame, qrels)
-    assert evidence.beta == 1.5  # the first of the grid that lifts 1 + 3 beta above 2 + 2 beta
-    assert DocumentEvidence(0.0).fit(frame.assign(score=[3.0, 3.0, 1.0]), qrels).beta == 0.0  # ties: no evidence
+    assert evidence.weight == 1.5  # the first of the grid that lifts 1 + 3 w above 2 + 2 w
+    assert DocumentEvidence(0.0).fit(frame.assign(score=[3.0, 3.0, 1.0]), qrels).weight == 0.0  # ties: no evidence
     other = pd.DataFrame({"qid": ["1"], "docno": ["e%p0"], "label": [1]})
-    assert DocumentEvidence(5.0).fit(frame, qrels, frame, other).beta == 0.0  # the validation queries decide
+    assert DocumentEvidence(5.0).fit(frame, qrels, frame, other).weight == 0.0  # the validation queries decide
 
 
 @pytest.mark.parametrize("make", [*RERANKERS, lambda graph: DocumentEvidence()])

@@ -37,18 +37,21 @@ from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.evaluation.model_card import write_card
 from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.models.hgat import HGATConfig
+from pyterrier_graph.models.lgre import LGReConfig
 from pyterrier_graph.patents import DocumentFrequencies
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
+from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
 from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.rerank.lgre import LGReReranker
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
-from pyterrier_graph.retrieve.index_writer import write_fused
+from pyterrier_graph.retrieve.graph_mean import GraphMean
 from pyterrier_graph.training.dual import DualEncoderTraining
 
 RUN = tiny.run(2).merge(pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(2) for p in range(3)]}), on="docno")
 RUN["text"] = [f"{query} mu {docno}" for query, docno in zip(RUN["query"], RUN["docno"], strict=True)]
-QUERY = np.arange(4, dtype=np.float32)
+QUERY = np.arange(16, dtype=np.float32)
 SHORT: dict[str, Any] = {"max_passage_tokens": 24, "max_query_tokens": 12, "device": "cpu"}
 
 
@@ -69,7 +72,7 @@ def document_graph(path: Path, checkpoint: str = "") -> DocumentGraph:
 
 def query_passage_graph(path: Path, checkpoint: str = "") -> QueryPassageGraph:
     found, passages = pt.Transformer.from_df(RUN.drop(columns=["query", "text"])), sorted(set(RUN["docno"]))
-    return QueryPassageGraph(path).build(tiny.topics(2), found, passages, qrels=tiny.qrels(2), verbose=False)
+    return QueryPassageGraph(path).build(tiny.topics(2), passages, found, qrels=tiny.qrels(2), verbose=False)
 
 
 def token_store(path: Path, checkpoint: str) -> TokenStore:
@@ -81,43 +84,49 @@ def frequencies(path: Path, checkpoint: str) -> DocumentFrequencies:
     return DocumentFrequencies(path).index(documents, verbose=False)
 
 
-def fused_index(path: Path, checkpoint: str) -> FlexIndex:
-    base = FlexIndex(str(path.with_name("base")), verbose=False)
-    base.index({"docno": f"d{n}", "doc_vec": np.eye(4, dtype=np.float32)[n]} for n in range(4))
-    fused = FlexIndex(str(path), verbose=False)
-    return write_fused(base, fused, lambda n: np.eye(4, dtype=np.float32)[n] + 1, identity={"seed": 3}, verbose=False)
+@functools.cache
+def base_encoder() -> DualEncoder:
+    return DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu", verbose=False)
 
 
 @functools.cache
 def base() -> dict[str, Any]:
-    """What a GNN-encoder starts from."""
-    folder = Path(mkdtemp(prefix="base-"))
-    encoder = DualEncoder(tiny.checkpoint(), max_query_length=8, max_passage_length=16, device="cpu")
-    index = FlexIndex(str(folder / "index"), verbose=False)
-    texts = RUN.drop_duplicates("docno").sort_values("docno")[["docno", "text"]]
-    (encoder.doc_encoder() >> index).index(texts.to_dict("records"))
-    return {"encoder": encoder, "index": index, "queries": query_passage_graph(folder / "queries")}
+    """The arguments of graph encoders that are not saved with them."""
+    return {"graph": tiny.graph(2), "query_graph": query_passage_graph(Path(mkdtemp(prefix="base-")) / "queries")}
+
+
+def contextual_index(path: Path, checkpoint: str) -> FlexIndex:
+    return GraphMean(**base(), encoder=base_encoder(), device="cpu", verbose=False).index(path).flex
+
+
+def graph_mean(path: Path, checkpoint: str) -> GraphMean:
+    return GraphMean(**base(), encoder=base_encoder(), weights={"order": 0.5}, device="cpu", verbose=False).save(path)
 
 
 def gnn_encoder(path: Path, checkpoint: str) -> GNNEncoder:
-    return GNNEncoder(**base(), device="cpu").save(path)
+    return GNNEncoder(**base(), encoder=base_encoder(), device="cpu", verbose=False).save(path)
 
 
 def hgat(path: Path, checkpoint: str) -> HGATReranker:
-    return HGATReranker(tiny.graph(2), TokenEncoder(checkpoint, **SHORT), heads=2, layers=1, device="cpu").save(path)
+    config = HGATConfig(heads=2, layers=1, relations=("order", "structural"))
+    return HGATReranker(tiny.graph(2), TokenEncoder(checkpoint, **SHORT), config=config, device="cpu").save(path)
+
+
+def maxsim(path: Path, checkpoint: str) -> GraphMaxSim:
+    return GraphMaxSim(tiny.graph(2), tiny.encoder(), {"order": 0.5}, device="cpu").save(path)
 
 
 def lgre(path: Path, checkpoint: str) -> LGReReranker:
-    return LGReReranker(checkpoint, layers=(-1,), max_length=32, device="cpu").save(path)
+    return LGReReranker(checkpoint, config=LGReConfig(layers=(-1,)), max_tokens=32, device="cpu").save(path)
 
 
 def cross_encoder(path: Path, checkpoint: str) -> CrossEncoderReranker:
-    return CrossEncoderReranker(checkpoint, max_length=32, probabilities=True, device="cpu").save(path)
+    return CrossEncoderReranker(checkpoint, max_tokens=32, probabilities=True, device="cpu").save(path)
 
 
 def dual_encoder(path: Path, checkpoint: str) -> DualEncoder:
     training = DualEncoderTraining(epochs=1, batch_size=2, output_dir=str(path.with_name("checkpoints")))
-    model = DualEncoder(checkpoint, max_query_length=8, max_passage_length=16, training=training, device="cpu")
+    model = DualEncoder(checkpoint, max_query_tokens=8, max_passage_tokens=16, training=training, device="cpu")
     examples = Dataset.from_dict({"query": ["alpha", "beta"], "positive": ["alpha mu", "beta mu"]})
     return model.fit_examples(examples, RUN, tiny.qrels(2)).save(path)
 
@@ -131,19 +140,21 @@ KINDS = {
     "query-passage graph": Kind(query_passage_graph, lambda graph: graph.to_scipy()["relevant"].toarray()),
     "token store": Kind(token_store, lambda store: store.states(np.arange(len(store))).values.numpy()),
     "frequencies": Kind(frequencies, lambda counts: counts.idf(["alpha", "mu", "beta"], "en")),
-    "fused index": Kind(
-        fused_index,
+    "contextual index": Kind(
+        contextual_index,
         lambda index: index.np_retriever()(pd.DataFrame({"qid": ["q"], "query": [""], "query_vec": [QUERY]})).drop(
             columns="query_vec"
         ),
     ),
+    "GraphMean": Kind(graph_mean, lambda model: model.vectors(sorted(set(RUN["docno"]))), base),
     "GNN-encoder": Kind(gnn_encoder, lambda model: model.vectors(sorted(set(RUN["docno"]))), base),
     "HGAT": Kind(hgat, scores, lambda: {"graph": tiny.graph(2)}),
+    "GraphMaxSim": Kind(maxsim, scores, lambda: {"graph": tiny.graph(2), "encoder": tiny.encoder()}),
     "LGRe": Kind(lgre, scores),
     "cross-encoder": Kind(cross_encoder, scores),
     "dual-encoder": Kind(dual_encoder, scores),
 }
-MODELS = ["GNN-encoder", "HGAT", "LGRe", "cross-encoder", "dual-encoder"]
+MODELS = ["GraphMean", "GNN-encoder", "GraphMaxSim", "HGAT", "LGRe", "cross-encoder", "dual-encoder"]
 
 
 def made(kind: str, folder: Path) -> Any:
@@ -471,9 +482,10 @@ def test_a_card_says_how_a_model_was_trained_also_when_it_is_loaded(tmp_path: Pa
     model = made("dual-encoder", tmp_path)
     for artifact in (model, DualEncoder.load(model.path, device="cpu")):
         training = sections(write_card(artifact))["Training"]
-        best = max(entry["eval_quality"] for entry in model.training_log if "eval_quality" in entry)
+        measure = model.training.measure
+        best = max(entry[measure] for entry in model.training_log if measure in entry)
         assert "Seed of weights that no checkpoint had: 0." in training
-        assert f"Training: 1 steps, RR@10 of {best:.4f} on validation data, with these options:" in training
+        assert f"Training: 1 steps, {measure} of {best:.4f} on validation data, with these options:" in training
         options = block(training)
         assert (options["seed"], options["learning_rate"], options["epochs"]) == (0, 3e-5, 1)
         assert "output_dir" not in options and "checkpoints" not in str(training)
@@ -532,7 +544,7 @@ def test_a_card_is_one_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_cannot_have_a_card(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="save it first"):
-        write_card(DualEncoder(tiny.checkpoint(), max_query_length=8, max_passage_length=16, device="cpu"))
+        write_card(DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu"))
     with pytest.raises(FileNotFoundError, match="no artifact"):
         write_card(DocumentGraph(tmp_path / "none"))
     graph = document_graph(tmp_path / "graph")
@@ -555,8 +567,8 @@ def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.Mon
     assert checkpoint_name("colbert-ir/colbertv2.0") == "colbert-ir/colbertv2.0"
     for name in ("LGRe", "cross-encoder", "dual-encoder"):
         model = made(name, tmp_path / name)
-        model.model = folder
+        model.encoder = folder
         shown = f"{model!r} {model._repr_html_()} {getattr(model, 'model_name', '')}"
         model.save(tmp_path / name / "again")
         assert DEFAULT in shown and folder not in shown + (tmp_path / name / "again" / META).read_text()
-        assert type(model).load(tmp_path / name / "again").model == DEFAULT
+        assert type(model).load(tmp_path / name / "again").encoder == DEFAULT

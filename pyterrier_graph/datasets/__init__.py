@@ -1,1 +1,1 @@
-"""Datasets with structured documents, and how PyTerrier finds them."""
+"""Datasets with structured documents, and the entry points by which PyTerrier finds them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -38,36 +39,32 @@ class DocstringCorpus:
     """Documents and queries made from docstrings.
 
     Attributes:
-        documents: By docno, which is the object's public qualified name, and in the order of these.
-        summaries: The summary lines as queries, one for the documents that share it; its id is the first one's docno.
-        see_also: What other objects say about an object, as queries.
-        counts: How many docstrings were read, folded and left out, and what was made of the others.
+        documents: The documents by docno, which is the object's public qualified name, in the order of the docnos.
+        summaries: Summary lines as queries. The id of a query is the docno of the first document with this line.
+        see_also: Queries that are what other objects say about an object.
     """
 
     documents: Mapping[str, StructuredDocument]
     summaries: tuple[DocstringQuery, ...]
     see_also: tuple[DocstringQuery, ...]
-    counts: Mapping[str, int]
 
 
 def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     """Reads the docstrings of installed packages and makes documents and queries from them.
 
-    Docstrings that stand under several names are folded into one document; documents of less than ten words beside the
-    summary are left out. A summary line is a query if it has three words or more. What a "See Also" list says about
-    an object is one if it has three words or more, differs from the object's summary (Jaccard coefficient of their
-    words below 0.8), is said of no other object and is no other object's summary.
-    Lines of which more than three documents hold verbatim copies are phrases of the field and no queries.
-    Copies of the queries are taken out of all documents.
+    Equal docstrings become one document. A docstring with fewer than ten words beside the summary becomes none.
+    Summary lines of three words or more are queries. The description of an object in a "See Also" section is a query if
+    it has three words or more, differs from the object's summary (Jaccard coefficient of their words below 0.8), and is
+    neither said of another object nor another object's summary. A line with verbatim copies in more than three
+    documents is a common phrase and no query. Copies of the queries are removed from all documents.
 
     Args:
-        packages: Names of top-level packages. Their sources are read, nothing is imported.
+        packages: Names of top-level packages. Their sources are read, but not imported.
 
     Raises:
-        ModuleNotFoundError: If one of the packages, or numpydoc, is not installed.
+        ModuleNotFoundError: If numpydoc or one of the packages is not installed.
     """
-    counts: Counter[str] = Counter()
-    drafts = _read(packages, counts)
+    drafts = _read(packages)
     names = _Names(drafts.values())
     summaries = _summaries(drafts.values())
     see_also = _see_also(drafts, names, summaries)
@@ -75,26 +72,14 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     phrases = _phrases(lines, drafts.values())
     copies = VerbatimCopies(lines - phrases)
     for draft in drafts.values():
-        draft.docstring = _without(draft.docstring, copies, counts)
+        draft.docstring = _without(draft.docstring, copies)
     kept = {docno for docno, draft in drafts.items() if _count_words(draft.docstring) >= MIN_DOCUMENT_WORDS}
     documents = {docno: _document(drafts[docno], names, kept) for docno in sorted(kept)}
-    corpus = DocstringCorpus(
+    return DocstringCorpus(
         documents,
         tuple(_queries(summaries, phrases, kept, "{target}")),
         tuple(_queries(see_also, phrases, kept, "{target}#{digest:.8}")),
-        counts,
     )
-    counts["too short"] += len(drafts) - len(kept)
-    counts["phrases"] = len(phrases)
-    counts["documents"] = len(documents)
-    counts["summary queries"] = len(corpus.summaries)
-    counts["see-also queries"] = len(corpus.see_also)
-    for document in documents.values():
-        counts["passages"] += sum(node.kind == PASSAGE for node in document.nodes)
-        counts["internal links"] += len(document.links)
-        counts["references"] += len(document.references)
-        counts["unresolved references"] += sum(reference.target not in kept for reference in document.references)
-    return corpus
 
 
 def sha256(text: str) -> bytes:
@@ -110,29 +95,22 @@ class _Draft:
     docstring: Docstring
 
 
-def _read(packages: Iterable[str], counts: Counter[str]) -> dict[str, _Draft]:
-    """The docstrings that make a document, duplicates folded."""
+def _read(packages: Iterable[str]) -> dict[str, _Draft]:
+    """The docstrings that may become documents, by docno; equal docstrings are folded."""
     import pyterrier as pt
 
     same: dict[str, list[DocumentedObject]] = defaultdict(list)
     for package in packages:
         for found in read_package(package):
             same[" ".join(found.docstring.split())].append(found)
-    counts["docstrings"] = sum(map(len, same.values()))
-    counts["duplicates"] = counts["docstrings"] - len(same)
     drafts = {}
-    for objects in pt.tqdm(same.values(), desc="docstrings", unit="docstring"):
+    for objects in pt.tqdm(same.values(), desc="docstrings", unit="docstring", delay=1):
         first = min(objects, key=lambda found: (found.name.count("."), found.name))
-        try:
+        with contextlib.suppress(ValueError):  # a docstring that violates the standard
             docstring = parse_docstring(first.docstring)
-        except ValueError:
-            counts["unreadable"] += 1
-            continue
-        if _count_words(docstring) < MIN_DOCUMENT_WORDS:
-            counts["too short"] += 1
-            continue
-        aliases = {name for found in objects for name in found.names}
-        drafts[first.name] = _Draft(first.name, tuple(sorted(aliases)), first.module, docstring)
+            if _count_words(docstring) >= MIN_DOCUMENT_WORDS:
+                aliases = {name for found in objects for name in found.names}
+                drafts[first.name] = _Draft(first.name, tuple(sorted(aliases)), first.module, docstring)
     return drafts
 
 
@@ -141,7 +119,7 @@ def _count_words(docstring: Docstring) -> int:
 
 
 class _Names:
-    """Finds the object that a docstring means by a name."""
+    """Finds the documents of names that docstrings mention."""
 
     _ABBREVIATIONS = {"np": "numpy", "pd": "pandas", "nx": "networkx", "sp": "scipy"}
 
@@ -154,7 +132,7 @@ class _Names:
                 self._by_ending[package, ".".join(parts[start:])].add(docno)
 
     def resolve(self, name: str, draft: _Draft) -> str | None:
-        """The docno: looked up in the object itself, its class, its modules, then as the only one so called."""
+        """The docno of a name: in the object, its class, its modules, or else the only object with this name."""
         first, _, rest = name.partition(".")
         name = f"{self._ABBREVIATIONS.get(first, first)}.{rest}" if rest else name
         parts = draft.docno.split(".")
@@ -167,7 +145,7 @@ class _Names:
 
 @dataclass
 class _Line:
-    """A line that may become a query, with the documents that it is about."""
+    """A line that may become a query, with its relevant documents."""
 
     text: str
     docnos: set[str]
@@ -211,13 +189,12 @@ def _phrases(lines: Iterable[Words], drafts: Iterable[_Draft]) -> set[Words]:
     return {line for line, count in documents.items() if count > MAX_COPIES}
 
 
-def _without(docstring: Docstring, copies: VerbatimCopies, counts: Counter[str]) -> Docstring:
+def _without(docstring: Docstring, copies: VerbatimCopies) -> Docstring:
     sections = []
     for section in docstring.sections:
         passages = []
         for passage in section.passages:
             text = copies.remove(passage.text)
-            counts["passages with copies of a query"] += text != passage.text
             if len(text.split()) >= MIN_PASSAGE_WORDS:
                 passages.append(passage._replace(text=text))
         if passages:

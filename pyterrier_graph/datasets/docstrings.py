@@ -1,4 +1,4 @@
-"""Cuts a numpydoc docstring into its summary line, its sections and their passages."""
+"""Splits a numpydoc docstring into its summary line, its sections and their passages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Passage(NamedTuple):
 
     Attributes:
         text: Plain text, without markup and line breaks.
-        names: What it describes or defines: names of parameters, the label of a bibliographic reference.
+        names: The names of the parameters that it describes, or the label of its bibliographic reference.
         mentions: The names, section titles and labels that its markup refers to.
     """
 
@@ -41,19 +41,19 @@ class Section(NamedTuple):
 
 
 class SeeAlso(NamedTuple):
-    """An entry of a "See Also" section: the objects as they are named there, and what is said about them."""
+    """An entry of a "See Also" section: names of objects, and their description."""
 
     names: tuple[str, ...]
     description: str
 
 
 class Docstring(NamedTuple):
-    """A docstring, cut into its parts.
+    """The parts of a docstring.
 
     Attributes:
         summary: The summary line, or ``''``. No section contains it.
-        sections: The sections that have passages, in the order of the numpydoc standard.
-        see_also: The entries of "See Also", which is not among the sections.
+        sections: The sections with passages, in the order of the numpydoc standard, without "See Also".
+        see_also: The entries of "See Also".
     """
 
     summary: str
@@ -62,19 +62,20 @@ class Docstring(NamedTuple):
 
 
 def parse_docstring(text: str) -> Docstring:
-    """Cuts a docstring into its parts.
+    """Splits a docstring into its parts.
 
-    A signature before the summary is dropped. The summary is the first paragraph; of one that has more than 30 words
-    or ends in a colon the first sentence is, if that is short enough, and what is left belongs to the description.
-    In sections that list things (parameters, attributes, returned values, errors ...) every entry is a passage, those
-    without a description together; elsewhere every paragraph is, with the code, formulas and lists that follow it.
-    Passages of more than 150 words are cut, those of less than three are left out.
+    A signature before the summary is removed. The summary is the first paragraph. If this paragraph has more than 30
+    words or ends in a colon, the summary is its first sentence, if that is short enough, and the description has the
+    rest. In sections that list things (parameters, attributes, returned values, errors ...), each entry is a passage;
+    entries without a description are one passage together. In other sections, each paragraph is a passage, together
+    with the code, formulas and lists after it. Passages of more than 150 words are cut; passages of fewer than three
+    words are left out.
 
     Args:
-        text: The docstring, indentation removed.
+        text: The docstring, without indentation.
 
     Raises:
-        ValueError: If it breaks numpydoc's rules, for instance by having the same section twice.
+        ValueError: If it violates the numpydoc standard, for instance with two sections of the same title.
         ModuleNotFoundError: If the package numpydoc is not installed.
     """
     parsed = _parse(_TEMPLATE.sub("", _SIGNATURE.sub("", text, count=1)))
@@ -93,25 +94,25 @@ def parse_docstring(text: str) -> Docstring:
 
 
 def plain_text(markup: str) -> str:
-    """Takes the markup of reStructuredText out of a text and joins its lines."""
+    """Removes the markup of reStructuredText from a text and joins its lines."""
     for sign, pattern, replacement in _MARKUP:
         if sign in markup:
             markup = pattern.sub(replacement, markup)
     return " ".join(markup.split())
 
 
-_TEMPLATE = re.compile(r"%\((\w+)\)s|^[ \t]*\$?\{\w+\}[ \t]*$", re.MULTILINE)  # filled in when the package is imported
+_TEMPLATE = re.compile(r"%\((\w+)\)s|^[ \t]*\$?\{\w+\}[ \t]*$", re.MULTILINE)  # filled in at import
 _SIGNATURE = re.compile(
     r"""\A\s*(?:[\w.,\ ]+=\ *)?[\w.]+\((?:(?!\n\s*\n).)*?\)  # name(...), in one paragraph
         [ \t]*(?:->[^\n]*)?(?:\n[ \t]*--[ \t]*)?(?:\n[ \t]*\n|\Z)""",
     re.DOTALL | re.VERBOSE,
 )
 _SENTENCE = re.compile(r"(.+?[.!?])\s+(?=[A-Z`])", re.DOTALL)
-# What goes on with the paragraph before: an indented block, code, a formula, the rest of a sentence, an item of a list.
+# What continues a paragraph: an indented block, code, a formula, the rest of a sentence, an item of a list.
 _CONTINUES = re.compile(r"\s|>>>|\.\.\. |\.\. math::|[a-z]|[-*+] |\d+\. ")
 _REFERENCE = re.compile(r"^\.\. \[(#?\w+)\]", re.MULTILINE)
 
-# What a text must have for a pattern to be tried, the pattern, and what is put in the place of what it matches.
+# Characters without which a pattern cannot match, the pattern, and its replacement.
 _MARKUP = tuple(
     (sign, re.compile(pattern, re.MULTILINE), replacement)
     for sign, pattern, replacement in (
@@ -131,7 +132,7 @@ _MARKUP = tuple(
         ("*", r"(?<![\w*\\])\*([^\s*](?:[^*]*[^\s*\\])?)\*(?![\w*])", r"\1"),
         ("]_", r"\[(#?\w+)\]_", r"[\1]"),
         ("::", r"::\s*$", ":"),
-        ("--", r"(?<!\S)(?:-{3,}|\+[-=+]+)(?!\S)", ""),  # rules of tables and titles
+        ("--", r"(?<!\S)(?:-{3,}|\+[-=+]+)(?!\S)", ""),  # lines of tables and under titles
         ("==", r"(?<!\S)(?:={3,}|\+[-=+]+)(?!\S)", ""),
         ("\\", r"\\([*_|`])", r"\1"),
     )
@@ -151,7 +152,7 @@ def _parse(text: str) -> Any:
     from numpydoc.docscrape import NumpyDocString
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # sections that it does not know, underlines of another length
+        warnings.simplefilter("ignore")  # about unknown sections and underlines of another length
         return NumpyDocString(text)
 
 
@@ -188,7 +189,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[Passage]:
     for block in re.split(r"\n\s*\n|\n(?=\.\. \[)", "\n".join(lines)):
         if not block.strip():
             continue
-        unfinished = gathered and (gathered[-1].rstrip().endswith(":") or sum(map(_count_words, gathered)) < 5)
+        unfinished = gathered and (gathered[-1].rstrip().endswith(":") or len(" ".join(gathered).split()) < 5)
         if gathered and not unfinished and not _CONTINUES.match(block):
             yield from _passages("\n\n".join(gathered), frozenset())
             gathered = []
@@ -196,13 +197,9 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[Passage]:
     yield from _passages("\n\n".join(gathered), frozenset())
 
 
-def _count_words(text: str) -> int:
-    return len(text.split())
-
-
 def _passages(markup: str, names: frozenset[str]) -> Iterator[Passage]:
     names |= frozenset(_REFERENCE.findall(markup))
     mentions = frozenset(name for pattern in _MENTIONS for name in pattern.findall(markup))
     for number, text in enumerate(split_text(plain_text(markup), MAX_PASSAGE_WORDS)):
-        if _count_words(text) >= MIN_PASSAGE_WORDS:
+        if len(text.split()) >= MIN_PASSAGE_WORDS:
             yield Passage(text, names if not number else frozenset(), mentions - names if not number else frozenset())

@@ -1,20 +1,22 @@
-"""The embedded corpus: docstrings of installed scientific packages as structured documents, with queries.
+"""A corpus that needs no download: docstrings of installed scientific packages, with queries and judgments.
 
 The ir_datasets ids are ``pyterrier-graph/numpydoc/numpy`` (numpy alone) and ``pyterrier-graph/numpydoc/all`` (numpy,
 scipy, pandas, scikit-learn and networkx), each with ``/train``, ``/dev``, ``/test``, ``/see-also/dev`` and
-``/see-also/test``. They need nothing but these packages and numpydoc, which the extra ``[demo]`` installs.
+``/see-also/test``. The extra ``[demo]`` installs these packages and numpydoc.
 
-**Documents:** one for every documented public object. Its root section is the object; the description lies directly
-under it, then come the sections of the docstring with their passages. Internal links lead from a passage to the
-parameter, section or bibliographic reference that it mentions, external references to the objects of "See Also".
+**Documents:** Each documented public object is a document. Its root section is the object. The description lies
+directly under the root; the sections of the docstring with their passages follow. Internal links lead from a passage
+to the parameter, section or bibliographic reference that the passage mentions. External references lead to the objects
+of "See Also".
 
-**Queries:** the summary lines, each with all documents that share it, split into train, dev and test by a hash of the
-first one's name, so that an object stays in its split when its package changes. The ``see-also`` sets hold what the
-"See Also" lists of *other* objects say about an object: paraphrases of the summary lines of all splits, which can be
-training queries beside them; they have a division of their own, by the object as well.
-No document holds a query: summary lines and "See Also" sections are left out, and verbatim copies wherever they stand.
+**Queries:** The summary lines are queries. All documents that share a summary line are relevant to it. A hash of the
+first document's name decides whether a query is in train, dev or test, so that an object stays in its split when its
+package changes. The queries of the ``see-also`` sets are what the "See Also" sections of *other* objects say about an
+object: paraphrases of the summary lines of all splits. The summary lines can be training queries for these sets, which
+a second hash of the object's name divides into dev and test.
+No document contains a query: summary lines, "See Also" sections and verbatim copies of queries are removed.
 
-**Relevance,** of passages: 2 for the description and the notes of a relevant document, 1 for its other passages.
+**Judgments** are of passages: 2 for the description and the notes of a relevant document, 1 for its other passages.
 """
 
 # No "from __future__ import annotations": PyTerrier's text loader wants fields that are annotated with str, not "str".
@@ -22,15 +24,15 @@ No document holds a query: summary lines and "See Also" sections are left out, a
 import functools
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel, GenericQuery
-from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS, Docstore
-from ir_datasets.util import apply_sub_slice
+from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS
 
 from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus, sha256
+from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs
 from pyterrier_graph.documents import PASSAGE, Link, Node, Reference, StructuredDocument, passage_id
 
 DATASET_ID = "pyterrier-graph/numpydoc"
@@ -43,13 +45,14 @@ _logger = logging.getLogger(__name__)
 
 
 class NumpydocDoc(NamedTuple):
-    """A docstring as ir_datasets hands it out.
+    """A docstring as a document of ir_datasets.
 
     Attributes:
         doc_id: The object's public qualified name.
-        title: The same.
-        text: The passages, with blank lines between them.
-        nodes: This field and those after it: see :class:`pyterrier_graph.documents.StructuredDocument`.
+        title: The same name.
+        text: The passages, separated by blank lines.
+        nodes: Sections and passages. This field and the three after it are those of
+            :class:`pyterrier_graph.documents.StructuredDocument`.
     """
 
     doc_id: str
@@ -72,7 +75,7 @@ def dataset_names() -> list[str]:
 
 
 def dataset(name: str) -> Dataset:
-    """An ir_datasets dataset; reading the packages waits until documents, queries or qrels are asked for.
+    """An ir_datasets dataset. The packages are read when documents, queries or qrels are first needed.
 
     Args:
         name: One of :func:`dataset_names`.
@@ -81,7 +84,7 @@ def dataset(name: str) -> Dataset:
         KeyError: If there is no dataset of that name.
     """
     if name not in dataset_names():
-        raise KeyError(f"there is no dataset {DATASET_ID}/{name}, the names are {', '.join(dataset_names())}")
+        raise KeyError(f"there is no dataset {DATASET_ID}/{name}; there are {', '.join(dataset_names())}")
     corpus, _, split = name.partition("/")
     if not split:
         return Dataset(_docs(corpus))
@@ -91,33 +94,34 @@ def dataset(name: str) -> Dataset:
 
 @functools.cache
 def load_corpus(name: str) -> DocstringCorpus:
-    """The corpus ``'numpy'`` or ``'all'``, made once in a process; its ``counts`` say what was folded and left out.
+    """The corpus ``'numpy'`` or ``'all'``, made once in a process.
 
     Raises:
         KeyError: If there is no corpus of that name.
-        ModuleNotFoundError: If one of the packages that it is made from, or numpydoc, is not installed.
+        ModuleNotFoundError: If numpydoc or one of the corpus's packages is not installed.
     """
     if name not in PACKAGES:
-        raise KeyError(f"there is no corpus {name!r}, only {', '.join(map(repr, PACKAGES))}")
+        raise KeyError(f"there is no corpus {name!r}; there are {', '.join(map(repr, PACKAGES))}")
     try:
         corpus = build_corpus(PACKAGES[name])
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{DATASET_ID}/{name} is made by the package numpydoc from the sources of {', '.join(PACKAGES[name])}; "
+            f"{DATASET_ID}/{name} needs the packages numpydoc, {', '.join(PACKAGES[name])}; "
             f"{error.name!r} is not installed: pip install 'pyterrier_graph[demo]'",
             name=error.name,
         ) from error
-    _logger.info("%s/%s: %s", DATASET_ID, name, corpus.counts)
+    counts = len(corpus.documents), len(corpus.summaries), len(corpus.see_also)
+    _logger.info("%s/%s: %d documents, %d summary lines, %d see-also queries", DATASET_ID, name, *counts)
     return corpus
 
 
 def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
-    """The split that an object belongs to, by the SHA-256 of its name alone.
+    """The split of an object, computed from the SHA-256 of its name alone.
 
     Args:
         name: The object's name.
         splits: The names of the splits with their shares, which add up to 1.
-        salt: Put before the name, for another division of the same names.
+        salt: A prefix of the name. Another salt gives another division of the same names.
     """
     place = int.from_bytes(sha256(salt + name)[:8], "big") / 2**64
     bounds = itertools.accumulate(splits.values())
@@ -136,45 +140,17 @@ def _record(document: StructuredDocument) -> NumpydocDoc:
     )
 
 
-class _DocsIter:
-    """Iterates over documents; a slice of it iterates over that part of them."""
-
-    def __init__(self, documents: Sequence[StructuredDocument], part: slice) -> None:
-        self._documents = documents
-        self._part = part
-        self._records = map(_record, itertools.islice(documents, part.start, part.stop, part.step))
-
-    def __iter__(self) -> Iterator[NumpydocDoc]:
-        return self
-
-    def __next__(self) -> NumpydocDoc:
-        return next(self._records)
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, slice):
-            return _DocsIter(self._documents, apply_sub_slice(self._part, key))
-        return _record(self._documents[self._part][key])
-
-
-class _Docstore(Docstore):
-    def __init__(self, documents: Mapping[str, StructuredDocument], options: Any) -> None:
-        super().__init__(NumpydocDoc, options=options)
-        self._documents = documents
-
-    def get_many_iter(self, doc_ids: Iterable[str]) -> Iterator[NumpydocDoc]:
-        return (_record(self._documents[doc_id]) for doc_id in doc_ids if doc_id in self._documents)
-
-
 class _Docs(BaseDocs):
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def docs_iter(self) -> _DocsIter:
-        documents = list(load_corpus(self._name).documents.values())
-        return _DocsIter(documents, slice(0, len(documents), 1))
+    def docs_iter(self) -> DocsIter:
+        documents = load_corpus(self._name).documents
+        return DocsIter(lambda: map(_record, documents.values()), len(documents))
 
-    def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> Docstore:
-        return _Docstore(load_corpus(self._name).documents, options)
+    def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> LookedUpDocs:
+        documents = load_corpus(self._name).documents
+        return LookedUpDocs(lambda docno: _record(documents[docno]), NumpydocDoc, options)
 
     def docs_count(self) -> int:
         return len(load_corpus(self._name).documents)
@@ -191,7 +167,7 @@ class _Docs(BaseDocs):
 
 @functools.cache
 def _docs(name: str) -> _Docs:
-    return _Docs(name)  # one for all splits: ir_datasets tells by it that they share their documents
+    return _Docs(name)  # one object for all splits: so ir_datasets knows that they share their documents
 
 
 class _Queries(BaseQueries):

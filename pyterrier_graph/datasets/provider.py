@@ -1,12 +1,12 @@
-"""How PyTerrier and ir_datasets find this package's datasets without an explicit import: entry points.
+"""Entry points by which PyTerrier and ir_datasets find this package's datasets without an explicit import.
 
-A second dataset provider named ``irds`` would be no safe way to the ids that begin with ``irds:``. PyTerrier takes the
-first of that name, and which one is first depends on the order in which the operating system lists a folder.
-An entry point of the group ``pyterrier.modules`` runs with ``import pyterrier``, whatever the order. It must be quick
-and must not import ir_datasets, which makes a folder in the user's home when it is imported; so it leaves a hook.
+The ids that begin with ``irds:`` need an entry point of the group ``pyterrier.modules``, which runs with ``import
+pyterrier``. (A second dataset provider named ``irds`` would not do: PyTerrier takes the first of that name, and the
+order depends on the file system.) The entry point must be fast and must not import ir_datasets, which makes a folder
+in the user's home when it is imported. Therefore the datasets are registered by a hook, after ir_datasets is imported.
 """
 
-# PyTerrier is imported in functions only: it imports this module while it is being imported itself.
+# PyTerrier is imported in functions only, because it imports this module during its own import.
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ CLEF_IP = "clef-ip"
 
 
 def load_module() -> ModuleType:
-    """Entry point ``graph`` of the group ``pyterrier.modules``: what ``pt.graph`` is, which is this package."""
+    """Entry point ``graph`` of the group ``pyterrier.modules``: makes ``pt.graph`` this package."""
     wrapt.register_post_import_hook(lambda _: register(), "ir_datasets")
     return sys.modules[__name__.partition(".")[0]]
 
 
 @functools.cache
 def register() -> None:
-    """Makes the ids ``pyterrier-graph/...`` and ``clef-ip/...`` known to ir_datasets. A second call does nothing."""
+    """Registers the ids ``pyterrier-graph/...`` and ``clef-ip/...`` in ir_datasets. A second call does nothing."""
     import ir_datasets
 
     ir_datasets.registry.register_pattern(rf"{NAMESPACE}/numpydoc/(.*)$", _numpydoc)
@@ -61,10 +61,10 @@ class GraphDatasetProvider:
     """
 
     def get_dataset(self, name: str) -> pt.datasets.Dataset:
-        """The dataset of that name.
+        """The dataset of a name.
 
         Raises:
-            KeyError: If there is none.
+            KeyError: If there is no such dataset.
         """
         import pyterrier as pt
 

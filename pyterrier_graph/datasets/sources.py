@@ -1,4 +1,4 @@
-"""Reads the docstrings of installed packages from their sources, importing nothing."""
+"""Reads the docstrings of installed packages from their sources, without importing the packages."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class DocumentedObject:
     """A function, class, method or property with a docstring.
 
     Attributes:
-        name: Its public qualified name; of several the one with the fewest dots, then of the class nearest to the
-            defining one, then the first in the alphabet.
+        name: Its public qualified name. Of several names, this is the one with the fewest dots, then the one of the
+            class nearest to the defining class, then the first in the alphabet.
         names: All its public qualified names, sorted.
-        module: The public module that ``name`` lies in.
-        docstring: Its docstring as it stands in the source, indentation removed.
+        module: The public module of ``name``.
+        docstring: Its docstring, without indentation.
     """
 
     name: str
@@ -35,16 +35,16 @@ class DocumentedObject:
 def read_package(package: str) -> list[DocumentedObject]:
     """Reads every documented public object of an installed package.
 
-    A name is public if no part of it begins with an underscore and its module offers it: by ``__all__``, by defining
-    it, or, in a package's ``__init__``, by importing it. Imports, assignments of one name to another and inheritance
-    are followed through the sources, so an object is found under the names that users know. Tests are left out.
-    Objects that exist in compiled code only are found where a source gives them a docstring with ``add_newdoc``.
+    A name is public if no part of it begins with an underscore and its module exports it: in ``__all__``, by defining
+    it, or, in the ``__init__`` of a package, by importing it. Imports, assignments of one name to another, and
+    inheritance are resolved, so that an object is found under the names that users know. Tests are left out. Objects
+    of compiled code are found only if a source gives them a docstring with ``add_newdoc``.
 
     Args:
         package: Name of a top-level package.
 
     Returns:
-        list[DocumentedObject]: The objects, sorted by name.
+        The objects, sorted by name.
 
     Raises:
         ModuleNotFoundError: If no sources of that package are installed.
@@ -71,9 +71,9 @@ class _Module:
     definitions: dict[str, _Definition] = field(default_factory=dict)
     imports: dict[str, tuple[str, str]] = field(default_factory=dict)  # local name: (module, name in it or '')
     assignments: dict[str, str] = field(default_factory=dict)  # local name: dotted name of the same object
-    instances: dict[str, str] = field(default_factory=dict)  # local name: name of a class with no other instance
+    instances: dict[str, str] = field(default_factory=dict)  # local name: class with no other instance
     star_imports: list[str] = field(default_factory=list)
-    exports: list[ast.expr] = field(default_factory=list)  # what __all__ is put together from
+    exports: list[ast.expr] = field(default_factory=list)  # the parts of __all__
 
     def absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -88,10 +88,10 @@ class _Package:
         import pyterrier as pt
 
         self.modules: dict[str, _Module] = {}
-        self._offered: dict[str, set[str]] = {}
+        self._exports: dict[str, set[str]] = {}
         self._resolved: dict[tuple[str, str], _Definition | str | None] = {}
         added: list[_AddedDocstring] = []
-        for path in pt.tqdm(sorted(root.rglob("*.py")), desc=f"sources of {name}", unit="file"):
+        for path in pt.tqdm(sorted(root.rglob("*.py")), desc=f"sources of {name}", unit="file", delay=1):
             parts = (name, *path.relative_to(root).with_suffix("").parts)
             if not SKIPPED_MODULES.isdisjoint(parts):
                 continue
@@ -101,7 +101,7 @@ class _Package:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # about escapes in strings
                     tree = ast.parse(path.read_bytes())
-            except SyntaxError:  # no module that could be imported: a template, or for another Python
+            except SyntaxError:  # a template, or for another Python
                 continue
             _read_module(module, tree.body)
             added += _added_docstrings(module, tree.body)
@@ -118,7 +118,7 @@ class _Package:
             definition.docstring = definition.docstring or added.docstring
 
     def objects(self) -> list[DocumentedObject]:
-        depths: dict[_Definition, dict[str, int]] = {}  # how far up each name's class the definition stands
+        depths: dict[_Definition, dict[str, int]] = {}  # for each name, how many classes up the definition is
         homes: dict[str, str] = {}
         for module in self.modules.values():
             if not _is_public(module.name):
@@ -143,7 +143,7 @@ class _Package:
     def _members(self, definition: _Definition) -> dict[str, tuple[_Definition, int]]:
         members: dict[str, tuple[_Definition, int]] = {}
         seen, ancestors = {definition}, [(definition, 0)]
-        for current, depth in ancestors:  # grows while it is read
+        for current, depth in ancestors:  # grows during the loop
             for name, member in current.members.items():
                 if _is_public(name):
                     members.setdefault(name, (member, depth))
@@ -154,13 +154,13 @@ class _Package:
         return members
 
     def _public_names(self, module_name: str) -> set[str]:
-        """The names that a module offers to those who import everything from it."""
-        if module_name not in self._offered:
-            self._offered[module_name] = set()  # what a cycle of imports finds
-            self._offered[module_name] = {name for name in self._offered_names(module_name) if _is_public(name)}
-        return self._offered[module_name]
+        """The public names that a module exports."""
+        if module_name not in self._exports:
+            self._exports[module_name] = set()  # for cycles of imports
+            self._exports[module_name] = {name for name in self._exported_names(module_name) if _is_public(name)}
+        return self._exports[module_name]
 
-    def _offered_names(self, module_name: str) -> set[str]:
+    def _exported_names(self, module_name: str) -> set[str]:
         module = self.modules.get(module_name)
         if module is None:
             return set()
@@ -173,7 +173,7 @@ class _Package:
         return names.union(*(self._public_names(source) for source in module.star_imports))
 
     def _exported(self, module: _Module, expression: ast.expr) -> set[str] | None:
-        """The names in a part of ``__all__``, or None where the source does not tell."""
+        """The names in a part of ``__all__``, or None if the source does not say."""
         match expression:
             case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
                 names = [str(element.value) for element in elements if isinstance(element, ast.Constant)]
@@ -191,10 +191,10 @@ class _Package:
         return None
 
     def _resolve(self, module_name: str, dotted: str) -> _Definition | str | None:
-        """What a name means in a module: a definition, the name of a module, or None where it lies elsewhere."""
+        """The meaning of a name in a module: a definition, the name of a module, or None if it is elsewhere."""
         key = (module_name, dotted)
         if key not in self._resolved:
-            self._resolved[key] = None  # what a cycle of imports finds
+            self._resolved[key] = None  # for cycles of imports
             self._resolved[key] = self._look_up(module_name, dotted)
         return self._resolved[key]
 
@@ -233,7 +233,7 @@ def _is_public(dotted: str) -> bool:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that run when a body is executed, those in its branches included."""
+    """The statements of a body and of its branches, but not of its functions and classes."""
     for node in body:
         yield node
         for part in ("body", "orelse", "handlers", "finalbody"):
@@ -296,9 +296,9 @@ class _AddedDocstring:
 
 
 def _added_docstrings(module: _Module, body: list[ast.stmt]) -> Iterator[_AddedDocstring]:
-    """Docstrings given with ``add_newdoc(module, name, text or (member, text) or list of these)``.
+    """The docstrings of calls ``add_newdoc(module, name, text or (member, text) or list of these)``.
 
-    A module's own ``add_newdoc(name, text)`` documents objects of the package that it lies in.
+    A call ``add_newdoc(name, text)`` documents an object of the package that contains the module.
     """
     for node in _statements(body):
         match node:

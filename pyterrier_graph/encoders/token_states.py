@@ -1,4 +1,4 @@
-"""Token matrices of many nodes, packed without padding."""
+"""Token vectors of many nodes, packed without padding."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyterrier_graph.graphs.csr import offsets, ranges
+
 
 @dataclass(frozen=True)
 class TokenStates:
@@ -18,7 +20,7 @@ class TokenStates:
 
     Attributes:
         values: Token vectors, shape (tokens, d).
-        offsets: Node i owns rows ``offsets[i]:offsets[i + 1]``; shape (nodes + 1,), int64.
+        offsets: The tokens of node i are the rows ``offsets[i]:offsets[i + 1]``; shape (nodes + 1,), int64.
     """
 
     values: Tensor
@@ -26,9 +28,9 @@ class TokenStates:
 
     @classmethod
     def pack(cls, matrices: Sequence[Tensor], empty: Tensor) -> TokenStates:
-        """Packs matrices of shape (tokens_i, d); ``empty``, of shape (0, d), is what packing nothing gives."""
+        """Packs matrices of shape (tokens_i, d). The result for no matrices is ``empty``, of shape (0, d)."""
         lengths = torch.tensor([len(matrix) for matrix in matrices], dtype=torch.long, device=empty.device)
-        return cls(torch.cat([empty, *matrices]), offsets_of(lengths))
+        return cls(torch.cat([empty, *matrices]), offsets(lengths))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -43,51 +45,35 @@ class TokenStates:
         return self.offsets.diff()
 
     @property
-    def owner(self) -> Tensor:
-        """The node that each token belongs to, shape (tokens,)."""
+    def row_index(self) -> Tensor:
+        """The node of each token, shape (tokens,)."""
         return torch.repeat_interleave(self.lengths)
 
     @property
     def position(self) -> Tensor:
         """The position of each token in its node, shape (tokens,)."""
-        return torch.arange(len(self.values), device=self.values.device) - self.offsets[:-1][self.owner]
+        return torch.arange(len(self.values), device=self.values.device) - self.offsets[:-1][self.row_index]
 
     def select(self, nodes: Tensor) -> TokenStates:
-        """The matrices of some nodes, in the order given; a node may be asked for several times."""
-        offsets, rows = ranges(self.offsets[nodes], self.lengths[nodes])
-        return TokenStates(self.values[rows], offsets)
+        """The matrices of some nodes, in the order given; a node may be given several times."""
+        bounds, rows = ranges(self.offsets[nodes], self.lengths[nodes])
+        return TokenStates(self.values[rows], bounds)
 
     def append(self, rows: Tensor) -> TokenStates:
         """The same rows, of shape (n, d), after those of every node."""
         added = len(rows)
-        offsets = self.offsets + added * torch.arange(len(self.offsets), device=self.offsets.device)
+        bounds = self.offsets + added * torch.arange(len(self.offsets), device=self.offsets.device)
         values = self.values.new_zeros(len(self.values) + added * len(self), self.values.shape[1])
-        own = torch.arange(len(self.values), device=self.values.device) + added * self.owner
-        new = (offsets[1:, None] - added + torch.arange(added, device=offsets.device)).flatten()
+        own = torch.arange(len(self.values), device=self.values.device) + added * self.row_index
+        new = (bounds[1:, None] - added + torch.arange(added, device=bounds.device)).flatten()
         values = values.index_put((own,), self.values).index_put((new,), rows.to(values.dtype).repeat(len(self), 1))
-        return TokenStates(values, offsets)
+        return TokenStates(values, bounds)
 
     def with_values(self, values: Tensor) -> TokenStates:
         """Other vectors for the same tokens."""
         return TokenStates(values, self.offsets)
 
     def to(self, *args: Any, **kwargs: Any) -> TokenStates:
-        """As ``Tensor.to``; a dtype applies to the vectors alone."""
+        """As ``Tensor.to``; a dtype is only for the vectors."""
         values = self.values.to(*args, **kwargs)
         return TokenStates(values, self.offsets.to(values.device))
-
-
-def offsets_of(lengths: Tensor) -> Tensor:
-    """Cumulative sum with a leading zero, shape (n + 1,)."""
-    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
-
-
-def ranges(starts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Concatenates ``start, start + 1, ... start + length - 1`` of several ranges.
-
-    Returns:
-        Offsets of the ranges, shape (n + 1,), and the numbers, shape (lengths.sum(),).
-    """
-    offsets = offsets_of(lengths)
-    shift = torch.repeat_interleave(starts - offsets[:-1], lengths)
-    return offsets, torch.arange(len(shift), device=starts.device) + shift

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyterrier as pt
 import torch
 
 from pyterrier_graph.artifacts import BuiltArtifact, kind_of, writing
-from pyterrier_graph.encoders.token_encoder import TokenEncoder
-from pyterrier_graph.encoders.token_states import TokenStates, ranges
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs import HeteroGraph
-
+from pyterrier_graph.checks import WithSignature, check_type
+from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
+from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.graphs import HeteroGraph
+from pyterrier_graph.graphs.csr import ranges
 
 CHUNK = 512  # nodes encoded between two steps of the progress bar
 
 
-class TokenStore(BuiltArtifact):
-    """The token vectors of a graph's nodes, encoded once, memory-mapped (float16).
+class TokenStore(WithSignature, BuiltArtifact):
+    """The token vectors of a graph's nodes, encoded once and then read from disk (float16, memory-mapped).
 
     Args:
-        path: Folder of the store; it may not exist yet, see :meth:`build`.
+        path: Folder of the store; :meth:`build` makes it.
     """
 
     ARTIFACT_TYPE = "token_store"
@@ -36,19 +36,21 @@ class TokenStore(BuiltArtifact):
         return f"TokenStore({str(self.path)!r})"
 
     def build(
-        self, graph: HeteroGraph, encoder: TokenEncoder, *, titles: bool = False, verbose: bool = True
+        self, graph: HeteroGraph, encoder: Any = DEFAULT, *, titles: bool = False, verbose: bool = True
     ) -> TokenStore:
-        """Encodes every node of a graph.
+        """Encodes all nodes of a graph.
 
         Args:
-            graph: The graph whose passages and section titles are encoded.
-            encoder: The encoder.
+            graph: The graph with the passages and section titles.
+            encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or what that class takes.
             titles: Whether the titles of its sections are put before a passage ("title - section: passage").
             verbose: Whether to show progress.
 
         Raises:
             FileExistsError: If there is a store already.
         """
+        check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
+        encoder = open_encoder(encoder)
         about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
         about["graph_sha256"] = graph.fingerprint()
         chunks = (
@@ -67,19 +69,19 @@ class TokenStore(BuiltArtifact):
         task: str = "encoding",
         verbose: bool = True,
     ) -> TokenStore:
-        """Writes token states chunk by chunk, in node order.
+        """Writes token vectors chunk by chunk, in the order of the nodes.
 
         Args:
-            states: Chunks that add up to ``nodes`` nodes.
+            states: Chunks with ``nodes`` nodes in total.
             nodes: Number of nodes.
             dimension: Length of a token vector.
             about: Where the vectors come from, for ``pt_meta.json``.
-            task: What the progress bar is called.
+            task: Name of the progress bar.
             verbose: Whether to show progress.
 
         Raises:
             FileExistsError: If there is a store already.
-            ValueError: If there are more or fewer nodes in the chunks.
+            ValueError: If the chunks have more or fewer nodes.
         """
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
         lengths = [np.zeros(1, dtype=np.int64)]
@@ -94,7 +96,7 @@ class TokenStore(BuiltArtifact):
                     progress.update(len(chunk))
             offsets = np.concatenate(lengths).cumsum()
             if len(offsets) != nodes + 1:
-                raise ValueError(f"{nodes} nodes were promised, {len(offsets) - 1} came")
+                raise ValueError(f"{nodes} nodes were expected, got {len(offsets) - 1}")
             offsets.astype("<i8").tofile(folder / "offsets.i8")
             meta["tokens"] = int(offsets[-1])
         return self
@@ -108,7 +110,7 @@ class TokenStore(BuiltArtifact):
         return self.meta["nodes"]
 
     def check(self, encoder: TokenEncoder, graph: HeteroGraph) -> None:
-        """Raises ValueError unless the vectors were made with this encoder, for this graph."""
+        """Raises ValueError unless the vectors are of this graph, encoded by this encoder."""
         if self.meta.get("encoder_sha256") != encoder.fingerprint():
             raise ValueError(
                 f"{self!r} holds vectors of {self.meta.get('encoder')!r} with other weights or lengths "
@@ -120,15 +122,15 @@ class TokenStore(BuiltArtifact):
             raise ValueError(f"{self!r} holds vectors of other texts than those of {graph!r}: build it again")
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
-        """The token matrices of some nodes, in float32."""
-        starts, ends = self._offsets[nodes], self._offsets[np.asarray(nodes) + 1]
-        offsets, rows = ranges(torch.from_numpy(starts), torch.from_numpy(ends - starts))
-        values = torch.from_numpy(np.array(self._tokens[rows.numpy()]))
-        return TokenStates(values.to(device).float(), offsets.to(device))
+        """The token vectors of some nodes, in float32."""
+        starts = self._offsets[nodes]
+        offsets, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
+        values = torch.from_numpy(np.array(self._tokens[rows]))
+        return TokenStates(values.to(device).float(), torch.from_numpy(offsets).to(device))
 
     @property
     def _folder(self) -> Path:
-        """Where the files are, once they have been checked."""
+        """The folder of the files, which :attr:`meta` checks."""
         assert self.meta
         return self.path
 

@@ -1,4 +1,4 @@
-"""Matrices of vectors that are written row by row: long work that can be interrupted, in little memory."""
+"""Matrices of vectors on disk that are written row by row, in little memory; an interrupted call can be repeated."""
 
 from __future__ import annotations
 
@@ -34,49 +34,42 @@ def encode_once(
     batch_size: int = 1024,
     verbose: bool = True,
 ) -> np.ndarray:
-    """Vectors of many texts, encoded batch by batch into a file, and from then on read there.
+    """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
 
-    A call that was interrupted goes on with the batch that it was at.
+    A call that was interrupted continues with the batch that it had reached.
 
     Args:
-        folder: For the vectors, which get a folder of their own there, one for each name and identity; None for a
-            temporary file that is there as long as the array is.
-        name: Of that folder, as ``'queries'``.
-        identity: What tells these vectors from others, for JSON: the encoder's ``model_name``, a digest of the texts.
+        folder: Each name and identity gets a folder of its own in it. None: a temporary file, as long as the array.
+        name: What is encoded, such as ``'queries'``.
+        identity: All that the vectors depend on, for JSON: the encoder's ``model_name``, a digest of the texts.
         count: Number of texts.
-        texts: The texts of some numbers, which are below ``count`` and ascend.
-        encode: Texts to vectors, floating point of shape (texts, d). The first text is encoded once more, for d.
-        batch_size: Texts that are encoded, and written, at once.
+        texts: Returns the texts of some numbers, which are below ``count`` and ascend.
+        encode: Texts to floating point vectors, shape (texts, d). The first text is encoded once more, for d.
+        batch_size: Number of texts that are encoded, and written, at once.
         verbose: Whether to show progress.
 
     Returns:
         A read-only, memory-mapped array, float32 of shape (count, d).
 
     Raises:
-        ValueError: If an encoded vector has another shape than the first, or is not finite; or if what the folder
-            holds is damaged.
+        ValueError: If a vector has another shape than the first, or is not finite; or if the folder is damaged.
     """
 
     def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
         return checked_vectors(encode(texts(numbers)), numbers, dimension, "text {}".format)
 
-    def write(out: BinaryIO, dimension: int) -> None:
-        write_vectors(
-            out,
-            (count, dimension),
-            lambda numbers: encoded(numbers, dimension),
-            at_once=batch_size,
-            progress={"desc": name, "unit": "text", "disable": not verbose},
-        )
+    def write(out: BinaryIO, dimension: int) -> np.ndarray:
+        progress = {"desc": name, "unit": "text", "disable": not verbose}
+        shape = (count, dimension)
+        write_vectors(out, shape, lambda numbers: encoded(numbers, dimension), at_once=batch_size, progress=progress)
+        return _mapped(out, shape)
 
     def dimension_of_first() -> int:
         return encoded(np.arange(min(1, count))).shape[1]
 
     if folder is None:
         with tempfile.TemporaryFile() as temporary:
-            dimension = dimension_of_first()
-            write(temporary, dimension)
-            return _mapped(temporary, (count, dimension))
+            return write(temporary, dimension_of_first())
     about = {"type": "vectors", "format": "float32", "format_version": 1, "count": count, "identity": identity}
     about = json.loads(_as_json(about))
     path = folder / f"{name}-{hashlib.sha256(_as_json(about).encode()).hexdigest()[:16]}"
@@ -90,20 +83,20 @@ def encode_once(
 
 @contextmanager
 def unfinished(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, BinaryIO]]:
-    """A folder with an open file of vectors, which becomes ``path`` when the block ends without an error.
+    """A folder with an open file of vectors, which is renamed to ``path`` if the block ends without an error.
 
-    If it does not, the folder, ``<path>.unfinished``, stays for whoever comes with the same ``meta``.
+    Otherwise the folder, ``<path>.unfinished``, stays for the next call with the same ``meta``.
 
     Args:
-        path: Where the artifact shall lie; nothing may be there yet, save an empty folder.
-        meta: What ``pt_meta.json`` shall say; it tells what the work is, and so may not differ when it goes on.
+        path: Path of the artifact; it must not exist yet, or be an empty folder.
+        meta: The content of ``pt_meta.json``.
 
     Yields:
         The folder, and the file, for :func:`write_vectors`.
 
     Raises:
         FileExistsError: If something lies at ``path``.
-        ValueError: If the folder has vectors of something else.
+        ValueError: If the unfinished folder was begun with another ``meta``.
     """
     check_vacant(path)
     folder = path.with_name(f"{path.name}.unfinished")
@@ -113,8 +106,8 @@ def unfinished(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, BinaryI
     text = _as_json(meta)
     if vectors.stat().st_size:
         _check_begun(folder, json.loads(text))
-    with pt.io.finalized_open(str(folder / BEGUN), "b") as note:
-        note.write(text.encode())
+    with pt.io.finalized_open(str(folder / BEGUN), "b") as begun:
+        begun.write(text.encode())
     with open(vectors, "r+b") as out:
         yield folder, out
         out.flush()
@@ -126,15 +119,15 @@ def unfinished(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, BinaryI
 def write_vectors(
     out: BinaryIO, shape: tuple[int, int], vectors_of: VectorsOf, *, at_once: int, progress: dict[str, Any]
 ) -> None:
-    """Writes a matrix into a file, and of one that has some rows those that are missing.
+    """Writes a matrix into a file, or the missing rows of a matrix of which the file has the first rows.
 
     Args:
-        out: Open for reading and writing. Of what it holds, whole blocks of ``at_once`` rows are kept, so that every
-            block is computed from the same rows as it would have been without an interruption.
+        out: File open for reading and writing. Only whole blocks of ``at_once`` rows in it are kept, so that every
+            block is computed from the same rows as without an interruption.
         shape: Rows, columns.
-        vectors_of: Row numbers, which ascend, to rows of ``FLOAT``.
+        vectors_of: Returns the rows of some numbers, which ascend, as ``FLOAT``.
         at_once: Rows per block.
-        progress: Arguments for ``pt.tqdm``.
+        progress: Arguments of ``pt.tqdm``.
 
     Raises:
         ValueError: If ``at_once`` is not positive.
@@ -157,27 +150,27 @@ def write_vectors(
 def checked_vectors(
     vectors: Any, numbers: np.ndarray, dimension: int | None, name_of: Callable[[int], str]
 ) -> np.ndarray:
-    """Vectors as ``FLOAT``, if they are what they should be.
+    """Vectors as ``FLOAT``.
 
     Args:
-        vectors: What some function made of ``numbers``.
-        numbers: Whose vectors these are, shape (n,).
+        vectors: The result of a function of ``numbers``.
+        numbers: Numbers of texts or passages, shape (n,).
         dimension: d, or None for any.
-        name_of: How a message names one of them.
+        name_of: Returns the name of a number, for messages.
 
     Returns:
         Shape (n, d).
 
     Raises:
-        ValueError: If they are not n vectors of d finite floating point numbers.
+        ValueError: If these are not n vectors of d finite floating point numbers.
     """
     vectors = np.asarray(vectors)
     fits = vectors.ndim == 2 and len(vectors) == len(numbers) and vectors.shape[1] == (dimension or vectors.shape[1])
     if not fits or not vectors.shape[1] or vectors.dtype.kind != "f":
-        whose = f"{len(numbers)} vectors" + (f", from {name_of(int(numbers[0]))} on," if len(numbers) else "")
+        first = f", from {name_of(int(numbers[0]))} on," if len(numbers) else ""
         raise ValueError(
-            f"{whose} must be floating point numbers of shape ({len(numbers)}, {dimension or 'd'}), "
-            f"but they are {vectors.dtype} of shape {vectors.shape}"
+            f"{len(numbers)} vectors{first} must be floating point numbers of shape ({len(numbers)}, "
+            f"{dimension or 'd'}), but they are {vectors.dtype} of shape {vectors.shape}"
         )
     with np.errstate(over="ignore"):
         vectors = vectors.astype(FLOAT, copy=False)
@@ -192,10 +185,10 @@ def _as_json(meta: dict[str, Any]) -> str:
 
 
 def _check_begun(folder: Path, meta: dict[str, Any]) -> None:
-    note = next((file for file in (folder / BEGUN, folder / META) if file.is_file()), None)
-    if note is None:
+    begun = next((file for file in (folder / BEGUN, folder / META) if file.is_file()), None)
+    if begun is None:
         raise ValueError(f"{str(folder)!r} does not say what its vectors are of: delete it to begin anew")
-    then, now = (_leaves(told) for told in (json.loads(note.read_text(encoding="utf-8")), meta))
+    then, now = _leaves(json.loads(begun.read_text(encoding="utf-8"))), _leaves(meta)
     differing = [name for name in then | now if then.get(name) != now.get(name)]
     if differing:
         list_of = "; ".join(f"{name} was {then.get(name)!r}, and is {now.get(name)!r}" for name in differing)
@@ -203,11 +196,14 @@ def _check_begun(folder: Path, meta: dict[str, Any]) -> None:
 
 
 def _leaves(value: Any, name: str = "") -> dict[str, Any]:
-    """The values of nested dictionaries, by ``outer.inner`` names."""
+    """The values of nested dictionaries, by names such as ``outer.inner``."""
     if not isinstance(value, dict):
         return {name: value}
-    inner = (_leaves(below, f"{name}.{key}" if name else key) for key, below in value.items())
-    return {key: leaf for leaves in inner for key, leaf in leaves.items()}
+    return {
+        leaf: found
+        for key, inner in value.items()
+        for leaf, found in _leaves(inner, f"{name}.{key}" if name else key).items()
+    }
 
 
 def _mapped(file: Path | BinaryIO, shape: tuple[int, int]) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""How rankings are measured and experiments are done: measures, folds, cross-validation, significance."""
+"""Evaluation: measures, folds, cross-validation, significance, model cards."""

@@ -1,4 +1,4 @@
-"""Cross-validation: one run over all queries, each ranked by a pipeline that was trained on others."""
+"""Cross-validation: one run over all queries, in which a pipeline ranks each query after training on other queries."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.documents import level_mismatch
 from pyterrier_graph.evaluation.folds import Parts, check_folds, parts_of, query_folds
 from pyterrier_graph.evaluation.untrained import Untrained, trained_stages
 
@@ -32,48 +34,51 @@ def cross_validate(
     on_trained: Callable[[int, pt.Transformer], None] | None = None,
     verbose: bool = True,
 ) -> pd.DataFrame:
-    """Ranks every query by a pipeline that was trained without it.
+    """Ranks every query by a pipeline that was trained on other queries.
 
-    One fold after the other is for testing. The fold before it (the last one, before the first) is for validation, and
-    the others are for training: of five folds three, as in Dong et al. (LGRe, Sect. 4.1). The outcome is one run over
-    all queries, which ``pt.Experiment`` takes as a system, so that significance is tested over all of them::
+    Each fold is the test fold once. The fold before it (for the first fold, the last one) is for validation, and the
+    others are for training: three of five folds, as in Dong et al. (LGRe, Sect. 4.1). The result is one run over all
+    queries. ``pt.Experiment`` takes the run as a system, and tests significance over all queries::
 
         first = bm25 % 20 >> graph.passages()
-        run = cross_validate(lambda fold: GraphMaxSim(graph, encoder), first(topics), qrels)
+        run = cross_validate(lambda fold: GraphMaxSim(graph), first(topics), qrels)
         pt.Experiment([first, run], topics, qrels, [nDCG @ 10, AP @ 100], baseline=0)
 
-    ``fit`` of a pipeline is PyTerrier's. It applies the stages before an Estimator to the training queries, in every
-    fold again (the example does it once, beforehand). It leaves out Estimators when it does so: what follows one is
-    trained on what went into it. And it does not reach an Estimator inside of ``+``, ``**`` or another operator.
+    The pipeline is trained by PyTerrier's ``fit``, which applies the stages before an Estimator to the training queries
+    in every fold (the example applies them once, beforehand). PyTerrier's ``fit`` skips earlier Estimators when it does
+    so, and does not train an Estimator inside ``+``, ``**`` or another operator.
 
     Args:
-        make_pipeline: Makes an untrained pipeline for the fold whose number, from 1, it is given; the number is for
-            names of files. It is called once more beforehand, to describe the pipeline. What it shares between folds,
-            such as an index or a frozen encoder, must not change by training.
-        topics: Queries, or a run over them: what the pipeline takes, ``qid`` at least.
-        qrels: ``qid, docno, label``. Queries without judgments are ranked, but not trained or validated on.
-        folds: A number of folds, made by :func:`query_folds`; or the qids of each, as from :func:`folds_of`.
-        seed: Seed of :func:`query_folds`. Seeds of training are the Estimators' own.
-        output_dir: Where the run of each fold is kept when it is complete, so that a cross-validation that was killed
-            goes on with the next fold. By default nowhere.
-        on_trained: Called with the number of a fold and its trained pipeline, to save it for instance, when that has
-            ranked the fold. After a kill it may be called for the same fold again.
+        make_pipeline: Takes the number of a fold (from 1, for file names) and returns an untrained pipeline. It is
+            called once more before the first fold, to describe the pipeline. Training must not change what the
+            pipelines share, such as an index or a frozen encoder.
+        topics: The input of the pipeline, queries or a run: ``qid`` and whatever else the pipeline needs.
+        qrels: ``qid, docno, label``. Queries without judgments are ranked, but not used for training or validation.
+        folds: Number of folds, made by :func:`query_folds`; or the qids of each fold, as :func:`folds_of` returns them.
+        seed: Seed of :func:`query_folds`. Estimators have seeds of their own.
+        output_dir: Folder for the run of each complete fold. After a kill, the same call continues with the next fold.
+            By default no runs are kept.
+        on_trained: Called with the number of a fold and its trained pipeline after the fold was ranked, for instance to
+            save the pipeline. After a kill, it may be called for the same fold again.
         verbose: Whether to show progress.
 
     Returns:
-        ``qid, docno, score, rank, fold``, the latter the number of the query's fold.
+        ``qid, docno, score, rank, fold``, where ``fold`` is the number of the query's test fold.
 
     Raises:
         TypeError: If ``make_pipeline`` is a pipeline.
         pt.validate.InputValidationError: If a column is missing.
-        ValueError: If the folds overlap, are empty, fewer than three, or do not consist of the topics' queries; if no
-            query for training or validation is judged; if there is nothing to train, or it was trained in another fold
-            already; or if ``output_dir`` holds runs of another cross-validation.
+        ValueError: If the folds overlap, are empty, are fewer than three, or differ from the topics' queries; if no
+            query for training or validation is judged; if the pipeline has no Estimator, or one that was trained in
+            another fold; or if ``output_dir`` holds runs of another cross-validation.
+
+    Warns:
+        UserWarning: If the pipeline ranks passages and the judgments are of documents, or the other way round.
     """
     if isinstance(make_pipeline, pt.Transformer):
         raise TypeError(
-            f"{make_pipeline!r} is a pipeline: what it learns in one fold it would know in the next. "
-            "Give a function that makes a new one: lambda fold: ..."
+            f"{make_pipeline!r} is a pipeline, which would keep what it learned in one fold for the next fold. "
+            "Give a function that makes a new pipeline: lambda fold: ..."
         )
     pt.validate.columns(topics, includes=["qid"])
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
@@ -82,7 +87,10 @@ def cross_validate(
         folds = query_folds(topics, folds, seed=seed)
     check_folds(folds, set(topics["qid"]))
     parts = [parts_of(folds, number) for number in range(1, len(folds) + 1)]
-    _check_judged(parts, set(qrels["qid"]))
+    for number, part in enumerate(parts, start=1):
+        for name in ("train", "validation"):
+            if getattr(part, name).isdisjoint(qrels["qid"]):
+                raise ValueError(f"fold {number}: qrels have no judgment of any query for {name}")
     untrained = Untrained()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if output_dir is None else output_dir)
@@ -104,20 +112,15 @@ def cross_validate(
                 run = _train_and_rank(pipeline, topics, qrels, part)
                 if on_trained is not None:
                     on_trained(number, pipeline)
-                del pipeline  # before there is another one
+                del pipeline  # frees memory before the next pipeline is made
                 with pt.io.finalized_autoopen(str(file), "b") as out:
                     out.write(run.to_csv(index=False).encode())
-            # read back, so that the outcome is the same after a kill; a score as text, since pandas may round it
+            # reading the file makes the result the same after a kill; pandas may round scores that it parses itself
             run = pd.read_csv(file, dtype=str, keep_default_na=False).astype({"score": float})
+            if number == 1 and (message := level_mismatch(run["docno"], qrels["docno"])):
+                warnings.warn(f"cross_validate: {message}", stacklevel=2)
             runs.append(pt.model.add_ranks(run).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
-
-
-def _check_judged(parts: Sequence[Parts], judged: set[str]) -> None:
-    for number, part in enumerate(parts, start=1):
-        for name in ("train", "validation"):
-            if judged.isdisjoint(getattr(part, name)):
-                raise ValueError(f"fold {number}: qrels have no judgment of any query for {name}")
 
 
 def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, parts: Parts) -> pd.DataFrame:
@@ -130,15 +133,15 @@ def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, pa
     run = pipeline.transform(topics[topics["qid"].isin(parts.test)].reset_index(drop=True))
     pt.validate.result_frame(run, extra_columns=["score"], context=pipeline)
     run = run[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
-    if strangers := set(run["qid"]) - parts.test:
-        raise ValueError(f"{pipeline!r} ranked the query {min(strangers)!r}, which it was not given")
+    if other := set(run["qid"]) - parts.test:
+        raise ValueError(f"{pipeline!r} ranked the query {min(other)!r}, which was not in its input")
     if run["score"].isna().any():
         raise ValueError(f"{pipeline!r} gave no score to document {run['docno'][run['score'].isna()].iloc[0]!r}")
     return run
 
 
 def _claim(folder: Path, configuration: dict[str, Any]) -> None:
-    """Notes in a folder whose runs it holds; raises ValueError if they are of another cross-validation."""
+    """Writes the configuration into the folder; raises ValueError if the folder holds runs of another one."""
     note = folder / CONFIGURATION
     if any(folder.glob(RUN.format("*"))):
         before = json.loads(note.read_text("utf-8")) if note.exists() else {}
@@ -159,7 +162,7 @@ def _digest(frame: pd.DataFrame, columns: Sequence[str]) -> str:
 
 
 def _describe(pipeline: pt.Transformer) -> list[str]:
-    """Stages and, of what is trained, all that it was made with, save where and how loudly it runs."""
+    """The stages, and the arguments of Estimators but for device and verbose."""
     made_with = [
         f"{attribute.name}={attribute.value!r}"
         for estimator in trained_stages(pipeline)

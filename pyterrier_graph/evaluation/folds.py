@@ -1,4 +1,4 @@
-"""Folds: the parts that the queries of a collection are divided into."""
+"""Folds: disjoint sets of queries for cross-validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 
 class Parts(NamedTuple):
-    """What the queries serve for in one of the trainings of a cross-validation."""
+    """The qids for training, validation and test in one round of a cross-validation."""
 
     train: set[str]
     validation: set[str]
@@ -19,12 +19,12 @@ class Parts(NamedTuple):
 
 
 def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[set[str]]:
-    """Divides queries at random into folds whose sizes differ by one at most.
+    """Divides queries at random into folds whose sizes differ by at most one.
 
     Args:
-        topics: Queries, or a run over them: ``qid``. The order of its rows does not matter.
+        topics: Queries or a run: ``qid``. The order of rows does not matter.
         folds: Number of folds.
-        seed: Another seed gives other folds.
+        seed: Seed of the random division.
 
     Returns:
         The qids of each fold.
@@ -36,16 +36,16 @@ def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[
 
     qids = sorted(set(topics["qid"].astype(str)))
     if not 3 <= folds <= len(qids):
-        raise ValueError(f"{len(qids)} queries in {folds} folds: 3 folds are needed at least, and a query in each")
+        raise ValueError(f"{len(qids)} queries in {folds} folds: at least 3 folds are needed, and a query in each")
     splits = KFold(folds, shuffle=True, random_state=seed).split(qids)
     return [{qids[place] for place in test} for _, test in splits]
 
 
 def folds_of(dataset_id: str) -> list[set[str]]:
-    """The folds that come with a dataset of ir_datasets: those of its subsets ``fold1``, ``fold2``, and so on.
+    """Returns the folds of a dataset of ir_datasets: its subsets ``fold1``, ``fold2``, and so on.
 
-    ``folds_of("disks45/nocr/trec-robust-2004")`` are the five of Huston and Croft (2014), which Dong et al. (LGRe)
-    used. For some of the topics only, intersect each fold with their qids.
+    ``folds_of("disks45/nocr/trec-robust-2004")`` returns the five folds of Huston and Croft (2014), which Dong et al.
+    (LGRe) used. To use a part of the topics, intersect each fold with the qids of the part.
 
     Args:
         dataset_id: Id of the whole dataset, with or without ``irds:``.
@@ -54,7 +54,7 @@ def folds_of(dataset_id: str) -> list[set[str]]:
         The qids of each fold.
 
     Raises:
-        KeyError: If there is no such dataset, or it has no folds.
+        KeyError: If there is no such dataset, or the dataset has no folds.
     """
     import ir_datasets
 
@@ -73,9 +73,9 @@ def folds_of(dataset_id: str) -> list[set[str]]:
 
 
 def check_folds(folds: Sequence[Collection[str]], qids: Collection[str]) -> None:
-    """Raises ValueError unless each of the queries is in one fold, and there are three folds at least."""
+    """Raises ValueError unless there are three folds or more, and each query is in exactly one fold."""
     if len(folds) < 3:
-        raise ValueError(f"there are {len(folds)} folds: training, validation and test need 3 at least")
+        raise ValueError(f"there are {len(folds)} folds: training, validation and test need at least 3")
     for number, fold in enumerate(folds, start=1):
         if isinstance(fold, str):
             raise ValueError(f"fold {number} is the text {fold!r}, not a collection of qids")
@@ -95,10 +95,7 @@ def _refuse(qids: Iterable[str], what: str) -> None:
 
 
 def parts_of(folds: Sequence[Collection[str]], number: int) -> Parts:
-    """Fold ``number``, counted from 1, is for testing, the one before it (the last, before the first) for validation.
-
-    This is how the authors of LGRe used the folds of Robust04.
-    """
+    """The parts whose test fold is fold ``number``, from 1; the fold before it is for validation, as in LGRe."""
     rotated = [*folds[number - 1 :], *folds[: number - 1]]
     test, *train, validation = map(set, rotated)
     return Parts(set().union(*train), validation, test)

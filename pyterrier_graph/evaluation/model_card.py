@@ -1,4 +1,4 @@
-"""The card of an artifact: a README.md among its files, which says what it is, of what it was made, how good it is."""
+"""Model cards: a README.md among an artifact's files describes the artifact, its data and its results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from huggingface_hub import ModelCard
 
 NOT_STATED = "Not stated."
-SAID_ELSEWHERE = {"files", "pretraining", "training", "versions"}
+IN_OTHER_SECTIONS = {"files", "options", "pretraining", "random_start", "training", "versions"}
 
 
 def write_card(
@@ -30,34 +30,33 @@ def write_card(
     results: pd.DataFrame | None = None,
     license: str | None = None,
 ) -> ModelCard:
-    """Writes the card of an artifact, for whoever gets it: a ``README.md`` in its folder, instead of one before.
+    """Writes the card of an artifact, a ``README.md`` in its folder, and replaces an earlier card.
 
-    How to load it, its seed, its options, how it was trained, versions and the paper are what the artifact itself says.
-    How it was trained it knows if it was saved by the process that trained it. What nobody says the card says to be
-    unknown.
+    The artifact provides how to load it, its seed, its options, versions, the paper and, if the process that trained
+    the model also saved it, how it was trained. What is not given is "not stated" in the card.
 
-    ``artifact.to_hf(...)`` and ``artifact.to_zenodo(...)`` show the card of an artifact of this package. Of an index
-    (also of fused vectors), which is one of pyterrier_dr, send it after ``to_hf``:
-    ``card.push_to_hub(repo, repo_type="dataset")``.
+    ``artifact.to_hf(...)`` and ``artifact.to_zenodo(...)`` publish the card with an artifact of this package. A
+    FlexIndex, also a contextual one, is an artifact of pyterrier_dr: call
+    ``card.push_to_hub(repo, repo_type="dataset")`` after ``to_hf``.
 
     Args:
-        artifact: What was saved, built or loaded.
-        description: What it is, in Markdown.
-        data: What it was made of or trained on, in Markdown.
-        results: What was measured, as ``pt.Experiment`` or :func:`~pyterrier_graph.summarize` returns it.
+        artifact: An artifact that was saved, built or loaded.
+        description: A description of the artifact, in Markdown.
+        data: The data that the artifact was made of or trained on, in Markdown.
+        results: A table of results, as ``pt.Experiment`` or :func:`~pyterrier_graph.summarize` returns it.
         license: An identifier of https://huggingface.co/docs/hub/repositories-licenses, such as ``'apache-2.0'``.
 
     Returns:
         The card.
 
     Raises:
-        FileNotFoundError: If there is no artifact at its path.
-        ValueError: If it was not saved, is damaged, or ``results`` is not a table.
+        FileNotFoundError: If there is no artifact at the artifact's path.
+        ValueError: If the artifact was not saved or is damaged, or ``results`` is not a table.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
     if artifact.path is pt.Artifact.NO_PATH:
-        raise ValueError(f"{artifact!r} lies nowhere: save it first")
+        raise ValueError(f"{artifact!r} has no folder: save it first")
     if results is not None and not (isinstance(results, pd.DataFrame) and results.size):
         raise ValueError(f"results must be a DataFrame with rows, as pt.Experiment makes it, got {results!r}")
     folder = Path(str(artifact.path))
@@ -77,7 +76,7 @@ def write_card(
         "License": NOT_STATED if license is None else _escaped(license),
         "Citation": _citation(type(artifact)),
         "Versions": _versions(meta),
-        "Details": _json({name: value for name, value in meta.items() if name not in SAID_ELSEWHERE}),
+        "Details": _json({name: value for name, value in meta.items() if name not in IN_OTHER_SECTIONS}),
     }
     text = [f"# {type(artifact).__name__}", description]
     text += [f"## {title}\n\n{section}" for title, section in sections.items() if section]
@@ -94,7 +93,7 @@ def _loading(artifact: pt.Artifact) -> str:
 
 
 def _training(meta: dict[str, Any]) -> str:
-    told = [f"Seed of weights that no checkpoint had: {meta['seed']}."] if "seed" in meta else []
+    paragraphs = [f"Seed of weights that no checkpoint had: {meta['seed']}."] if "seed" in meta else []
     for stage in ("pretraining", "training"):
         if stage not in meta:
             continue
@@ -102,11 +101,11 @@ def _training(meta: dict[str, Any]) -> str:
             f", {measure} of {_cell(value)} on validation data"
             for measure, value in meta[stage].get("best", {}).items()
         )
-        told.append(f"{stage.capitalize()}: {meta[stage]['steps']} steps{best}, with these options:")
-        told.append(_json(meta[stage]["options"]))
+        paragraphs.append(f"{stage.capitalize()}: {meta[stage]['steps']} steps{best}, with these options:")
+        paragraphs.append(_json(meta[stage]["options"]))
     if "training" not in meta:
-        told.append("How it was trained is not stated.")
-    return "\n\n".join(told)
+        paragraphs.append("How it was trained is not stated.")
+    return "\n\n".join(paragraphs)
 
 
 def _versions(meta: dict[str, Any]) -> str:
@@ -115,13 +114,13 @@ def _versions(meta: dict[str, Any]) -> str:
 
 
 def _citation(kind: type) -> str | None:
-    """What the class says of its paper."""
+    """The citation in the docstring of a class."""
     found = re.search(r":citation:\s+(.+?)\n\s*:link:\s+(\S+)", inspect.getdoc(kind) or "", re.DOTALL)
     return f"{_escaped(found[1])} <{found[2]}>" if found else None
 
 
 def _table(frame: pd.DataFrame) -> str:
-    """A frame in Markdown, with the names of its rows if they are said to be some."""
+    """A frame in Markdown, with its index if the index has a name."""
     frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame
     rows = [[_cell(cell) for cell in row] for row in (frame.columns, *frame.itertuples(index=False))]
     return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]])
@@ -137,28 +136,23 @@ def _cell(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown makes nothing of, in one line."""
+    """The text in one line, with Markdown's special characters escaped."""
     return re.sub(r"[\\`*_{}\[\]<>#|~$&]", r"\\\g<0>", " ".join(text.split()))
 
 
 def _json(value: Any) -> str:
-    """A block of code, which no line of JSON can end."""
+    """A block of JSON."""
     return f"```json\n{json.dumps(value, indent=2, ensure_ascii=False)}\n```"
 
 
 def _put(folder: Path, card: str, meta: dict[str, Any]) -> None:
-    """Puts a card in place of the one before; at every moment the files are as long as ``pt_meta.json`` says."""
+    """Replaces the card; at every moment the files have the sizes that ``pt_meta.json`` lists."""
     mode = (folder / META).stat().st_mode & 0o777
     files = {name: size for name, size in meta["files"].items() if name != CARD}
-    content = card.encode()
-    contents = [(CARD, content), (META, _meta(meta, files | {CARD: len(content)}))]
-    if CARD in meta["files"]:
-        contents.insert(0, (META, _meta(meta, files)))
-    for name, written in contents:
+    contents: list[tuple[str, Any]] = [(META, meta | {"files": files})] if CARD in meta["files"] else []
+    contents += [(CARD, card), (META, meta | {"files": files | {CARD: len(card.encode())}})]
+    for name, content in contents:
+        text = content if isinstance(content, str) else json.dumps(content, indent=1)
         with pt.io.finalized_open(str(folder / name), "b") as out:
-            out.write(written)
+            out.write(text.encode())
         os.chmod(folder / name, mode)
-
-
-def _meta(meta: dict[str, Any], files: dict[str, int]) -> bytes:
-    return json.dumps(meta | {"files": files}, indent=1).encode()

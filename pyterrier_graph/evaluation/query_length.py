@@ -14,25 +14,25 @@ def by_query_length(
 ) -> dict[str, pd.DataFrame]:
     """Divides queries into groups by their number of tokens.
 
-    Runs are compared per group by ``{name: pt.Experiment(runs, group, qrels, measures) for name, group in ...}``.
+    ``{name: pt.Experiment(runs, group, qrels, measures) for name, group in groups.items()}`` compares runs per group.
 
-    Dong et al. (LGRe, Table 5) compare two groups of Robust04's titles: 144 have up to 3 tokens, 106 have more. These
-    are the numbers with word pieces of BERT (``AutoTokenizer.from_pretrained("bert-base-uncased").tokenize``); 233 have
-    up to 3 words between blanks. They train within a group, on 80 of 100 queries drawn from it, and test on 10: one
-    fold of ``cross_validate(make_pipeline, group.sample(100, random_state=0), qrels, folds=10)``.
+    Dong et al. (LGRe, Table 5) compare two groups of Robust04's titles: 144 titles have up to 3 tokens, 106 have more.
+    These counts are of BERT's word pieces (``AutoTokenizer.from_pretrained("bert-base-uncased").tokenize``); 233 titles
+    have up to 3 words. The authors draw 100 queries of a group, train on 80 of them and test on 10: one fold of
+    ``cross_validate(make_pipeline, group.sample(100, random_state=0), qrels, folds=10)``.
 
     Args:
         topics: ``qid, query``; other columns are kept.
         bounds: The largest length in each group but the last, ascending.
-        tokenize: Makes tokens of a query; by default, words between blanks.
+        tokenize: Splits a query into tokens; by default, at white space.
 
     Returns:
         The topics of each group, shortest first. ``bounds=(2, 4)`` makes the groups ``'length <= 2'``,
-        ``'2 < length <= 4'`` and ``'length > 4'``. A group may have none.
+        ``'2 < length <= 4'`` and ``'length > 4'``. A group may be empty.
 
     Raises:
         pt.validate.InputValidationError: If a column is missing.
-        ValueError: If there are no bounds, or they do not ascend.
+        ValueError: If there are no bounds, or the bounds do not ascend.
     """
     pt.validate.columns(topics, includes=["qid", "query"])
     if not len(bounds) or any(low >= high for low, high in zip(bounds, bounds[1:], strict=False)):

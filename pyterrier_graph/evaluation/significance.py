@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 
 
 def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """Means over queries and seeds, deviation over seeds, and Holm-corrected paired t-tests against the baseline.
+    """Summarizes an experiment with several seeds, with paired t-tests (Holm-corrected) against a baseline.
 
-    The tests are on each query's mean over seeds: seeds are no further queries.
+    The tests compare each query's mean over seeds, so that more seeds do not count as more queries.
 
     Args:
-        per_query: ``name, qid, measure, value, seed``: what ``pt.Experiment(..., perquery=True)`` returns, and the
-            seed. A system without a seed has one of them only.
-        baseline: Name of the system that the others are compared with.
+        per_query: ``name, qid, measure, value, seed``: the result of ``pt.Experiment(..., perquery=True)`` with a seed
+            added. All rows of a system without seeds have the same seed.
+        baseline: Name of the system that the other systems are compared with.
 
     Returns:
-        A row per system and a column per measure, such as ``0.412 ± 0.003+``, where ``+`` or ``-`` says that the system
-        is better or worse than the baseline, p < 0.05.
+        A row per system and a column per measure, such as ``0.412 ± 0.003+``: the mean over queries and seeds, the
+        standard deviation over seeds, and ``+`` or ``-`` where the system is better or worse than the baseline at
+        p < 0.05.
+
+    Warns:
+        UserWarning: If a system has 0 for every query and measure.
     """
     from scipy.stats import ttest_rel
     from statsmodels.stats.multitest import multipletests
 
-    # rounded, since a mean of equal values differs from them by as much for all queries, which no test takes for chance
+    highest = per_query["value"].abs().groupby(per_query["name"], sort=False).max()
+    for name in highest.index[highest == 0]:
+        warnings.warn(
+            f"{name!r} has 0 for every query and measure. If it ranks passages and the judgments are of documents, add "
+            "pt.text.max_passage() to the pipeline, or use pyterrier_graph.measures.on_documents(nDCG @ 10)",
+            stacklevel=2,
+        )
+    # rounding: a mean of equal values differs from them by the same tiny number for all queries, which is significant
     by_query = per_query.groupby(["name", "measure", "qid"], sort=False)["value"].mean().round(12)
     by_seed = per_query.groupby(["name", "measure", "seed"], sort=False)["value"].mean()
     deviation = by_seed.groupby(level=[0, 1], sort=False).std()
@@ -33,7 +46,7 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
         values = values.loc[per_query["name"].unique()]
         others = [name for name in values.index if name != baseline]
         tests = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in others]
-        decided = multipletests(np.nan_to_num(tests, nan=1.0), method="holm")[0] if tests else []  # nan: no difference
+        decided = multipletests(np.nan_to_num(tests, nan=1.0), method="holm")[0] if tests else []  # nan: equal
         significant = dict(zip(others, decided, strict=True))
         for name, mean in values.mean(axis=1).items():
             spread = deviation.get((name, measure))

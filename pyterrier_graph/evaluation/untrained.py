@@ -1,8 +1,7 @@
-"""What is trained in a pipeline, and whether it was trained before."""
+"""Finds the Estimators of a pipeline, and checks that a new pipeline shares no training with an earlier one."""
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import warnings
 import weakref
@@ -11,22 +10,24 @@ from typing import Any
 
 import pyterrier as pt
 
+from pyterrier_graph.artifacts import weights_sha256
+
 
 def trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
-    """The Estimators that ``pipeline.fit`` trains; warns of those that it does not reach.
+    """The Estimators that ``pipeline.fit`` trains; warns about Estimators inside of operators.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If the pipeline has no Estimator among its stages.
     """
     stages = _inner(pipeline) if isinstance(pipeline, pt.Compose) else [pipeline]
     trained = [stage for stage in stages if isinstance(stage, pt.Estimator)]
     others = [stage for stage in stages if not isinstance(stage, pt.Estimator)]
-    out_of_reach = [estimator for stage in others for estimator in _estimators(stage)]
+    nested = [estimator for stage in others for estimator in _estimators(stage)]
     if not trained:
-        hint = "; fit does not reach those inside of operators such as +" if out_of_reach else ""
+        hint = "; fit does not train Estimators inside of operators such as +" if nested else ""
         raise ValueError(f"nothing to train: no stage of {pipeline!r} is a pt.Estimator{hint}")
-    for estimator in out_of_reach:
-        warnings.warn(f"{estimator!r} is not trained: it is no stage of the pipeline, but inside of one", stacklevel=4)
+    for estimator in nested:
+        warnings.warn(f"{estimator!r} is not trained: it is inside of a stage of the pipeline", stacklevel=4)
     return trained
 
 
@@ -39,7 +40,7 @@ def _estimators(transformer: pt.Transformer) -> Iterator[pt.Estimator]:
 
 
 def _inner(transformer: pt.Transformer) -> list[pt.Transformer]:
-    # pt.inspect.subtransformers leaves out artifacts, and with one of them all the other stages of a pipeline
+    # pt.inspect.subtransformers omits artifacts, and all other stages of a pipeline that has an artifact
     values: list[Any] = []
     for attribute in pt.inspect.transformer_attributes(transformer, strict=False):
         values += attribute.value if isinstance(attribute.value, (list, tuple)) else [attribute.value]
@@ -47,27 +48,27 @@ def _inner(transformer: pt.Transformer) -> list[pt.Transformer]:
 
 
 class Untrained:
-    """Notices what one pipeline would inherit from the training of another."""
+    """Compares each pipeline with earlier ones, to find training that they share."""
 
     def __init__(self) -> None:
-        # Estimators, and torch modules with a digest of their weights
+        # Estimators (without a digest), and torch modules with a digest of their weights
         self._seen: list[tuple[weakref.ref[Any], str | None]] = []
 
     def check(self, pipeline: pt.Transformer) -> pt.Transformer:
-        """Returns the pipeline, if nothing in it was trained as a part of one that was checked before.
+        """Returns the pipeline.
 
         Raises:
-            ValueError: If one of its Estimators was in an earlier pipeline, torch weights that it shares with one have
-                changed since, or there is no Estimator.
+            ValueError: If the pipeline has no Estimator, shares an Estimator with an earlier pipeline, or shares torch
+                weights with an earlier pipeline that have changed since.
         """
         found: list[tuple[Any, str | None]] = []
         for estimator in trained_stages(pipeline):
             found.append((estimator, None))
-            found += [(module, _digest(module)) for module in _modules(estimator)]
+            found += [(module, weights_sha256(module)) for module in _modules(estimator)]
         for thing, digest in found:
             earlier = [before for reference, before in self._seen if reference() is thing]
             if earlier and digest is None:
-                raise ValueError(f"make_pipeline returned {thing!r} for a second time: it has to make a new one")
+                raise ValueError(f"make_pipeline returned {thing!r} for a second time: it has to make a new object")
             if any(before != digest for before in earlier):
                 raise ValueError(
                     f"a {type(thing).__name__} that is shared by folds was changed by training: "
@@ -79,17 +80,10 @@ class Untrained:
 
 def _modules(estimator: pt.Estimator) -> Iterator[Any]:
     """The torch modules that are attributes of an Estimator, or of its attributes."""
-    torch = sys.modules.get("torch")  # where nobody imported it, there are no modules
+    torch = sys.modules.get("torch")  # without an import of torch there are no modules
     if torch is None:
         return
     for value in vars(estimator).values():
         for candidate in (value, *getattr(value, "__dict__", {}).values()):
             if isinstance(candidate, torch.nn.Module):
                 yield candidate
-
-
-def _digest(module: Any) -> str:
-    digest = hashlib.sha256()
-    for name, parameter in module.named_parameters():
-        digest.update(name.encode() + parameter.detach().cpu().float().numpy().tobytes())
-    return digest.hexdigest()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
-from pyterrier_graph.graphs.csr import Adjacency
+from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.extraction import inverse
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, SECTION_TYPE, HeteroGraph, MemoryGraph
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, SECTION_TYPE, HeteroGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
+from pyterrier_graph.graphs.relations import inverse
 
 __all__ = [
     "PASSAGE_TYPE",
     "SECTION_TYPE",
-    "Adjacency",
+    "CSR",
     "CandidateGraph",
     "DocumentGraph",
     "MemoryGraph",

@@ -1,4 +1,4 @@
-"""Writes a graph to disk while its documents come by."""
+"""Writes a document graph to disk."""
 
 from __future__ import annotations
 
@@ -9,64 +9,40 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.documents import StructuredDocument
+from pyterrier_graph.graphs.array_files import DOCNOS, ArrayFiles, array_file, digest, read_array
 from pyterrier_graph.graphs.csr import write_compressed
-from pyterrier_graph.graphs.extraction import Parts, extract, inverse, locate, relation_names, without_loops
+from pyterrier_graph.graphs.extraction import Parts, extract, locate, without_loops
 from pyterrier_graph.graphs.ids import writing_ids
+from pyterrier_graph.graphs.relations import inverse, relation_names
 from pyterrier_graph.graphs.text_store import TextWriter
 
 BATCH = 1 << 14
 MAX_NODES = 1 << 32
-DOCNOS = "docnos.npids"
 CODES = "codes.json"
 
-_DTYPES = {
-    "node_type": "u1",
-    "utf8": "u1",
-    "indices": "u4",
-    "pairs": "u4",
-    "edges": "u4",
-    "scores": "f4",
-    "features": "f2",
-}
-
 logger = logging.getLogger(__name__)
-
-
-def array_file(folder: Path, name: str) -> Path:
-    """The file that holds an array; its ending is the array's type."""
-    return folder / f"{name}.{_DTYPES.get(name.rpartition('.')[2], 'i8')}"
-
-
-def read_array(folder: Path, name: str) -> np.ndarray:
-    """Memory-maps an array."""
-    path = array_file(folder, name)
-    dtype = np.dtype(f"<{path.suffix[1:]}")
-    if not path.stat().st_size:
-        return np.empty(0, dtype=dtype)
-    return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
 
 
 def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False) -> dict[str, Any]:
     """Writes all files of a graph.
 
-    What stays in memory is a batch of documents, all docnos, the names of the codes, and a million edges while a
-    relation is sorted. Everything else is appended to files, or lies in memory-mapped ones.
+    In memory there are a batch of documents, all docnos, the names of the codes, and a million edges while a relation
+    is sorted. Everything else is on disk.
 
     Args:
         folder: An empty folder.
-        documents: The documents; they are gone through once.
+        documents: The documents; they are read once.
         verbose: Whether to show progress.
 
     Returns:
-        What ``pt_meta.json`` is to say: sizes, relations, unresolved references.
+        What ``pt_meta.json`` is to say: sizes, relations, unresolved references, and a digest of all files.
 
     Raises:
         ValueError: If there is no document, two have the same docno, or there are too many nodes.
@@ -95,7 +71,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
             for relation, ends in (there, pairs), (back, pairs[:, ::-1]):
                 indptr, indices = (array_file(folder, f"{relation}.{part}") for part in ("indptr", "indices"))
                 sizes[relation] = write_compressed(ends, rows[relation], indptr, indices, scratch)
-        return {
+        about = {
             "documents": num_documents,
             "nodes": writer.num_nodes,
             "passages": writer.num_passages,
@@ -104,10 +80,11 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
             "edges": {relation: sizes[relation] for relation in names},
             "unresolved": unresolved,
         }
+    return about | {"sha256": digest(folder)}
 
 
 def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[StructuredDocument]]:
-    """So many documents at once that they have about as many nodes as a batch should."""
+    """Groups documents so that each group has about ``BATCH`` nodes."""
     batch: list[StructuredDocument] = []
     nodes = 0
     for document in documents:
@@ -127,7 +104,7 @@ def _pairs(scratch: Path, name: str) -> np.ndarray:
 
 
 def _resolve(folder: Path, scratch: Path, relation: str) -> int:
-    """Turns references of one relation into edges; returns how many lead nowhere."""
+    """Turns references of one relation into edges; returns the number of those whose target is not in the corpus."""
     places = [read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes")]
     sources, passages, lengths, utf8 = (
         read_array(scratch, f"{relation}.{name}") for name in ("sources", "passages", "lengths", "utf8")
@@ -148,53 +125,22 @@ def _resolve(folder: Path, scratch: Path, relation: str) -> int:
     return unresolved
 
 
-class ArrayFiles:
-    """Arrays that grow on disk."""
-
-    def __init__(self) -> None:
-        self._files: dict[Path, BinaryIO] = {}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> ArrayFiles:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
-    def append(self, folder: Path, name: str, values: np.ndarray) -> None:
-        """Adds values after those before; without any, there is an empty file."""
-        path = array_file(folder, name)
-        if path not in self._files:
-            self._files[path] = self._stack.enter_context(open(path, "ab"))
-        self._files[path].write(np.ascontiguousarray(values, dtype=f"<{path.suffix[1:]}").tobytes())
-
-
-class _DocumentWriter:
-    """First pass: nodes and texts in their final form, edges and references as they come."""
+class _DocumentWriter(ExitStack):
+    """Writes nodes and texts, and collects edges and references in scratch files, to be sorted later."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
+        super().__init__()
         self.folder, self.scratch = folder, scratch
         self.num_nodes = self.num_passages = 0
         self.docnos: set[str] = set()
         self.codes: dict[str, int] = {}
         self.links: set[str] = set()
         self.references: Counter[str] = Counter()
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _DocumentWriter:
-        self._arrays = self._stack.enter_context(ArrayFiles())
-        self._texts = self._stack.enter_context(TextWriter(self.folder))
-        self._ids = self._stack.enter_context(writing_ids(self.folder / DOCNOS))
+        self._arrays = self.enter_context(ArrayFiles())
+        self._texts = self.enter_context(TextWriter(folder))
+        self._ids = self.enter_context(writing_ids(folder / DOCNOS))
         for name in ("node_offsets", "passage_offsets"):
-            self._arrays.append(self.folder, name, np.zeros(1))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+            self._arrays.append(folder, name, np.zeros(1))
 
     def add(self, documents: list[StructuredDocument]) -> None:
         """Adds documents after those before."""

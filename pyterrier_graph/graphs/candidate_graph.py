@@ -12,31 +12,34 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
+from pyterrier_graph.checks import WithSignature, check_count
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs.extraction import Parts, extract
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, MemoryGraph, some
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
+from pyterrier_graph.graphs.ids import some
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 SIMILAR = "similar"
 
 
-class CandidateGraph(pt.Transformer):
-    """Builds a graph of each query's candidates, from nothing but the run itself.
+class CandidateGraph(WithSignature, pt.Transformer):
+    """Builds a graph of the candidates of each query, from the run alone.
 
     ::
 
         bm25 >> pt.text.get_text(dataset, "text") >> pt.text.sliding("text") >> CandidateGraph() >> reranker
 
-    Its passages are the query's rows, each docno once. Passages whose docnos are ``docno%pN`` lie in one section, the
-    document's root, and follow one another (``order``) by their numbers, whether or not others between them are
-    missing. A docno of another form is a document with one passage.
+    The passages of the graph are the docnos of the query's rows. Passages with docnos ``docno%pN`` belong to one
+    document: they lie in its root section and follow one another (``order``) by their numbers, even if passages between
+    them are missing. A docno of another form is a document with one passage.
 
-    Columns in: ``qid``, ``docno``, ``text`` (see ``text_field``), any others; ``title`` is the root section's title,
-    where there is one. Columns out: those, and ``graph``: a
-    :class:`~pyterrier_graph.graphs.MemoryGraph`, the same one for all rows of a query.
+    Columns in: ``qid``, ``docno``, ``text`` (see ``text_field``), any others; ``title``, where there is one, is the
+    title of the root section. Columns out: those, and ``graph``, a :class:`~pyterrier_graph.graphs.MemoryGraph`: the
+    same object in all rows of a query.
 
     Args:
-        similarity: Number of most similar candidates of the same query that each one listens to (relation
-            ``'similar'``, by the cosine of tf-idf vectors, among the candidates alone); 0 for no such relation.
+        similarity: Neighbors of each candidate in the relation ``'similar'``: the candidates of the same query whose
+            tf-idf vectors have the highest cosine. 0 for no such relation.
         text_field: The column that holds the passages.
         verbose: Whether to show progress.
 
@@ -46,9 +49,8 @@ class CandidateGraph(pt.Transformer):
 
     schematic = {"label": "CandidateGraph", "help_url": None}
 
-    def __init__(self, *, similarity: int = 0, text_field: str = "text", verbose: bool = False) -> None:
-        if similarity < 0:
-            raise ValueError(f"similarity is a number of neighbors, 0 or more, got {similarity}")
+    def __init__(self, *, similarity: int = 0, text_field: str = "text", verbose: bool = True) -> None:
+        check_count("similarity", similarity, 0)
         self.similarity = similarity
         self.text_field = text_field
         self.verbose = verbose
@@ -65,7 +67,7 @@ class CandidateGraph(pt.Transformer):
             )
         graphs = np.empty(len(inp), dtype=object)
         groups = inp.groupby("qid", sort=False).indices.values()
-        for rows in pt.tqdm(groups, desc="candidate graphs", unit="query", disable=not self.verbose):
+        for rows in pt.tqdm(groups, desc="candidate graphs", unit="query", delay=1, disable=not self.verbose):
             graph = self._graph(inp.iloc[rows])
             for row in rows:
                 graphs[row] = graph
@@ -83,7 +85,7 @@ class CandidateGraph(pt.Transformer):
             held = [rows[docno] for _, _, docno in group]
             root = Node(SECTION, next((title for title, _ in held if title), ""), NO_PARENT)
             docnos.append(document)
-            # under another name, since that of a document that was a passage itself is refused
+            # a name like that of a passage is refused in documents, so they get others
             name = f"document {len(docnos)}"
             documents.append(StructuredDocument(name, (root, *(Node(PASSAGE, text, 0) for _, text in held))))
         parts = replace(extract(documents), docnos=docnos)

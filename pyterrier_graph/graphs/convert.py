@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyterrier_graph.graphs.csr import ranges
 from pyterrier_graph.graphs.extraction import NODE_TYPES
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
 def to_hetero_data(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None = None) -> HeteroData:
     """The graph for PyTorch Geometric.
 
-    Node types are ``'passage'`` and ``'section'``, numbered in the graph's order; ``data[type].node`` holds the graph's
-    node numbers. PyTorch Geometric sends messages from ``edge_index[0]`` to ``edge_index[1]``; an edge i -> j of ours
-    sends one from j to i. So it becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``.
-    Edge types without edges are left out.
+    Node types are ``'passage'`` and ``'section'``; ``data[type].node`` has the graph's node numbers. Messages of
+    PyTorch Geometric go from ``edge_index[0]`` to ``edge_index[1]``. Along an edge i -> j of this graph, node i
+    aggregates from j. So the edge becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``. Edge
+    types without edges are left out.
 
     Args:
         graph: The graph.
@@ -45,9 +44,9 @@ def to_hetero_data(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | N
         data[name].num_nodes = len(of_kind)
     for relation in graph.relations:
         i, j = _edges(graph, nodes, relation)
-        for listener, name_i in enumerate(NODE_TYPES):
-            for speaker, name_j in enumerate(NODE_TYPES):
-                chosen = (types[i] == listener) & (types[j] == speaker)
+        for type_i, name_i in enumerate(NODE_TYPES):
+            for type_j, name_j in enumerate(NODE_TYPES):
+                chosen = (types[i] == type_i) & (types[j] == type_j)
                 if chosen.any():
                     edges = np.stack([number[j[chosen]], number[i[chosen]]])
                     data[name_j, relation, name_i].edge_index = torch.from_numpy(edges)
@@ -58,8 +57,8 @@ def to_networkx(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None
     """The graph for networkx.
 
     Nodes are ids (``docno%pN``, ``docno%sN``) with the attributes ``type`` (``'passage'`` or ``'section'``), ``text``
-    and ``document`` (its docno). An edge goes from i to j as in :class:`~pyterrier_graph.graphs.HeteroGraph`; its
-    key, and its attribute ``relation``, is the relation's name. Inverse relations are left out: they say nothing new.
+    and ``document`` (its docno). Edges have the directions of :class:`~pyterrier_graph.graphs.HeteroGraph`; the key
+    of an edge, and its attribute ``relation``, is the name of the relation. Inverse relations are left out.
 
     Args:
         graph: The graph.
@@ -92,8 +91,7 @@ def _nodes(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None) -> 
         return np.arange(graph.num_nodes)
     if not isinstance(documents, np.ndarray) or documents.dtype.kind not in "iu":
         documents = graph.document_of(list(documents))
-    documents = np.unique(documents)
-    return ranges(graph.node_offsets[documents], graph.node_offsets[documents + 1])[1]
+    return graph.nodes_of_documents(np.unique(documents))[1]
 
 
 def _edges(graph: HeteroGraph, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:

@@ -10,8 +10,9 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import writing
-from pyterrier_graph.graphs.csr import ranges
+from pyterrier_graph.checks import check_choice, check_count
 from pyterrier_graph.graphs.ids import writing_ids
+from pyterrier_graph.graphs.relations import check_relations, follow
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
@@ -32,13 +33,14 @@ def write_corpus_graph(
 ) -> NpTopKCorpusGraph:
     """Writes relations as a corpus graph with k neighbors each, as ``pyterrier_adaptive`` has them.
 
-    Numbers are those of ``graph.get_corpus_iter(over)``, so that an index made from that can be walked by number, too.
-    Every edge has weight 1. Where there are fewer than k neighbors, the rest is the passage or document itself, with
-    weight 0; where there are more, those of the first relations are taken, and the first of these.
+    Passages or documents have the order of ``graph.get_corpus_iter(over)``. Every edge has weight 1. Where there are
+    fewer than k neighbors, the same passage or document fills the other places, with weight 0. Where there are more,
+    those of the first relations are taken, in the order of the graph.
 
     Args:
         graph: The graph.
-        relations: One relation, or several, ``['order', 'order_i']`` for the passages before and after, say.
+        relations: One relation, or several, such as ``['order', 'order_i']`` for the passages before and after. Paths
+            such as ``'title/title_i'`` are relations, too.
         k: Neighbors per passage or document.
         path: Folder of the corpus graph, which must not exist yet.
         over: ``'passages'``: edges between passages. ``'documents'``: edges between nodes of different documents, as
@@ -51,18 +53,16 @@ def write_corpus_graph(
     Raises:
         ImportError: If ``pyterrier_adaptive`` is not installed.
         FileExistsError: If there is something at ``path``.
-        KeyError: If the graph has no such relation.
-        ValueError: If k is less than 1, or no edge joins what the corpus graph is made over.
+        ValueError: If the graph has no such relation, k is less than 1, or there are no edges.
     """
     try:
         from pyterrier_adaptive import NpTopKCorpusGraph
     except ImportError as error:
         raise ImportError("a corpus graph needs pyterrier_adaptive: pip install pyterrier-adaptive") from error
     relations = [relations] if isinstance(relations, str) else [*relations]
-    if k < 1:
-        raise ValueError(f"a corpus graph needs at least one neighbor each, got k={k}")
-    if over not in ("passages", "documents"):
-        raise ValueError(f"a corpus graph can be made over 'passages' or 'documents', got over={over!r}")
+    check_relations(graph, relations)
+    check_count("k", k)
+    check_choice("over", over, ("passages", "documents"))
     count = len(graph.passage_nodes) if over == "passages" else len(graph)
     meta = {
         "type": "corpus_graph",
@@ -108,12 +108,12 @@ def _top(
     found = []
     for priority, relation in enumerate(relations):
         if over == "passages":
-            row, node = graph.neighbors(graph.passage_nodes[numbers], relation)
+            row, node = follow(graph, graph.passage_nodes[numbers], relation)
             neighbor = np.searchsorted(graph.passage_nodes, node)
             joins = graph.node_type[node] == 0
         else:
-            document_row, nodes = ranges(graph.node_offsets[numbers], graph.node_offsets[numbers + 1])
-            node_row, node = graph.neighbors(nodes, relation)
+            document_row, nodes = graph.nodes_of_documents(numbers)
+            node_row, node = follow(graph, nodes, relation)
             row, neighbor = document_row[node_row], graph.document[node]
             joins = neighbor != numbers[row]
         row, neighbor = row[joins], neighbor[joins]

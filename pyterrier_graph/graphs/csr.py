@@ -1,89 +1,276 @@
-"""Compressed sparse rows: for each row the numbers that it points to, one array after the other."""
+"""Compressed sparse rows: lists of unequal length in one array, for numpy arrays and torch tensors.
+
+This module imports torch only when it is given a tensor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 CHUNK = 1 << 20
 
+Array = Any  # np.ndarray or torch.Tensor; all arrays of one CSR are of one kind
 
-class Adjacency(NamedTuple):
-    """Row i points to ``indices[indptr[i]:indptr[i + 1]]``, which ascend and do not repeat.
+
+@dataclass(frozen=True, eq=False)
+class CSR:
+    """Compressed sparse rows: row i has the elements ``indices[indptr[i]:indptr[i + 1]]``.
+
+    All arrays are numpy arrays, which may be memory-mapped, or all are torch tensors.
 
     Attributes:
-        indptr: Shape (rows + 1,), int64.
-        indices: Shape (edges,), unsigned or signed integers.
+        indptr: The offset of each row, and the end of the last one; shape (rows + 1,), int64 (tensors also int32).
+        indices: The elements, such as the neighbors of a node; shape (elements,), integers.
+        data: Arrays with one entry per element, such as scores, by name; shape (elements, ...).
+        row_data: Arrays with one entry per row, by name; shape (rows, ...).
+
+    Raises:
+        ValueError: If shapes or types do not fit each other.
     """
 
-    indptr: np.ndarray
-    indices: np.ndarray
+    indptr: Array
+    indices: Array
+    data: Mapping[str, Array] = field(default_factory=dict)
+    row_data: Mapping[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.indptr.ndim != 1 or not len(self.indptr) or self.indices.ndim != 1:
+            shapes = f"{tuple(self.indptr.shape)} and {tuple(self.indices.shape)}"
+            raise ValueError(f"indptr and indices must have shapes (rows + 1,) and (elements,), got {shapes}")
+        if not isinstance(self.indptr, np.ndarray) and self.indptr.dtype != self.indices.dtype:
+            types = f"{self.indptr.dtype} and {self.indices.dtype}"
+            raise ValueError(f"indptr and indices must both be int64 or both int32, got {types}")
+        first, last = int(self.indptr[0]), int(self.indptr[-1])
+        if first != 0 or last != len(self.indices):
+            raise ValueError(
+                f"indptr must go from 0 to the number of elements, {len(self.indices)}; it goes from {first} to {last}"
+            )
+        for arrays, count, noun in (self.data, len(self.indices), "elements"), (self.row_data, len(self), "rows"):
+            for name, values in arrays.items():
+                if len(values) != count:
+                    raise ValueError(
+                        f"{name} must have {count} entries, as many as there are {noun}, got {len(values)}"
+                    )
+
+    @classmethod
+    def empty(cls, rows: int, device: Any = None) -> CSR:
+        """Rows without elements: of numpy arrays, or of tensors where a device is given."""
+        if device is None:
+            return cls(np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int64))
+        import torch
+
+        indptr = torch.zeros(rows + 1, dtype=torch.int64, device=device)
+        return cls(indptr, indptr[:0])
+
+    @classmethod
+    def group(cls, rows: Array, indices: Array, count: int, **data: Array) -> CSR:
+        """Compresses pairs of a row and an element. Elements of a row keep their order and may repeat.
+
+        Args:
+            rows: Row number per pair, shape (pairs,).
+            indices: Element per pair.
+            count: Number of rows.
+            data: Further arrays with one entry per pair.
+        """
+        order, lengths = _sorted(rows, count)
+        return cls(offsets(lengths), indices[order], {name: values[order] for name, values in data.items()})
+
+    @classmethod
+    def distinct(cls, rows: np.ndarray, indices: np.ndarray, count: int) -> CSR:
+        """Compresses pairs of a row and an element (numpy arrays). Elements ascend; repeated pairs become one."""
+        order = np.lexsort((indices, rows))
+        rows, indices = rows[order], indices[order]
+        new = np.ones(len(rows), dtype=bool)
+        new[1:] = (rows[1:] != rows[:-1]) | (indices[1:] != indices[:-1])
+        return cls(offsets(np.bincount(rows[new], minlength=count)), indices[new])
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.indptr) - 1
+
+    def __getitem__(self, row: int) -> Array:
+        """The elements of one row."""
+        return self.indices[int(self.indptr[row]) : int(self.indptr[row + 1])]
+
+    @property
+    def lengths(self) -> Array:
+        """Number of elements per row, shape (rows,)."""
+        return self.indptr[1:] - self.indptr[:-1]
+
+    @cached_property
+    def row_index(self) -> Array:
+        """The row of each element, shape (elements,)."""
+        return _repeated(self.lengths, len(self.indices))
+
+    def places(self, rows: Array) -> tuple[Array, Array]:
+        """As :meth:`select`, but with the place of an element in :attr:`indices` instead of the element."""
+        if isinstance(self.indptr, np.ndarray):
+            rows = checked(rows, len(self))
+        starts = self.indptr[rows]
+        lengths = self.indptr[rows + 1] - starts
+        _, place = ranges(starts, lengths)
+        return _repeated(lengths, len(place)), place
+
+    def select(self, rows: Array) -> tuple[Array, Array]:
+        """The elements of some rows.
+
+        Args:
+            rows: Row numbers, shape (n,); they may repeat.
+
+        Returns:
+            Two int64 arrays with one entry per element: the position in ``rows``, and the element.
+
+        Raises:
+            IndexError: If there is no such row.
+        """
+        position, place = self.places(rows)
+        return position, _int64(self.indices[place])
+
+    def rows(self, part: slice) -> CSR:
+        """The rows ``part.start`` to ``part.stop - 1`` with their data, as views."""
+        indptr = self.indptr[part.start : part.stop + 1]
+        first, last = int(indptr[0]), int(indptr[-1])
+        return CSR(
+            indptr - first,
+            self.indices[first:last],
+            {name: values[first:last] for name, values in self.data.items()},
+            {name: values[part] for name, values in self.row_data.items()},
+        )
+
+    def filter(self, kept: Array) -> CSR:
+        """The elements that are kept, in all rows.
+
+        Args:
+            kept: Whether an element is kept, shape (elements,), bool.
+        """
+        kept_before = offsets(_int64(kept))
+        data = {name: values[kept] for name, values in self.data.items()}
+        return CSR(kept_before[self.indptr], self.indices[kept], data, self.row_data)
+
+    def transpose(self) -> tuple[CSR, Array]:
+        """The rows that have each element. The result is computed once.
+
+        Returns:
+            A row per element, up to the largest one, without data; and the place in :attr:`indices` of each of its
+            elements.
+        """
+        return self._transposed
+
+    @cached_property
+    def _transposed(self) -> tuple[CSR, Array]:
+        order, lengths = _sorted(self.indices, 0)
+        return CSR(offsets(lengths), self.row_index[order]), order
+
+    def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Draws one element of each row, each with the same probability (numpy arrays).
+
+        Args:
+            rows: Row numbers, shape (n,); they may repeat, and -1 stands for a row without elements.
+            random: Generator of random numbers.
+
+        Returns:
+            The elements, shape (n,), int64; -1 for a row without elements.
+        """
+        drawn = np.full(len(rows), -1, dtype=np.int64)
+        position = np.flatnonzero(rows >= 0)
+        position = position[self.indptr[rows[position]] < self.indptr[rows[position] + 1]]
+        drawn[position] = self.indices[random.integers(self.indptr[rows[position]], self.indptr[rows[position] + 1])]
+        return drawn
+
+    def torch(self) -> CSR:
+        """The same rows as tensors; memory is shared where numpy allows writing to it."""
+        import torch
+
+        def convert(array: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+        return self._map(convert)
+
+    def to(self, device: Any, **options: Any) -> CSR:
+        """Moves the tensors to a device; options are those of ``Tensor.to``."""
+        return self._map(lambda tensor: tensor.to(device, **options))
+
+    def _map(self, convert: Any) -> CSR:
+        arrays = [{name: convert(values) for name, values in arrays.items()} for arrays in (self.data, self.row_data)]
+        return CSR(convert(self.indptr), convert(self.indices), *arrays)
 
 
-def expand(adjacency: Adjacency, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Everything that some rows point to.
+def offsets(lengths: Array) -> Array:
+    """The offset of each row, and the end of the last one, from the lengths of the rows; shape (rows + 1,), int64."""
+    if isinstance(lengths, np.ndarray):
+        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+    from torch.nn.functional import pad
+
+    return pad(lengths.cumsum(0), (1, 0))
+
+
+def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
+    """The numbers ``start, start + 1, ..., start + length - 1`` of several ranges, one range after the other.
 
     Args:
-        adjacency: The compressed rows.
-        rows: Row numbers, shape (n,); they may repeat.
+        starts: Shape (ranges,), integers.
+        lengths: As many.
 
     Returns:
-        Two int64 arrays of the same length: the position in ``rows``, and what that row points to.
+        Offsets of the ranges, shape (ranges + 1,), and the numbers, shape (lengths.sum(),).
+    """
+    bounds = offsets(lengths)
+    if isinstance(lengths, np.ndarray):
+        return bounds, np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
+    import torch
+
+    shift = torch.repeat_interleave(starts - bounds[:-1], lengths)
+    return bounds, torch.arange(len(shift), device=starts.device) + shift
+
+
+def checked(numbers: Any, count: int) -> np.ndarray:
+    """Numbers as int64, each of which must be in 0 to ``count - 1``.
 
     Raises:
-        IndexError: If there is no such row.
+        IndexError: If one is not.
+        TypeError: If these are no whole numbers, but booleans, say.
     """
-    position, place = places(adjacency.indptr, rows)
-    return position, adjacency.indices[place].astype(np.int64)
-
-
-def places(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where some rows' elements are: the position in ``rows``, and the place in the compressed arrays.
-
-    Raises:
-        IndexError: If there is no such row.
-    """
-    rows = checked(rows, len(indptr) - 1)
-    return ranges(indptr[rows], indptr[rows + 1])
-
-
-def checked(numbers: np.ndarray, count: int) -> np.ndarray:
-    """Numbers as int64, if there are so many things that each is the number of one.
-
-    Raises:
-        IndexError: If it is not.
-    """
-    numbers = np.asarray(numbers, dtype=np.int64)
+    numbers = np.asarray(numbers)
+    if len(numbers) and numbers.dtype.kind not in "iu":
+        raise TypeError(f"whole numbers are needed, got an array of {numbers.dtype}")
+    numbers = numbers.astype(np.int64, copy=False)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise IndexError(f"numbers must be in 0 to {count - 1}, got {numbers.min()} to {numbers.max()}")
     return numbers
 
 
-def ranges(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All numbers in some ranges, one after the other: the position of the range, and the number."""
-    counts = ends - starts
-    position = np.repeat(np.arange(len(starts)), counts)
-    return position, np.arange(len(position)) + np.repeat(starts - np.cumsum(counts) + counts, counts)
+def _repeated(lengths: Array, total: int) -> Array:
+    """0, 1, ..., each as often as its length says."""
+    if isinstance(lengths, np.ndarray):
+        return np.repeat(np.arange(len(lengths)), lengths)
+    import torch
+
+    return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths, output_size=total)
 
 
-def compress(rows: np.ndarray, columns: np.ndarray, num_rows: int) -> Adjacency:
-    """Compresses pairs in memory; repeated pairs become one."""
-    order = np.lexsort((columns, rows))
-    rows, columns = rows[order], columns[order]
-    new = np.ones(len(rows), dtype=bool)
-    new[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
-    return Adjacency(offsets(np.bincount(rows[new], minlength=num_rows)), columns[new])
+def _sorted(numbers: Array, count: int) -> tuple[Array, Array]:
+    """A stable order of some numbers, and how often each comes (at least ``count`` numbers)."""
+    if isinstance(numbers, np.ndarray):
+        return np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=count)
+    return numbers.argsort(stable=True), numbers.bincount(minlength=count)
+
+
+def _int64(array: Array) -> Array:
+    return array.astype(np.int64) if isinstance(array, np.ndarray) else array.long()
 
 
 def write_compressed(
     pairs: np.ndarray, num_rows: int, indptr: Path, indices: Path, scratch: Path, *, chunk: int = CHUNK
 ) -> int:
-    """Compresses pairs on disk, by a counting sort through memory-mapped files.
+    """Compresses pairs of a row and an element on disk, by a counting sort through memory-mapped files.
 
-    Its own memory is bounded by ``chunk``, or by the edges of the row that has most, whatever the number of pairs.
+    Elements ascend, and repeated pairs become one. Memory is bounded by ``chunk``, or by the longest row.
 
     Args:
         pairs: Row and column, shape (pairs, 2), uint32, memory-mapped.
@@ -116,7 +303,7 @@ def write_compressed(
         for first_row, end_row in _row_ranges(starts, chunk):
             lengths = np.diff(starts[first_row : end_row + 1])
             rows = np.repeat(np.arange(len(lengths)), lengths)
-            merged = compress(rows, columns[starts[first_row] : starts[end_row]], len(lengths))
+            merged = CSR.distinct(rows, columns[starts[first_row] : starts[end_row]], len(lengths))
             (merged.indptr[1:] + total).tofile(indptr_file)
             merged.indices.tofile(indices_file)
             total += len(merged.indices)
@@ -131,8 +318,3 @@ def _row_ranges(starts: np.ndarray, chunk: int) -> Iterator[tuple[int, int]]:
         end = max(first + 1, min(fits, first + chunk, rows))
         yield first, end
         first = end
-
-
-def offsets(counts: np.ndarray) -> np.ndarray:
-    """Where each row begins, and the last one ends, from the lengths of the rows."""
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
 import pyterrier as pt
-from npids.lookup import Lookup
 
-from pyterrier_graph.artifacts import BuiltArtifact, kind_of, writing
+from pyterrier_graph.artifacts import META, kind_of, writing
+from pyterrier_graph.checks import WithSignature, check_choice, check_count
 from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.builder import CODES, DOCNOS, build, read_array
+from pyterrier_graph.graphs.array_files import StoredGraph
+from pyterrier_graph.graphs.builder import CODES, build
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
 from pyterrier_graph.graphs.text_store import TextReader
-from pyterrier_graph.plots.graph_html import graph_html
-from pyterrier_graph.plots.html import value
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
 
 ITERATED = 1024
+DOCUMENTS = "documents: records with 'docno' and 'text', dataset.get_corpus_iter(), or ptg.read_markdown(folder)"
 NEXT_CALLS = (
     "bm25 >> graph.passages() >> reranker",
     "bm25 >> graph.passages() >> pt.text.get_text(graph)",
@@ -34,13 +35,13 @@ NEXT_CALLS = (
 )
 
 
-class DocumentGraph(HeteroGraph, BuiltArtifact):
-    """The graph of a corpus: its documents' sections and passages and what relates them, stored and memory-mapped.
+class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
+    """The graph of a corpus: the sections and passages of its documents and their relations, stored and memory-mapped.
 
     ::
 
         graph = DocumentGraph("corpus.graph").index(dataset.get_corpus_iter())
-        pipeline = bm25 % 1000 >> graph.passages() >> reranker
+        pipeline = bm25 % 100 >> graph.passages() >> reranker
 
     Relations and their directions are those of :class:`~pyterrier_graph.graphs.HeteroGraph`.
 
@@ -50,16 +51,16 @@ class DocumentGraph(HeteroGraph, BuiltArtifact):
 
     ARTIFACT_TYPE = "passage_graph"
     ARTIFACT_FORMAT = "csr"
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        BuiltArtifact.__init__(self, path)
-        self._arrays: dict[str, np.ndarray] = {}
+    FORMAT_VERSION = 2  # 2: the relation title, and a digest of the files
 
     def __repr__(self) -> str:
         return f"DocumentGraph({str(self.path)!r})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from pyterrier_graph.plots.graph_html import graph_html
+        from pyterrier_graph.plots.html import value
+
         try:
             assert self.meta
             return graph_html(self, repr(self), NEXT_CALLS)
@@ -68,55 +69,66 @@ class DocumentGraph(HeteroGraph, BuiltArtifact):
         except (OSError, ValueError) as error:
             return value(repr(self), {"not readable": error})
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Worker processes map the files again instead of receiving copies of them.
-        return type(self), (self.path,)
-
     def index(
         self,
-        corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument],
+        corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
         *,
         passage_words: int = 120,
+        overwrite: bool = False,
         verbose: bool = True,
     ) -> DocumentGraph:
         """Builds the graph.
 
-        Documents are gone through once and written as they come; only their docnos stay in memory. References may lead
-        to documents that come later. Those whose document or passage never comes are left out, and counted in
-        ``unresolved``. The graph appears under its path when it is complete: if building fails or is killed, there is
-        none.
+        Documents are read once; only their docnos stay in memory. References may lead to later documents. References to
+        documents or passages that are not in the corpus are left out, and counted in ``unresolved``. The graph appears
+        under its path when it is complete: if building fails or is killed, there is no graph, or the one from before.
 
         Args:
-            corpus_iter: Structured documents, or records as
+            corpus_iter: Structured documents, or records (or a DataFrame of them) as
                 :meth:`~pyterrier_graph.StructuredDocument.from_record` reads them: with ``docno`` and ``nodes``
                 (``links``, ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into
                 passages.
             passage_words: Words per passage of documents that have no structure.
+            overwrite: Whether a graph that is at this path already is replaced.
             verbose: Whether to show progress.
 
         Returns:
             This graph.
 
         Raises:
-            FileExistsError: If there is something at its path already.
+            FileExistsError: If there is a graph at its path and ``overwrite`` is False, or something else.
+            TypeError: If ``corpus_iter`` are no documents.
             ValueError: If a document is not as it should be, a docno comes twice, or there is no document.
         """
-        if passage_words < 1:
-            raise ValueError(f"a passage needs at least one word, got passage_words={passage_words}")
+        check_count("passage_words", passage_words)
+        if isinstance(corpus_iter, pd.DataFrame):
+            corpus_iter = corpus_iter.to_dict("records")
+        if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):
+            raise TypeError(f"corpus_iter must be {DOCUMENTS}, got {corpus_iter!r:.60}")
+        replaced = self._has_graph()
+        if replaced and not overwrite:
+            place = str(self.path)
+            raise FileExistsError(
+                f"{place!r} exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
+            )
+        target = self.path.with_name(f".{self.path.name}.new") if replaced else self.path
         meta = kind_of(self)
-        with writing(self.path, meta) as folder:
+        with writing(target, meta) as folder:
             documents = (_structured(record, passage_words) for record in corpus_iter)
             meta |= build(folder, documents, verbose=verbose)
+        if replaced:
+            shutil.rmtree(self.path)
+            target.rename(self.path)
+            self.__dict__ = type(self)(self.path).__dict__
         return self
 
-    @cached_property
-    def docnos(self) -> Lookup:
-        """Docnos by document number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
-        return Lookup(self._folder / DOCNOS)
+    def fingerprint(self) -> str:
+        """A digest of the graph's files; it was computed when they were written."""
+        return self.meta["sha256"]
 
     @cached_property
     def relations(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of all relations, inverses included, the paper's eight first."""
+        """Names of all relations, inverses included, see :attr:`HeteroGraph.relations`."""
         return tuple(self.meta["relations"])
 
     @cached_property
@@ -133,7 +145,8 @@ class DocumentGraph(HeteroGraph, BuiltArtifact):
         """A transformer from documents to their passages; see :class:`~pyterrier_graph.graphs.passages.Passages`.
 
         Args:
-            titles: Whether the titles of its sections are put before a passage's text.
+            titles: Whether the column ``text`` has the titles of a passage's sections before the passage. This is for
+                rerankers that read texts; rerankers that take token vectors from a store or the graph ignore it.
         """
         return Passages(self, titles=titles)
 
@@ -163,8 +176,7 @@ class DocumentGraph(HeteroGraph, BuiltArtifact):
         Yields:
             dict: ``docno``, ``title`` and ``text``.
         """
-        if kind not in ("passages", "documents"):
-            raise ValueError(f"kind must be 'passages' or 'documents', got {kind!r}")
+        check_choice("kind", kind, ("passages", "documents"))
         read = self._iterate_passages if kind == "passages" else self._iterate_documents
         total = len(self.passage_nodes) if kind == "passages" else len(self)
         return iter(pt.tqdm(read(), desc=kind, unit=kind[:-1], total=total, disable=not verbose))
@@ -199,16 +211,12 @@ class DocumentGraph(HeteroGraph, BuiltArtifact):
                 "text": "\n".join(text for text in self.texts(nodes[nodes != root]) if text),
             }
 
-    @property
-    def _folder(self) -> Path:
-        """Where the files are, once they have been checked."""
-        assert self.meta
-        return self.path
-
-    def _array(self, name: str) -> np.ndarray:
-        if name not in self._arrays:
-            self._arrays[name] = read_array(self._folder, name)
-        return self._arrays[name]
+    def _has_graph(self) -> bool:
+        """Whether there is a graph at this path, of whatever version."""
+        try:
+            return json.loads((self.path / META).read_text(encoding="utf-8"))["type"] == self.ARTIFACT_TYPE
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
 
     @cached_property
     def _text_reader(self) -> TextReader:

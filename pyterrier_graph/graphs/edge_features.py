@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import META
-from pyterrier_graph.graphs.builder import array_file
 
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-
-CHECKED = 8
+COMPARED = 8  # edges that are encoded again before interrupted work goes on
 
 PairEncoder = Callable[[list[str], list[str]], Any]
 
 
 def write_edge_features(
-    graph: QueryPassageGraph,
-    encode: PairEncoder,
-    texts: pt.Transformer,
+    file: Path,
     edge_type: str,
+    total: int,
+    encode: Callable[[np.ndarray], np.ndarray],
     *,
     batch_size: int,
     verbose: bool,
 ) -> None:
-    """Writes a vector for each edge of a type into the graph's folder; see :meth:`QueryPassageGraph.add_edge_features`.
+    """Writes a vector for each edge of a type into a graph's folder.
 
-    Blocks are appended to a file, which is part of the graph once ``pt_meta.json`` names it. So whatever the file holds
-    before is what an interrupted run has done.
+    Blocks are appended to a file, which is part of the graph once ``pt_meta.json`` names it. What the file holds before
+    is what an interrupted run has done.
+
+    Args:
+        file: The file.
+        edge_type: The type of these edges.
+        total: How many there are.
+        encode: Takes edge numbers, shape (n,), and gives vectors, shape (n, dimension), float16.
+        batch_size: Edges to encode between two writes.
+        verbose: Whether to show progress.
     """
-    total = graph.num_edges[edge_type]
-    if edge_type in graph.meta.get("features", {}):
-        raise FileExistsError(f"{graph!r} has features of {edge_type!r} edges already")
-    if not total:
-        raise ValueError(f"{graph!r} has no {edge_type!r} edges")
-    file = array_file(graph.path, f"{edge_type}.features")
     done, dimension = 0, None
     if file.exists() and file.stat().st_size:
-        first = _encoded(graph, encode, texts, edge_type, np.arange(min(CHECKED, total)))
+        first = encode(np.arange(min(COMPARED, total)))
         dimension = first.shape[1]
         done = min(total, _resumable(file, first))
     with (
@@ -55,7 +54,7 @@ def write_edge_features(
         out.truncate(done * 2 * (dimension or 0))
         for start in range(done, total, batch_size):
             edges = np.arange(start, min(start + batch_size, total))
-            block = _encoded(graph, encode, texts, edge_type, edges)
+            block = encode(edges)
             dimension = dimension or block.shape[1]
             if block.shape[1] != dimension:
                 raise ValueError(f"the encoder gave vectors of {dimension} dimensions first, now of {block.shape[1]}")
@@ -63,11 +62,35 @@ def write_edge_features(
             out.flush()
             os.fsync(out.fileno())
             progress.update(len(edges))
-    meta = json.loads((graph.path / META).read_text(encoding="utf-8"))
-    meta.setdefault("features", {})[edge_type] = dimension
+    with open(file, "rb") as data:
+        sha256 = hashlib.file_digest(data, "sha256").hexdigest()
+    meta = json.loads((file.parent / META).read_text(encoding="utf-8"))
+    meta.setdefault("features", {})[edge_type] = {"dimension": dimension, "sha256": sha256}
     meta["files"][file.name] = file.stat().st_size
-    with pt.io.finalized_open(str(graph.path / META), "b") as out:
+    with pt.io.finalized_open(str(file.parent / META), "b") as out:
         out.write(json.dumps(meta, indent=1).encode())
+
+
+def in_16_bits(vectors: Any, count: int, name: Callable[[int], str]) -> np.ndarray:
+    """Vectors as they are stored, shape (count, dimension), float16.
+
+    Args:
+        vectors: What an encoder gave.
+        count: How many there should be.
+        name: What the pair of a row is called, for the error.
+
+    Raises:
+        ValueError: If their shape is not the expected one, or a number is not finite in 16 bits.
+    """
+    vectors = np.asarray(vectors)
+    if vectors.ndim != 2 or len(vectors) != count or not vectors.size:
+        raise ValueError(f"{count} pairs need vectors of shape ({count}, d), the encoder gave {vectors.shape}")
+    with np.errstate(over="ignore"):
+        stored = vectors.astype("<f2")
+    wrong = np.flatnonzero(~np.isfinite(stored).all(axis=1))
+    if len(wrong):
+        raise ValueError(f"{name(int(wrong[0]))}: the encoder gave a vector that is not finite in 16 bits")
+    return stored
 
 
 def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
@@ -87,28 +110,6 @@ def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
     if missing:
         raise ValueError(f"{texts!r} has no text of passage {missing[0]!r}")
     return [text[docno] for docno in docnos]
-
-
-def _encoded(
-    graph: QueryPassageGraph, encode: PairEncoder, texts: pt.Transformer, edge_type: str, edges: np.ndarray
-) -> np.ndarray:
-    """Vectors of some edges, shape (edges, dimension), float16."""
-    queries, passages = graph.ends(edges, edge_type)
-    docnos = graph.docnos_of(passages)
-    vectors = np.asarray(encode(graph.texts(queries), texts_of_passages(texts, docnos)))
-    if vectors.ndim != 2 or len(vectors) != len(edges) or not vectors.size:
-        raise ValueError(
-            f"{len(edges)} pairs need vectors of shape ({len(edges)}, d), the encoder gave {vectors.shape}"
-        )
-    with np.errstate(over="ignore"):
-        stored = vectors.astype("<f2")
-    if not np.isfinite(stored).all():
-        row = int(np.flatnonzero(~np.isfinite(stored).all(axis=1))[0])
-        raise ValueError(
-            f"query {graph.qids_of(queries[[row]])[0]!r}, passage {docnos[row]!r}: "
-            "the encoder gave a vector that is not finite in 16 bits"
-        )
-    return stored
 
 
 def _resumable(file: Path, first: np.ndarray) -> int:

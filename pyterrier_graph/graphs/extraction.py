@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, StructuredDocument, split_passage_id
+from pyterrier_graph.graphs.relations import ORDER, STRUCTURAL, TITLE, check_relation_name, nearest_titled
 
-ORDER = "order"
-STRUCTURAL = "structural"
-INVERSE = "_i"
-PAPER_RELATIONS = (ORDER, STRUCTURAL, "internal", "external")
 NODE_TYPES = ("passage", "section")
 WHOLE_DOCUMENT = -1
-
-_RELATION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -80,6 +74,9 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
     parent = np.fromiter((parent for _, _, parent in nodes), dtype=np.int64, count=len(nodes))
     held = parent != NO_PARENT
     parent[held] += starts[document[held]]
+    titled = np.fromiter((kind != PASSAGE and bool(text.strip()) for kind, text, _ in nodes), bool, len(nodes))
+    title = nearest_titled(np.where(held, parent - first_node, NO_PARENT), titled)
+    under_title = title != NO_PARENT
     passages = np.flatnonzero(is_passage)
     followed = np.flatnonzero(document[passages[1:]] == document[passages[:-1]])
 
@@ -103,6 +100,7 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
         edges={
             ORDER: np.stack([node[passages[followed]], node[passages[followed + 1]]], axis=1),
             STRUCTURAL: np.stack([node[held], parent[held]], axis=1),
+            TITLE: np.stack([node[under_title], node[title[under_title]]], axis=1),
         }
         | {relation: without_loops(np.array(pairs, dtype=np.int64)) for relation, pairs in links.items()},
         references={
@@ -135,35 +133,13 @@ def locate(
     found = np.full(len(documents), -1, dtype=np.int64)
     whole = (documents >= 0) & (passages == WHOLE_DOCUMENT)
     found[whole] = roots[documents[whole]]
-    known = np.flatnonzero((documents >= 0) & (passages >= 0))
-    position = passage_offsets[documents[known]] + passages[known]
-    exists = position < passage_offsets[documents[known] + 1]
-    found[known[exists]] = passage_nodes[position[exists]]
+    named = np.flatnonzero((documents >= 0) & (passages >= 0))
+    position = passage_offsets[documents[named]] + passages[named]
+    exists = position < passage_offsets[documents[named] + 1]
+    found[named[exists]] = passage_nodes[position[exists]]
     return found
 
 
 def without_loops(pairs: np.ndarray) -> np.ndarray:
-    """The pairs whose ends differ: a node's relation to itself is the model's business."""
+    """The pairs of different nodes."""
     return pairs[pairs[:, 0] != pairs[:, 1]]
-
-
-def relation_names(named: Sequence[str]) -> tuple[str, ...]:
-    """All relations of a graph: the paper's eight, then others with their inverses, sorted by name."""
-    others = sorted({*named} - {*PAPER_RELATIONS})
-    return tuple(name for relation in (*PAPER_RELATIONS, *others) for name in (relation, inverse(relation)))
-
-
-def inverse(relation: str) -> str:
-    """Name of the inverse relation: ``order`` and ``order_i``."""
-    return relation.removesuffix(INVERSE) if relation.endswith(INVERSE) else relation + INVERSE
-
-
-def check_relation_name(relation: str) -> None:
-    """Raises ValueError if a link or reference must not be called so."""
-    if not _RELATION_NAME.fullmatch(relation) or relation.endswith(INVERSE):
-        raise ValueError(
-            f"a relation cannot be called {relation!r}: lower-case letters, digits and '_' are allowed, and a name "
-            f"ending in '{INVERSE}' is that of an inverse, which is added by itself"
-        )
-    if relation in (ORDER, STRUCTURAL):
-        raise ValueError(f"{relation!r} follows from a document's nodes; give your own relation another name")

@@ -1,9 +1,7 @@
-"""What every graph over passages can be asked, and the graph that lives in memory."""
+"""The interface of all graphs over passages."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -11,19 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.documents import PASSAGE_SEPARATOR, StructuredDocument, passage_id, split_passage_id
-from pyterrier_graph.graphs.csr import Adjacency, compress, expand
-from pyterrier_graph.graphs.extraction import (
-    NODE_TYPES,
-    WHOLE_DOCUMENT,
-    Parts,
-    extract,
-    inverse,
-    locate,
-    relation_names,
-    without_loops,
-)
-from pyterrier_graph.plots.graph_html import graph_html
+from pyterrier_graph.documents import passage_id, split_passage_id
+from pyterrier_graph.graphs.csr import CSR, ranges
+from pyterrier_graph.graphs.extraction import NODE_TYPES, locate
+from pyterrier_graph.graphs.ids import NO_NUMBER, SECTION_SEPARATOR, parse_id, some
 
 if TYPE_CHECKING:
     import networkx
@@ -31,31 +20,31 @@ if TYPE_CHECKING:
 
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
-SECTION_SEPARATOR = "%s"
 TITLE_SEPARATOR = " - "
-FINGERPRINT_TEXTS = 256
 
 
 class HeteroGraph(ABC):
     """A graph of sections and passages whose edges have a type (Albarede et al. 2023, Sect. 3.1).
 
-    An edge i -> j of relation r is an element of the paper's ``e_ij``: node i listens to j, so a message flows from j
-    to i (Eq. 1). Row i of a relation's adjacency lists the j that i points to.
+    Along an edge i -> j, node i aggregates from its neighbor j (paper: ``e_ij``, Eq. 1). Row i of a relation's
+    adjacency has the neighbors of node i.
 
-    * ``order``: a passage -> the next passage of its document
-    * ``structural``: a part -> the section that holds it
-    * ``internal``: the source of a link -> its target, in the same document
-    * ``external``: a node that refers to another document -> that document's root section (or the passage named)
-    * ``<name>_i``: the inverse of each, with all its edges turned round
-    * other names, and their inverses, as the documents' links and references have them
+    * ``order``: from a passage to the next passage of its document
+    * ``structural``: from a passage or section to the section that holds it
+    * ``title``: from a passage or section to the nearest section above that has a title (not in the paper)
+    * ``internal``: from the source of a link to its target, in the same document
+    * ``external``: from a node that refers to another document to the root section of that document, or to the passage
+      that is named
+    * other names that links and references of the documents have
+    * ``<name>_i``: the inverse of each relation
 
-    Edges of the same relation between the same two nodes are one edge; edges from a node to itself are left out.
+    There is at most one edge of a relation from one node to another, and none from a node to the same node.
 
     Nodes are numbered from 0, document by document and in document order. ``len(graph)`` is the number of documents.
     """
 
     relations: tuple[str, ...]
-    """Names of all relations, inverses included, the paper's eight first."""
+    """Names of all relations: the paper's eight, ``title``, ``title_i``, then others, each followed by its inverse."""
 
     unresolved: Mapping[str, int]
     """Per relation the number of references to documents or passages that are not in the graph."""
@@ -79,6 +68,10 @@ class HeteroGraph(ABC):
     def _docnos(self, documents: np.ndarray) -> list[str]:
         """Docnos by document number."""
 
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A digest of all texts, ids and relations: it tells this graph from any other."""
+
     def __len__(self) -> int:
         return len(self.roots)
 
@@ -86,15 +79,6 @@ class HeteroGraph(ABC):
     def num_nodes(self) -> int:
         """Number of nodes."""
         return len(self.node_type)
-
-    def fingerprint(self) -> str:
-        """A digest of the graph's size and of texts from all over it, which tells it from a graph of other texts.
-
-        It costs milliseconds whatever the size, since most texts are not read: a change of few of them goes unnoticed.
-        """
-        sample = np.unique(np.linspace(0, self.num_nodes - 1, min(self.num_nodes, FINGERPRINT_TEXTS)).astype(np.int64))
-        described = json.dumps([self.num_nodes, self._texts(sample)])
-        return hashlib.sha256(described.encode()).hexdigest()
 
     @property
     def node_type(self) -> np.ndarray:
@@ -132,16 +116,16 @@ class HeteroGraph(ABC):
         return self._array("passage_nodes")
 
     @property
-    def document_codes(self) -> Adjacency:
+    def document_codes(self) -> CSR:
         """Document -> numbers of its codes."""
         return self._adjacency("document_codes")
 
     @property
-    def code_documents(self) -> Adjacency:
+    def code_documents(self) -> CSR:
         """Code -> numbers of the documents that have it."""
         return self._adjacency("code_documents")
 
-    def adjacency(self, relation: str) -> Adjacency:
+    def adjacency(self, relation: str) -> CSR:
         """The edges of a relation, as compressed rows.
 
         Raises:
@@ -152,20 +136,20 @@ class HeteroGraph(ABC):
         return self._adjacency(relation)
 
     def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes that some nodes listen to.
+        """The neighbors of some nodes.
 
         Args:
             nodes: Node numbers, shape (n,); they may repeat.
             relation: Name of the relation.
 
         Returns:
-            Two int64 arrays, one element per edge, with the position in ``nodes`` and the neighbor.
+            Two int64 arrays with one entry per edge: the position in ``nodes``, and the neighbor.
 
         Raises:
             KeyError: If the graph has no such relation.
             IndexError: If the graph has no such node.
         """
-        return expand(self.adjacency(relation), nodes)
+        return self.adjacency(relation).select(nodes)
 
     def texts(self, nodes: np.ndarray, *, titles: bool = False) -> list[str]:
         """Texts of nodes: passages, or titles of sections.
@@ -215,12 +199,12 @@ class HeteroGraph(ABC):
             KeyError: If the graph has no such node; the message names up to three.
         """
         identifiers = list(identifiers)
-        split = [_split(identifier) for identifier in identifiers]
+        split = [parse_id(identifier) for identifier in identifiers]
         documents = self._documents([docno for docno, _, _ in split])
         number = np.array([number for _, number, _ in split], dtype=np.int64)
         is_section = np.array([is_section for _, _, is_section in split], dtype=bool)
         nodes = np.full(len(split), -1, dtype=np.int64)
-        passages = np.flatnonzero(~is_section & (number != WHOLE_DOCUMENT))
+        passages = np.flatnonzero(~is_section & (number != NO_NUMBER))
         places = (self.roots, self.passage_offsets, self.passage_nodes)
         nodes[passages] = locate(documents[passages], number[passages], *places)
         sections = np.flatnonzero(is_section)
@@ -228,7 +212,7 @@ class HeteroGraph(ABC):
             places = (self.roots, self.node_offsets - self.passage_offsets, self._section_nodes)
             nodes[sections] = locate(documents[sections], number[sections], *places)
         if (nodes < 0).any():
-            self._complain([identifiers[row] for row in np.flatnonzero(nodes < 0)])
+            self._raise_unknown([identifiers[row] for row in np.flatnonzero(nodes < 0)])
         return nodes
 
     def ids_of(self, nodes: np.ndarray) -> list[str]:
@@ -274,17 +258,17 @@ class HeteroGraph(ABC):
         Returns:
             Two int64 arrays, one element per passage, with the position in ``documents`` and the node.
         """
-        return expand(Adjacency(self.passage_offsets, self.passage_nodes), documents)
+        return CSR(self.passage_offsets, self.passage_nodes).select(documents)
+
+    def nodes_of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All nodes of some documents; arguments and results are those of :meth:`passages_of_documents`."""
+        starts = self.node_offsets[documents]
+        lengths = self.node_offsets[documents + 1] - starts
+        return np.repeat(np.arange(len(starts)), lengths), ranges(starts, lengths)[1]
 
     def codes_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The codes of some documents: the position in ``documents``, and the code's number (see ``code_names``)."""
-        return expand(self.document_codes, documents)
-
-    def documents_sharing_code(self, document: int) -> np.ndarray:
-        """The other documents that have a code in common with this one, ascending; int64."""
-        _, codes = self.codes_of(np.array([document]))
-        _, documents = expand(self.code_documents, codes)
-        return np.setdiff1d(documents, [document])
+        return self.document_codes.select(documents)
 
     def summary(self) -> dict[str, Any]:
         """Numbers of documents, sections, passages, codes, edges per relation, and unresolved references."""
@@ -312,18 +296,20 @@ class HeteroGraph(ABC):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from pyterrier_graph.plots.graph_html import graph_html
+
         return graph_html(self, type(self).__name__, ["graph.to_networkx()"])
 
-    def _adjacency(self, name: str) -> Adjacency:
-        return Adjacency(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))
+    def _adjacency(self, name: str) -> CSR:
+        return CSR(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))
 
     @cached_property
     def _section_nodes(self) -> np.ndarray:
         return np.flatnonzero(self.node_type == SECTION_TYPE)
 
-    def _complain(self, unknown: list[Any]) -> None:
+    def _raise_unknown(self, unknown: list[Any]) -> None:
         example = unknown[0]
-        docno = _split(example)[0]
+        docno = parse_id(example)[0]
         document = int(self._documents([docno])[0])
         if not isinstance(example, str):
             advice = "ids are text"
@@ -336,103 +322,3 @@ class HeteroGraph(ABC):
             sections = int(np.diff(self.node_offsets[document : document + 2])[0]) - passages
             advice = f"{docno!r} has {passages} passages and {sections} sections: was it split in another way?"
         raise KeyError(f"{some(unknown, 'node')} not in the graph; {advice}")
-
-
-class MemoryGraph(HeteroGraph):
-    """A graph in memory.
-
-    Args:
-        parts: The documents' nodes and relations. References whose target is not among them are counted, and left out.
-    """
-
-    def __init__(self, parts: Parts) -> None:
-        self._node_texts = parts.texts
-        self._docno_list = parts.docnos
-        self._document_by_docno = {docno: number for number, docno in enumerate(parts.docnos)}
-        if len(self._document_by_docno) < len(parts.docnos):
-            raise ValueError("two documents have the same docno")
-        num_nodes, num_documents = len(parts.texts), len(parts.docnos)
-        document = np.repeat(np.arange(num_documents), parts.node_counts)
-        passages = np.flatnonzero(parts.node_type == PASSAGE_TYPE)
-        self._arrays = {
-            "node_type": parts.node_type,
-            "parent": parts.parent,
-            "document": document,
-            "roots": np.flatnonzero(parts.parent < 0),
-            "node_offsets": np.searchsorted(document, np.arange(num_documents + 1)),
-            "passage_offsets": np.searchsorted(document[passages], np.arange(num_documents + 1)),
-            "passage_nodes": passages,
-        }
-        edges, self.unresolved = self._with_references(parts)
-        self.relations = relation_names([*edges])
-        no_edges = np.empty((0, 2), dtype=np.int64)
-        for relation in self.relations[::2]:
-            i, j = edges.get(relation, no_edges).T
-            self._store(relation, compress(i, j, num_nodes))
-            self._store(inverse(relation), compress(j, i, num_nodes))
-        self.code_names = sorted({code for codes in parts.codes for code in codes})
-        numbers = {code: number for number, code in enumerate(self.code_names)}
-        pairs = [(document, numbers[code]) for document, codes in enumerate(parts.codes) for code in codes]
-        document, code = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        self._store("document_codes", compress(document, code, num_documents))
-        self._store("code_documents", compress(code, document, len(numbers)))
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self)} documents, {len(self.passage_nodes)} passages>"
-
-    @classmethod
-    def from_documents(cls, documents: Sequence[StructuredDocument]) -> MemoryGraph:
-        """The graph of some documents.
-
-        Raises:
-            ValueError: If two have the same docno, or a link or reference has a name that no relation can have.
-        """
-        return cls(extract(documents))
-
-    def _with_references(self, parts: Parts) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        edges, unresolved = dict(parts.edges), {}
-        for relation, references in parts.references.items():
-            targets = locate(
-                self._documents(references.docnos),
-                references.passages,
-                self.roots,
-                self.passage_offsets,
-                self.passage_nodes,
-            )
-            found = targets >= 0
-            pairs = without_loops(np.stack([references.sources[found], targets[found]], axis=1))
-            edges[relation] = np.concatenate([edges[relation], pairs]) if relation in edges else pairs
-            unresolved[relation] = int((~found).sum())
-        return edges, unresolved
-
-    def _store(self, name: str, adjacency: Adjacency) -> None:
-        self._arrays[f"{name}.indptr"], self._arrays[f"{name}.indices"] = adjacency
-
-    def _array(self, name: str) -> np.ndarray:
-        return self._arrays[name]
-
-    def _texts(self, nodes: np.ndarray) -> list[str]:
-        return [self._node_texts[node] for node in nodes.tolist()]
-
-    def _documents(self, docnos: list[str]) -> np.ndarray:
-        return np.array([self._document_by_docno.get(docno, -1) for docno in docnos], dtype=np.int64)
-
-    def _docnos(self, documents: np.ndarray) -> list[str]:
-        return [self._docno_list[document] for document in documents.tolist()]
-
-
-def _split(identifier: Any) -> tuple[str, int, bool]:
-    """Docno, number (-1 if it has none) and whether it is a section's."""
-    if not isinstance(identifier, str):
-        return "", WHOLE_DOCUMENT, False
-    for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):
-        docno, found, number = identifier.rpartition(separator)
-        if found and number.isascii() and number.isdigit():
-            return docno, int(number), separator == SECTION_SEPARATOR
-    return identifier, WHOLE_DOCUMENT, False
-
-
-def some(unknown: list[Any], noun: str) -> str:
-    """Up to three of them, and how many there are."""
-    named = ", ".join(repr(identifier) for identifier in unknown[:3])
-    return f"{len(unknown)} {noun}{'s' if len(unknown) > 1 else ''} ({named}{', ...' if len(unknown) > 3 else ''})"

@@ -1,16 +1,22 @@
-"""Ids on disk, by number and back."""
+"""Ids on disk by number, numbers by id, and the parts of the ids of nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from npids.builder import FwdLookupBuilder
 from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
+
+from pyterrier_graph.documents import PASSAGE_SEPARATOR
+
+SECTION_SEPARATOR = "%s"
+NO_NUMBER = -1
 
 
 class _PlainIds(FwdFixedBytes):
@@ -27,7 +33,7 @@ class _PlainIds(FwdFixedBytes):
 
 @contextmanager
 def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
-    """Writes an ``npids.Lookup``; ids are given to ``add`` of what this hands out."""
+    """Writes an ``npids.Lookup``: the context gives a builder, whose method ``add`` takes one id after the other."""
     with Lookup.builder(path) as builder:
         builder.formats = {FwdFixedBytes.NAME: _PlainIds()}
         builder.seeded_formats = dict(builder.formats)
@@ -35,9 +41,18 @@ def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
 
 
 def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
-    """Numbers of ids, int64; -1 for those that are not there. Each id is looked up once."""
+    """Numbers of ids, int64; -1 for unknown ids. Each id is looked up once."""
     place, names = pd.factorize(np.array(ids, dtype=object))
     return np.array(lookup.inv[names.tolist()], dtype=np.int64)[place] if len(names) else place.astype(np.int64)
+
+
+def all_numbers_of(lookup: Lookup, ids: Sequence[str], noun: str) -> np.ndarray:
+    """Numbers of ids, int64; raises KeyError, which names up to three, if some are unknown."""
+    ids = list(ids)
+    numbers = numbers_of(lookup, [identifier if isinstance(identifier, str) else "" for identifier in ids])
+    if (numbers < 0).any():
+        raise KeyError(f"{some([ids[row] for row in np.flatnonzero(numbers < 0)], noun)} not in the graph")
+    return numbers
 
 
 def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
@@ -46,3 +61,23 @@ def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
         return []
     unique, place = np.unique(numbers, return_inverse=True)
     return lookup.fwd[unique].astype(object)[place].tolist()
+
+
+def parse_id(identifier: Any) -> tuple[str, int, bool]:
+    """Splits the id of a node: docno, number (-1 if there is none), and whether it is the id of a section.
+
+    What is not a text has the docno ``''``, which no document has.
+    """
+    if not isinstance(identifier, str):
+        return "", NO_NUMBER, False
+    for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):
+        docno, found, number = identifier.rpartition(separator)
+        if found and number.isascii() and number.isdigit():
+            return docno, int(number), separator == SECTION_SEPARATOR
+    return identifier, NO_NUMBER, False
+
+
+def some(unknown: Sequence[Any], noun: str) -> str:
+    """How many of something there are, with up to three of them: ``"4 nodes ('a', 'b', 'c', ...)"``."""
+    named = ", ".join(repr(identifier) for identifier in unknown[:3])
+    return f"{len(unknown)} {noun}{'s' if len(unknown) > 1 else ''} ({named}{', ...' if len(unknown) > 3 else ''})"

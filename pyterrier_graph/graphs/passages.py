@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.checks import WithSignature
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 FIELDS = ("text", "title")
 
 
-class Passages(pt.Transformer):
-    """Documents in, all their passages out, in document order.
+class Passages(WithSignature, pt.Transformer):
+    """Replaces each document by all its passages, in document order.
 
-    Every passage has its document's score. Ranks keep the order of the documents, and of the passages in each.
+    A passage has the score of its document. Ranks keep the order of the documents, and of the passages in a document.
 
     Columns in: ``docno`` (of documents), and any others. Columns out: ``docno`` (of passages, ``docno%pN``), ``text``,
-    ``rank`` where there are ``qid`` and ``score``, and the other columns as they were. A ``docid`` is left out, since
-    it is the document's.
+    ``rank`` where there are ``qid`` and ``score``, and the other columns as they were. The column ``docid`` is left
+    out, since it belongs to the document.
 
     Args:
         graph: The graph that the documents are in.
-        titles: Whether the titles of its sections are put before a passage's text (``"title - section: passage"``).
+        titles: Whether the column ``text`` has the titles of a passage's sections before the passage, as in
+            ``"title - section: passage"``; see :meth:`~pyterrier_graph.DocumentGraph.passages`.
 
     Raises:
         KeyError: If a document is not in the graph.
@@ -36,7 +37,7 @@ class Passages(pt.Transformer):
 
     schematic = {"label": "Passages", "help_url": None}
 
-    def __init__(self, graph: DocumentGraph, *, titles: bool = False) -> None:
+    def __init__(self, graph: HeteroGraph, *, titles: bool = False) -> None:
         self.graph = graph
         self.titles = titles
 
@@ -58,7 +59,7 @@ class Passages(pt.Transformer):
         return pt.model.add_ranks(out) if ranked else out
 
 
-class GraphTextLoader(pt.Transformer):
+class GraphTextLoader(WithSignature, pt.Transformer):
     """Adds the texts of passages, or the titles of the sections that hold them.
 
     Columns in: ``docno`` (of passages), and any others. Columns out: those, and ``text``, ``title`` as asked for.
@@ -76,7 +77,7 @@ class GraphTextLoader(pt.Transformer):
     schematic = {"label": "TextLoader", "help_url": None}
 
     def __init__(
-        self, graph: DocumentGraph, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False
+        self, graph: HeteroGraph, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False
     ) -> None:
         self.graph = graph
         self.fields = [*FIELDS] if fields == "*" else [fields] if isinstance(fields, str) else [*fields]

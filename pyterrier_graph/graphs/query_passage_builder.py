@@ -1,152 +1,33 @@
-"""Writes a graph of queries and passages to disk while batches of queries come by."""
+"""Writes a graph of queries and passages to disk."""
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.graphs.builder import ArrayFiles, array_file, read_array
-from pyterrier_graph.graphs.csr import CHUNK, offsets, ranges, write_compressed
-from pyterrier_graph.graphs.extraction import inverse
-from pyterrier_graph.graphs.hetero_graph import some
-from pyterrier_graph.graphs.ids import numbers_of, writing_ids
+from pyterrier_graph.graphs.array_files import ArrayFiles, array_file, read_array
+from pyterrier_graph.graphs.csr import CHUNK, CSR, write_compressed
+from pyterrier_graph.graphs.ids import writing_ids
+from pyterrier_graph.graphs.query_batches import QueryBatch
+from pyterrier_graph.graphs.relations import inverse
 from pyterrier_graph.graphs.text_store import TextWriter
 
-RETRIEVED, RELEVANT = "retrieved", "relevant"
-DOCNOS, QIDS = "docnos.npids", "qids.npids"
+QIDS = "qids.npids"
 MAX_EDGES = 1 << 32
-
-
-class WeightedPairs(NamedTuple):
-    """Edges of some queries, by query and passage, both ascending.
-
-    Attributes:
-        queries: Position of the query among them, shape (edges,).
-        passages: Passage number, shape (edges,).
-        scores: Shape (edges,).
-    """
-
-    queries: np.ndarray
-    passages: np.ndarray
-    scores: np.ndarray
-
-
-NOTHING = WeightedPairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
-
-
-class QueryBatch(NamedTuple):
-    """Queries, and their edges of each type."""
-
-    qids: list[str]
-    texts: list[str]
-    edges: Mapping[str, WeightedPairs]
-
-
-class Judgments:
-    """The relevant passages of queries, of which some are asked for at a time.
-
-    Args:
-        qrels: ``qid, docno, label``; rows whose label is above 0 count.
-
-    Attributes:
-        found: Number of rows that were handed out.
-    """
-
-    def __init__(self, qrels: pd.DataFrame) -> None:
-        pt.validate.columns(qrels, includes=["qid", "docno", "label"])
-        qrels = qrels.loc[qrels["label"] > 0, ["qid", "docno", "label"]].astype({"qid": str, "docno": str})
-        query, qids = pd.factorize(qrels["qid"])
-        self._qids = pd.Index(qids)
-        self._rows = qrels.rename(columns={"label": "score"}).iloc[np.argsort(query, kind="stable")]
-        self._offsets = offsets(np.bincount(query, minlength=len(qids)))
-        self.found = 0
-
-    def of(self, qids: Sequence[str]) -> pd.DataFrame:
-        """The rows of some queries: ``qid, docno, score``."""
-        query = self._qids.get_indexer(qids)
-        query = query[query >= 0]
-        rows = self._rows.iloc[ranges(self._offsets[query], self._offsets[query + 1])[1]]
-        self.found += len(rows)
-        return rows
-
-
-def query_batch(
-    topics: pd.DataFrame, run: pd.DataFrame, judgments: Judgments | None, docnos: Lookup, k: int
-) -> QueryBatch:
-    """Queries with the edges that a run and judgments make.
-
-    Args:
-        topics: ``qid, query``; ids are text, each once.
-        run: ``qid, docno, score``, of these queries; ids are text.
-        judgments: What else is known of these queries, or None.
-        docnos: The passages.
-        k: Passages per query: the best by score are kept, those that come first among equals.
-
-    Raises:
-        KeyError: If there is no such passage.
-        ValueError: If a query is empty, a score not finite, or a query has the same passage twice.
-    """
-    for qid, text in zip(topics["qid"], topics["query"], strict=True):
-        if not qid or "\0" in qid:
-            raise ValueError(f"a qid must not be empty or contain NUL characters, got {qid!r}")
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"query {qid!r} has no text: {text!r}")
-    qids = pd.Index(topics["qid"])
-    edges = {RETRIEVED: _pairs(qids, run, docnos, "results", k)}
-    if judgments is not None:
-        edges[RELEVANT] = _pairs(qids, judgments.of(topics["qid"]), docnos, "qrels")
-    return QueryBatch(topics["qid"].tolist(), topics["query"].tolist(), edges)
-
-
-def _pairs(qids: pd.Index, rows: pd.DataFrame, docnos: Lookup, source: str, k: int | None = None) -> WeightedPairs:
-    query = qids.get_indexer(rows["qid"])
-    names = rows["docno"].to_numpy(dtype=object)
-    with np.errstate(over="ignore"):
-        scores = rows["score"].to_numpy(dtype=np.float64).astype(np.float32)
-
-    def refuse(wrong: np.ndarray, message: str) -> None:
-        if len(wrong):
-            row = int(wrong[0])
-            raise ValueError(f"query {qids[query[row]]!r}, passage {names[row]!r} {message} in the {source}")
-
-    refuse(np.flatnonzero(~np.isfinite(scores)), "has a score that is not a finite 32-bit number")
-    if k is not None:
-        best = np.lexsort((-scores, query))
-        grouped = query[best]
-        best = best[np.arange(len(best)) - np.searchsorted(grouped, grouped) < k]
-        query, names, scores = query[best], names[best], scores[best]
-    passage = numbers_of(docnos, names)
-    if (passage < 0).any():
-        unknown = [*dict.fromkeys(names[passage < 0])]
-        raise KeyError(f"{some(unknown, 'docno')} of the {source} not among the passages: are they of another corpus?")
-    order = np.lexsort((passage, query))
-    refuse(order[1:][(np.diff(query[order]) == 0) & (np.diff(passage[order]) == 0)], "comes twice")
-    return WeightedPairs(query[order], passage[order], scores[order])
-
-
-def parts_of(run: pd.DataFrame, size: int) -> Iterator[pd.DataFrame]:
-    """Cuts a run into frames of so many queries each, in the order in which queries first appear."""
-    query, qids = pd.factorize(run["qid"])
-    order = np.argsort(query, kind="stable")
-    bounds = np.searchsorted(query[order], np.arange(0, len(qids) + size, size))
-    return (run.iloc[order[start:end]] for start, end in zip(bounds[:-1], bounds[1:], strict=True))
+NO_EDGES = np.empty(0, dtype=np.int64)
 
 
 def write_docnos(path: Path, docnos: Iterable[str], *, verbose: bool) -> int:
-    """Writes the passages' ids, and returns how many they are.
+    """Writes the ids of passages, and returns their number.
 
     Raises:
-        ValueError: If there is none, one comes twice, or is not a text.
+        ValueError: If there are none, or an id comes twice or is not a text.
     """
     count = 0
     with writing_ids(path) as ids:
@@ -172,12 +53,12 @@ def build(
 ) -> tuple[int, dict[str, int]]:
     """Writes everything but the passages' ids.
 
-    In memory there are a batch, all qids, and a million edges while they are sorted by passage; the rest is appended to
-    files, or lies in memory-mapped ones.
+    In memory there are a batch of queries, all qids, and a million edges while they are sorted by passage. Everything
+    else is on disk.
 
     Args:
         folder: The graph's folder.
-        batches: All queries; gone through once.
+        batches: All queries; they are read once.
         edge_types: Types of their edges.
         num_passages: Number of passages.
 
@@ -199,36 +80,19 @@ def build(
         return len(writer.qids), writer.edges
 
 
-def digest(folder: Path) -> str:
-    """SHA-256 of a graph's files."""
-    total = hashlib.sha256()
-    for file in sorted(folder.iterdir()):
-        with open(file, "rb") as data:
-            total.update(file.name.encode() + hashlib.file_digest(data, "sha256").digest())
-    return total.hexdigest()
-
-
-class _Writer:
-    """Queries in their final form, and their edges, which are numbered as they come."""
+class _Writer(ExitStack):
+    """Writes queries, and their edges by query; edges are numbered in the order in which they are added."""
 
     def __init__(self, folder: Path, scratch: Path, edge_types: Sequence[str]) -> None:
+        super().__init__()
         self.folder, self.scratch = folder, scratch
         self.qids: set[str] = set()
         self.edges = dict.fromkeys(edge_types, 0)
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _Writer:
-        self._arrays = self._stack.enter_context(ArrayFiles())
-        self._texts = self._stack.enter_context(TextWriter(self.folder))
-        self._ids = self._stack.enter_context(writing_ids(self.folder / QIDS))
-        for edge_type in self.edges:
-            self._arrays.append(self.folder, f"{edge_type}.indptr", np.zeros(1))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+        self._arrays = self.enter_context(ArrayFiles())
+        self._texts = self.enter_context(TextWriter(folder))
+        self._ids = self.enter_context(writing_ids(folder / QIDS))
+        for edge_type in edge_types:
+            self._arrays.append(folder, f"{edge_type}.indptr", np.zeros(1))
 
     def add(self, batch: QueryBatch) -> None:
         """Adds queries after those before."""
@@ -240,21 +104,23 @@ class _Writer:
             self._ids.add(qid)
         self._texts.extend(batch.texts)
         for edge_type, before in self.edges.items():
-            pairs = batch.edges.get(edge_type, NOTHING)
-            after = before + len(pairs.queries)
+            edges = batch.edges.get(edge_type)
+            if edges is None:
+                edges = CSR.group(NO_EDGES, NO_EDGES, len(batch.qids), scores=NO_EDGES)
+            after = before + len(edges.indices)
             if after > MAX_EDGES:
                 raise ValueError(f"a graph can have {MAX_EDGES:,} edges of a type at most")
-            ends = before + np.cumsum(np.bincount(pairs.queries, minlength=len(batch.qids)))
-            for name, values in {"indptr": ends, "indices": pairs.passages, "scores": pairs.scores}.items():
+            arrays = {"indptr": before + edges.indptr[1:], "indices": edges.indices, "scores": edges.data["scores"]}
+            for name, values in arrays.items():
                 self._arrays.append(self.folder, f"{edge_type}.{name}", values)
-            numbered = np.stack([pairs.passages, np.arange(before, after)], axis=1)
+            numbered = np.stack([edges.indices, np.arange(before, after)], axis=1)
             self._arrays.append(self.scratch, f"{edge_type}.pairs", numbered)
-            self._arrays.append(self.scratch, f"{inverse(edge_type)}.indices", first + pairs.queries)
+            self._arrays.append(self.scratch, f"{inverse(edge_type)}.indices", first + edges.row_index)
             self.edges[edge_type] = after
 
 
 def _write_backward(folder: Path, scratch: Path, edge_type: str, num_passages: int) -> None:
-    """Sorts a type's edges by passage."""
+    """Writes the edges of a type by passage."""
     name = inverse(edge_type)
     indptr, edges = (array_file(folder, f"{name}.{part}") for part in ("indptr", "edges"))
     write_compressed(read_array(scratch, f"{edge_type}.pairs").reshape(-1, 2), num_passages, indptr, edges, scratch)

@@ -1,32 +1,101 @@
-"""Paths of relations: ``'structural/structural'`` leads from a passage to the section that holds its section."""
+"""Relations of a graph: their names, their inverses, and paths of them such as ``'title/title'``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 
-from pyterrier_graph.graphs.extraction import inverse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-
+ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
+RETRIEVED, RELEVANT = "retrieved", "relevant"
+INVERSE = "_i"
 STEP = "/"
 
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
-def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes that some nodes reach along a path of relations, themselves left out.
+
+class Related(Protocol):
+    """What has relations: a :class:`~pyterrier_graph.graphs.HeteroGraph`."""
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """Names of all relations."""
+
+    def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
+        """The neighbors of some nodes, each with the position of its node."""
+
+
+def inverse(relation: str) -> str:
+    """Name of the inverse relation: ``order`` and ``order_i``."""
+    return relation.removesuffix(INVERSE) if relation.endswith(INVERSE) else relation + INVERSE
+
+
+def _with_inverses(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for relation in names for name in (relation, inverse(relation)))
+
+
+PAPER_RELATIONS = _with_inverses((ORDER, STRUCTURAL, "internal", "external"))
+"""The eight relations of Albarede et al. 2023, Sect. 3.1."""
+
+
+def relation_names(named: Iterable[str]) -> tuple[str, ...]:
+    """All relations of a graph: the paper's eight, then ``title`` and its inverse, then others sorted by name.
+
+    Args:
+        named: The relations that the documents name, without inverses.
+    """
+    others = sorted({*named} - {*PAPER_RELATIONS, TITLE})
+    return PAPER_RELATIONS + _with_inverses([TITLE, *others])
+
+
+def paper_relations(graph: Related) -> tuple[str, ...]:
+    """All relations of a graph but ``title`` and its inverse, which the paper does not have."""
+    return tuple(relation for relation in graph.relations if relation not in (TITLE, inverse(TITLE)))
+
+
+def check_relation_name(relation: str) -> None:
+    """Raises ValueError if a link or reference of a document must not have this name."""
+    if not _NAME.fullmatch(relation) or relation.endswith(INVERSE):
+        raise ValueError(
+            f"a relation cannot be called {relation!r}: lower-case letters, digits and '_' are allowed, and a name "
+            f"ending in '{INVERSE}' is that of an inverse, which every graph adds"
+        )
+    if relation in (ORDER, STRUCTURAL, TITLE, RETRIEVED, RELEVANT):
+        raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
+
+
+def check_relations(graph: Related, relations: Iterable[str], query_relations: Iterable[str] = ()) -> None:
+    """Raises ValueError if a relation is not in the graph; the message names it and the relations that there are.
+
+    Args:
+        graph: The graph.
+        relations: Relations, or paths of them (``'title/title'``); keys of a dictionary of weights, say.
+        query_relations: Relations of a graph of queries that count, too: its ``edge_types``.
+    """
+    query_relations = [*query_relations]
+    for path in relations:
+        if path in query_relations:
+            continue
+        for relation in path.split(STEP):
+            if relation not in graph.relations:
+                place = "" if relation == path else f" of the path {path!r}"
+                there = ", ".join([*graph.relations, *query_relations])
+                raise ValueError(f"the graph has no relation {relation!r}{place}; it has {there}")
+
+
+def follow(graph: Related, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes that some nodes reach along a path of relations; no node reaches the same node.
 
     Args:
         graph: The graph.
         nodes: Node numbers, shape (n,).
-        path: A relation, or several joined by ``/``.
+        path: A relation, or several joined by ``/``: ``'structural/structural_i'`` leads from a passage to its section,
+            and on to what lies in that section.
 
     Returns:
-        Two int64 arrays, one element per pair: the position in ``nodes``, and the node reached.
-        A node that is reached in two ways is listed once.
+        Two int64 arrays with one entry per pair: the position in ``nodes``, and the node reached. Each pair comes once.
     """
     steps = path.split(STEP)
     rows, reached = graph.neighbors(nodes, steps[0])
@@ -41,13 +110,24 @@ def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray
 
 
 def inverse_path(path: str) -> str:
-    """The path that leads back."""
+    """The path that leads back: ``'order/structural'`` and ``'structural_i/order_i'``."""
     return STEP.join(inverse(relation) for relation in reversed(path.split(STEP)))
 
 
-def check_paths(graph: HeteroGraph, paths: Iterable[str]) -> None:
-    """Raises ValueError if a path names a relation that the graph does not have."""
-    for path in paths:
-        for relation in path.split(STEP):
-            if relation not in graph.relations:
-                raise ValueError(f"{path!r}: the graph has no relation {relation!r}, only {', '.join(graph.relations)}")
+def nearest_titled(parent: np.ndarray, titled: np.ndarray) -> np.ndarray:
+    """The nearest section above each node that has a title.
+
+    Args:
+        parent: Position of the section that holds a node, or -1; shape (nodes,).
+        titled: Whether a node is a section with a title, shape (nodes,), bool.
+
+    Returns:
+        Positions of sections, or -1 where there is none; shape (nodes,).
+    """
+    above = parent.copy()
+    while True:
+        further = np.flatnonzero(above >= 0)
+        further = further[~titled[above[further]]]
+        if not len(further):
+            return above
+        above[further] = parent[above[further]]

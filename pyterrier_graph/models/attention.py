@@ -22,30 +22,30 @@ def attend_along_edges(
     heads: int,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Lets the tokens of each listener attend to the tokens of each node that it listens to, and adds up per listener.
+    """Each query node's tokens attend to the tokens of each of its neighbors; the outcome is summed over the neighbors.
 
-    The attention of one edge is independent of all others: softmax runs over the tokens of one neighbor.
+    The attention of one edge is independent of all others: the softmax is over the tokens of one neighbor.
 
     Args:
-        queries: Projected states of the listeners, d = heads * d_head.
+        queries: Projected states of the query nodes, d = heads * d_head.
         keys: Projected states of the neighbors.
         values: Likewise, of the same lengths as ``keys``.
-        edges: Listener and neighbor of each edge, shape (2, edges).
+        edges: Query node and neighbor of each edge, shape (2, edges).
         heads: Number of attention heads.
         dropout: Probability of dropping an attention weight.
 
     Returns:
-        Sums over each listener's edges, for its tokens; same shape as ``queries.values``.
+        Sums over the edges of each query node, per token; same shape as ``queries.values``.
     """
     total = torch.zeros_like(queries.values)
-    for listener, neighbor in _batches(edges, queries.lengths, keys.lengths):
-        query_rows, query_mask = _padded_rows(queries, listener)
+    for node, neighbor in _batches(edges, queries.lengths, keys.lengths):
+        query_rows, query_mask = _padded_rows(queries, node)
         key_rows, key_mask = _padded_rows(keys, neighbor)
         attended = functional.scaled_dot_product_attention(
             _split_heads(queries.values[query_rows], heads),
             _split_heads(keys.values[key_rows], heads),
             _split_heads(values.values[key_rows], heads),
-            attn_mask=key_mask[:, None, None, :],  # padding is never listened to
+            attn_mask=key_mask[:, None, None, :],  # padding gets no attention
             dropout_p=dropout,
         )
         attended = attended.transpose(1, 2).flatten(2)  # (edges, tokens, d)
@@ -54,7 +54,7 @@ def attend_along_edges(
 
 
 def _batches(edges: Tensor, query_lengths: Tensor, key_lengths: Tensor) -> Iterator[Tensor]:
-    """Edges of similar lengths together, so that little is padded; edges to nodes without tokens carry nothing."""
+    """Groups edges of similar lengths, so that little is padded; edges with a node without tokens are left out."""
     lengths = query_lengths[edges[0]], key_lengths[edges[1]]
     edges = edges[:, (lengths[0] > 0) & (lengths[1] > 0)]
     if not edges.shape[1]:
@@ -67,7 +67,7 @@ def _batches(edges: Tensor, query_lengths: Tensor, key_lengths: Tensor) -> Itera
 
 
 def _padded_rows(states: TokenStates, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of ``states.values`` for some nodes, padded with row 0, and which of them are real; (nodes, longest)."""
+    """Rows of ``states.values`` for some nodes, padded with row 0, and which are no padding; shape (nodes, longest)."""
     lengths = states.lengths[nodes]
     column = torch.arange(int(lengths.max()), device=lengths.device)
     mask = column < lengths[:, None]

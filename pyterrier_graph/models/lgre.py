@@ -1,19 +1,22 @@
 """The latent graph recurrent network: a cross-encoder whose word states are refined on a graph of query and document.
 
 Q. Dong, S. Niu: Latent graph recurrent network for document ranking. DASFAA 2021. "Eq. n" below are that paper's.
-"The code" is its authors' release (github.com/Deriq-Qian-Dong/LGRe); where both differ there is an option.
+"The code" is its authors' release (github.com/Deriq-Qian-Dong/LGRe); where the code differs from the paper, an option
+chooses between both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+
+from pyterrier_graph.checks import check_choice, check_count, check_number
 
 WordGraph = Literal["full", "bipartite", "bipartite+neighbor"]
 SpecialTokens = Literal["alone", "sides"]
@@ -26,43 +29,48 @@ Init = Literal["random", "identity"]
 
 @dataclass(frozen=True)
 class LGReConfig:
-    """Shape of an :class:`LGRe`. The defaults are the paper's where it is clear and can be trained, else the code's.
+    """Shape of an :class:`LGRe`. Defaults follow the paper, or the code where the paper is unclear, but for ``layers``.
 
     Attributes:
-        word_graph: Which words are linked: ``'full'``; ``'bipartite'`` (Eq. 4), query words with document words; or
-            ``'bipartite+neighbor'`` (Eq. 5), which adds document words near each other.
-        radius: r, how far apart they may be.
-        special_tokens: ``'alone'``: no side has [CLS] and the first [SEP]; the last [SEP] is the document's (the
-            indices of Eq. 4 and 5). ``'sides'``: [CLS] is the query's, every [SEP] the document's (the code).
+        word_graph: Which words are linked: ``'full'``: all; ``'bipartite'`` (Eq. 4): query words with document words;
+            ``'bipartite+neighbor'`` (Eq. 5): also document words that are near each other.
+        radius: r, the largest distance of two linked document words.
+        special_tokens: ``'alone'``: [CLS] and the first [SEP] belong to no side, the last [SEP] to the document (the
+            indices of Eq. 4 and 5). ``'sides'``: [CLS] belongs to the query, every [SEP] to the document (the code).
         self_loops: ``'all'``: every word is linked to itself (Eq. 4, the code). ``'printed'``: in
-            ``'bipartite+neighbor'`` those outside the document are not (Eq. 5 for i <= m + 1). A row without any link
-            is then not masked at all, for Eq. 3 adds the same number to all of it.
-        layers: Hidden states that have a graph; 0 is the encoder's embedding output and negative ones count from the
-            end, so that ``(-1,)`` is the last layer. None takes all, as the code does; Eq. 11 leaves 0 out.
-        per_layer: Whether each layer has a W_A, W_s and b_s of its own (the code) or all share one (Eq. 3 and 10 as
-            printed, where these have no index l).
+            ``'bipartite+neighbor'``, only document words are (Eq. 5 for i <= m + 1). A row without any link is then not
+            masked at all, because Eq. 3 adds the same number to the whole row.
+        layers: Hidden states that have a graph, in any order; 0 is the output of the encoder's embeddings, and negative
+            numbers count from the end. The default is the last layer, which takes half the time of all; None takes all,
+            as the code does (Eq. 11 begins with layer 1).
+        per_layer: Whether each layer has its own W_A, W_s and b_s (the code), or all layers share one (Eq. 3 and 10,
+            where these have no index l).
         steps: T (the code: 2; the paper does not say).
         gate: Eq. 7. ``'ggnn'``: [h, Ah] makes the gates, and [r * h, Ah] the candidate (the code). ``'gru'``: a
-            PyTorch GRU cell with input [h, Ah] and state h (the text, word by word).
+            PyTorch GRU cell with input [h, Ah] and state h (the paper's text).
         readout: Eq. 8. ``'gated'``: sigmoid(w_a h) * tanh(W_h h) (the code). ``'linear'``: without both (as printed).
         pooling: What is added to the maximum in Eq. 9: the ``'mean'`` over words (the code) or the ``'sum'``
             (as printed).
-        dropout: On adjacencies and on what is read out of the graph (the code).
-        init: ``'random'`` as in the code, or ``'identity'``: see :class:`LGRe`.
+        dropout: Dropout on adjacencies and on the vector of the graph (the code).
+        init: ``'random'`` as in the code, or ``'identity'``: see :class:`LGRe`. None takes ``'identity'`` if the
+            encoder is a cross-encoder with one label, else ``'random'``.
+
+    Raises:
+        ValueError: If an option has a value that does not exist, or is out of its range.
     """
 
     word_graph: WordGraph = "bipartite+neighbor"
     radius: int = 1
     special_tokens: SpecialTokens = "alone"
     self_loops: SelfLoops = "all"
-    layers: tuple[int, ...] | None = None
+    layers: tuple[int, ...] | None = (-1,)
     per_layer: bool = True
     steps: int = 2
     gate: Gate = "ggnn"
     readout: Readout = "gated"
     pooling: Pooling = "mean"
     dropout: float = 0.1
-    init: Init = "random"
+    init: Init | None = None
 
     def __post_init__(self) -> None:
         choices = {
@@ -75,24 +83,32 @@ class LGReConfig:
             "init": Init,
         }
         for name, values in choices.items():
-            if getattr(self, name) not in get_args(values):
-                raise ValueError(f"{name} must be one of {get_args(values)}, got {getattr(self, name)!r}")
-        if self.radius < 0 or self.steps < 0:
-            raise ValueError(f"radius and steps must not be negative, got {self.radius} and {self.steps}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+            if name != "init" or self.init is not None:
+                check_choice(name, getattr(self, name), get_args(values))
+        check_count("radius", self.radius, 0)
+        check_count("steps", self.steps, 0)
+        check_number("dropout", self.dropout, 0, 1, below=True)
         if self.layers is not None:
             object.__setattr__(self, "layers", tuple(self.layers))
 
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """The model of Dong and Niu 2021: a graph for every layer of any encoder, and a random start.
+
+        Args:
+            **changes: Attributes with other values, such as ``word_graph='full'`` (Table 3).
+        """
+        return cls(**{"init": "random", "layers": None} | changes)
+
     def chosen_layers(self, hidden_states: int) -> tuple[int, ...]:
-        """Indices of the layers among so many hidden states, counted from 0.
+        """Indices of the layers that have a graph, ascending, among so many hidden states.
 
         Raises:
             ValueError: If there are none, or one is out of range or named twice.
         """
         if self.layers is None:
             return tuple(range(hidden_states))
-        chosen = tuple(layer + hidden_states if layer < 0 else layer for layer in self.layers)
+        chosen = tuple(sorted(layer + hidden_states if layer < 0 else layer for layer in self.layers))
         if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(hidden_states)):
             raise ValueError(f"layers must be distinct hidden states, 0 to {hidden_states - 1}, got {self.layers}")
         return chosen
@@ -100,15 +116,15 @@ class LGReConfig:
 
 @dataclass(frozen=True)
 class LGReOutput:
-    """What :class:`LGRe` computes of query-document pairs.
+    """The output of :class:`LGRe` for query-document pairs.
 
     Attributes:
         scores: f, shape (batch,).
         layer_scores: s_l, shape (batch, layers).
-        representations: h_l^G, shape (batch, layers, 2 d): the graph, then the layer's [CLS].
+        representations: h_l^G, shape (batch, layers, 2 d): the vector of the graph, then the layer's [CLS].
         states: E_L, the encoder's last hidden state, shape (batch, tokens, d).
-        adjacency: The masked word graphs of Eq. 3, shape (batch, layers, tokens, tokens), if asked for: row i says how
-            much word i hears from each word. Rows of padding mean nothing.
+        adjacency: The masked word graphs of Eq. 3, shape (batch, layers, tokens, tokens), if asked for: row i holds the
+            weights with which word i aggregates from each word. Rows of padding have no meaning.
     """
 
     scores: Tensor
@@ -119,20 +135,16 @@ class LGReOutput:
 
 
 def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> Tensor:
-    """M of Eq. 4 or 5: whether words are linked; padding never is.
-
-    Args:
-        segments: As for :meth:`LGRe.forward`.
-        attention_mask: Likewise.
-        config: Says which graph.
+    """M of Eq. 4 or 5: whether two words are linked; padding is never linked. Arguments as for :meth:`LGRe.forward`.
 
     Returns:
-        Booleans, shape (batch, tokens, tokens), symmetric but for rows that :attr:`LGReConfig.self_loops` leaves alone.
+        Booleans, shape (batch, tokens, tokens); symmetric, except for rows without any link (see
+        :attr:`LGReConfig.self_loops`).
     """
     real = attention_mask.bool()
-    among = real[:, :, None] & real[:, None, :]
+    allowed = real[:, :, None] & real[:, None, :]
     if config.word_graph == "full":
-        return among
+        return allowed
     query, document = (segments == 0) & real, (segments == 1) & real
     count = real.cumsum(1)
     first, last = real & (count == 1), real & (count == count[:, -1:])
@@ -140,27 +152,28 @@ def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> 
     if config.special_tokens == "alone":
         document = document | special & last
     else:
-        behind_query = query.cumsum(1) == query.sum(1, keepdim=True)
-        document = document | special & behind_query & ~first
+        after_query = query.cumsum(1) == query.sum(1, keepdim=True)
+        document = document | special & after_query & ~first
         query = real & ~document
     links = query[:, :, None] & document[:, None, :]
     links = links | links.mT
     position = torch.arange(real.shape[1], device=real.device)
-    apart = (position[:, None] - position).abs()
+    distance = (position[:, None] - position).abs()
     if config.word_graph == "bipartite" or config.self_loops == "all":
-        links = links | (apart == 0)
+        links = links | (distance == 0)
     if config.word_graph == "bipartite+neighbor":
-        links = links | (apart <= config.radius) & document[:, :, None] & document[:, None, :]
-    links = links & among
-    return links | among & ~links.any(-1, keepdim=True)
+        links = links | (distance <= config.radius) & document[:, :, None] & document[:, None, :]
+    links = links & allowed
+    return links | allowed & ~links.any(-1, keepdim=True)
 
 
 class LGRe(nn.Module):
     """Scores query-document pairs from word states that are refined on a word graph, layer by layer.
 
-    ``init='random'`` is the authors': whatever the encoder was trained for, its score is lost, and a few thousand pairs
-    cannot bring it back. ``init='identity'`` therefore starts at a cross-encoder: its logit is added to Eq. 11 (the one
-    difference in form), and W_s and b_s start at 0, w_f at 1 / layers. The untrained score *is* the cross-encoder's.
+    With ``init='random'``, as in the authors' code, all weights above the encoder are random: a score for which the
+    encoder was trained is lost, and a few thousand pairs do not restore it. With ``init='identity'`` the score before
+    training equals that of a cross-encoder: its logit is added to Eq. 11 (the only change of an equation), W_s and b_s
+    start at 0, and w_f at 1 / layers.
 
     Args:
         encoder: Any Hugging Face encoder. ``init='identity'`` needs a model for sequence classification with one label,
@@ -168,7 +181,8 @@ class LGRe(nn.Module):
         config: Shape of what is on top.
 
     Attributes:
-        layers: Indices of the hidden states that have a graph, none negative.
+        config: As given, with ``init`` resolved.
+        layers: Indices of the hidden states that have a graph, ascending, none negative.
 
     Raises:
         ValueError: If the encoder lacks such a layer, or has no logit to start from.
@@ -176,9 +190,11 @@ class LGRe(nn.Module):
 
     def __init__(self, encoder: PreTrainedModel, config: LGReConfig | None = None) -> None:
         super().__init__()
-        self.config = config = config or LGReConfig()
-        identity = config.init == "identity"
-        if identity and (encoder.base_model is encoder or encoder.config.num_labels != 1):
+        config = config or LGReConfig()
+        has_logit = encoder.base_model is not encoder and encoder.config.num_labels == 1
+        identity = has_logit if config.init is None else config.init == "identity"
+        self.config = config = replace(config, init="identity" if identity else "random")
+        if identity and not has_logit:
             raise ValueError(
                 "init='identity' needs a cross-encoder, that is a model for sequence classification with one label, "
                 f"got {type(encoder).__name__} with {encoder.config.num_labels} labels"
@@ -223,16 +239,13 @@ class LGRe(nn.Module):
                 is ``BatchEncoding.sequence_ids`` of a fast tokenizer, with -1 for None.
             token_type_ids: For encoders that have some; likewise.
             adjacency: Whether to return the word graphs.
-
-        Returns:
-            Scores and what they are made of.
         """
         inputs: dict[str, Any] = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         encoded = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True, return_dict=True, **inputs
         )
         links = word_graph(segments, attention_mask, self.config)
-        # A CPU has nothing to gain from larger products, and much to lose from states that its cache does not hold.
+        # on a CPU, one layer at a time is fastest: its states stay in the cache
         at_once = 1 if links.device.type == "cpu" else len(self.layers)
         real = attention_mask.bool()
         vectors, graphs = [], []
@@ -247,7 +260,7 @@ class LGRe(nn.Module):
             if adjacency:
                 graphs.append(graph)
         representations = torch.cat(vectors)
-        # products and sums rather than `linear`, which autocast would round: ranking needs all the digits
+        # products and sums, because autocast would round the result of `linear`, and scores would tie
         layer_scores = (representations * self.score[:, None]).sum(-1) + self.score_bias[:, None]  # Eq. 10
         scores = (layer_scores.mT * self.combination).sum(-1) + self.combination_bias  # Eq. 11
         if self.config.init == "identity":
@@ -261,7 +274,7 @@ class LGRe(nn.Module):
         )
 
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
-        """Has training compute encoder layers and graphs twice instead of keeping them, as ``Trainer`` asks for."""
+        """Makes training recompute encoder layers and graphs in the backward pass instead of storing them."""
         self.encoder.gradient_checkpointing_enable(**arguments)
         self.checkpointing = True
 
@@ -271,8 +284,8 @@ class LGRe(nn.Module):
         Args:
             states: E, shape (layers, batch, tokens, d).
             links: M, shape (batch, tokens, tokens).
-            real: Which tokens are no padding, shape (batch, tokens).
-            part: Which of :attr:`layers` they are.
+            real: Whether tokens are no padding, shape (batch, tokens).
+            part: The positions in :attr:`layers` of these layers.
 
         Returns:
             h^G, shape (layers, batch, 2 d), and the word graphs, shape (layers, batch, tokens, tokens).
@@ -291,7 +304,7 @@ class LGRe(nn.Module):
         return scores.masked_fill_(~links, torch.finfo(scores.dtype).min).softmax(-1)
 
     def propagate(self, states: Tensor, adjacency: Tensor) -> Tensor:
-        """Eq. 6 and 7: h_T, of the shape of E."""
+        """Eq. 6 and 7: h_T, in the shape of E."""
         for _ in range(self.config.steps):
             neighbors = adjacency @ states
             inputs = torch.cat([states, neighbors], -1)

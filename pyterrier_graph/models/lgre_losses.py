@@ -1,4 +1,4 @@
-"""What LGRe is trained by: a pairwise ranking loss and the triangle distance.
+"""The losses of LGRe: a pairwise ranking loss and the triangle distance.
 
 Q. Dong, S. Niu: Latent graph recurrent network for document ranking. DASFAA 2021. "Eq. n" below are that paper's;
 "the code" is its authors' release.
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pyterrier_graph.checks import check_choice, check_number
 from pyterrier_graph.models.lgre import LGReOutput
 
 Ranking = Literal["hinge", "softmax"]
@@ -23,7 +24,11 @@ PairLayers = Literal["last", "all"]
 
 @dataclass(frozen=True)
 class LGReLoss:
-    """Ranking loss plus lambda times a distance; called with a batch of documents of several queries.
+    """Ranking loss plus lambda times a distance, for a batch of documents of several queries.
+
+    The paper's relevance is binary. With graded labels, the ranking loss is taken over all pairs of documents with
+    different grades, but the distance tells only relevant documents from non-relevant ones: a document with label 1 is
+    pulled towards its query in every pair, also beside a document with label 2.
 
     Attributes:
         ranking: ``'hinge'``: max(0, 1 - f+ + f-) (Eq. 15). ``'softmax'``: 1 - p+ + p-, where p is the softmax of both
@@ -31,12 +36,16 @@ class LGReLoss:
         distance: ``'none'``; ``'point'`` (Eq. 13), between a query and a document; ``'pair'`` (Eq. 12), between two
             documents; ``'triangle'``, both (Eq. 14).
         weight: lambda.
-        rescaled: Whether each distance is first scaled to the value of the ranking loss, so that lambda is its share
-            (the code), instead of taken as it is.
+        rescaled: Whether each distance is scaled to the value of the ranking loss, so that lambda is its share (the
+            code), or taken as it is (the paper).
         similarity: cos(E^q, E^d) of Eq. 13, where the paper leaves open which vectors these are. ``'pairs'``: mean over
             all pairs of a query word and a document word (the code). ``'means'``: cosine of the mean word states.
-        pair_layers: ``'last'``: Eq. 12, for whose printed sum [CLS] and graph of the last layer have a cosine each.
-            ``'all'``: 1 plus the cosine of all layers' representations one after the other (the code).
+        pair_layers: ``'last'``: Eq. 12, with one cosine for [CLS] of the encoder's last layer and one for the graph of
+            the last layer (of the deepest layer that has a graph, if not all have one). ``'all'``: 1 plus the cosine of
+            the concatenated representations of all layers (the code).
+
+    Raises:
+        ValueError: If an option has a value that does not exist, or ``weight`` is negative.
     """
 
     ranking: Ranking = "hinge"
@@ -49,37 +58,37 @@ class LGReLoss:
     def __post_init__(self) -> None:
         choices = {"ranking": Ranking, "distance": Distance, "similarity": Similarity, "pair_layers": PairLayers}
         for name, values in choices.items():
-            if getattr(self, name) not in get_args(values):
-                raise ValueError(f"{name} must be one of {get_args(values)}, got {getattr(self, name)!r}")
+            check_choice(name, getattr(self, name), get_args(values))
+        check_number("weight", self.weight, 0)
 
-    def __call__(self, output: LGReOutput, segments: Tensor, relevant: Tensor, queries: Tensor) -> Tensor:
-        """Computes the loss: per query over its documents or pairs of them, then the mean over queries.
+    def __call__(
+        self, output: LGReOutput, segments: Tensor, positive: Tensor, queries: Tensor, relevant: Tensor | None = None
+    ) -> Tensor:
+        """Computes the loss: per query over its documents or pairs of documents, then the mean over queries.
 
-        A query without both kinds of documents has no pairs, and only takes part in Eq. 13.
+        A query without both kinds of documents has no pairs, and is only in Eq. 13.
 
         Args:
-            output: Of the model, for the documents of the batch.
-            segments: What the model was given, shape (batch, tokens).
-            relevant: y, whether a document is relevant, shape (batch,).
+            output: Output of the model for the documents of the batch.
+            segments: The segments that the model was given, shape (batch, tokens).
+            positive: Whether a document belongs above the other documents of its query, shape (batch,).
             queries: Number of each document's query, shape (batch,).
+            relevant: y, whether a document is relevant, shape (batch,); by default ``positive``.
 
         Returns:
             A scalar.
         """
-        relevant = relevant.bool()
+        positive = positive.bool()
+        relevant = positive if relevant is None else relevant.bool()
         same = queries[:, None] == queries
-        pairs = same & relevant[:, None] & ~relevant
-        of_query = same.float() @ pairs.sum(1).float()  # n+ n-
-        pair_share = pairs / of_query.clamp(min=1)
-
         difference = output.scores - output.scores[:, None]  # f- minus f+, for d+ in rows and d- in columns
-        loss = rank = _mean(pairwise_loss(difference, self.ranking), pair_share)  # Eq. 15
+        loss = rank = _mean(pairwise_loss(difference, self.ranking), _shares(same, positive))  # Eq. 15
         distances = []
         if self.distance in ("point", "triangle"):
             sign = 1 - 2 * relevant.float()
             distances.append(_mean(1 + sign * self._similarity(output.states, segments), 1 / same.sum(1)))  # Eq. 13
         if self.distance in ("pair", "triangle"):
-            distances.append(_mean(self._likeness(output), pair_share))  # Eq. 12
+            distances.append(_mean(self._pair_cosines(output), _shares(same, relevant)))  # Eq. 12
         for distance in distances:  # Eq. 14
             if self.rescaled:
                 distance = distance * (rank / distance.clamp(min=torch.finfo(distance.dtype).eps)).detach()
@@ -92,11 +101,11 @@ class LGReLoss:
             states = functional.normalize(states, dim=-1)
         query, document = (_mean(states, (segments == number)[..., None], 1) for number in (0, 1))
         if self.similarity == "pairs":
-            return (query * document).sum(-1)  # the mean of products is the product of means
+            return (query * document).sum(-1)  # the mean of the products is the product of the means
         return functional.cosine_similarity(query, document, dim=-1)
 
-    def _likeness(self, output: LGReOutput) -> Tensor:
-        """What Eq. 12 sums up, for all pairs of documents; shape (batch, batch)."""
+    def _pair_cosines(self, output: LGReOutput) -> Tensor:
+        """The terms of Eq. 12 for all pairs of documents, shape (batch, batch)."""
         if self.pair_layers == "all":
             return 1 + _cosines(output.representations.flatten(1))
         return (2 + _cosines(output.states[:, 0]) + _cosines(output.representations[:, -1])) / 2
@@ -107,11 +116,18 @@ def pairwise_loss(difference: Tensor, ranking: Ranking) -> Tensor:
     return (1 + difference).relu() if ranking == "hinge" else 2 * difference.sigmoid()
 
 
+def _shares(same: Tensor, positive: Tensor) -> Tensor:
+    """The weight of each pair (d+, d-) in the mean over the pairs of its query, shape (batch, batch)."""
+    pairs = same & positive[:, None] & ~positive
+    of_query = same.float() @ pairs.sum(1).float()  # n+ n-
+    return pairs / of_query.clamp(min=1)
+
+
 def _cosines(vectors: Tensor) -> Tensor:
     unit = functional.normalize(vectors, dim=-1)
     return unit @ unit.mT
 
 
 def _mean(values: Tensor, weights: Tensor, dim: int | None = None) -> Tensor:
-    """Weighted mean; 0 where all weights are."""
+    """Weighted mean; 0 if all weights are 0."""
     return (values * weights).sum(dim) / weights.sum(dim).clamp(min=torch.finfo(values.dtype).eps)

@@ -1,8 +1,7 @@
-"""What dual-encoders are trained by: query-centric and passage-centric similarity relations.
+"""The loss of dual-encoders: query-centric and passage-centric similarity relations.
 
 R. Ren, S. Lv, Y. Qu, J. Liu, W. X. Zhao, Q. She, H. Wu, H. Wang, J.-R. Wen: PAIR: Leveraging passage-centric similarity
-relation for improving dense passage retrieval. Findings of ACL-IJCNLP 2021. "Eq. n" below are that paper's; "the code"
-is its authors' release.
+relation for improving dense passage retrieval. Findings of ACL-IJCNLP 2021. "Eq. n" below are that paper's.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-Form = Literal["released", "printed"]
+from pyterrier_graph.checks import check_choice, check_number
+
+InBatch = Literal["queries", "positives"]
 
 
 def pair_loss(
@@ -23,33 +24,35 @@ def pair_loss(
     negatives: Tensor,
     alpha: float = 0.1,
     *,
-    form: Form = "released",
+    in_batch: InBatch = "queries",
     scale: float = 1.0,
     rows: slice = slice(None),
 ) -> Tensor:
-    """The loss of PAIR, ``(1 - alpha) L_Q + alpha L_P`` (Eq. 6), of a batch of queries with a positive passage each.
+    """The loss of PAIR, ``(1 - alpha) L_Q + alpha L_P`` (Eq. 6), of a batch of queries with one positive passage each.
 
-    Similarities are dot products, and a loss is the mean negative log likelihood of the right one. In L_Q (Eq. 3) each
-    query ranks all positives and negatives of the batch, its own positive being the right one. In L_P (Eq. 5) each
-    positive ranks its own query, the right one, and all negatives, and beside them what ``form`` says.
+    Similarities are dot products. Both losses are the mean negative log likelihood of the right candidate. In L_Q
+    (Eq. 3) each query ranks all positives and negatives of the batch; its own positive is right. In L_P (Eq. 5) each
+    positive ranks its own query, which is right, all negatives, and the texts that ``in_batch`` names.
 
     Args:
         queries: q, shape (batch, dimensions).
         positives: p+ of each query, shape (batch, dimensions).
         negatives: Hard negatives p- of all queries together, in any order, shape (any number, dimensions).
         alpha: Weight of L_P, 0 to 1.
-        form: ``'released'``: the other queries of the batch (the code). ``'printed'``: the other positives, so that the
-            sums of Eq. 3 and Eq. 5 run over the same p-, as they are printed.
-        scale: Factor of all similarities, the inverse of a temperature; 1 is none, as in the paper.
-        rows: The queries and positives to compute the loss of, without a step; all others only are what these rank.
+        in_batch: Which texts of the other queries a positive ranks. ``'queries'``: these queries themselves, as in the
+            code that the authors released. ``'positives'``: their positives, as in the printed Eq. 5, whose sum runs
+            over the same p- as that of Eq. 3.
+        scale: Factor of all similarities, the inverse of a temperature. The paper has none, which is 1.
+        rows: The queries and positives that the loss is computed of, a slice without a step. The other queries and
+            positives are only ranked.
 
     Returns:
-        A scalar, in 32 bits at least.
+        A scalar, in float32 or float64.
 
     Raises:
         ValueError: If shapes do not fit, an option is unknown or out of range, or the loss is not finite.
     """
-    check_options(alpha, form, scale)
+    check_options(alpha, in_batch, scale)
     _check_shapes(queries, positives, negatives)
     # half a precision has steps of 1 where dot products are above 128 (bfloat16), and ends at 65504 (float16)
     dtype = reduce(torch.promote_types, (queries.dtype, positives.dtype, negatives.dtype), torch.float32)
@@ -62,7 +65,7 @@ def pair_loss(
             loss = loss + (1 - alpha) * cross_entropy(scale * q[rows] @ passages.T, own)  # Eq. 3, 6
         if alpha > 0:
             centers = positive[rows]
-            if form == "released":
+            if in_batch == "queries":
                 similarities = centers @ torch.cat([q, negative]).T
             else:  # s(p+, q) in the place of s(p+, p+)
                 similarities = (centers @ passages.T).scatter(1, own[:, None], (centers * q[rows]).sum(1, keepdim=True))
@@ -74,14 +77,13 @@ def pair_loss(
     return loss
 
 
-def check_options(alpha: float, form: str, scale: float) -> None:
+def check_options(alpha: float, in_batch: str, scale: float) -> None:
     """Raises ValueError if an option of :func:`pair_loss` is unknown or out of range."""
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
-    if form not in get_args(Form):
-        raise ValueError(f"form must be one of {get_args(Form)}, got {form!r}")
-    if not scale > 0:
-        raise ValueError(f"scale must be positive, got {scale}")
+    check_number("alpha", alpha, 0, 1)
+    check_choice("in_batch", in_batch, get_args(InBatch))
+    check_number("scale", scale, 0)
+    if scale == 0:
+        raise ValueError("scale must be above 0, got 0")
 
 
 def _check_shapes(queries: Tensor, positives: Tensor, negatives: Tensor) -> None:

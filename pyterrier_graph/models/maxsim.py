@@ -20,18 +20,18 @@ def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
     """
     similarities = passages.values @ query.T  # (tokens, query tokens)
     maxima = similarities.new_full((len(passages), len(query)), -torch.inf)
-    owner = passages.owner[:, None].expand_as(similarities)
-    maxima = maxima.scatter_reduce(0, owner, similarities, "amax")
+    passage = passages.row_index[:, None].expand_as(similarities)
+    maxima = maxima.scatter_reduce(0, passage, similarities, "amax")
     return torch.where(passages.lengths[:, None] > 0, maxima, 0.0)
 
 
 def maxsim(query: Tensor, passages: TokenStates) -> Tensor:
-    """Eq. 6: the maxima, summed over the query's tokens; shape (passages,)."""
+    """The sum of the maxima over the tokens of the query (Eq. 6); shape (passages,)."""
     return token_maxima(query, passages).sum(1)
 
 
 def normalized(states: TokenStates, *, linear: bool = False) -> TokenStates:
-    """Token vectors scaled to unit length, so that the dot product of Eq. 6 is the cosine that its text speaks of.
+    """Token vectors scaled to unit length, so that the dot product of Eq. 6 is a cosine.
 
     Args:
         states: The vectors; those of length 0 stay as they are.
@@ -58,7 +58,7 @@ def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count:
 
 
 def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
-    """Late interaction along a graph: each query token takes the best match at hand.
+    """Late interaction along a graph: each query token takes its best match in the passage or its neighborhood.
 
     ``sum over query tokens of max(own, weight_1 * context_1, weight_2 * context_2, ...)``
 

@@ -1,9 +1,8 @@
-"""Which node states an HGAT has to compute, layer by layer, to represent some target nodes.
+"""Which node states an HGAT computes, layer by layer, to represent some target nodes.
 
-In the No out and No self variants the state of a node depends on the target that it is computed for
-(Albarede et al. 2023, Sect. 3.3: j != tgt). A state is therefore identified by (node, target). Most states do not
-depend on the target, though: only those of nodes that could have heard of it do. The others are computed once for all
-targets.
+In the No out and No self variants, the state of a node depends on the target that it is computed for (Albarede et al.
+2023, Sect. 3.3: j != tgt). A state is therefore identified by a node and a target. Only nodes near a target have a
+state that depends on it; the states of all other nodes are computed once for all targets.
 """
 
 from __future__ import annotations
@@ -22,42 +21,40 @@ if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
 
 SELF = "SELF"
-EVERYONE = -1
+ALL_TARGETS = -1
 
 
 @dataclass(frozen=True)
 class Hop:
-    """One layer's work: states computed from the states of the layer before.
+    """The work of one layer: new states are computed from the states of the layer before.
 
     Attributes:
-        itself: For each new state the earlier state of the same node, shape (states,).
-        edges: Per relation, SELF included, the new states that listen and the earlier states they listen to;
+        previous: For each new state the earlier state of the same node, shape (states,).
+        edges: Per relation, SELF included, pairs of a new state and an earlier state that it attends to;
             shape (2, edges).
-        without_self: Whether a new state is that of a target which must not hear itself (No self), shape (states,).
+        without_self: Whether a new state is that of a target that does not attend to itself (No self),
+            shape (states,).
     """
 
-    itself: Tensor
+    previous: Tensor
     edges: dict[str, Tensor]
     without_self: Tensor
-
-    def __len__(self) -> int:
-        return len(self.itself)
 
     def to(self, device: torch.device | str, **options: Any) -> Hop:
         """Moves the tensors."""
         edges = {relation: edges.to(device, **options) for relation, edges in self.edges.items()}
-        return Hop(self.itself.to(device, **options), edges, self.without_self.to(device, **options))
+        return Hop(self.previous.to(device, **options), edges, self.without_self.to(device, **options))
 
 
 @dataclass(frozen=True)
 class Propagation:
-    """All the work for a set of targets.
+    """The work of all layers for a set of targets.
 
     Attributes:
-        nodes: Nodes whose encoded texts are the first layer's input, shape (inputs,).
+        nodes: Nodes whose encoded texts are the input of the first layer, shape (inputs,).
         hops: The layers, first to last.
-        targets: For each target asked for, its state after the last layer, shape (targets,).
-        inputs: For each target asked for, its position in ``nodes``, shape (targets,).
+        targets: For each given target its state after the last layer, shape (targets,).
+        inputs: For each given target its position in ``nodes``, shape (targets,).
     """
 
     nodes: np.ndarray
@@ -66,7 +63,7 @@ class Propagation:
     inputs: Tensor
 
     def to(self, device: torch.device | str, **options: Any) -> Propagation:
-        """Moves the tensors; ``nodes`` are for look-ups and stay."""
+        """Moves the tensors; ``nodes`` stay, because token vectors are looked up by them."""
         return replace(
             self,
             hops=tuple(hop.to(device, **options) for hop in self.hops),
@@ -89,45 +86,46 @@ def plan_propagation(
     Args:
         graph: The graph.
         targets: Node numbers; repetitions are computed once.
-        relations: The relations (or paths of relations) that the model has, without SELF.
+        relations: The relations (or paths of relations) of the model, without SELF.
         layers: Number of layers.
-        no_out: No node hears from the target (Eq. 2).
-        no_self: The target does not hear itself (Eq. 8).
+        no_out: Whether no node aggregates from the target (Eq. 2).
+        no_self: Whether the target does not attend to itself (Eq. 8).
     """
     unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
     node = unique
-    owner = np.arange(len(unique)) if no_out or no_self else np.full(len(unique), EVERYONE)
-    heard = _Audience(graph, unique, relations, layers if no_out or no_self else 0)
+    target_dependent = no_out or no_self
+    target = np.arange(len(unique)) if target_dependent else np.full(len(unique), ALL_TARGETS)
+    states = _States(graph, unique, relations, layers if target_dependent else 0)
     hops: list[Hop] = []
     for layer in range(layers, 0, -1):
-        # what the states of the layer before depend on: the target's own message is missing (No out),
-        # or the target's state itself is special (No self), from where it spreads one hop per layer
+        # What the states of the layer before depend on: the message of the target is missing (No out), or the state
+        # of the target differs (No self). The difference spreads by one hop per layer.
         radius = layer - 1 if no_out else layer - 2
-        if layer == 1 or not (no_out or no_self):
-            radius = EVERYONE
-        target_node = np.where(owner == EVERYONE, EVERYONE, unique[owner])
+        if layer == 1 or not target_dependent:
+            radius = -1
+        target_node = np.where(target == ALL_TARGETS, -1, unique[target])
         is_target = node == target_node
-        sources = [heard.key(node, owner, radius)]
-        listeners = []
+        needed = [states.number(node, target, radius)]
+        rows = []
         for relation in relations:
-            listener, neighbor = follow(graph, node, relation)
+            row, neighbor = follow(graph, node, relation)
             if no_out:  # Eq. 2: j != tgt
-                allowed = neighbor != target_node[listener]
-                listener, neighbor = listener[allowed], neighbor[allowed]
-            listeners.append(listener)
-            sources.append(heard.key(neighbor, owner[listener], radius))
-        keys, index = np.unique(np.concatenate(sources), return_inverse=True)
-        itself, *heard_from = np.split(index, np.cumsum([len(source) for source in sources])[:-1])
+                allowed = neighbor != target_node[row]
+                row, neighbor = row[allowed], neighbor[allowed]
+            rows.append(row)
+            needed.append(states.number(neighbor, target[row], radius))
+        numbers, index = np.unique(np.concatenate(needed), return_inverse=True)
+        previous, *sources = np.split(index, np.cumsum([len(part) for part in needed])[:-1])
         without_self = is_target & no_self
-        hears_itself = np.flatnonzero(~without_self)
-        pairs = [(hears_itself, itself[hears_itself]), *zip(listeners, heard_from, strict=True)]
+        with_self = np.flatnonzero(~without_self)
+        pairs = [(with_self, previous[with_self]), *zip(rows, sources, strict=True)]
         edges = {
             relation: torch.from_numpy(np.stack(pair))
             for relation, pair in zip([SELF, *relations], pairs, strict=True)
             if len(pair[0])
         }
-        hops.append(Hop(torch.from_numpy(itself), edges, torch.from_numpy(without_self)))
-        node, owner = heard.split(keys)
+        hops.append(Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self)))
+        node, target = states.split(numbers)
     return Propagation(
         nodes=node,
         hops=tuple(reversed(hops)),
@@ -136,36 +134,49 @@ def plan_propagation(
     )
 
 
-class _Audience:
-    """Tells which nodes could have heard of a target within some hops, and numbers the states (node, target)."""
+class _States:
+    """Numbers the states (node, target), and decides which of them depend on the target.
 
-    def __init__(self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], radius: int) -> None:
-        self.nodes = graph.num_nodes
-        front = np.arange(len(targets)) * self.nodes + targets
+    Args:
+        graph: The graph.
+        targets: Node numbers of the targets, ascending.
+        relations: Relations, or paths of them, along which states are aggregated.
+        hops: The number of layers.
+    """
+
+    def __init__(self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], hops: int) -> None:
+        self.num_nodes = graph.num_nodes
+        front = np.arange(len(targets)) * self.num_nodes + targets
         within = front
-        self.within = [within]  # sorted (target, node) keys, by distance
-        for _ in range(1, radius):
-            owner, node = np.divmod(front, self.nodes)
+        self.within = [within]  # by distance: the sorted keys of nodes that a message of the target can reach
+        for _ in range(1, hops):
+            target, node = np.divmod(front, self.num_nodes)
             reached = [within]
             for relation in relations:
-                # whoever listens to a node through r is what the node points to through the inverse of r
-                row, listener = follow(graph, node, inverse_path(relation))
-                reached.append(owner[row] * self.nodes + listener)
+                # the nodes that aggregate from a node are its neighbors by the inverse relation
+                row, neighbor = follow(graph, node, inverse_path(relation))
+                reached.append(target[row] * self.num_nodes + neighbor)
             wider = np.unique(np.concatenate(reached))
             front = np.setdiff1d(wider, within, assume_unique=True)
             within = wider
             self.within.append(within)
 
-    def key(self, node: np.ndarray, owner: np.ndarray, radius: int) -> np.ndarray:
-        """Number of the state of a node for a target, or for all targets alike if it cannot have heard of this one."""
+    def number(self, node: np.ndarray, target: np.ndarray, radius: int) -> np.ndarray:
+        """The number of the state of each node for its target: the same for all targets that are farther away.
+
+        Args:
+            node: Node numbers, shape (n,).
+            target: The position of the target for each, or ``ALL_TARGETS``; shape (n,).
+            radius: States of nodes within so many hops depend on the target; -1 where none does.
+        """
         if radius < 0 or not len(node):
             return node.astype(np.int64)
         within = self.within[radius]
-        own = owner * self.nodes + node
-        found = within[np.minimum(np.searchsorted(within, own), len(within) - 1)] == own
-        return np.where(found & (owner != EVERYONE), own + self.nodes, node)
+        key = target * self.num_nodes + node
+        found = within[np.minimum(np.searchsorted(within, key), len(within) - 1)] == key
+        return np.where(found & (target != ALL_TARGETS), key + self.num_nodes, node)
 
-    def split(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Node and target of a state's number."""
-        owner, node = np.divmod(keys, self.nodes)
-        return node, owner - 1
+    def split(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Node and target of each state."""
+        target, node = np.divmod(numbers, self.num_nodes)
+        return node, target - 1

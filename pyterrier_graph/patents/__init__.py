@@ -1,6 +1,6 @@
-"""Search for prior art, as HGAT's experiment does it: transformers for topics and results of CLEF-IP.
+"""Transformers for prior-art search: they prepare the topics and filter the results of CLEF-IP.
 
-Albarede et al. 2023, Sect. 5.1.2 and 5.2.2, as a pipeline::
+A pipeline as in Albarede et al. 2023, Sect. 5.1.2 and 5.2.2::
 
     documents = ClaimsQuery() >> AbstractTerms(frequencies) >> bm25 >> pt.rewrite.reset()
     passages = documents >> SharedCodes(graph) >> graph.passages()

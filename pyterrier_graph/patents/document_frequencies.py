@@ -1,4 +1,4 @@
-"""In how many documents a word occurs."""
+"""Document frequencies: the number of documents that have a word."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
+from pyterrier_graph.checks import WithSignature, check_type
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import HashingVectorizer
@@ -22,23 +23,27 @@ WORD = r"\b[^\W\d_]{2,}\b"
 COUNTS = "{}.u4"
 
 
-class DocumentFrequencies(BuiltArtifact):
-    """Document frequencies of words, language by language, on disk and memory-mapped.
+class DocumentFrequencies(WithSignature, BuiltArtifact):
+    """Document frequencies of words for each language, on disk and memory-mapped.
 
-    A language's own frequencies tell its function words without lists of them: nearly all of its documents have them,
-    so that their idf is nearly 0. Among documents in several languages it would not be.
+    Counting each language on its own finds function words without lists of them: nearly all documents of a language
+    have them, so that their idf is nearly 0.
 
     Words are hashed into four million counters per language, so that memory does not grow with the collection. Words
-    that share a counter add up: a frequency can be too high, not too low.
+    with the same hash share a counter, so that a frequency can be too high, but not too low.
 
     Args:
-        path: Folder of the frequencies; it may not exist yet, see :meth:`index`. Nothing is read before it is needed.
+        path: The folder. It need not exist before :meth:`index`; nothing is read before it is needed.
+
+    Raises:
+        TypeError: If ``path`` is no path.
     """
 
     ARTIFACT_TYPE = "document_frequencies"
     ARTIFACT_FORMAT = "hashed"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        check_type("path", path, (str, os.PathLike), "the path of a folder")
         super().__init__(path)
         self._counts: dict[str, np.ndarray] = {}
 
@@ -46,18 +51,18 @@ class DocumentFrequencies(BuiltArtifact):
         return f"DocumentFrequencies({str(self.path)!r})"
 
     def index(self, corpus_iter: Iterable[Mapping[str, Any]], *, verbose: bool = True) -> DocumentFrequencies:
-        """Counts; the documents are gone through once.
+        """Counts the documents of each word.
 
         Args:
-            corpus_iter: Records with ``text`` and ``language``.
+            corpus_iter: Records with ``text`` and ``language``, which are read once.
             verbose: Whether to show progress.
 
         Returns:
             These frequencies.
 
         Raises:
-            FileExistsError: If there is something at their path already.
-            ValueError: If a document lacks a text or a language, or there is no document.
+            FileExistsError: If there is something at the path already.
+            ValueError: If a document has no text or no language, or there is no document.
         """
         check_vacant(self.path)
         counts: dict[str, np.ndarray] = {}
@@ -70,7 +75,7 @@ class DocumentFrequencies(BuiltArtifact):
                 np.add.at(counts[language], self._vectorizer.transform(texts).indices, 1)
                 documents[language] = documents.get(language, 0) + len(texts)
         if not counts:
-            raise ValueError("there is no document whose words could be counted")
+            raise ValueError("corpus_iter has no documents, so no words can be counted")
         with writing(self.path, kind_of(self) | {"documents": documents}) as folder:
             for language, array in counts.items():
                 array.tofile(folder / COUNTS.format(language))
@@ -78,29 +83,29 @@ class DocumentFrequencies(BuiltArtifact):
 
     @property
     def documents(self) -> dict[str, int]:
-        """Number of documents in each language."""
+        """The number of documents in each language."""
         return self.meta["documents"]
 
     def words(self, text: str) -> list[str]:
-        """The words of a text as they are counted: of two letters or more, in lower case; numbers are none."""
+        """The words of a text that are counted: two letters or more, in lower case, without numbers."""
         return self._vectorizer.build_analyzer()(text)
 
     def idf(self, words: Sequence[str], language: str) -> np.ndarray:
         """Inverse document frequency, ``ln(documents / document frequency)``, shape (words,).
 
         Args:
-            words: As :meth:`words` makes them.
-            language: The language whose documents count.
+            words: Words that :meth:`words` returned.
+            language: The language of the documents.
 
         Returns:
-            For each word a number from 0 up; infinity for one that no document has.
+            0 or more for each word; infinity if no document has the word.
 
         Raises:
             KeyError: If there is no document in that language.
         """
         if language not in self.documents:
-            known = ", ".join(map(repr, self.documents))
-            raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {known}")
+            languages = ", ".join(map(repr, self.documents))
+            raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {languages}")
         if language not in self._counts:
             counts_of = np.memmap(self.path / COUNTS.format(language), dtype="<u4", mode="r")
             self._counts[language] = np.asarray(counts_of)

@@ -1,56 +1,59 @@
-"""What is left out of the documents and passages that were retrieved for a patent application."""
+"""Filters of the documents and passages that are retrieved for a patent application."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+import warnings
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
+from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_type
 from pyterrier_graph.documents import split_passage_id
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs import HeteroGraph
+from pyterrier_graph.graphs import HeteroGraph
 
 Level = Literal["subclass", "group"]
 
 
-class SharedCodes(pt.Transformer):
+class SharedCodes(WithSignature, pt.Transformer):
     """Keeps the documents that share a classification code with the application (Albarede et al. 2023, Sect. 5.2.2).
 
-    A topic whose application has no code of that level keeps all its documents.
+    If the application has no code of the level, all documents are kept.
 
     Columns in: ``qid``, ``docno`` (of documents), ``codes`` (of the topic's application), and any others. Columns out:
-    the same; ranks are closed up.
+    the same; a column ``rank`` is counted anew.
 
     Args:
-        graph: The graph that the documents are in, with their codes.
-        level: ``'subclass'`` (``C07C``), or ``'group'`` for the finer ones (``C07C45/50``); the paper does not say.
+        graph: The graph of the documents, which has their codes.
+        level: ``'subclass'`` (``C07C``) or ``'group'`` (``C07C45/50``); the paper does not say which.
 
     Raises:
-        KeyError: If a document is not in the graph.
+        TypeError: If ``graph`` is no graph of documents.
         ValueError: If there is no such level.
+        KeyError: In ``transform``, if a document is not in the graph.
     """
 
     schematic = {"label": "SharedCodes", "help_url": None}
 
     def __init__(self, graph: HeteroGraph, level: Level = "subclass") -> None:
-        if level not in get_args(Level):
-            raise ValueError(f"level must be one of {', '.join(get_args(Level))}, got {level!r}")
+        check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
+        check_choice("level", level, get_args(Level))
         self.graph = graph
         self.level = level
 
     __repr__ = pta.transformer_repr
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Leaves out the other documents."""
+        """Removes the documents that share no code."""
         pt.validate.result_frame(inp, extra_columns=["codes"], context=self)
         topic, _ = pd.factorize(inp["qid"])
         wanted = inp["codes"].groupby(topic).first().explode().dropna()
         wanted = wanted[wanted.str.contains("/") == (self.level == "group")]
         names = self.graph.code_names
+        if len(wanted) and not len(names):
+            warnings.warn("no document of the graph has codes, so SharedCodes keeps no document", stacklevel=2)
         number = pd.Index(names, dtype=object).get_indexer(wanted)
         documents = self.graph.document_of(inp["docno"].tolist())
         row, code = self.graph.codes_of(documents)
@@ -60,23 +63,24 @@ class SharedCodes(pt.Transformer):
         return _select(inp, kept)
 
 
-class NotOwnFamily(pt.Transformer):
-    """Leaves out the application itself and its family: a patent is not prior art to itself.
+class NotOwnFamily(WithSignature, pt.Transformer):
+    """Removes the application and its family: they are not prior art to the application. The paper does not say so.
 
-    All publications of a patent go, whatever their kind code. The topics of 2012 do not name the family. Whether the
-    paper does this is not said.
+    All publications of a patent with any kind code are removed. The topics of 2012 have no family.
 
     Columns in: ``qid``, ``docno`` (of documents or passages), ``document`` and ``family`` (of the topic's application),
-    and any others. Columns out: the same; ranks are closed up.
+    and any others. Columns out: the same; a column ``rank`` is counted anew.
     """
 
     schematic = {"label": "NotOwnFamily", "help_url": None}
 
-    def __repr__(self) -> str:
-        return "NotOwnFamily()"
+    def __init__(self) -> None:
+        super().__init__()
+
+    __repr__ = pta.transformer_repr
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Leaves out the family's documents."""
+        """Removes the documents of the family."""
         pt.validate.result_frame(inp, extra_columns=["document", "family"], context=self)
         topics = inp.drop_duplicates("qid")
         own = [
@@ -89,33 +93,35 @@ class NotOwnFamily(pt.Transformer):
         return _select(inp, np.array([pair not in members for pair in found], dtype=bool))
 
 
-class DocumentCutoff(pt.Transformer):
-    """Keeps the passages of the best documents, which are those of the best passages.
+class DocumentCutoff(WithSignature, pt.Transformer):
+    """Keeps the passages of the best documents. The rank of a document is that of its best passage.
 
-    CLEF-IP takes runs of 100 documents per topic, with as many passages each as one likes.
+    Runs of CLEF-IP have at most 100 documents per topic, with any number of passages each.
 
-    Columns in: ``qid``, ``docno`` (of passages), ``rank``, and any others. Columns out: the same; ranks are closed up.
+    Columns in: ``qid``, ``docno`` (of passages), ``rank``, and any others. Columns out: the same; ranks are counted
+    anew.
 
     Args:
-        documents: So many documents of a topic are kept.
-        passages: So many passages of each document, the best; None keeps all.
+        documents: The number of documents per topic that are kept.
+        passages: The number of passages per document that are kept; None keeps all.
 
     Raises:
-        ValueError: If nothing is to be kept.
+        ValueError: If one of the numbers is less than 1.
     """
 
     schematic = {"label": "DocumentCutoff", "help_url": None}
 
     def __init__(self, documents: int = 100, passages: int | None = None) -> None:
-        if documents < 1 or (passages is not None and passages < 1):
-            raise ValueError(f"at least one is to be kept, got documents={documents}, passages={passages}")
+        check_count("documents", documents)
+        if passages is not None:
+            check_count("passages", passages)
         self.documents = documents
         self.passages = passages
 
     __repr__ = pta.transformer_repr
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Leaves out the other passages."""
+        """Removes the other passages."""
         pt.validate.result_frame(inp, extra_columns=["rank"], context=self)
         order = np.argsort(inp["rank"].to_numpy(), kind="stable")
         names = [split_passage_id(docno)[0] for docno in inp["docno"]]
@@ -130,7 +136,7 @@ class DocumentCutoff(pt.Transformer):
 
 
 def _patent(docno: str) -> str:
-    """Country and number, without the kind code."""
+    """The docno without the kind code."""
     return docno.rpartition("-")[0]
 
 

@@ -1,88 +1,82 @@
-"""Results as the task has them, which name a passage by its document and XPath."""
+"""Runs in the format of the task, which names a passage by its document and XPath."""
 
 from __future__ import annotations
 
 import logging
 import os
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.datasets.clef_ip import Archive, RetrievedPassage, read_run, write_run
+from pyterrier_graph.datasets.clef_ip import Archive, RetrievedPassage, read_run
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.patents.filters import DocumentCutoff
+
+MAX_DOCUMENTS = 100
 
 _logger = logging.getLogger(__name__)
 
 
-def write_official_run(run: pd.DataFrame, path: str | os.PathLike[str], patents: Archive) -> None:
-    """Writes results as ``topic Q0 document xpath rank score``, the passages of at most 100 documents per topic.
+def write_official_run(
+    run: pd.DataFrame, path: str | os.PathLike[str], patents: Archive, *, verbose: bool = True
+) -> None:
+    """Writes a run as ``topic Q0 document xpath rank score``: the passages of the 100 best documents of each topic.
 
     Args:
-        run: ``qid``, ``docno`` (of passages), ``score``; where scores are equal, ``rank`` decides if there is one, or
-            else the order of the rows.
-        path: The file; it appears when it is complete.
-        patents: The collection, whose files tell the XPaths.
+        run: ``qid``, ``docno`` (of passages), ``score``. Passages with equal scores are ordered by ``rank`` if there is
+            this column, or else by row.
+        path: The file. It appears when it is complete.
+        patents: The collection, from which the XPaths are read.
+        verbose: Whether to show progress when it takes long.
 
     Raises:
         pt.validate.InputValidationError: If a column is missing.
         KeyError: If a passage is not in the collection.
-        ValueError: If a row cannot be written so: a topic with spaces, a score that is not finite.
+        ValueError: If a score is not finite, or the id of a topic contains a space.
     """
+    from ir_datasets.util import finialized_file
+
     pt.validate.result_frame(run, extra_columns=["score"])
     by_rank = ["rank"] if "rank" in run.columns else []
     ordered = run.sort_values(["score", *by_rank], ascending=[False, *[True] * len(by_rank)], kind="stable")
-    if ordered["score"].isna().any():
-        raise ValueError(f"passage {ordered['docno'].iloc[-1]!r} has no score")
-    best = DocumentCutoff().transform(pt.model.add_ranks(ordered[["qid", "docno", "score"]]))
+    for qid, docno, score in zip(ordered["qid"], ordered["docno"], ordered["score"], strict=True):
+        if qid.split() != [qid] or not np.isfinite(score):
+            raise ValueError(f"a run needs topics without spaces and finite scores, got {qid!r}, {docno!r}, {score}")
+    best = DocumentCutoff(MAX_DOCUMENTS).transform(pt.model.add_ranks(ordered[["qid", "docno", "score"]]))
+    by_document = best.groupby([split_passage_id(passage)[0] for passage in best["docno"]], sort=False)["docno"]
     xpaths: dict[str, str] = {}
-    for docno, passages in _by_document(best["docno"]).items():
+    for docno, passages in pt.tqdm(by_document, desc="XPaths", unit="document", disable=not verbose, delay=1):
         patent = patents.patent(docno)
-        xpaths |= {passage: patent.xpath(passage) for passage in passages}
-    rows = zip(best["qid"], best["docno"], best["score"], strict=True)
-    write_run(
-        path,
-        (RetrievedPassage(qid, split_passage_id(docno)[0], xpaths[docno], float(score)) for qid, docno, score in rows),
-    )
+        xpaths |= {passage: patent.xpath(passage) for passage in passages.unique()}
+    rows = sorted(zip(best["qid"], best["rank"], best["docno"], best["score"], strict=True), key=lambda row: row[:2])
+    with finialized_file(os.fspath(path), "wb") as file:
+        for qid, rank, passage, score in rows:
+            document = split_passage_id(passage)[0]
+            file.write(f"{qid} Q0 {document} {xpaths[passage]} {rank + 1} {float(score)!r}\n".encode())
 
 
-def read_official_run(path: str | os.PathLike[str], patents: Archive) -> pd.DataFrame:
-    """Reads results; lines that name no passage of the collection are left out, with a warning that counts them.
+def read_official_run(path: str | os.PathLike[str], patents: Archive, *, verbose: bool = True) -> pd.DataFrame:
+    """Reads a run. Lines whose passage is not in the collection are left out; a warning counts them.
 
     Args:
         path: The file.
         patents: The collection.
+        verbose: Whether to show progress when it takes long.
 
     Returns:
-        ``qid``, ``docno`` (of passages), ``score``, ``rank``. A passage that several XPaths lead to comes once, as the
-        first of its lines has it.
+        ``qid``, ``docno`` (of passages), ``score``, ``rank``. If several lines name the same passage, the first counts.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If a line is not ``topic Q0 document xpath rank score``; the message names file and line.
     """
     found = pd.DataFrame(read_run(path), columns=list(RetrievedPassage._fields))
-    passages: dict[tuple[str, str], str] = {}
-    for docno, xpaths in found.groupby("docno", sort=False)["xpath"].unique().items():
-        try:
-            patent = patents.patent(str(docno))
-        except (KeyError, ValueError) as error:
-            _logger.warning("%s: %s", path, error.args[0])
-            continue
-        for xpath in xpaths:
-            try:
-                passages[str(docno), xpath] = patent.passage_id(xpath)
-            except KeyError as error:
-                _logger.warning("%s: %s", path, error.args[0])
-    names = [passages.get(place) for place in zip(found["docno"], found["xpath"], strict=True)]
+    places = [*zip(found["docno"], found["xpath"], strict=True)]
+    passages = patents.passage_ids(places, verbose=verbose)
+    names = [passages.get(place) for place in places]
     run = pd.DataFrame({"qid": found["query_id"], "docno": names, "score": found["score"].astype(float)})
-    if unknown := names.count(None):
-        _logger.warning("%s: %d of %d lines name no passage of the collection", path, unknown, len(names))
+    if missing := [place for place in places if place not in passages]:
+        message = "%s: %d of %d lines name no passage of the collection, for example %s"
+        _logger.warning(message, path, len(missing), len(places), "".join(missing[0]))
     return pt.model.add_ranks(run.dropna(subset="docno").drop_duplicates(["qid", "docno"]).reset_index(drop=True))
-
-
-def _by_document(passages: pd.Series) -> dict[str, list[str]]:
-    by_document: dict[str, list[str]] = {}
-    for passage in passages.unique():
-        by_document.setdefault(split_passage_id(passage)[0], []).append(passage)
-    return by_document

@@ -1,4 +1,4 @@
-"""The two forms of a query that a patent application is made into (Albarede et al. 2023, Sect. 5.1.2)."""
+"""The two queries that are made from a patent application (Albarede et al. 2023, Sect. 5.1.2)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
+from pyterrier_graph.checks import WithSignature, check_count, check_type
 from pyterrier_graph.patents.document_frequencies import DocumentFrequencies
 
 
-class ClaimsQuery(pt.Transformer):
-    """The second form: the topic's claims.
+class ClaimsQuery(WithSignature, pt.Transformer):
+    """The query of the reranker: the claims.
 
     Columns in: ``qid``, ``text`` (the claims, as the topics have them), and any others. Columns out: ``query`` instead
-    of ``text``, which later is that of a passage.
+    of ``text``, so that ``text`` can later be the text of passages.
 
     Args:
-        words: So many words are kept. An encoder that reads no more tokens than that misses nothing by it, since a word
-            has one or more.
+        words: The number of words that are kept. An encoder with this maximum length loses nothing, because each word
+            has at least one token.
 
     Raises:
-        ValueError: If there are to be no words.
+        ValueError: If ``words`` is less than 1.
     """
 
     schematic = {"label": "ClaimsQuery", "help_url": None}
 
     def __init__(self, words: int = 120) -> None:
-        if words < 1:
-            raise ValueError(f"a query needs at least one word, got words={words}")
+        check_count("words", words)
         self.words = words
 
     __repr__ = pta.transformer_repr
@@ -42,30 +42,31 @@ class ClaimsQuery(pt.Transformer):
         return out.assign(query=inp["text"].astype("str").str.split().str[: self.words].str.join(" "))
 
 
-class AbstractTerms(pt.Transformer):
-    """The first form: the words of the application's abstract with the highest tf-idf.
+class AbstractTerms(WithSignature, pt.Transformer):
+    """The query of the first stage: the words of the application's abstract with the highest tf-idf.
 
-    Words that no document of the application's language has are left out, since they find nothing. An application
-    without an abstract has those of its claims instead.
+    If the application has no abstract, the words are those of its claims. Words that are in no document of the
+    application's language are left out.
 
     Columns in: ``qid``, ``query`` (the claims), ``abstract``, ``language``, and any others. Columns out: the words as
-    ``query``, best first, the claims as ``query_0``, as PyTerrier's rewriters have it: ``pt.rewrite.reset()`` brings
-    them back.
+    ``query``, best first, and the claims as ``query_0``; ``pt.rewrite.reset()`` makes the claims the query again.
 
     Args:
-        frequencies: Document frequencies of the collection, by language.
-        terms: How many words.
+        frequencies: The document frequencies of the collection.
+        terms: The number of words.
 
     Raises:
-        KeyError: If there are no documents in the language of a topic.
-        ValueError: If there are to be no words, or none of a topic's occurs in the collection.
+        TypeError: If ``frequencies`` are no :class:`DocumentFrequencies`.
+        ValueError: If ``terms`` is less than 1; in ``transform``, if no word of a topic is in the collection.
+        KeyError: In ``transform``, if there are no documents in the language of a topic.
     """
 
     schematic = {"label": "AbstractTerms", "help_url": None}
 
     def __init__(self, frequencies: DocumentFrequencies, terms: int = 10) -> None:
-        if terms < 1:
-            raise ValueError(f"a query needs at least one word, got terms={terms}")
+        expected = "DocumentFrequencies: DocumentFrequencies(path).index(documents)"
+        check_type("frequencies", frequencies, DocumentFrequencies, expected)
+        check_count("terms", terms)
         self.frequencies = frequencies
         self.terms = terms
 

@@ -1,7 +1,8 @@
-"""Pictures: graphs, where a score came from, trainings, experiments, embeddings.
+"""Plots: graphs, the parts of a score, trainings, experiments, embeddings.
 
-Every function draws into the axes that it is given, or into new ones, and returns them. None needs a display, and
-colors of texts and frames are those of the style that is in use, light or dark.
+Every function draws into the given axes, or into new axes, and returns the axes. No function needs a display. Texts and
+frames have the colors of the current matplotlib style, light or dark. Every function raises ValueError if a column is
+missing, there is nothing to draw, or a value is missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trainings and experiments."""
+"""Plots of trainings and experiments."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from pyterrier_graph.plots.html import COLOURS, NEUTRAL
-from pyterrier_graph.plots.labels import place_labels
-from pyterrier_graph.plots.style import check_axes, check_frame, colors_of, legend_beside, new_axes, new_rows, titled
+from pyterrier_graph.plots.html import COLORS, NEUTRAL
+from pyterrier_graph.plots.model_html import measure_of
+from pyterrier_graph.plots.style import MARKERS, check_frame, colors_of, legend_beside, new_axes, rows_of_axes, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LOSS, VALIDATION = "loss", "eval_quality"  # as the trainer calls them, which takes seconds to import
 OPTIONS = {"k": "passages per query in the graph (k)", "masked": "share of queries that are masked in an epoch"}
-WIDE = 10  # times that differ by more than this factor are drawn on a logarithmic scale
+WIDE = 10  # ratio of the largest to the smallest value above which a scale is logarithmic
 
 
 def training_curves(
@@ -28,39 +27,35 @@ def training_curves(
     axes: Sequence[Axes] | None = None,
     title: str = "",
 ) -> list[Axes]:
-    """Draws losses and, where there are validation topics, the measure on them: a star where the kept weights were.
+    """Draws losses and, if there were validation queries, the validation measure; a star marks the kept weights.
 
     Args:
-        trainings: A trained reranker or its ``training_log``, or several of either by name.
-        by: What runs to the right.
-        axes: Where to draw, one for each part.
+        trainings: A trained model or its ``training_log``, or several of them by name.
+        by: Unit of the horizontal axis.
+        axes: Axes to draw into: one for the loss, one for the measure.
         title: Title.
 
     Returns:
-        The axes of the losses, and those of the measure if it was computed.
-
-    Raises:
-        ValueError: If something was not trained, or not as many axes are given as there are parts.
+        The axes of the loss, and those of the measure if there is one.
     """
     several = isinstance(trainings, Mapping)
     logs = {str(name): _log(training) for name, training in (trainings if several else {"": trainings}).items()}
-    curves = {
-        key: {name: points for name, log in logs.items() if len(points := _points(log, by, key))}
-        for key in (LOSS, VALIDATION)
-    }
-    parts = [key for key in curves if curves[key]]
+    measures = {name: measure for name, log in logs.items() if (measure := measure_of(log))}
+    losses = {name: points for name, log in logs.items() if len(points := _points(log, by, "loss"))}
+    measured = {name: _points(logs[name], by, measure) for name, measure in measures.items()}
+    parts = [curves for curves in (losses, measured) if curves]
     if not parts:
-        raise ValueError("there is nothing to draw: the logs hold neither losses nor a measure")
-    axes = list(axes) if axes is not None else new_rows(len(parts))
-    check_axes(axes, len(parts))
+        raise ValueError("there is nothing to draw: the logs have neither losses nor a measure")
+    axes = rows_of_axes(axes, len(parts))
     colors = colors_of(logs)
-    for key, ax in zip(parts, axes, strict=True):
-        for name, (x, y) in curves[key].items():
+    for curves, ax in zip(parts, axes, strict=True):
+        for name, (x, y) in curves.items():
             ax.plot(x, y, color=colors[name], marker="." if len(x) < 50 else "")
-            if key == VALIDATION:
+            if curves is measured:
                 best = y.argmax()
                 ax.plot(x[best], y[best], "*", color=colors[name], markersize=14)
-        ax.set_ylabel("loss" if key == LOSS else _measure(trainings))
+        names = " and ".join(dict.fromkeys(measures.values()))
+        ax.set_ylabel("loss" if curves is losses else f"validation {names}")
         ax.margins(y=0.1)
     axes[-1].set_xlabel(by)
     if several:
@@ -72,17 +67,14 @@ def training_curves(
 def effectiveness_latency(
     experiment: pd.DataFrame, measure: Any, *, time: str = "mrt", ax: Axes | None = None, title: str = ""
 ) -> Axes:
-    """Draws effectiveness against time, and the systems that no other one beats in both.
+    """Draws effectiveness against time; filled, and joined by a line, are the systems that no system beats in both.
 
     Args:
-        experiment: What ``pt.Experiment`` returns, for an evaluation that has ``'mrt'`` beside other measures.
-        measure: The column of the measure, or the measure.
-        time: The column of the time: ``'mrt'`` is milliseconds per query.
-        ax: Where to draw.
+        experiment: What ``pt.Experiment`` returns if ``'mrt'`` is one of its measures.
+        measure: The measure, or the name of its column.
+        time: Name of the column of the time: ``'mrt'`` is milliseconds per query.
+        ax: Axes to draw into.
         title: Title.
-
-    Raises:
-        ValueError: If a column is missing, there are no systems, or one of their numbers is missing.
     """
     source = f"what pt.Experiment(..., eval_metrics=[{str(measure)!r}, {time!r}]) returns"
     check_frame(experiment, ["name", str(measure), time], source)
@@ -94,42 +86,38 @@ def effectiveness_latency(
     best_before = np.concatenate([[-np.inf], np.maximum.accumulate(y[order])[:-1]])
     front = order[y[order] > best_before]
     ax = ax if ax is not None else new_axes(8, 5)
+    for number, name in enumerate(names):
+        look: dict[str, Any] = {"marker": MARKERS[number % len(MARKERS)], "color": COLORS[number % len(COLORS)]}
+        ax.plot(x[number], y[number], linestyle="", fillstyle="full" if number in front else "none", label=name, **look)
     ax.plot(x[front], y[front], color=NEUTRAL, linestyle="--", linewidth=1, label="not beaten in both", zorder=1)
-    unbeaten = np.isin(np.arange(len(x)), front)
-    for chosen, color in ((unbeaten, COLOURS[4]), (~unbeaten, NEUTRAL)):
-        ax.scatter(x[chosen], y[chosen], color=color, s=40, zorder=3)
     _log_if_wide(ax, x)
     ax.margins(0.15)
     ax.set_xlabel("mean response time (ms per query)" if time == "mrt" else time)
     ax.set_ylabel(str(measure))
-    ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+    legend_beside(ax)
     titled(ax, title)
-    place_labels(ax, x, y, names)
     return ax
 
 
 def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | None = None, title: str = "") -> Axes:
-    """Draws a measure against an option, a line per system, with a band of the standard deviation over seeds.
+    """Draws a measure against an option: a line per system, and a band of the standard deviation over seeds.
 
-    A system without a value of the option, which does not depend on it, is a level line.
+    A system without a value of the option is a horizontal line.
 
     Args:
-        per_query: ``system, measure, value, seed`` and the option, a row per query: ``per_query.csv`` of
-            ``experiments.fused_retrieval``, or ``pt.Experiment(..., perquery=True)`` with these columns added.
-        measure: The measure: one of those in ``measure``.
-        x: The column of the option: ``'k'``, passages per query, or ``'masked'``, share of the queries.
-        ax: Where to draw.
+        per_query: A row per query with ``system, measure, value, seed`` and the option, such as
+            ``pt.Experiment(..., perquery=True)`` with these columns added.
+        measure: One of the measures in the column ``measure``.
+        x: Column of the option, such as ``'k'`` (passages per query) or ``'masked'`` (share of masked queries).
+        ax: Axes to draw into.
         title: Title.
-
-    Raises:
-        ValueError: If a column is missing, the measure was not computed, or no system has a value of the option.
     """
     source = "a row per system, value of the option, seed and query"
     check_frame(per_query, ["system", "measure", "value", "seed", x], source)
     rows = per_query[per_query["measure"].astype(str) == str(measure)]
     if not len(rows):
-        known = ", ".join(dict.fromkeys(map(str, per_query["measure"])))
-        raise ValueError(f"no values of {measure}: the frame has {known}")
+        measures = ", ".join(dict.fromkeys(map(str, per_query["measure"])))
+        raise ValueError(f"no values of {measure}: the frame has {measures}")
     if rows[x].isna().all():
         raise ValueError(f"no system has a value of {x!r}: there is nothing to draw it against")
     by_seed = rows.groupby(["system", x, "seed"], sort=False, dropna=False)["value"].mean()
@@ -139,12 +127,12 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
     colors = colors_of(rows["system"])
     for system, color in colors.items():
         values = points.xs(system).sort_index()
-        place = values.index.to_numpy(dtype=float)
-        if level := bool(np.isnan(place).any()):
-            place, values = np.array([rows[x].min(), rows[x].max()]), values.iloc[[0, 0]]
+        position, style = values.index.to_numpy(dtype=float), "o-"
+        if np.isnan(position).any():
+            position, style, values = np.array([rows[x].min(), rows[x].max()]), "--", values.iloc[[0, 0]]
         mean, deviation = values["mean"].to_numpy(), values["std"].to_numpy()
-        ax.plot(place, mean, color=color, linestyle="--" if level else "-", marker="" if level else "o", markersize=4)
-        ax.fill_between(place, mean - deviation, mean + deviation, color=color, alpha=0.2, linewidth=0)
+        ax.plot(position, mean, style, color=color, markersize=4)
+        ax.fill_between(position, mean - deviation, mean + deviation, color=color, alpha=0.2, linewidth=0)
     legend_beside(ax, colors)
     ax.margins(y=0.1)
     ax.set_xlabel(OPTIONS.get(x, x))
@@ -156,22 +144,19 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
 def similarity_shift(
     before: pd.DataFrame, after: pd.DataFrame, *, axes: Sequence[Axes] | None = None, title: str = ""
 ) -> list[Axes]:
-    """Draws how similar a relevant passage is to its query and to other passages (PAIR, Fig. 4).
+    """Draws similarities of a relevant passage to its query and to other passages, before and after training.
 
-    Training shall make s(p+, q) larger than s(p+, p-). The share of rows where it is stands above each part.
+    Training should make s(p+, q) larger than s(p+, p-) (PAIR, Fig. 4). Each title has the share of rows where it is.
 
     Args:
-        before: A row per query: ``positive_query``, the similarity of its relevant passages to it, and
-            ``positive_negative``, that of its relevant passages to others.
-        after: Likewise, after training.
-        axes: Where to draw, one each.
+        before: A row per query: ``positive_query``, the similarity of its relevant passages to the query, and
+            ``positive_negative``, the similarity of its relevant passages to other passages.
+        after: The same after training.
+        axes: Two axes to draw into.
         title: Title.
 
     Returns:
         The axes of before and after.
-
-    Raises:
-        ValueError: If a column is missing, there are no rows, a value is missing, or there are not two axes.
     """
     kinds = {"positive_query": "s(p+, q)", "positive_negative": "s(p+, p-)"}
     parts = {"before": before, "after": after}
@@ -179,27 +164,24 @@ def similarity_shift(
         check_frame(frame, kinds, f"as {name!r} a row per query with {' and '.join(kinds)}")
         if not np.isfinite(frame[[*kinds]].to_numpy(dtype=float)).all():
             raise ValueError(f"{name!r} has similarities that are missing or not finite")
-    axes = list(axes) if axes is not None else new_rows(2, sharey=True)
-    check_axes(axes, 2)
-    together = pd.concat([frame[[*kinds]] for frame in parts.values()]).to_numpy(dtype=float)
-    bins = np.linspace(together.min(), max(together.max(), together.min() + 1e-6), 31)
+    axes = rows_of_axes(axes, 2, sharey=True)
+    values = pd.concat([frame[[*kinds]] for frame in parts.values()]).to_numpy(dtype=float)
+    bins = np.linspace(values.min(), max(values.max(), values.min() + 1e-6), 31).tolist()
     for ax, (name, frame) in zip(axes, parts.items(), strict=True):
-        for (column, label), color in zip(kinds.items(), COLOURS, strict=False):
+        for (column, label), color in zip(kinds.items(), COLORS, strict=False):
             mean, deviation = frame[column].mean(), frame[column].std(ddof=0)
-            ax.hist(
-                frame[column], bins.tolist(), color=color, alpha=0.6, label=f"{label}: {mean:.3g} ± {deviation:.2g}"
-            )
+            ax.hist(frame[column], bins, color=color, alpha=0.6, label=f"{label}: {mean:.3g} ± {deviation:.2g}")
             ax.axvline(mean, color=color, linewidth=2)
         share = (frame["positive_query"] > frame["positive_negative"]).mean()
         titled(ax, f"{f'{title}, ' if title else ''}{name}: s(p+, q) is larger for {share:.0%}")
         ax.set_ylabel("queries")
-        ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+        legend_beside(ax)
     axes[-1].set_xlabel("similarity")
     return axes
 
 
 def _log_if_wide(ax: Axes, x: np.ndarray) -> None:
-    """A logarithmic scale for what differs by much; that of the axes has to be set before it is drawn on."""
+    """Sets a logarithmic scale if the largest value is more than ``WIDE`` times the smallest; call before drawing."""
     if np.nanmin(x) > 0 and np.nanmax(x) / np.nanmin(x) > WIDE:
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -210,18 +192,10 @@ def _log_if_wide(ax: Axes, x: np.ndarray) -> None:
 def _log(training: Any) -> list[dict[str, float]]:
     log = getattr(training, "training_log", training)
     if not isinstance(log, Sequence) or not all(isinstance(entry, Mapping) for entry in log):
-        raise ValueError(f"{training!r:.80} was not trained here: give what fit() was called on, or its training_log")
+        raise ValueError(f"{training!r:.80} was not trained: give a model after fit(), or its training_log")
     return [dict(entry) for entry in log]
 
 
 def _points(log: list[dict[str, float]], by: str, key: str) -> np.ndarray:
-    """Where a curve runs, shape (2, points); nothing if the log has none."""
-    points = [(entry[by], entry[key]) for entry in log if by in entry and key in entry]
-    return np.array(points).T
-
-
-def _measure(trainings: Any) -> str:
-    """What the measure on the validation topics is called, as far as it is known and the same."""
-    rerankers = trainings.values() if isinstance(trainings, Mapping) else [trainings]
-    measures = {getattr(getattr(reranker, "training", None), "measure", "measure") for reranker in rerankers}
-    return f"validation {measures.pop() if len(measures) == 1 else 'measure'}"
+    """The points of a curve, shape (2, points); an empty array if the log has none."""
+    return np.array([(entry[by], entry[key]) for entry in log if by in entry and key in entry]).T

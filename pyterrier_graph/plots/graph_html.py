@@ -1,4 +1,4 @@
-"""What graphs show in a notebook: their sizes, and one small document, or the queries of one passage."""
+"""HTML of graphs in notebooks: sizes, and a picture of one small document, or of one passage and its queries."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.plots.html import COLOURS, NEUTRAL, value
-from pyterrier_graph.plots.layout import abroad_names, document_layout
+from pyterrier_graph.graphs.relations import TITLE
+from pyterrier_graph.plots.html import COLORS, NEUTRAL, value
+from pyterrier_graph.plots.layout import document_layout
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-LOOKED_AT = 100  # documents, or queries, of which one is drawn
+SEARCHED = 100  # number of documents, or queries, that are searched for a good picture
 NODES = 14
 ROW, STEP, LEFT, WIDTH = 20, 22, 34, 620
 
 
 def graph_html(graph: HeteroGraph, title: str, calls: Sequence[str]) -> str:
-    """A graph's title, sizes, a small picture, and what can be called next; quick on graphs of any size.
+    """A graph's title, sizes, a small picture, and code to call next; fast for graphs of any size.
 
     Args:
         graph: The graph.
-        title: What it is.
-        calls: Code that can be called next.
+        title: The title.
+        calls: Code that the user can call next.
     """
     summary = graph.summary()
     sizes: dict[str, Any] = {name: summary[name] for name in ("documents", "sections", "passages", "codes")}
@@ -41,41 +42,35 @@ def graph_html(graph: HeteroGraph, title: str, calls: Sequence[str]) -> str:
         docno = graph.docnos_of(np.array([document]))[0]
         picture = document_svg(graph, document)
         calls = [*calls, f"plots.document_graph(graph, {docno!r})"]
-    except Exception:  # sizes are worth showing without the picture
+    except Exception:  # the sizes are useful without the picture
         picture = ""
     return value(title, sizes, calls=calls, picture=picture)
 
 
 def small_document(graph: HeteroGraph) -> int:
-    """Number of the document, among the first ones, that has most links and references and still fits a small picture.
-
-    Raises:
-        IndexError: If the graph has no documents.
-    """
-    offsets = graph.node_offsets[: LOOKED_AT + 1]
+    """Number of the document with most links and references among the first ones that fit into a small picture."""
+    offsets = graph.node_offsets[: SEARCHED + 1]
     sizes = np.diff(offsets)
     fitting = np.flatnonzero(sizes <= NODES)
     if not len(fitting):
         return int(np.arange(len(sizes))[sizes.argmin()])
     nodes = np.arange(offsets[0], offsets[-1])
-    typed = sum((np.diff(graph.adjacency(relation).indptr[: len(nodes) + 1]) > 0) for relation in graph.relations[4::2])
+    typed = sum(
+        (np.diff(graph.adjacency(relation).indptr[: len(nodes) + 1]) > 0)
+        for relation in graph.relations[4::2]
+        if relation != TITLE
+    )
     interest = np.minimum(np.add.reduceat(typed + np.zeros(len(nodes)), offsets[:-1]), 4) + sizes / (NODES + 1)
     return int(fitting[interest[fitting].argmax()])
 
 
 def document_svg(graph: HeteroGraph, document: int, most: int = NODES) -> str:
-    """A document's sections and passages as inline SVG: lines in the colors of relations, all else in the page's.
-
-    Args:
-        graph: The graph.
-        document: Its number.
-        most: Number of nodes after which it is cut.
-    """
+    """A document's first ``most`` nodes as inline SVG: lines in the colors of relations, texts in the page's color."""
     layout = document_layout(graph, document, most)
-    color = {relation: COLOURS[number % len(COLOURS)] for number, relation in enumerate(graph.relations[::2])}
+    color = {relation: COLORS[number % len(COLORS)] for number, relation in enumerate(graph.relations[::2])}
     first = layout.nodes[0]
     place = [(LEFT + STEP * depth, ROW * (row + 0.7)) for row, depth in enumerate(layout.depth)]
-    names = dict(zip(layout.abroad, abroad_names(graph, layout.abroad), strict=True))
+    names = dict(zip(layout.outside, layout.names, strict=True))
     lines: list[str] = []
     references: dict[int, dict[str, list[str]]] = {}
     for relation, source, target in layout.edges:
@@ -107,13 +102,7 @@ def document_svg(graph: HeteroGraph, document: int, most: int = NODES) -> str:
 
 
 def query_passage_html(graph: QueryPassageGraph, title: str, calls: Sequence[str]) -> str:
-    """As :func:`graph_html`, for a graph of queries and passages.
-
-    Args:
-        graph: The graph.
-        title: What it is.
-        calls: Code that can be called next.
-    """
+    """As :func:`graph_html`, for a graph of queries and passages."""
     sizes = {"queries": graph.num_queries, "passages": graph.num_passages}
     sizes |= {f"{edge_type} edges": edges for edge_type, edges in graph.num_edges.items()}
     try:
@@ -124,31 +113,22 @@ def query_passage_html(graph: QueryPassageGraph, title: str, calls: Sequence[str
 
 
 def small_passage(graph: QueryPassageGraph) -> int:
-    """Number of the passage, among those of the first queries, that has most queries and still fits a small picture.
-
-    Raises:
-        ValueError: If these have no passages.
-    """
-    first = np.arange(min(LOOKED_AT, graph.num_queries))
+    """Number of the passage with most queries that fits into a small picture, among those of the first queries."""
+    first = np.arange(min(SEARCHED, graph.num_queries))
     passages = np.unique(np.concatenate([graph.edges_of_queries(first, kind).indices for kind in graph.edge_types]))
     degrees = sum(np.diff(graph.edges_of_passages(passages, kind).indptr) for kind in graph.edge_types)
     return int(passages[np.where(degrees <= NODES, degrees, -degrees).argmax()])
 
 
 def passage_svg(graph: QueryPassageGraph, passage: int) -> str:
-    """A passage and its queries as inline SVG; a query that is linked in two ways stands there twice.
-
-    Args:
-        graph: The graph.
-        passage: Its number.
-    """
+    """A passage and its queries as inline SVG; a query with edges of two relations is drawn twice."""
     found = [
         (kind, query, score)
         for kind in graph.edge_types
         for edges in [graph.edges_of_passages(np.array([passage]), kind)]
-        for query, score in zip(edges.indices.tolist(), edges.scores.tolist(), strict=True)
+        for query, score in zip(edges.indices.tolist(), edges.data["scores"].tolist(), strict=True)
     ][:NODES]
-    color = dict(zip(sorted(graph.edge_types), COLOURS, strict=False))  # as in plots.passage_queries
+    color = dict(zip(sorted(graph.edge_types), COLORS, strict=False))  # as in plots.passage_queries
     texts = graph.texts(np.array([query for _, query, _ in found]))
     middle, right = ROW * (len(found) / 2 + 0.2), WIDTH - 230
     lines = []

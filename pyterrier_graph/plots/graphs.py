@@ -1,4 +1,4 @@
-"""Graphs of documents and of words."""
+"""Plots of graphs of documents and of words."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
 
-from pyterrier_graph.plots.html import COLOURS, NEUTRAL
-from pyterrier_graph.plots.layout import abroad_names, document_layout
-from pyterrier_graph.plots.style import colors_of, halo, new_axes, shortened, titled
+from pyterrier_graph.plots.html import COLORS, NEUTRAL
+from pyterrier_graph.plots.layout import document_layout
+from pyterrier_graph.plots.style import colors_of, halo, legend_beside, new_axes, shortened, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, most: int = 30) -> Axes:
-    """Draws the graph of one document: sections as circles, passages as squares (paper 003, Fig. 3).
+    """Draws the graph of one document: sections as circles, passages as squares (HGAT, Fig. 3).
 
-    Reading order runs downwards, depth to the right; what the document refers to stands at the right margin.
-    A relation and its inverse are one line.
+    Reading order runs downwards, depth to the right. Referenced nodes of other documents are at the right margin. A
+    relation and its inverse are one line.
 
     Args:
         graph: The graph.
         docno: The document.
-        ax: Where to draw.
-        most: Number of nodes after which the document is cut, so that texts can be read, and what it refers to.
+        ax: Axes to draw into.
+        most: Maximum number of nodes of the document, and of other documents.
 
     Raises:
         KeyError: If the document is not in the graph.
@@ -43,9 +43,9 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
     margin = max(layout.depth) + 4
     rows_and_depths = enumerate(zip(layout.nodes, layout.depth, strict=True))
     position = {node: (float(depth), -float(row)) for row, (node, depth) in rows_and_depths}
-    rows = max(len(layout.nodes), len(layout.abroad))
-    apart = min(1.5, rows / max(1, len(layout.abroad)))
-    position |= {node: (margin, -apart * row) for row, node in enumerate(layout.abroad)}
+    rows = max(len(layout.nodes), len(layout.outside))
+    distance = min(1.5, rows / max(1, len(layout.outside)))
+    position |= {node: (margin, -distance * row) for row, node in enumerate(layout.outside)}
     ax = ax if ax is not None else new_axes(10, 1.5 + 0.3 * rows)
     colors = colors_of(graph.relations[::2])
     for relation, source, target in layout.edges:
@@ -57,17 +57,17 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
         ax.plot(*position[node], marker="s" if is_passage else "o", color=NEUTRAL, markersize=8, zorder=3)
         label = textwrap.shorten(text[:200], 60, placeholder=" …") or "(no title)"
         _write(ax, position[node], label, "normal" if is_passage else "bold")
-    for node, name in zip(layout.abroad, abroad_names(graph, layout.abroad), strict=True):
+    for node, name in zip(layout.outside, layout.names, strict=True):
         ax.plot(*position[node], marker="o", color=NEUTRAL, fillstyle="none", markersize=8, zorder=3)
         _write(ax, position[node], shortened(name), "normal")
     drawn = {relation for relation, _, _ in layout.edges}
     handles = [Line2D([], [], color=color, label=name) for name, color in colors.items() if name in drawn]
     for label, marker in (("section", "o"), ("passage", "s")):
         handles.append(Line2D([], [], color=NEUTRAL, marker=marker, linestyle="", label=label))
-    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
+    legend_beside(ax, handles=handles)
     own, others = layout.cut
     cut = f", first {len(layout.nodes)} of {len(layout.nodes) + own} nodes" if own else ""
-    cut += f", {len(layout.abroad)} of {len(layout.abroad) + others} references" if others else ""
+    cut += f", {len(layout.outside)} of {len(layout.outside) + others} references" if others else ""
     titled(ax, f"{docno}{cut}")
     ax.set_xlim(-0.7, margin + 1.5)
     ax.set_ylim(-rows - 0.5, 1)
@@ -78,31 +78,31 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
 def word_graph(
     explanation: LearnedWordGraph, *, layer: int = -1, ax: Axes | None = None, title: str = "", most: int = 40
 ) -> Axes:
-    """Draws a learned word graph as a matrix: how much each word (row) hears from each word (column; paper 004, Fig. 4).
+    """Draws a learned word graph as a matrix: the weight of each edge from a source (column) to a target (row).
 
-    Lines divide query and document, words that both have are framed, and what is not linked is grey. Colors have a
-    logarithmic scale, for a word of the query hears many more words than one of the document.
+    Lines divide query and document, words of both are framed, and words without an edge are gray (LGRe, Fig. 4). The
+    color scale is logarithmic, since a query word has many more neighbors than a document word.
 
     Args:
         explanation: What ``LGReReranker.explain()`` returns.
-        layer: Which of ``explanation.layers``, by position.
-        ax: Where to draw.
+        layer: Position in ``explanation.layers``.
+        ax: Axes to draw into.
         title: Title; by default the layer and the score.
-        most: Number of words after which the document is cut: those that query words hear most are drawn.
+        most: Maximum number of document words: those that query words attend to most.
 
     Raises:
         IndexError: If there is no such layer.
     """
     adjacency, segments = explanation.adjacency[layer], explanation.segments
     query, words = np.flatnonzero(segments == 0), np.flatnonzero(segments == 1)
-    heard = adjacency[np.ix_(query, words)].max(0, initial=0.0)
-    shown = np.sort(words[np.argsort(-heard, kind="stable")[:most]])
+    largest_weights = adjacency[np.ix_(query, words)].max(0, initial=0.0)
+    shown = np.sort(words[np.argsort(-largest_weights, kind="stable")[:most]])
     chosen = np.concatenate([query, shown])
     part = np.ma.masked_equal(adjacency[np.ix_(chosen, chosen)], 0)
     size = 2.5 + 0.22 * len(chosen)
     ax = ax if ax is not None else new_axes(size + 1, size)
     colors = plt.get_cmap("viridis").with_extremes(bad=to_rgba(NEUTRAL, 0.25))
-    largest = float(part.max())  # there is one: every word hears itself or all others
+    largest = float(part.max())  # every word has an edge from itself or from all others
     image = ax.imshow(part, cmap=colors, norm=LogNorm(max(float(part.min()), largest / 1000), largest, clip=True))
     names = [explanation.tokens[place] for place in chosen]
     ax.set_xticks(range(len(chosen)), names, rotation=90, fontsize=8, parse_math=False)
@@ -112,11 +112,11 @@ def word_graph(
     ax.axvline(border, color=plt.rcParams["axes.edgecolor"])
     for row, column in np.argwhere(np.array(names[: len(query)])[:, None] == np.array(names[len(query) :])):
         for corner in ((len(query) + column - 0.5, row - 0.5), (row - 0.5, len(query) + column - 0.5)):
-            ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=COLOURS[4], linewidth=2))
-    ax.set_ylabel("words")
-    ax.set_xlabel("heard words")
+            ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=COLORS[4], linewidth=2))
+    ax.set_ylabel("target word")
+    ax.set_xlabel("source word")
     ticks = LogLocator(subs=(1, 2, 5))
-    ax.figure.colorbar(image, ax=ax, shrink=0.7, label="share", ticks=ticks, format="{x:g}").minorticks_off()
+    ax.figure.colorbar(image, ax=ax, shrink=0.7, label="weight", ticks=ticks, format="{x:g}").minorticks_off()
     cut = f", {len(shown)} of {len(words)} document words" if len(shown) < len(words) else ""
     named = f"layer {explanation.layers[layer]}, score {explanation.score:.3g}"
     titled(ax, (title or named) + cut)
@@ -124,7 +124,7 @@ def word_graph(
 
 
 def _bend(relation: str, source: tuple[float, float], target: tuple[float, float], margin: float) -> float:
-    """How an edge is bent: away from the texts, which stand to the right of their nodes."""
+    """Curvature of an edge: away from the texts, which are to the right of their nodes."""
     if relation == "structural":
         return 0.0
     if target[0] == margin:

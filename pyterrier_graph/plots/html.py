@@ -1,4 +1,4 @@
-"""What values show as the last line of a notebook's cell: sizes, a small picture, and what to call next."""
+"""HTML of objects in notebooks: a table, a small picture, and code to call next."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyterrier as pt
 
-# Readable on white and on black, and told apart by people who do not see all colors (after Okabe and Ito).
-COLOURS = ("#1F83C8", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999933", "#AA4499")
+# Readable on white and on black, and distinct for color-blind readers (after Okabe and Ito).
+COLORS = ("#1F83C8", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999933", "#AA4499")
 NEUTRAL = "#808080"
 
 _CELL = "padding: 1px 10px 1px 0; text-align: left; vertical-align: top"
 
 
 def value(title: str, sizes: Mapping[str, Any], *, calls: Sequence[str] = (), picture: str = "") -> str:
-    """Makes HTML that needs no network and no style of its own, so that it has the colors of the page around it.
+    """Makes HTML that needs neither a network nor a style sheet, and has the colors of the page around it.
 
     Args:
-        title: What it is.
-        sizes: Rows of a table; whole numbers get separators of thousands.
-        calls: Code that can be called next.
-        picture: HTML beside the table, such as inline SVG. It is taken as it is: all else is escaped.
+        title: The title.
+        sizes: Rows of a table; whole numbers get thousands separators, a dictionary has the weights of relations.
+        calls: Code that the user can call next.
+        picture: HTML beside the table, such as inline SVG. It is not escaped; everything else is.
     """
     rows = "".join(
         f'<tr><th style="{_CELL}; font-weight: normal; opacity: 0.7">{escape(name)}</th>'
-        f'<td style="{_CELL}">{escape(_written(size))}</td></tr>'
+        f'<td style="{_CELL}">{escape(_formatted(size))}</td></tr>'
         for name, size in sizes.items()
     )
     following = "".join(
@@ -45,16 +45,18 @@ def value(title: str, sizes: Mapping[str, Any], *, calls: Sequence[str] = (), pi
 
 
 def schematic(transformer: pt.Transformer) -> str:
-    """PyTerrier's drawing of a transformer, also of one that is an artifact; nothing where it cannot be drawn."""
+    """PyTerrier's drawing of a transformer; an empty text if PyTerrier cannot draw it."""
     import pyterrier as pt
 
     if os.environ.get("PYTERRIER_DISABLE_NOTEBOOK_SCHEMATIC", "0") == "1":
         return ""
     try:
         return pt.schematic.draw(transformer, outer_class="repr_html")
-    except Exception:  # a value that is shown must not raise, whatever a graph or a model of others does when inspected
+    except Exception:  # showing an object must not raise, whatever fails when PyTerrier inspects it
         return ""
 
 
-def _written(size: Any) -> str:
+def _formatted(size: Any) -> str:
+    if isinstance(size, Mapping):  # weights of relations
+        return ", ".join(f"{name}: {number:.3g}" for name, number in size.items()) or "none"
     return f"{size:,}" if isinstance(size, int) and not isinstance(size, bool) else str(size)

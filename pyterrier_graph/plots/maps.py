@@ -1,4 +1,4 @@
-"""Vectors in two dimensions."""
+"""Plots of vectors in two dimensions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from pyterrier_graph.plots.html import COLOURS, NEUTRAL
-from pyterrier_graph.plots.style import check_frame, new_axes, shortened, titled
+from pyterrier_graph.plots.html import COLORS, NEUTRAL
+from pyterrier_graph.plots.style import MARKERS, check_frame, legend_beside, new_axes, shortened, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Method = Literal["tsne", "pca"]
-MARKERS = "^osDvPX"
-GROUPS = 12  # more cannot be told apart
+GROUPS = 12  # maximum number of labels with a color and marker of their own
 
 
 def embedding_map(
@@ -30,29 +29,22 @@ def embedding_map(
     ax: Axes | None = None,
     title: str = "",
 ) -> Axes:
-    """Draws vectors in two dimensions, colored by label, a star at the mean of each label.
+    """Draws vectors in two dimensions, colored by label, with a star at the mean of each label.
 
-    They are brought to length 1 first, so that distances are those between directions. t-SNE takes seconds for a
-    thousand vectors and minutes for many thousands: take a sample of those.
+    The vectors are normalized first. t-SNE takes seconds for a thousand vectors and minutes for many thousands.
 
     Args:
-        vectors: Shape (vectors, dimensions).
-        labels: Of each vector. They are listed in order of appearance, those of a ``pd.Categorical`` in its order; of
-            more than twelve the largest have colors.
+        vectors: At least three vectors, shape (vectors, dimensions).
+        labels: Label of each vector. The legend has the order of appearance, or of a ``pd.Categorical``. Of more than
+            twelve labels, the twelve largest have colors.
         method: ``'tsne'``, or ``'pca'`` for the principal components.
         seed: Seed of t-SNE.
-        ax: Where to draw.
+        ax: Axes to draw into.
         title: Title.
-
-    Raises:
-        ValueError: If there are fewer than three vectors, not as many labels, a value that is not finite, or the method
-            is unknown.
     """
     vectors = np.asarray(vectors, dtype=np.float64)
-    if vectors.ndim != 2:
-        raise ValueError(f"vectors must be of shape (vectors, dimensions), got {vectors.shape}")
-    if len(vectors) < 3:
-        raise ValueError(f"a map needs three vectors at least, there are {len(vectors)}")
+    if vectors.ndim != 2 or len(vectors) < 3:
+        raise ValueError(f"vectors must be of shape (3 or more vectors, dimensions), got {vectors.shape}")
     if len(labels) != len(vectors):
         raise ValueError(f"each vector needs a label: there are {len(vectors)} and {len(labels)}")
     if not np.isfinite(vectors).all():
@@ -62,7 +54,7 @@ def embedding_map(
     ax = ax if ax is not None else new_axes(8, 5)
     for number, name in enumerate(order):
         x, y = points[names == name].T
-        marker, color = MARKERS[number % len(MARKERS)], COLOURS[number % len(COLOURS)]
+        marker, color = MARKERS[number % len(MARKERS)], COLORS[number % len(COLORS)]
         if number == GROUPS:
             marker, color = ".", NEUTRAL
         ax.scatter(x, y, marker=marker, color=color, s=22, alpha=0.8, linewidth=0, label=shortened(name))
@@ -70,8 +62,7 @@ def embedding_map(
         ax.scatter(x.mean(), y.mean(), marker="*", color=color, s=200, edgecolor=edge, zorder=3)
     ax.set_xticks([])
     ax.set_yticks([])
-    for text in ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0).get_texts():
-        text.set_parse_math(False)
+    legend_beside(ax)
     titled(ax, title)
     return ax
 
@@ -85,18 +76,15 @@ def state_map(
     ax: Axes | None = None,
     title: str = "",
 ) -> Axes:
-    """Draws states of queries and documents as :func:`embedding_map` does (paper 004, Fig. 5).
+    """Draws the states of queries and documents as :func:`embedding_map` does (LGRe, Fig. 5).
 
     Args:
-        states: What ``LGReReranker.states()`` returns, for the documents of one query or of several.
+        states: What ``LGReReranker.states()`` returns for the documents of one or several queries.
         qrels: ``qid, docno, label``: a document with a label above 0 is relevant.
-        method: ``'tsne'`` (the paper) or ``'pca'``.
+        method: ``'tsne'`` (as in the paper) or ``'pca'``.
         seed: Seed of t-SNE.
-        ax: Where to draw.
-        title: Title, the query for example.
-
-    Raises:
-        ValueError: If a column is missing, there are fewer than three states, or the method is unknown.
+        ax: Axes to draw into.
+        title: Title, for example the query.
     """
     check_frame(states, ["qid", "docno", "side", "state"], "what LGReReranker.states() returns")
     relevant = set(zip(*(qrels.loc[qrels["label"] > 0, key].astype(str) for key in ("qid", "docno")), strict=True))
@@ -106,8 +94,8 @@ def state_map(
         "query" if side == "query" else kinds[1] if pair in relevant else kinds[2]
         for side, pair in zip(states["side"], pairs, strict=True)
     ]
-    vectors, listed = np.stack(states["state"]), pd.Categorical(labels, categories=kinds)
-    return embedding_map(vectors, listed, method=method, seed=seed, ax=ax, title=title)
+    ordered = pd.Categorical(labels, categories=kinds)
+    return embedding_map(np.stack(states["state"]), ordered, method=method, seed=seed, ax=ax, title=title)
 
 
 def _reduced(vectors: np.ndarray, method: Method, seed: int) -> np.ndarray:
@@ -123,7 +111,7 @@ def _reduced(vectors: np.ndarray, method: Method, seed: int) -> np.ndarray:
 
 
 def _groups(labels: Any) -> tuple[np.ndarray, list[str]]:
-    """The name of each vector's group, and the groups in order: small ones together where there are too many."""
+    """The group of each vector, and the groups in order; the smallest labels share a group if there are too many."""
     names = [str(label) for label in labels]
     sizes = Counter(names)
     order = dict.fromkeys(str(name) for name in (labels.categories if isinstance(labels, pd.Categorical) else names))

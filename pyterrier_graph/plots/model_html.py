@@ -1,27 +1,21 @@
-"""What a reranker shows in a notebook: its place in a pipeline, its sizes, and what to call next."""
+"""HTML of rerankers and encoders in notebooks: schematic, a table, and code to call next."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import pyterrier as pt
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from pyterrier_graph.plots.html import schematic, value
-from pyterrier_graph.training.trainer import METRIC
+
+if TYPE_CHECKING:
+    import pyterrier as pt
+    from torch import nn
 
 FIT = "reranker.fit(train_run, train_qrels, dev_run, dev_qrels)"
 
 
 def reranker_html(reranker: pt.Transformer, sizes: Mapping[str, Any], calls: Sequence[str]) -> str:
-    """PyTerrier's schematic, a table, and code.
-
-    Args:
-        reranker: The reranker.
-        sizes: Rows of the table.
-        calls: Code that can be called next.
-    """
+    """PyTerrier's schematic of a model, with a table of ``sizes`` and code that the user can call next."""
     return schematic(reranker) + value(type(reranker).__name__, sizes, calls=calls)
 
 
@@ -30,22 +24,37 @@ def parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+def measure_of(log: Sequence[Mapping[str, float]]) -> str | None:
+    """Name of the validation measure in a training log; None if the log has no measure."""
+    import ir_measures
+
+    for name in dict.fromkeys(name for entry in log for name in entry):
+        try:
+            ir_measures.parse_measure(name)
+        except (NameError, SyntaxError, ValueError):
+            continue
+        return name
+    return None
+
+
 def training_sizes(reranker: Any) -> dict[str, Any]:
-    """Rows about the training of a reranker: whether it was trained here, for how long, and how good it became.
+    """Rows of a table about the training of a model: number of steps, and the best value of the validation measure.
 
     Args:
-        reranker: One with ``path`` and ``training``, and ``training_log`` if it was trained here.
+        reranker: A model with ``path``, and with ``training_log`` if it was trained.
     """
     log = getattr(reranker, "training_log", None)
     if not log:
-        loaded = reranker.path is not pt.Artifact.NO_PATH
-        return {"trained": f"loaded from {str(reranker.path)!r}" if loaded else "not here"}
-    measured = [entry[METRIC] for entry in log if METRIC in entry]
-    best = {f"best {reranker.training.measure}": f"{max(measured):.4f} on the validation topics"} if measured else {}
-    return {"trained": f"{max(entry['step'] for entry in log):,} steps"} | best
+        path = reranker.path
+        return {"trained": f"loaded from {str(path)!r}" if path is not type(reranker).NO_PATH else "not yet"}
+    sizes = {"trained": f"{max(entry['step'] for entry in log):,} steps"}
+    if measure := measure_of(log):
+        best = max(entry[measure] for entry in log if measure in entry)
+        sizes[f"best {measure}"] = f"{best:.4f} on the validation queries"
+    return sizes
 
 
 def training_calls(reranker: Any) -> list[str]:
-    """What can be called before and after training."""
+    """Code to call before or after training."""
     trained = bool(getattr(reranker, "training_log", None))
     return ["plots.training_curves(reranker)", "reranker.save(path)"] if trained else [FIT]

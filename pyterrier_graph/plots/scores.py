@@ -1,53 +1,58 @@
-"""Where a score, and a representation, came from."""
+"""The parts of a score, and of a representation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
-from pyterrier_graph.plots.labels import write_beside
 from pyterrier_graph.plots.style import check_frame, colors_of, legend_beside, new_axes, shortened, titled
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
+GAP = 6  # points between a bar and its text
 
-def relation_weights(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draws the importance of each relation per layer (the paper's Table 6).
+
+def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weights of relations") -> Axes:
+    """Draws the weight of each relation in a graph model; for HGATReranker, per layer (Table 6 of the paper).
 
     Args:
-        table: What ``HGATReranker.relation_weights()`` returns.
-        ax: Where to draw.
-
-    Raises:
-        ValueError: If the table is empty.
+        source: A GraphMean, GraphMaxSim, GNNEncoder or HGATReranker, a weight per relation, or what
+            ``HGATReranker.relation_weights()`` returns.
+        ax: Axes to draw into.
+        title: Title.
     """
-    check_frame(table, [], "what HGATReranker.relation_weights() returns")
-    bars = 0.2 * len(table) * (table.shape[1] + 1)
-    ax = ax if ax is not None else new_axes(8, max(2.5, 1 + bars))
-    colors = colors_of(table.columns)
-    turned = table.iloc[::-1, ::-1]  # bars are drawn from below to above
-    turned.plot.barh(ax=ax, color=[colors[layer] for layer in turned.columns], legend=False)
-    legend_beside(ax, colors)
-    ax.set_xlabel("share")
+    if callable(method := getattr(source, "relation_weights", None)):
+        source = method()
+    elif not isinstance(source, Mapping | pd.DataFrame):
+        source = getattr(source, "weights", None)
+    if isinstance(source, Mapping):
+        source = pd.DataFrame({"weight": source}, dtype=float)
+    if not isinstance(source, pd.DataFrame):
+        raise ValueError("relation_weights draws a model's weights: give a graph model, or a weight per relation")
+    check_frame(source, [], "a graph model with relations, or a weight per relation")
+    ax = ax if ax is not None else new_axes(8, max(2.5, 1 + 0.2 * len(source) * (source.shape[1] + 1)))
+    colors = colors_of(source.columns)
+    table = source.iloc[::-1, ::-1]  # barh draws from bottom to top
+    table.plot.barh(ax=ax, color=[colors[column] for column in table.columns], legend=False)
+    if source.shape[1] > 1:
+        legend_beside(ax, colors)
+    ax.set_xlabel("weight")
     ax.set_ylabel("")
-    titled(ax, "What a node listens to")
+    titled(ax, title)
     return ax
 
 
 def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "") -> Axes:
-    """Draws where each query token found its match, one bar per token, colored by relation.
+    """Draws the match of each query token, one bar per token, colored by relation.
 
     Args:
         explanation: What ``GraphMaxSim.explain()`` returns.
-        ax: Where to draw.
-        title: Title, the query for example.
-
-    Raises:
-        ValueError: If a column is missing, or there are no rows.
+        ax: Axes to draw into.
+        title: Title, for example the query.
     """
     check_frame(explanation, ["token", "relation", "node", "match", "score"], "what GraphMaxSim.explain() returns")
     beside = [f"{row.match}   ({shortened(row.node)})" for row in explanation.itertuples()]
@@ -58,16 +63,13 @@ def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
 
 
 def contributions(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "", most: int = 12) -> Axes:
-    """Draws which nodes a contextualized passage's score came from, with the tokens that said most.
+    """Draws the contribution of each node to a contextualized passage's score, with its three strongest tokens.
 
     Args:
         explanation: What ``HGATReranker.explain()`` returns.
-        ax: Where to draw.
-        title: Title, the query for example.
-        most: Number of nodes shown.
-
-    Raises:
-        ValueError: If a column is missing, or there are no rows.
+        ax: Axes to draw into.
+        title: Title, for example the query.
+        most: Maximum number of nodes.
     """
     check_frame(explanation, ["node", "relation", "token", "contribution"], "what HGATReranker.explain() returns")
     by_node = explanation.groupby("node", sort=False).agg(
@@ -82,30 +84,29 @@ def contributions(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
 
 
 def passage_queries(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "", most: int = 20) -> Axes:
-    """Draws which training queries a passage's representation listened to, by attention weight.
+    """Draws the queries and nodes that a passage's vector aggregates from, by weight, colored by relation.
 
     Args:
-        explanation: ``qid, query, weight, edge``: a row per query of the passage, ``edge`` being ``'relevant'`` where the
-            passage is judged relevant to it and ``'retrieved'`` where it was found for it.
-        ax: Where to draw.
-        title: Title, the passage for example.
-        most: Number of queries shown: those with the largest weights.
-
-    Raises:
-        ValueError: If a column is missing, or there are no rows.
+        explanation: What ``explain()`` of GraphMean or GNNEncoder returns: ``qid, query, relation, weight``, a row per
+            query (or node, with its id and text), where ``relation`` is ``'relevant'``, ``'retrieved'``, or a relation
+            of the graph of documents.
+        ax: Axes to draw into.
+        title: Title, for example the passage.
+        most: Maximum number of rows: those with the largest weights.
     """
-    check_frame(explanation, ["qid", "query", "weight", "edge"], "a row per query that the passage has")
+    source = "what explain() of GraphMean or GNNEncoder returns"
+    check_frame(explanation, ["qid", "query", "weight", "relation"], source)
     shown = explanation.sort_values("weight", ascending=False, kind="stable")[:most]
     names = [f"{shortened(row.query)}  [{row.qid}]" for row in shown.itertuples()]
-    ax = _bars(ax, names, shown["weight"], shown["edge"], [f"{weight:.3f}" for weight in shown["weight"]])
-    ax.set_xlabel("attention weight")
-    cut = f"{len(shown)} of {len(explanation)} queries" if len(shown) < len(explanation) else ""
+    ax = _bars(ax, names, shown["weight"], shown["relation"], [f"{weight:.3f}" for weight in shown["weight"]])
+    ax.set_xlabel("weight")
+    cut = f"{len(shown)} of {len(explanation)}" if len(shown) < len(explanation) else ""
     titled(ax, ", ".join(part for part in (title, cut) if part))
     return ax
 
 
 def _bars(ax: Axes | None, names: Iterable[str], lengths: pd.Series, kinds: pd.Series, beside: Iterable[str]) -> Axes:
-    """Horizontal bars from above to below, colored by their kind, with a text beside each."""
+    """Horizontal bars from top to bottom, colored by their kind, with a text beside each."""
     ax = ax if ax is not None else new_axes(10, 1.2 + 0.32 * len(lengths))
     colors = colors_of(sorted(set(kinds)))
     place = -np.arange(len(lengths))
@@ -113,8 +114,24 @@ def _bars(ax: Axes | None, names: Iterable[str], lengths: pd.Series, kinds: pd.S
     ax.set_yticks(place, [*names], parse_math=False)
     ax.set_ylim(-len(lengths) + 0.3, 0.7)
     legend_beside(ax, colors)
-    write_beside(ax, lengths.clip(lower=0).to_numpy(), place, [*beside])
+    _write_beside(ax, lengths.clip(lower=0).to_numpy(), place, beside)
     return ax
+
+
+def _write_beside(ax: Axes, x: np.ndarray, y: np.ndarray, texts: Iterable[str]) -> None:
+    """Writes a text to the right of each position, and widens the axes until all texts fit."""
+    style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "parse_math": False, "in_layout": False}
+    written = [
+        ax.annotate(text, (across, down), xytext=(GAP, 0), fontsize=8, **style)
+        for across, down, text in zip(x, y, texts, strict=True)
+    ]
+    figure = ax.figure.canvas.figure
+    figure.draw_without_rendering()  # sets the positions in pixels
+    lowest, highest = ax.get_xlim()
+    width = ax.get_window_extent().width
+    free = width - np.array([text.get_window_extent().width for text in written]) - 2 * GAP * figure.dpi / 72
+    needed = (x - lowest) * width / np.maximum(free, width / 4)
+    ax.set_xlim(lowest, max(highest, lowest + needed.max()))
 
 
 def _first_three(tokens: pd.Series) -> str:

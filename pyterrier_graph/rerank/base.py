@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,19 +13,25 @@ import pandas as pd
 import pyterrier as pt
 import torch
 
+from pyterrier_graph.checks import check_type
+from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.encoders.queries import query_texts
-from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import HeteroGraph
+from pyterrier_graph.training.learned_model import LearnedModel
+from pyterrier_graph.training.triple_draws import graph_of
+
+TITLES_CHECKED = 8  # rows of a run whose texts are compared with the graph's
 
 
 class QueryPassages(NamedTuple):
-    """Passages of one graph to be scored for some queries.
+    """Passages of one graph that are scored for some queries.
 
     Attributes:
         graph: The graph.
-        tokens: Where token vectors of its nodes come from: ``tokens.states(nodes)``.
+        tokens: Its method ``states(nodes)`` returns the token vectors of nodes.
         queries: Token vectors of the queries.
         query: Query of each row, shape (rows,).
         node: Passage of each row, shape (rows,).
@@ -39,7 +47,7 @@ class QueryPassages(NamedTuple):
 
 
 class FreshTokens:
-    """Token vectors that are encoded when they are asked for, each node once.
+    """Token vectors of nodes that are not stored: each node is encoded once, when it is needed.
 
     Args:
         graph: The graph whose texts are encoded.
@@ -51,37 +59,100 @@ class FreshTokens:
         self.graph = graph
         self.encoder = encoder
         self.titles = titles
-        self._known: dict[int, torch.Tensor] = {}
+        self._encoded: dict[int, torch.Tensor] = {}
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """The token matrices of some nodes."""
-        new = np.array([node for node in np.unique(nodes).tolist() if node not in self._known], dtype=np.int64)
+        new = np.array([node for node in np.unique(nodes).tolist() if node not in self._encoded], dtype=np.int64)
         if len(new):
             encoded = self.encoder.encode_passages(self.texts(new))
-            self._known.update((node, encoded[position]) for position, node in enumerate(new.tolist()))
-        return TokenStates.pack([self._known[node] for node in nodes.tolist()], self.encoder.nothing).to(device)
+            self._encoded.update((node, encoded[position]) for position, node in enumerate(new.tolist()))
+        return TokenStates.pack([self._encoded[node] for node in nodes.tolist()], self.encoder.empty).to(device)
 
     def texts(self, nodes: np.ndarray) -> list[str]:
         """The texts that are encoded."""
         return self.graph.texts(nodes, titles=self.titles)
 
 
-class GraphReranker(pt.Estimator):
-    """Base of the rerankers: checks the input, hands over what is to be scored, sorts."""
+class GraphReranker(LearnedModel):
+    """Base of the rerankers with token vectors: checks the input, scores it, sorts; saves the encoder with the model.
 
-    graph: HeteroGraph | None
-    tokens: TokenStore | None
-    encoder: TokenEncoder
-    device: str | None
-    verbose: bool
+    For the arguments see :class:`~pyterrier_graph.rerank.graph_maxsim.GraphMaxSim`.
+    """
 
-    def _fresh_tokens(self, graph: HeteroGraph) -> FreshTokens:
-        """What explanations encode: the same texts as the stored vectors are of, if there are any."""
-        return FreshTokens(graph, self.encoder, titles=self.tokens is not None and self.tokens.meta["titles"])
+    ARTIFACT_TYPE = "reranker"
+    GIVEN = ("graph",)
+    KEEP_WEIGHTS = frozenset({"graph", "tokens", "titles", "device", "dtype", "verbose"})
+    _warned_of: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        graph: HeteroGraph | None,
+        encoder: Any,
+        *,
+        tokens: TokenStore | None,
+        titles: bool,
+        device: str | None,
+        dtype: DType,
+        verbose: bool,
+    ) -> None:
+        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
+        self.graph = graph
+        self.device = device
+        self.dtype: DType = dtype
+        self.tokens = tokens
+        self.titles = titles
+        self.verbose = verbose
+        self._check_graph()
+        self.encoder: TokenEncoder = open_encoder(encoder, device, dtype)
+        GraphReranker._check_attributes(self)
 
     @abstractmethod
     def _score(self, work: QueryPassages) -> np.ndarray:
         """Scores of the rows, shape (rows,)."""
+
+    def _check_graph(self) -> None:
+        if self.graph is not None:
+            check_type("graph", self.graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
+
+    def _check_attributes(self) -> None:
+        self._check_graph()
+        if self.tokens is None:
+            return
+        check_type("tokens", self.tokens, TokenStore, "a TokenStore: ptg.TokenStore(path).build(graph, encoder)")
+        if self.graph is None:
+            raise ValueError(f"{self.tokens!r} holds vectors of a graph's nodes: give the graph, too")
+        self.tokens.check(self.encoder, self.graph)
+        if self.titles and not self.tokens.meta["titles"]:
+            raise ValueError(f"titles=True, but {self.tokens!r} was built without: build it with titles=True")
+
+    @property
+    def _with_titles(self) -> bool:
+        """Whether passages are encoded with their titles; stored vectors decide, where there are any."""
+        return self.titles if self.tokens is None else self.tokens.meta["titles"]
+
+    def _sizes(self) -> dict[str, str]:
+        """Rows of what a notebook shows."""
+        return {
+            "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
+            "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
+            "tokens": "not stored" if self.tokens is None else repr(self.tokens),
+        }
+
+    def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, FreshTokens]:
+        """The graph of a passage whose score is explained, its node, and the token vectors.
+
+        Raises:
+            KeyError: If the passage is not in the graph.
+            ValueError: If there is no graph.
+        """
+        graph = graph if graph is not None else self.graph
+        if graph is None:
+            raise ValueError("explain needs the graph that the passage is in")
+        return graph, graph.nodes_of([docno]), self._fresh_tokens(graph)
+
+    def _fresh_tokens(self, graph: HeteroGraph) -> FreshTokens:
+        return FreshTokens(graph, self.encoder, titles=self._with_titles)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Scores passages anew.
@@ -96,33 +167,91 @@ class GraphReranker(pt.Estimator):
         Raises:
             pt.validate.InputValidationError: If a column is missing.
             KeyError: If a passage is not in the graph.
-            ValueError: If a query is empty or not a text, or its graph is missing.
+            TypeError: If the graph of a query is missing.
+            ValueError: If a query is empty or not a text.
+
+        Warns:
+            UserWarning: If the run's texts begin with titles that the reranker does not read.
         """
-        columns = ["query"] if self.graph is not None else ["query", "graph"]
-        pt.validate.result_frame(inp, extra_columns=columns, context=self)
-        scores = np.zeros(len(inp))
-        for work in self._work(inp):
-            scores[work.rows] = self._score(work)
+        self._check_frame(inp)
+        scores = self._scores(inp)
+        if len(inp):
+            self._warn_if_random()
+            self._warn_about(inp)
         return ranked(inp, scores, self)
 
-    def _work(self, inp: pd.DataFrame) -> Iterator[QueryPassages]:
+    def _check_frame(self, run: pd.DataFrame) -> None:
+        columns = ["query"] if self.graph is not None else ["query", "graph"]
+        pt.validate.result_frame(run, extra_columns=columns, context=self)
+
+    def _scores(self, run: pd.DataFrame) -> np.ndarray:
+        scores = np.zeros(len(run))
+        for work in self._work(run):
+            scores[work.rows] = self._score(work)
+        return scores
+
+    def _warn_about(self, run: pd.DataFrame) -> None:
+        """Warns of what makes the scores of a run worse than they could be."""
+        if self.graph is None or self._with_titles or "text" not in run.columns:
+            return
+        some = run.head(TITLES_CHECKED)
+        nodes = self.graph.nodes_of(some["docno"].tolist())
+        texts = zip(some["text"], self.graph.texts(nodes), self.graph.texts(nodes, titles=True), strict=True)
+        if any(text == titled != bare for text, bare, titled in texts):
+            self._warn_once(
+                "titles",
+                f"the texts of the run begin with titles, but {type(self).__name__} encodes the passages of the graph "
+                "without: use titles=True (stored tokens: TokenStore(path).build(graph, encoder, titles=True))",
+            )
+
+    def _warn_once(self, topic: str, message: str) -> None:
+        if topic not in self._warned_of:
+            self._warned_of |= {topic}
+            warnings.warn(message, stacklevel=4)
+
+    def _work(self, run: pd.DataFrame) -> Iterator[QueryPassages]:
         """The frame, a graph at a time: all of it, or query by query where each has a graph of its own."""
-        if not len(inp):
+        if not len(run):
             return
-        texts = query_texts(inp)
+        texts = query_texts(run)
         queries = self.encoder.encode_queries(texts.tolist())
-        query = texts.index.get_indexer(inp["qid"])
+        query = texts.index.get_indexer(run["qid"])
         if self.graph is not None:
-            tokens = self.tokens if self.tokens is not None else FreshTokens(self.graph, self.encoder)
-            nodes = self.graph.nodes_of(inp["docno"].tolist())
-            yield QueryPassages(self.graph, tokens, queries, query, nodes, np.arange(len(inp)))
+            tokens = self.tokens if self.tokens is not None else self._fresh_tokens(self.graph)
+            nodes = self.graph.nodes_of(run["docno"].tolist())
+            yield QueryPassages(self.graph, tokens, queries, query, nodes, np.arange(len(run)))
             return
-        groups = pt.tqdm(inp.groupby(query).indices.values(), desc=type(self).__name__, disable=not self.verbose)
-        for rows in groups:
-            part = inp.iloc[rows]
+        groups = run.groupby(query).indices.values()
+        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, disable=not self.verbose):
+            part = run.iloc[rows]
             graph = graph_of(part)
             nodes = graph.nodes_of(part["docno"].tolist())
-            yield QueryPassages(graph, FreshTokens(graph, self.encoder), queries, query[rows], nodes, rows)
+            yield QueryPassages(graph, self._fresh_tokens(graph), queries, query[rows], nodes, rows)
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        """Writes the encoder."""
+        self.encoder.network.save(str(folder / "encoder"), create_model_card=False)
+        about = {"name": self.encoder.name, "sha256": self.encoder.fingerprint()}
+        lengths = {name: getattr(self.encoder, name) for name in ("max_passage_tokens", "max_query_tokens")}
+        return {"encoder": about | lengths}
+
+    @staticmethod
+    def _read_encoder(folder: Path, about: dict[str, Any], options: dict[str, Any]) -> TokenEncoder:
+        """The encoder among the options, or else the saved one.
+
+        Raises:
+            ValueError: If the encoder among the options is not the one that was saved.
+        """
+        device, dtype = options.get("device"), options.get("dtype", "float32")
+        if "encoder" not in options:
+            lengths = {name: about[name] for name in ("max_passage_tokens", "max_query_tokens")}
+            encoder = TokenEncoder(str(folder / "encoder"), device=device, dtype=dtype, **lengths)
+            encoder.name = about["name"]
+        else:
+            encoder = open_encoder(options["encoder"], device, dtype)
+        if encoder.fingerprint() != about["sha256"]:
+            raise ValueError(f"the model was saved with {about['name']!r}; {encoder!r} has other weights or lengths")
+        return encoder
 
 
 def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd.DataFrame:
@@ -132,35 +261,9 @@ def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd
         ValueError: If a score is not finite.
     """
     if not np.isfinite(scores).all():
-        culprit = run.iloc[int(np.flatnonzero(~np.isfinite(scores))[0])]
+        row = run.iloc[int(np.flatnonzero(~np.isfinite(scores))[0])]
         raise ValueError(
-            f"{context!r} scores query {culprit['qid']!r}, passage {culprit['docno']!r} as not a number: "
+            f"{context!r} scores query {row['qid']!r}, passage {row['docno']!r} as not a number: "
             "the weights of its model or encoder are not finite"
         )
     return pt.model.add_ranks(run.drop(columns=["score", "rank"], errors="ignore").assign(score=scores))
-
-
-def graph_of(rows: pd.DataFrame) -> HeteroGraph:
-    """The graph of a query's rows.
-
-    Raises:
-        ValueError: If there is none.
-    """
-    graph = rows["graph"].iloc[0]
-    if not isinstance(graph, HeteroGraph):
-        raise ValueError(f"query {rows['qid'].iloc[0]!r} has no graph, but {graph!r}: put CandidateGraph() before")
-    return graph
-
-
-def check_tokens(tokens: TokenStore | None, encoder: TokenEncoder, graph: HeteroGraph | None) -> None:
-    """Raises ValueError if there are stored tokens, but not of this encoder and this graph's nodes."""
-    if tokens is None:
-        return
-    if graph is None:
-        raise ValueError(f"{tokens!r} holds vectors of a graph's nodes: give the graph, too")
-    tokens.check(encoder, graph)
-
-
-def open_encoder(encoder: Any, device: str | None = None) -> TokenEncoder:
-    """A :class:`TokenEncoder` from itself, a checkpoint's name, or a ``MultiVectorEncoder``."""
-    return encoder if isinstance(encoder, TokenEncoder) else TokenEncoder(encoder, device=device)

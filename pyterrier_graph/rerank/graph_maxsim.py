@@ -1,8 +1,9 @@
-"""GraphMaxSim: late interaction through the graph, without a network."""
+"""GraphMaxSim: late interaction along a graph, without a network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,86 +11,102 @@ import pandas as pd
 import pyterrier as pt
 import torch
 
-from pyterrier_graph.graphs.relations import check_paths, follow
+from pyterrier_graph.checks import check_weights
+from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.devices import DType, precision
+from pyterrier_graph.graphs.relations import check_relations, follow
 from pyterrier_graph.models.maxsim import best_of_neighbors, graph_maxsim, token_maxima
 from pyterrier_graph.models.propagation import SELF
-from pyterrier_graph.plots.model_html import FIT, reranker_html
-from pyterrier_graph.rerank.base import GraphReranker, QueryPassages, check_tokens, open_encoder
-from pyterrier_graph.training.validation import RunEvaluator, judged, tuning_set
+from pyterrier_graph.rerank.base import GraphReranker, QueryPassages
+from pyterrier_graph.training.grid_search import coordinate_search
+from pyterrier_graph.training.validation import Validation, tuning_set
 
 if TYPE_CHECKING:
     from pyterrier_graph.encoders.token_store import TokenStore
     from pyterrier_graph.graphs import HeteroGraph
 
-TITLES_AND_NEIGHBOURS = {"structural": 1.0, "structural/structural": 1.0, "order": 0.5, "order_i": 0.5}
+TITLES_AND_NEIGHBORS = {"title": 1.0, "title/title": 1.0, "order": 0.5, "order_i": 0.5}
 GRID = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-SWEEPS = 2
 
 
 class GraphMaxSim(GraphReranker):
-    """Reranks passages by the best match of each query token in the passage or, weighted by relation, around it.
+    """Reranks passages by the best match of each query token in a passage or, with a weight, in its neighbors.
 
-    ``sum over query tokens of max(own, weight_r * best match among the r-neighbors, ...)``
+    ``sum over query tokens of max(match in the passage, weight_r * best match in its neighbors of relation r, ...)``
 
-    There is no neural layer and nothing is encoded again: the token vectors of bare passages and titles serve.
-    The weights, one per relation, are all that is learned.
+    There is no network, and stored token vectors of passages and titles are used as they are. All that can be learned
+    is one weight per relation.
 
     Args:
         graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
         encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
-        weights: Weight per relation, or per path of relations (``'structural/structural'``: the section's section).
-            ``{}`` is plain MaxSim. By default titles count fully and the passages before and after by half.
-        tokens: Stored token vectors of the graph's nodes; without them texts are encoded as they come.
+        weights: Weight per relation, or per path of relations (``'title/title'``: the title above the nearest title).
+            ``{}`` is plain MaxSim. By default titles have weight 1, the passages before and after 0.5.
+        tokens: Stored token vectors of the graph's nodes; without them texts are encoded when they are scored.
+        titles: Whether passages are encoded with the titles of their sections in front. With ``tokens`` the store
+            decides.
         measure: What :meth:`fit` maximizes.
-        device: As torch names it; by default a GPU where there is one.
+        device: A device as torch names it; by default a GPU where there is one.
+        dtype: The precision of encoding and scoring; see :mod:`~pyterrier_graph.encoders.devices`.
         verbose: Whether to show progress.
 
     Columns: see :meth:`transform`.
 
     Raises:
-        ValueError: If a path names a relation that the graph does not have, or a weight is negative.
+        TypeError: If an argument is of another type.
+        ValueError: If the graph does not have a relation, a weight is negative, or ``tokens`` are of another encoder.
     """
 
     schematic = {"label": "GraphMaxSim", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    ARTIFACT_FORMAT = "graph_maxsim"
+    WRITTEN = ("weights", "titles", "measure")
+    KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"encoder", "weights", "measure"}
 
     def __init__(
         self,
         graph: HeteroGraph | None = None,
-        encoder: Any = "sentence-transformers/all-MiniLM-L6-v2",
+        encoder: Any = DEFAULT,
         weights: Mapping[str, float] | None = None,
         *,
         tokens: TokenStore | None = None,
+        titles: bool = False,
         measure: str = "nDCG@10",
         device: str | None = None,
-        verbose: bool = False,
+        dtype: DType = "float32",
+        verbose: bool = True,
     ) -> None:
-        self.graph = graph
-        self.encoder = open_encoder(encoder, device)
-        self.weights = dict(TITLES_AND_NEIGHBOURS if weights is None else weights)
-        self.tokens = tokens
+        super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
+        self.weights = TITLES_AND_NEIGHBORS if weights is None else weights
         self.measure = measure
-        self.device = device
-        self.verbose = verbose
-        check_tokens(tokens, self.encoder, graph)
-        if any(weight < 0 for weight in self.weights.values()):
-            raise ValueError(f"weights must not be negative: {self.weights}")
-        if graph is not None:
-            check_paths(graph, self.weights)
 
     def __repr__(self) -> str:
-        weights = ", ".join(f"{path!r}: {weight:g}" for path, weight in self.weights.items())
+        weights = ", ".join(f"{relation!r}: {weight:g}" for relation, weight in self.weights.items())
         return f"GraphMaxSim({self.graph!r}, {self.encoder!r}, {{{weights}}})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        sizes = {
-            "weights": ", ".join(f"{path}: {weight:g}" for path, weight in self.weights.items())
-            or "none: plain MaxSim",
-            "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
-            "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
-            "tokens": "encoded as they come" if self.tokens is None else repr(self.tokens),
-        }
-        return reranker_html(self, sizes, [FIT, "plots.token_matches(reranker.explain(query, docno))"])
+        from pyterrier_graph.plots.model_html import FIT, reranker_html
+
+        weights = ", ".join(f"{relation}: {weight:g}" for relation, weight in self.weights.items())
+        sizes = {"weights": weights or "none: plain MaxSim"} | self._sizes()
+        calls = [FIT, "reranker.save(path)", "plots.token_matches(reranker.explain(query, docno))"]
+        return reranker_html(self, sizes, calls)
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weight per relation, or path of relations."""
+        return self._weights
+
+    @weights.setter
+    def weights(self, weights: Mapping[str, float]) -> None:
+        checked = check_weights(weights)
+        if self.graph is not None:
+            check_relations(self.graph, checked)
+        self._weights = checked
+
+    def _check_attributes(self) -> None:
+        super()._check_attributes()
+        self.weights = self._weights
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         weights = torch.tensor(list(self.weights.values()), device=work.queries.values.device)
@@ -98,22 +115,24 @@ class GraphMaxSim(GraphReranker):
             scores[rows] = graph_maxsim(own, context, weights).cpu().numpy()
         return scores
 
-    def _matches(self, work: QueryPassages) -> Any:
-        """Per query its rows, best matches in the passages (rows, tokens) and per path (rows, paths, tokens)."""
+    def _matches(self, work: QueryPassages) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
+        """Per query its rows, best matches in passages (rows, tokens) and by relation (rows, relations, tokens)."""
         by_query = pd.Series(work.query).groupby(work.query).indices
-        for query, rows in pt.tqdm(by_query.items(), desc="GraphMaxSim", unit="q", disable=not self.verbose):
+        bar = pt.tqdm(by_query.items(), desc="GraphMaxSim", unit="q", delay=1, disable=not self.verbose)
+        for query, rows in bar:
             passages = work.node[rows]
-            around = [follow(work.graph, passages, path) for path in self.weights]
-            nodes, index = np.unique(np.concatenate([passages, *(n for _, n in around)]), return_inverse=True)
-            own_index, *around_index = np.split(index, np.cumsum([len(passages), *(len(n) for _, n in around)])[:-1])
+            edges = [follow(work.graph, passages, relation) for relation in self.weights]
+            nodes, index = np.unique(np.concatenate([passages, *(n for _, n in edges)]), return_inverse=True)
+            own_index, *neighbors = np.split(index, np.cumsum([len(passages), *(len(n) for _, n in edges)])[:-1])
             vectors = work.queries[query]
             states = work.tokens.states(nodes, vectors.device)
-            maxima = token_maxima(vectors, states)
-            # a neighbor that says nothing, such as a section without a title, is no match, not one of 0
-            heard = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
+            with precision(self.dtype, vectors.device):
+                maxima = token_maxima(vectors, states).float()
+            # a neighbor without tokens, such as a section without a title, is no match, not a match of 0
+            found = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
             context = [
-                best_of_neighbors(heard, torch.from_numpy(row).to(heard.device), torch.from_numpy(neighbor), len(rows))
-                for (row, _), neighbor in zip(around, around_index, strict=True)
+                best_of_neighbors(found, torch.from_numpy(row).to(found.device), torch.from_numpy(neighbor), len(rows))
+                for (row, _), neighbor in zip(edges, neighbors, strict=True)
             ]
             own = maxima[torch.from_numpy(own_index)]
             yield rows, own, torch.stack([own.new_zeros(own.shape), *context], 1)[:, 1:]
@@ -131,7 +150,8 @@ class GraphMaxSim(GraphReranker):
 
         Args:
             topics_or_res_tr: Training queries with their passages, as for :meth:`transform`.
-            qrels_tr: Judgments for them: ``qid, docno, label``.
+            qrels_tr: Judgments for them: ``qid, docno, label``. Where no passage is judged, a document has the score of
+                its best passage.
             topics_or_res_va: Validation queries with their passages.
             qrels_va: Judgments for them.
 
@@ -139,28 +159,23 @@ class GraphMaxSim(GraphReranker):
             ValueError: If none of the queries is judged.
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        columns = ["query"] if self.graph is not None else ["query", "graph"]
-        pt.validate.result_frame(run, extra_columns=columns, context=self)
-        run, qrels = judged(run, qrels, self)
-        evaluate = RunEvaluator(self.measure, qrels)
+        self._check_frame(run)
+        validation = Validation(run, qrels, self.measure, self)
         matches = [
-            (work.rows[rows], own, context) for work in self._work(run) for rows, own, context in self._matches(work)
+            (work.rows[rows], own, context)
+            for work in self._work(validation.run)
+            for rows, own, context in self._matches(work)
         ]
 
-        def quality(weights: list[float]) -> float:
-            scores = np.zeros(len(run))
+        def measured(weights: dict[str, float]) -> float:
+            scores = np.zeros(len(validation.run))
             for rows, own, context in matches:
-                scores[rows] = graph_maxsim(own, context, torch.tensor(weights, device=own.device)).cpu().numpy()
-            return evaluate(run[["qid", "docno"]].assign(score=scores))
+                tensor = torch.tensor([*weights.values()], device=own.device)
+                scores[rows] = graph_maxsim(own, context, tensor).cpu().numpy()
+            return validation(scores)
 
-        weights = list(self.weights.values())
-        best = quality(weights)
-        trials = [(place, value) for _ in range(SWEEPS) for place in range(len(weights)) for value in GRID]
-        for place, value in pt.tqdm(trials, desc="GraphMaxSim.fit", disable=not self.verbose):
-            trial = [*weights[:place], value, *weights[place + 1 :]]
-            if trial != weights and (reached := quality(trial)) > best:
-                best, weights = reached, trial
-        self.weights = dict(zip(self.weights, weights, strict=True))
+        grid = [{relation: weight} for relation in self.weights for weight in GRID]
+        self.weights = coordinate_search(self.weights, grid, measured, desc="GraphMaxSim.fit", verbose=self.verbose)
         return self
 
     def explain(self, query: str, docno: str, graph: HeteroGraph | None = None) -> pd.DataFrame:
@@ -172,19 +187,19 @@ class GraphMaxSim(GraphReranker):
             graph: The graph, where the reranker has none of its own.
 
         Returns:
-            A row per query token, with ``token``, ``relation`` (``'SELF'`` for the passage itself), ``node`` (its id),
+            A row per query token, with ``token``, ``relation`` (``'SELF'`` for the passage), ``node`` (its id),
             ``match`` (the token matched), ``similarity`` (cosine), ``score`` (weighted: the part of the score).
+
+        Raises:
+            KeyError: If the passage is not in the graph.
+            ValueError: If there is no graph.
         """
-        graph = graph if graph is not None else self.graph
-        if graph is None:
-            raise ValueError("explain needs the graph that the passage is in")
-        passage = graph.nodes_of([docno])
+        graph, passage, tokens = self._explained(docno, graph)
         vectors = self.encoder.encode_queries([query])[0]
-        tokens = self._fresh_tokens(graph)
-        places = [(SELF, 1.0, passage)]
-        places += [(path, weight, follow(graph, passage, path)[1]) for path, weight in self.weights.items() if weight]
+        sources = [(SELF, 1.0, passage)]
+        sources += [(name, weight, follow(graph, passage, name)[1]) for name, weight in self.weights.items() if weight]
         candidates = []
-        for relation, weight, nodes in places:
+        for relation, weight, nodes in sources:
             for node in np.unique(nodes):
                 found = tokens.states(np.array([node]), vectors.device).values
                 pieces = self.encoder.tokens(tokens.texts(np.array([node]))[0])
@@ -208,3 +223,10 @@ class GraphMaxSim(GraphReranker):
                 )
         best = pd.concat(candidates).sort_values("score", ascending=False, kind="stable").drop_duplicates("place")
         return best.sort_values("place").drop(columns="place").reset_index(drop=True)
+
+    @classmethod
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> GraphMaxSim:
+        return cls(**options | {"encoder": cls._read_encoder(folder, about["encoder"], options)})
+
+    def _digest(self) -> str:
+        return self.encoder.fingerprint()

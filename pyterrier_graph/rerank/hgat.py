@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,43 +17,33 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from pyterrier_graph.artifacts import OwnArtifact, check_vacant, kind_of, read_meta, weights_sha256, writing
-from pyterrier_graph.encoders.devices import device_of
-from pyterrier_graph.encoders.token_encoder import TokenEncoder
-from pyterrier_graph.encoders.token_states import TokenStates, offsets_of
+from pyterrier_graph.artifacts import check_vacant, weights_sha256
+from pyterrier_graph.checks import check_type
+from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.devices import DType, device_of, precision
+from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import PASSAGE_TYPE
-from pyterrier_graph.graphs.relations import check_paths, follow
-from pyterrier_graph.models.hgat import HGAT, Aggregation, Framework, HGATConfig, Init, Variant
+from pyterrier_graph.graphs.csr import offsets
+from pyterrier_graph.graphs.relations import PAPER_RELATIONS, check_relations, follow, paper_relations
+from pyterrier_graph.models.hgat import HGAT, HGATConfig
 from pyterrier_graph.models.propagation import SELF
-from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
-from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, check_tokens, open_encoder
-from pyterrier_graph.training.learned_model import origin_of
+from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, ranked
 from pyterrier_graph.training.options import HGATTraining
-from pyterrier_graph.training.trainer import train
 from pyterrier_graph.training.triple_draws import draw_triples
-from pyterrier_graph.training.triples import Examples, TripleCollator, TripleModel
-from pyterrier_graph.training.validation import RunEvaluator, judged
+from pyterrier_graph.training.triples import freeze_first_layers, train_on_triples
+from pyterrier_graph.training.validation import Validation, judged
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
 
-PAPER_RELATIONS = (
-    "order",
-    "order_i",
-    "structural",
-    "structural_i",
-    "internal",
-    "internal_i",
-    "external",
-    "external_i",
-)
+WEIGHTS = "hgat.safetensors"
+MANY_PASSAGES = 50  # from here on it is worth a warning that they are not looked up
 
 
-class HGATReranker(GraphReranker, OwnArtifact):
+class HGATReranker(GraphReranker):
     """Reranks passages by their representation in the context of a graph.
 
     .. cite:: albarede2023hgat
@@ -58,136 +51,109 @@ class HGATReranker(GraphReranker, OwnArtifact):
             Journal 26, 2023.
         :link: https://doi.org/10.1007/s10791-023-09424-3
 
-    A passage is encoded into one vector per token; three layers of attention let it listen to what it is related to
-    (the next passage, its section, a claim it refers to, a document it cites); MaxSim compares the outcome with the
-    query.
+    A passage is encoded into one vector per token. In the layers of the network, its tokens attend to those of its
+    neighbors in the graph (titles, the passages beside it, a claim it refers to, a document it cites). MaxSim compares
+    the resulting vectors with the query's.
+
+    With the default configuration the untrained network is plain MaxSim, and :meth:`fit` learns from some hundred
+    queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting.
 
     Args:
         graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
         encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
-        variant: ``BASE``, ``NO``, ``LB``, ``NS``, ``NO_LB``, ``NO_NS``, ``LB_NS`` or ``NO_LB_NS`` (paper: Table 1).
-        framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); by default Table 2's for the variant.
-        layers: Number of layers.
-        heads: Attention heads; they must divide the length of a token vector.
-        dropout: Dropout on attention weights in training.
-        init: ``'random'`` as in the paper; ``'identity'`` starts at plain MaxSim of the encoder, for small training
-            sets.
-        aggregation: ``'sum'`` over neighbors as in Eq. 1, or the ``'mean'`` over those of each relation.
-        slots: Empty rows in every passage's matrix, to hold what neighbors say beside what it says itself; 0 as in
-            the paper.
-        relations: Relations to listen through, or paths of them (``'structural/structural'``: the section's section)
-            which are then heard in one hop; by default all of the graph's relations.
-        tokens: Stored token vectors of the graph's nodes; without them texts are encoded as they come.
+        relations: Relations along which passages aggregate, or paths of them (``'title/title'``: the title above the
+            nearest title); by default those of ``config``.
+        config: Variant and shape of the network.
+        tokens: Stored token vectors of the graph's nodes; without them texts are encoded when they are scored.
         contextualized: What :meth:`contextualize` stored for these weights: reranking is then a look-up and a MaxSim.
+        titles: Whether passages are encoded with the titles of their sections in front. With ``tokens`` the store
+            decides.
         training: Options of :meth:`fit`.
-        batch_size: Passages contextualized at once.
+        batch_size: Number of passages represented at once.
         seed: Seed of the initial weights.
-        device: As torch names it; by default a GPU where there is one.
+        device: A device as torch names it; by default a GPU where there is one.
+        dtype: The precision of encoding and scoring; see :mod:`~pyterrier_graph.encoders.devices`.
         verbose: Whether to show progress.
 
     Columns: see :meth:`transform`.
 
     Raises:
-        ValueError: If an option is unknown, the heads do not divide the dimension, ``tokens`` are of another encoder,
-            or ``contextualized`` of other weights.
+        TypeError: If an argument is of another type.
+        ValueError: If the graph does not have a relation, the heads do not divide the dimension, ``tokens`` are of
+            another encoder, or ``contextualized`` of other weights.
     """
 
     schematic = {"label": "HGAT", "help_url": "https://pypi.org/project/pyterrier-graph/"}
-    ARTIFACT_TYPE = "reranker"
     ARTIFACT_FORMAT = "hgat"
-    ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
-    GIVEN = ("graph",)
+    STAGES = {"training": HGATTraining}
+    WRITTEN = ("relations", "titles", "seed")
+    KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size"}
+
+    network: HGAT
+    _contextualized: TokenStore | None = None
 
     def __init__(
         self,
         graph: HeteroGraph | None = None,
-        encoder: Any = "colbert-ir/colbertv2.0",
-        variant: Variant = "NO_LB",
+        encoder: Any = DEFAULT,
         *,
-        framework: Framework | None = None,
-        layers: int = 3,
-        heads: int = 8,
-        dropout: float = 0.7,
-        init: Init = "random",
-        aggregation: Aggregation = "sum",
-        slots: int = 0,
         relations: Sequence[str] | None = None,
+        config: HGATConfig | None = None,
         tokens: TokenStore | None = None,
         contextualized: TokenStore | None = None,
+        titles: bool = False,
         training: HGATTraining | None = None,
         batch_size: int = 64,
         seed: int = 0,
         device: str | None = None,
-        verbose: bool = False,
+        dtype: DType = "float32",
+        verbose: bool = True,
     ) -> None:
-        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        self.graph = graph
-        self.encoder = open_encoder(encoder, device)
-        self.variant = variant
-        self.framework = framework
-        self.layers = layers
-        self.heads = heads
-        self.dropout = dropout
-        self.init = init
-        self.aggregation = aggregation
-        self.slots = slots
-        self.relations = tuple(relations or (graph.relations if graph is not None else PAPER_RELATIONS))
-        self.tokens = tokens
-        self.training = training or HGATTraining()
+        super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
+        self.config = HGATConfig() if config is None else config
+        check_type("config", self.config, HGATConfig, "an HGATConfig, such as HGATConfig.paper()")
+        self.relations = self._relations_from(relations)
+        if graph is not None:
+            check_relations(graph, self.relations)
+        self.training = HGATTraining() if training is None else training
         self.batch_size = batch_size
         self.seed = seed
-        self.device = device
-        self.verbose = verbose
-        config = HGATConfig(
-            dimension=self.encoder.dimension,
-            relations=self.relations,
-            variant=variant,
-            framework=framework,
-            layers=layers,
-            heads=heads,
-            dropout=dropout,
-            positions=self.encoder.max_passage_tokens,
-            init=init,
-            aggregation=aggregation,
-            slots=slots,
-        )
-        if graph is not None:
-            check_paths(graph, self.relations)
-        check_tokens(tokens, self.encoder, graph)
+        self.random_start = self.config.init == "random"
+        positions = self.encoder.max_passage_tokens
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.model: HGAT = HGAT(config).eval()
-        self.model.to(self._device)
+            network = HGAT(self.config, dimension=self.encoder.dimension, relations=self.relations, positions=positions)
+        self.network = network.eval().to(self._device)
         self.contextualized = contextualized
 
+    def _relations_from(self, relations: Sequence[str] | None) -> tuple[str, ...]:
+        relations = self.config.relations if relations is None else relations
+        if relations is None:
+            relations = PAPER_RELATIONS if self.graph is None else paper_relations(self.graph)
+        return (relations,) if isinstance(relations, str) else tuple(relations)
+
     def __repr__(self) -> str:
-        return f"HGATReranker({self.graph!r}, {self.encoder!r}, {self.variant!r})"
+        return f"HGATReranker({self.graph!r}, {self.encoder!r}, {self.config.name})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
+
         sizes = {
-            "model": f"{self.config.name}, layers: {self.layers}, heads: {self.heads}",
+            "model": f"{self.config.name}, layers: {self.config.layers}, heads: {self.config.heads}",
             "relations": ", ".join(self.relations),
-            "parameters": parameters(self.model),
-            "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
-            "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
+            "parameters": parameters(self.network),
+            **self._sizes(),
             "contextualized": "no" if self.contextualized is None else repr(self.contextualized),
         }
-        calls = training_calls(self)
-        if self.graph is not None and self.contextualized is None:
-            calls.append("reranker.contextualized = reranker.contextualize(path)")
-        calls.append("plots.relation_weights(reranker.relation_weights())")
-        calls.append("plots.contributions(reranker.explain(query, docno))")
-        return reranker_html(self, sizes | training_sizes(self), calls)
+        store = self.graph is not None and self.contextualized is None
+        calls = [*training_calls(self), *(["reranker.contextualized = reranker.contextualize(path)"] if store else [])]
+        shown = ["relation_weights(reranker.relation_weights())", "contributions(reranker.explain(query, docno))"]
+        return reranker_html(self, sizes | training_sizes(self), calls + [f"plots.{call}" for call in shown])
 
     @property
     def _device(self) -> torch.device:
         return device_of(self.device)
-
-    @property
-    def config(self) -> HGATConfig:
-        """Shape of the model."""
-        return self.model.config
 
     @property
     def contextualized(self) -> TokenStore | None:
@@ -197,23 +163,44 @@ class HGATReranker(GraphReranker, OwnArtifact):
     @contextualized.setter
     def contextualized(self, store: TokenStore | None) -> None:
         if store is not None:
+            check_type("contextualized", store, TokenStore, "what reranker.contextualize(path) returns")
             if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
                 raise ValueError(f"{store!r} holds representations of other passages than those of {self.graph!r}")
-            if store.meta.get("model_sha256") != self._fingerprint():
-                raise ValueError(f"{store!r} was computed with other weights: contextualize again")
+            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._digest(), self._with_titles):
+                raise ValueError(f"{store!r} was computed with other weights or titles: contextualize again")
         self._contextualized = store
+
+    def _check_attributes(self) -> None:
+        super()._check_attributes()
+        if self.graph is not None:
+            check_relations(self.graph, self.relations)
+        self.contextualized = self._contextualized
+
+    def _warn_about(self, run: pd.DataFrame) -> None:
+        super()._warn_about(run)
+        if (
+            self.graph is not None
+            and self.contextualized is None
+            and len(passages := run["docno"].unique()) > MANY_PASSAGES
+        ):
+            self._warn_once(
+                "speed",
+                f"HGATReranker computed the representations of {len(passages)} passages to score them, which can be 80 "
+                "times slower than to look them up: reranker.contextualized = reranker.contextualize(path) stores them",
+            )
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
-        with torch.inference_mode():
+        with torch.inference_mode(), precision(self.dtype, self._device):
             queries = work.queries.to(self._device)
             for nodes, content, in_context in self._in_context(work.graph, work.tokens, np.unique(work.node)):
                 rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
-                place = np.searchsorted(nodes, work.node[rows])
+                position = np.searchsorted(nodes, work.node[rows])
                 for query, members in pd.Series(work.query[rows]).groupby(work.query[rows]).indices.items():
-                    passages = torch.from_numpy(place[members]).to(self._device)
-                    relevance = self.model.score(queries[query], content.select(passages), in_context.select(passages))
-                    scores[rows[members]] = relevance.cpu().numpy()
+                    passages = torch.from_numpy(position[members]).to(self._device)
+                    vectors = queries[query]
+                    relevance = self.network.score(vectors, content.select(passages), in_context.select(passages))
+                    scores[rows[members]] = relevance.float().cpu().numpy()
         return scores
 
     def _in_context(
@@ -221,16 +208,16 @@ class HGATReranker(GraphReranker, OwnArtifact):
     ) -> Iterator[tuple[np.ndarray, TokenStates, TokenStates]]:
         """Passages chunk by chunk, as encoded and in context."""
         chunks = np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
-        for chunk in pt.tqdm(chunks, desc=self.config.name, unit="batch", disable=not self.verbose or len(chunks) < 2):
+        for chunk in pt.tqdm(chunks, desc=self.config.name, unit="batch", delay=1, disable=not self.verbose):
             if self.contextualized is not None:
                 in_context = self.contextualized.states(chunk, self._device)
                 late = self.config.framework == "late"
                 yield chunk, tokens.states(chunk, self._device) if late else in_context, in_context
                 continue
-            propagation = self.model.plan(graph, chunk)
+            propagation = self.network.plan(graph, chunk)
             inputs = tokens.states(propagation.nodes, self._device)
             propagation = propagation.to(self._device)
-            yield chunk, inputs.select(propagation.inputs), self.model(inputs, propagation)
+            yield chunk, inputs.select(propagation.inputs), self.network(inputs, propagation)
 
     def fit(
         self,
@@ -239,75 +226,82 @@ class HGATReranker(GraphReranker, OwnArtifact):
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> HGATReranker:
-        """Trains on triples <q, p+, p->, with Adam and pairwise softmax cross-entropy (Sect. 5.2.3).
+        """Trains on triples <q, p+, p->, with pairwise softmax cross-entropy (Sect. 5.2.3).
+
+        Where no passage is judged, judgments of documents count for all their passages, and in validation a document
+        has the score of its best passage. An encoder that learns is a copy: the caller's stays as it is.
 
         Args:
             topics_or_res_tr: Training queries with their passages, as for :meth:`transform`; with ``codes`` of the
                 queries where they have some, for ``negatives='shared_codes'`` or ``'mixed'``.
-            qrels_tr: Judgments for them: ``qid, docno, label``, docno a passage id.
+            qrels_tr: Judgments for them: ``qid, docno, label``, of passages or documents.
             topics_or_res_va: Validation queries with their passages: the weights that are best on them are kept.
             qrels_va: Judgments for them.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
-            ValueError: If no training query is judged, or ``training.output_dir`` holds another training.
+            ValueError: If no training query is judged, the options leave nothing to learn, or ``training.output_dir``
+                holds another training.
+
+        Warns:
+            UserWarning: If the model is trained already, or stored token vectors can no longer be used.
         """
-        columns = ["query"] if self.graph is not None else ["query", "graph"]
-        pt.validate.result_frame(topics_or_res_tr, extra_columns=columns, context=self)
         options = self.training
-        quality = None
+        self._check_frame(topics_or_res_tr)
+        validate = None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            pt.validate.result_frame(topics_or_res_va, extra_columns=columns, context=self)
-            run_va, qrels_va = judged(topics_or_res_va, qrels_va, self)
-            evaluate = RunEvaluator(options.measure, qrels_va)
-            quality = lambda: evaluate(self.transform(run_va)[["qid", "docno", "score"]])  # noqa: E731
+            self._check_frame(topics_or_res_va)
+            validation = Validation(topics_or_res_va, qrels_va, options.measure, self)
+            validate = lambda: validation(ranked(validation.run, self._scores(validation.run), self)["score"])  # noqa: E731
         run, qrels = judged(topics_or_res_tr, qrels_tr, self)
         queries, graphs, triples = draw_triples(run, qrels, self.graph, options)
-        stored, self.contextualized = self.tokens, None  # of the weights that now change
-        encoder_rate = options.encoder_learning_rate
-        learned = encoder_rate is not None
+        encoder, learned = self.encoder, options.encoder_learning_rate is not None
+        if learned:
+            encoder = copy.copy(encoder)
+            encoder.network = copy.deepcopy(encoder.network)
+            freeze_first_layers(encoder.network, options.frozen_encoder_layers)
         identity = {
-            "config": json.loads(json.dumps(self.config.to_dict())),
+            "config": json.loads(json.dumps(asdict(self.config) | {"relations": self.relations})),
             "seed": self.seed,
-            # one that learns is in the checkpoint, and may have learned already when training was interrupted
-            "encoder": self.encoder.name if learned else self.encoder.fingerprint(),
+            "start": self._digest() if self.training_log else "untrained",
+            # the weights of an encoder that learns are in the checkpoint; they differ from the first ones
+            "encoder": encoder.name if learned else encoder.fingerprint(),
             "triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
-        model = TripleModel(self.model, self.encoder if learned else None, options.frozen_encoder_layers)
-        gates = self.model.scalars()
-        others = [p for p in self.model.parameters() if all(p is not gate for gate in gates)]
-        gate_rate = options.learning_rate if options.scalar_learning_rate is None else options.scalar_learning_rate
-        rates = [(others, options.learning_rate), (gates, gate_rate)]
-        if encoder_rate is not None:
-            self.tokens = None
-            rates.append(([p for p in self.encoder.network.parameters() if p.requires_grad], encoder_rate))
-        sources = [
-            (graph, None if learned else (stored if stored is not None else FreshTokens(graph, self.encoder)))
-            for graph in graphs
-        ]
-        self.training_log = train(
-            model,
-            Examples(triples),
-            TripleCollator(self.model, sources, queries, self.encoder),
+        self._start_fit()
+        self.contextualized = None  # of the weights that now change
+        if learned:
+            self.encoder, tokens, self.titles, self.tokens = encoder, self.tokens, self._with_titles, None
+            if tokens is not None:
+                warnings.warn(
+                    f"fit trains a copy of the encoder. The vectors in {tokens!r} are of the old one and not used any "
+                    "more. To store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
+                    stacklevel=2,
+                )
+        self.training_log = train_on_triples(
+            self.network,
+            encoder,
+            [(graph, self._fresh_tokens(graph) if self.tokens is None else self.tokens) for graph in graphs],
+            queries,
+            triples,
             options,
-            rates=rates,
-            quality=quality,
+            validate=validate,
             identity=identity,
             device=self._device,
             verbose=self.verbose,
         )
         return self
 
-    def contextualize(self, path: str | os.PathLike[str], *, verbose: bool = True) -> TokenStore:
+    def contextualize(self, path: str | os.PathLike[str]) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
         Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute).
 
         Args:
-            path: Where the store shall lie.
-            verbose: Whether to show progress.
+            path: Folder of the store; it may not exist yet.
 
         Raises:
+            FileExistsError: If something lies at ``path``.
             ValueError: If the reranker has no document graph.
         """
         if self.graph is None:
@@ -320,39 +314,35 @@ class HGATReranker(GraphReranker, OwnArtifact):
                 lengths = torch.zeros(len(nodes), dtype=torch.long)
                 values = torch.zeros(0, self.encoder.dimension)
                 if is_passage.any():
-                    with torch.inference_mode():
-                        propagation = self.model.plan(graph, nodes[is_passage])
-                        inputs = tokens.states(propagation.nodes, self._device)
-                        states = self.model(inputs, propagation.to(self._device)).to("cpu")
-                    lengths[torch.from_numpy(is_passage)] = states.lengths
-                    values = states.values
-                yield TokenStates(values, offsets_of(lengths))
+                    with torch.inference_mode(), precision(self.dtype, self._device):
+                        ((_, _, in_context),) = self._in_context(graph, tokens, nodes[is_passage])
+                    lengths[torch.from_numpy(is_passage)] = in_context.lengths.cpu()
+                    values = in_context.values.cpu()
+                yield TokenStates(values, offsets(lengths))
 
-        about = {"encoder": self.encoder.name, "model": self.config.name, "model_sha256": self._fingerprint()}
-        about["graph_sha256"] = graph.fingerprint()
+        about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
+        about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
         store = TokenStore(path)
         check_vacant(store.path)
         with tempfile.TemporaryDirectory() as scratch:  # every node is encoded once, and none is kept in memory
             tokens = self.tokens
             if tokens is None:
-                tokens = TokenStore(Path(scratch, "tokens")).build(graph, self.encoder, verbose=verbose)
+                tokens = TokenStore(Path(scratch, "tokens"))
+                tokens.build(graph, self.encoder, titles=self.titles, verbose=self.verbose)
             size = graph.num_nodes, self.encoder.dimension
-            return store.write(chunks(tokens), *size, about, task="contextualizing", verbose=verbose)
-
-    def _fingerprint(self) -> str:
-        return weights_sha256(self.model, before=self.encoder.fingerprint())
+            return store.write(chunks(tokens), *size, about, task="contextualizing", verbose=self.verbose)
 
     def relation_weights(self) -> pd.DataFrame:
         """Importance of each relation per layer (the paper's Table 6); columns add up to 1, SELF included."""
-        table = pd.DataFrame(self.model.relation_weights()).T
+        table = pd.DataFrame(self.network.relation_weights()).T
         table.columns = pd.Index([f"layer {number + 1}" for number in table.columns])
         return table.rename_axis("relation")
 
     def explain(self, query: str, docno: str, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Says which nodes and tokens a score came from.
 
-        With attention weights and lengths of vectors as they are, a score is a sum over the tokens of all texts that
-        reached the passage (and over biases, which are no token's): the contributions.
+        For given attention weights and lengths of vectors, a score is a sum over the tokens of all texts that the
+        passage aggregates from, directly or through other nodes (and over biases, which belong to no token).
 
         Args:
             query: The query.
@@ -360,30 +350,26 @@ class HGATReranker(GraphReranker, OwnArtifact):
             graph: The graph, where the reranker has none of its own.
 
         Returns:
-            A row per token, with ``node`` (its id), ``relation`` (through which the passage hears the node; ``'SELF'``
-            for itself, ``''`` if only through others), ``position``, ``token``, ``contribution``; largest contributions
-            first.
+            A row per token, with ``node`` (its id), ``relation`` (of the passage to the node; ``'SELF'`` for the
+            passage, ``''`` for a node that it aggregates from through others), ``position``, ``token``,
+            ``contribution``; largest contributions first.
         """
-        graph = graph if graph is not None else self.graph
-        if graph is None:
-            raise ValueError("explain needs the graph that the passage is in")
-        target = graph.nodes_of([docno])
-        propagation = self.model.plan(graph, target)
-        tokens = self._fresh_tokens(graph)
+        graph, target, tokens = self._explained(docno, graph)
+        propagation = self.network.plan(graph, target)
         inputs = tokens.states(propagation.nodes, self._device)
         vectors = inputs.values.detach().clone().requires_grad_(True)
         states = inputs.with_values(vectors)
         propagation = propagation.to(self._device)
         vector = self.encoder.encode_queries([query])[0].to(self._device)
-        in_context = self.model(states, propagation, linear=True)
-        score = self.model.score(vector, states.select(propagation.inputs), in_context)
+        in_context = self.network(states, propagation, linear=True)
+        score = self.network.score(vector, states.select(propagation.inputs), in_context)
         # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
         relation_of: dict[int, str] = {}
         for relation in reversed(self.relations):
             relation_of |= dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation)
         relation_of[int(target[0])] = SELF
-        nodes = propagation.nodes[inputs.owner.cpu().numpy()]
+        nodes = propagation.nodes[inputs.row_index.cpu().numpy()]
         pieces = [self.encoder.tokens(text) if text.strip() else [] for text in tokens.texts(propagation.nodes)]
         return pd.DataFrame(
             {
@@ -395,87 +381,20 @@ class HGATReranker(GraphReranker, OwnArtifact):
             }
         ).sort_values("contribution", ascending=False, kind="stable", ignore_index=True)
 
-    def save(self, path: str | os.PathLike[str]) -> HGATReranker:
-        """Writes the model as an artifact: weights in safetensors, configuration in JSON, the encoder beside it.
-
-        The graph is not part of it: it is given again to :meth:`load`.
-
-        Raises:
-            FileExistsError: If something lies at ``path``.
-        """
-        meta = kind_of(self) | {
-            **origin_of(self),
-            "config": self.config.to_dict(),
-            "seed": self.seed,
-            "sha256": self._fingerprint(),
-            "encoder": {
-                "name": self.encoder.name,
-                "sha256": self.encoder.fingerprint(),
-                "max_passage_tokens": self.encoder.max_passage_tokens,
-                "max_query_tokens": self.encoder.max_query_tokens,
-            },
-        }
-        with writing(path, meta) as folder:
-            save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, folder / "hgat.safetensors")
-            self.encoder.network.save(str(folder / "encoder"), create_model_card=False)
-        self.path = Path(path)
-        return self
+    def _write(self, folder: Path) -> dict[str, Any]:
+        save_file({k: v.contiguous() for k, v in self.network.state_dict().items()}, folder / WEIGHTS)
+        return super()._write(folder) | {"config": asdict(self.config)}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], **options: Any) -> HGATReranker:
-        """Reads what :meth:`save` wrote; it scores as before.
-
-        Args:
-            path: The artifact's folder.
-            **options: ``graph``, ``tokens``, ``device`` and others of the constructor that do not shape the model.
-
-        Raises:
-            FileNotFoundError: If there is no artifact.
-            ValueError: If it is damaged, of another kind, or does not fit the encoder that was given.
-        """
-        folder = Path(path)
-        meta = read_meta(folder, kind_of(cls))
-        about = meta["encoder"]
-        encoder = options.pop("encoder", None)
-        try:
-            weights = load_file(folder / "hgat.safetensors")
-            if encoder is None:
-                encoder = TokenEncoder(
-                    str(folder / "encoder"),
-                    max_passage_tokens=about["max_passage_tokens"],
-                    max_query_tokens=about["max_query_tokens"],
-                    device=options.get("device"),
-                )
-                encoder.name = about["name"]
-        except SafetensorError as error:
-            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
-        config = dict(meta["config"])
-        dimension, positions = config.pop("dimension"), config.pop("positions")
-        if (encoder.dimension, encoder.max_passage_tokens) != (dimension, positions):
-            raise ValueError(
-                f"the model needs an encoder with {dimension} dimensions and {positions} tokens per passage, "
-                f"{encoder!r} has {encoder.dimension} and {encoder.max_passage_tokens}"
-            )
-        if encoder.fingerprint() != about["sha256"]:
-            raise ValueError(f"the model was trained on {about['name']!r}, {encoder!r} has other weights")
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> HGATReranker:
+        weights = load_file(folder / WEIGHTS)
+        encoder = cls._read_encoder(folder, about["encoder"], options)
         contextualized = options.pop("contextualized", None)
-        reranker = cls(encoder=encoder, seed=meta["seed"], **config, **options)
-        reranker.model.load_state_dict(weights)
-        if reranker._fingerprint() != meta["sha256"]:
-            raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
-        reranker.path = folder
+        reranker = cls(**{"config": HGATConfig(**about["config"])} | options | {"encoder": encoder})
+        reranker.network.load_state_dict(weights)
         reranker.contextualized = contextualized
         return reranker
 
-    def apply_attributes(self, **attributes: Any) -> HGATReranker:
-        """A copy with other attributes, as ``pt.inspect`` asks for; trained weights are kept where they fit."""
-        names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
-        values = {name: getattr(self, name) for name in names} | attributes
-        contextualized = values.pop("contextualized")
-        copy = type(self)(**values)
-        if copy.config == self.config:
-            copy.model.load_state_dict(self.model.state_dict())
-            copy.contextualized = contextualized
-            if hasattr(self, "training_log"):
-                copy.training_log = self.training_log
-        return copy
+    def _digest(self) -> str:
+        config = json.dumps(asdict(self.config))
+        return weights_sha256(self.network, before=self.encoder.fingerprint(), after=config)

@@ -1,4 +1,4 @@
-"""What the rerankers that read a query and a document together have in common: frames and training."""
+"""The common part of the rerankers that read a query and a document together: input, output and training."""
 
 from __future__ import annotations
 
@@ -13,122 +13,142 @@ import pandas as pd
 import pyterrier as pt
 import torch
 from torch import Tensor, nn
+from transformers import AutoConfig
 
-from pyterrier_graph.encoders.checkpoints import checkpoint_name
-from pyterrier_graph.encoders.devices import device_of
+from pyterrier_graph.checks import check_count, check_type
+from pyterrier_graph.encoders.checkpoints import checkpoint_name, resolve
+from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.pair_tokenizer import PairTokenizer
 from pyterrier_graph.encoders.queries import query_texts
-from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
 from pyterrier_graph.rerank.base import ranked
 from pyterrier_graph.training.learned_model import LearnedModel
 from pyterrier_graph.training.pairs import PairCollator, PairTraining, QueryPairs
 from pyterrier_graph.training.trainer import train
-from pyterrier_graph.training.validation import RunEvaluator, judged, judged_ids
+from pyterrier_graph.training.validation import Validation, judged, judged_ids
 
 
 class TextReranker(LearnedModel):
-    """Base of the rerankers that score texts, each query and document by itself.
+    """Base of the rerankers that score pairs of texts, each query with one document.
 
     Attributes:
         tokenizer: Makes the network's input.
+        checkpoint: Folder or Hugging Face id of the checkpoint that ``encoder`` names.
+        CALLS: Code that explains scores, for :meth:`_repr_html_`.
     """
 
     ARTIFACT_TYPE = "reranker"
-    WRITTEN = ("max_length", "text_field", "seed")
+    CALLS: tuple[str, ...] = ()
+    WRITTEN: tuple[str, ...] = ("max_tokens", "text_field", "seed")
 
-    training: PairTraining
+    training: Any
     batch_size: int
-    max_length: int
-    text_field: str
-    seed: int
-    verbose: bool
     tokenizer: PairTokenizer
 
     def __init__(
         self,
-        model: str | os.PathLike[str],
+        encoder: str | os.PathLike[str],
         *,
+        training: PairTraining,
         batch_size: int,
-        max_length: int,
+        max_tokens: int,
         text_field: str,
         seed: int,
         device: str | None,
+        dtype: DType,
         verbose: bool,
     ) -> None:
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be positive, got {batch_size}")
-        self.model = str(model)
+        check_type("encoder", encoder, (str, os.PathLike), "the name or the folder of a checkpoint")
+        check_type("text_field", text_field, str, "the name of a column")
+        check_count("max_tokens", max_tokens, 4)
+        self.encoder = os.fspath(encoder)
+        self.checkpoint = resolve(encoder)
+        self.training = training
         self.batch_size = batch_size
-        self.max_length = max_length
+        self.max_tokens = max_tokens
         self.text_field = text_field
         self.seed = seed
         self.device = device
+        self.dtype: DType = dtype
         self.verbose = verbose
+        self.tokenizer = PairTokenizer(self.checkpoint, max_tokens)
+        shape = AutoConfig.from_pretrained(self.checkpoint)
+        limit = min(self.tokenizer.limit, getattr(shape, "max_position_embeddings", max_tokens))
+        if max_tokens > limit:
+            raise ValueError(f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more")
+        # the number of labels for which the checkpoint has a trained head; 0 if it is an encoder without such a head
+        classifies = any("ForSequenceClassification" in name for name in shape.architectures or ())
+        self._labels: int = shape.num_labels if classifies else 0
 
     @property
     @abstractmethod
-    def encoder(self) -> nn.Module:
-        """The part of the network that learns at ``training.encoder_learning_rate``."""
+    def base_model(self) -> nn.Module:
+        """The part of the network that is trained with ``training.encoder_learning_rate``."""
 
     @abstractmethod
     def _scores(self, batch: dict[str, Tensor]) -> Tensor:
-        """Scores of pairs that were tokenized, shape (pairs,)."""
+        """Scores of tokenized pairs, shape (pairs,)."""
 
     @abstractmethod
-    def _learner(self) -> nn.Module:
-        """The network with its loss: takes what :class:`PairCollator` makes."""
+    def _with_loss(self) -> nn.Module:
+        """The network with its loss; its arguments are made by :class:`PairCollator`."""
 
     @abstractmethod
     def _shape(self) -> dict[str, Any]:
-        """What tells this network from others of the same checkpoint."""
+        """What distinguishes this network from others with the same checkpoint."""
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
+        from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
+
         sizes = {
-            "checkpoint": checkpoint_name(self.model),
+            "checkpoint": checkpoint_name(self.encoder),
             **self._sizes(),
             "parameters": parameters(self.network),
-            "reads": f"{self.max_length} tokens of query and {self.text_field!r} together",
+            "reads": f"{self.max_tokens} tokens of query and {self.text_field!r} together",
         }
-        return reranker_html(self, sizes | training_sizes(self), [*training_calls(self), *self._explanations()])
+        return reranker_html(self, sizes | training_sizes(self), [*training_calls(self), *self.CALLS])
 
     def _sizes(self) -> dict[str, Any]:
-        """Further rows of what a notebook shows."""
+        """Further rows for :meth:`_repr_html_`."""
         return {}
 
-    def _explanations(self) -> list[str]:
-        """Code that draws what a score came from."""
-        return []
-
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores documents anew; a score does not depend on the other rows.
+        """Scores documents; the score of a row does not depend on the other rows.
 
         Args:
-            inp: ``qid, query, docno`` and the column with the text. An empty text is scored as such. The query's may
-                stand in some of its rows only.
+            inp: ``qid, query, docno`` and the column with the text. An empty text is allowed. The text of a query must
+                be in at least one of its rows.
 
         Returns:
             The rows with new ``score`` and ``rank``.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
-            ValueError: If a query is empty, or it or a document's text is not a text.
+            ValueError: If a query is empty, or a query or document is not a text.
         """
-        pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
+        self._check_run(inp)
+        if len(inp):
+            self._warn_if_random()
         scores = np.zeros(len(inp))
-        for rows, batch in self._batches(inp):
-            with torch.inference_mode():
+        for rows, batch in self._batches(*self._texts(inp)):
+            with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
                 scores[rows] = self._scores(batch).cpu().numpy()
         return ranked(inp, scores, self)
 
-    def _batches(self, run: pd.DataFrame) -> Iterator[tuple[np.ndarray, dict[str, Tensor]]]:
-        """Rows and their tokens, documents of similar length together."""
-        queries, documents = self._texts(run)
-        lengths = np.array([len(query) + len(document) for query, document in zip(queries, documents, strict=True)])
+    def _check_run(self, run: pd.DataFrame) -> None:
+        pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
+
+    def _batches(
+        self, queries: Sequence[str], documents: Sequence[str]
+    ) -> Iterator[tuple[np.ndarray, dict[str, Tensor]]]:
+        """Rows and their tokens; documents of similar length are in the same batch."""
+        lengths = np.array(
+            [len(query) + len(document) for query, document in zip(queries, documents, strict=True)], dtype=int
+        )
         order = np.argsort(-lengths, kind="stable")
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        for rows in pt.tqdm(batches, desc=type(self).__name__, unit="batch", disable=not self.verbose):
+        for rows in pt.tqdm(batches, desc=type(self).__name__, unit="batch", disable=not self.verbose, delay=1):
             yield rows, self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
 
     def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> dict[str, Tensor]:
@@ -151,10 +171,10 @@ class TextReranker(LearnedModel):
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> Self:
-        """Trains on pairs of a relevant and a less relevant document among those of a query.
+        """Trains on pairs of documents of the same query: a relevant one and a less relevant one.
 
-        Of passages (``docno%pN``), judgments of documents hold for all of a document's passages, and on the validation
-        queries documents are ranked by their best one; unless passages are judged.
+        If only documents are judged, a judgment holds for all passages of a document (``docno%pN``), and the validation
+        measure ranks documents by their best passage.
 
         Args:
             topics_or_res_tr: Training queries with their documents, as for :meth:`transform`.
@@ -164,64 +184,63 @@ class TextReranker(LearnedModel):
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
-            ValueError: If there is nothing to learn from, or ``training.output_dir`` holds another training.
+            ValueError: If there is nothing to learn from, ``training.output_dir`` holds another training, or training
+                diverges.
+
+        Warns:
+            UserWarning: If the model is trained already, or no validation candidate is judged.
         """
-        options = self.training
-        pt.validate.result_frame(topics_or_res_tr, extra_columns=["query", self.text_field], context=self)
-        quality = None
+        self._check_run(topics_or_res_tr)
+        validate = None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            pt.validate.result_frame(topics_or_res_va, extra_columns=["query", self.text_field], context=self)
-            quality = self._quality(*judged(topics_or_res_va, qrels_va, self))
+            self._check_run(topics_or_res_va)
+            validate = self._validate(topics_or_res_va, qrels_va)
         run, qrels = judged(topics_or_res_tr, qrels_tr, self)
         run = run.drop_duplicates(["qid", "docno"])
         queries, documents = self._texts(run)
         labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
         judgments = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
         label = labels.reindex(judgments, fill_value=0).to_numpy()
+        options: PairTraining = self.training
         pairs = QueryPairs(run["qid"].factorize()[0], options.grades(label), options.pairs_per_epoch, options.seed)
+        self._start_fit()
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
         identity = {
             "config": self._shape(),
             "seed": self.seed,
-            "model": self.model,
-            "max_length": self.max_length,
+            "encoder": self.encoder,
+            "max_tokens": self.max_tokens,
+            "start": self._digest() if self.training_log else "untrained",
             "examples": hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes()).hexdigest(),
         }
-        device = device_of(self.device)
-        encoder = list(self.encoder.parameters())
-        inside = {id(parameter) for parameter in encoder}
-        others = [parameter for parameter in self.network.parameters() if id(parameter) not in inside]
-        rates = [(others, options.learning_rate)]
-        self.encoder.requires_grad_(options.encoder_learning_rate is not None)
-        if options.encoder_learning_rate is not None:
-            rates.append((encoder, options.encoder_learning_rate))
         self.training_log = train(
-            self._learner(),
+            self._with_loss(),
             pairs,
-            PairCollator(self.tokenizer, queries, documents),
+            PairCollator(self.tokenizer, queries, documents, label > 0),
             options,
-            rates=rates,
-            quality=quality,
+            rates=self._rates(),
+            validate=validate,
             identity=identity,
-            device=device,
+            device=device_of(self.device),
+            dtype=self.dtype,
             verbose=self.verbose,
         )
         return self
 
-    def _quality(self, run: pd.DataFrame, qrels: pd.DataFrame) -> Callable[[], float]:
-        """Measures the model as it is on validation queries."""
-        evaluate = RunEvaluator(self.training.measure, qrels)
-        ids = judged_ids(run["docno"], qrels)
+    def _rates(self) -> list[tuple[list[nn.Parameter], float]]:
+        """The learning rate of each group of parameters; an encoder without one is frozen."""
+        options: PairTraining = self.training
+        encoder = list(self.base_model.parameters())
+        inside = {id(parameter) for parameter in encoder}
+        others = [parameter for parameter in self.network.parameters() if id(parameter) not in inside]
+        self.base_model.requires_grad_(options.encoder_learning_rate is not None)
+        rates = [(others, options.learning_rate)]
+        if options.encoder_learning_rate is not None:
+            rates.append((encoder, options.encoder_learning_rate))
+        return rates
 
-        def quality() -> float:
-            scored = self.transform(run).assign(docno=ids)
-            return evaluate(scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max())
-
-        return quality
-
-
-def check_length(model: str, max_length: int, tokenizer: PairTokenizer, config: Any) -> None:
-    """Raises ValueError if a checkpoint does not read so many tokens."""
-    limit = min(tokenizer.limit, getattr(config, "max_position_embeddings", max_length))
-    if max_length > limit:
-        raise ValueError(f"{model!r} reads at most {limit} tokens: max_length={max_length} is more")
+    def _validate(self, run: pd.DataFrame, qrels: pd.DataFrame | None) -> Callable[[], float]:
+        """Measures the model in its present state on validation queries."""
+        options: PairTraining = self.training
+        validation = Validation(run, qrels, options.measure, self, candidates=options.validation_candidates)
+        return lambda: validation(self.transform(validation.run)["score"])

@@ -1,14 +1,14 @@
-"""DualEncoder: a bi-encoder of pyterrier_dr that learns."""
+"""DualEncoder: a bi-encoder of pyterrier_dr that can be trained."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -17,31 +17,33 @@ import torch
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
 from pyterrier_dr import BiEncoder
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Router, Transformer
+from sentence_transformers.base.modules import Router
 from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
 from pyterrier_graph.artifacts import weights_sha256
-from pyterrier_graph.encoders.checkpoints import checkpoint_name
-from pyterrier_graph.encoders.devices import device_of
-from pyterrier_graph.encoders.queries import query_texts
-from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
-from pyterrier_graph.training.dual import (
-    DualEncoderTraining,
-    check_examples,
+from pyterrier_graph.checks import check_choice, check_type
+from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
+from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.queries import query_texts, warn_of_rewritten
+from pyterrier_graph.encoders.sentence_encoder import (
+    Similarity,
+    checksums,
     is_normalized,
+    limit_length,
+    load_sentence_transformer,
     prompts_of,
-    train_dual_encoder,
+    shaped,
 )
+from pyterrier_graph.training.dual import DualEncoderTraining, check_examples, train_dual_encoder
 from pyterrier_graph.training.learned_model import LearnedModel
-from pyterrier_graph.training.validation import RunEvaluator, judged, judged_ids
+from pyterrier_graph.training.mining import HardNegativeMiner
+from pyterrier_graph.training.validation import Validation
 
 if TYPE_CHECKING:
-    from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
+    from pyterrier_graph.training.mining import TrainingExamples
 
 logger = logging.getLogger(__name__)
-Similarity = Literal["dot", "cosine"]
 NETWORK = "sentence-transformer"
 
 
@@ -53,128 +55,154 @@ class DualEncoder(LearnedModel, BiEncoder):
             retrieval. Findings of ACL-IJCNLP 2021.
         :link: https://doi.org/10.18653/v1/2021.findings-acl.191
 
-    It stands wherever a ``pyterrier_dr.BiEncoder`` does::
+    It is used like any other ``pyterrier_dr.BiEncoder``::
 
+        dual_encoder = ptg.DualEncoder(miner=ptg.HardNegativeMiner(bm25 % 200, texts))
         dual_encoder.fit(topics, qrels)
         index = pyterrier_dr.FlexIndex("passages.flex")
         (dual_encoder.doc_encoder() >> index).index(dataset.get_corpus_iter())
         retriever = dual_encoder.query_encoder() >> index.retriever()
 
-    Similarity is the dot product in training, in the index and between texts (:attr:`sim_fn`). With
-    ``similarity='cosine'`` vectors have length 1, so that it is the cosine.
+    The similarity of a query and a passage is the dot product of their vectors, in training, in the index and between
+    texts (:attr:`sim_fn`). With ``similarity='cosine'`` vectors have length 1, so that the dot product is the cosine.
 
-    ``save(path)`` makes an ordinary ``SentenceTransformer`` of ``path/sentence-transformer``.
+    ``save(path)`` writes an ordinary ``SentenceTransformer`` into ``path/sentence-transformer``.
 
     Args:
-        model: Hugging Face id or folder of a SentenceTransformer, or of any encoder (whose states are then averaged).
-        miner: Makes training examples, for :meth:`fit`.
+        encoder: The name or folder of a SentenceTransformer, or of any Hugging Face encoder, whose token states are
+            then averaged.
+        miner: Makes training examples for :meth:`fit`.
         training: Options of training, or of its second stage.
-        pretraining: Options of the first stage, where there are two; by default those of ``DualEncoderTraining`` with
-            ``alpha=0.1``.
-        separate_encoders: Whether queries and passages have an encoder each, both starting as ``model`` is. One that
-            has two anyway keeps them.
-        similarity: ``'dot'`` or ``'cosine'``; by default cosine where ``model`` normalizes its vectors.
-        max_query_length: Tokens of a query, special ones included; longer ones are cut.
-        max_passage_length: Likewise, of a passage.
-        batch_size: Texts encoded at once.
-        text_field: Column of the passage's text.
-        seed: Seed of weights that a checkpoint lacks.
-        device: As torch names it; by default a GPU where there is one.
+        pretraining: Options of the first stage, if there are two; by default ``DualEncoderTraining(alpha=0.1)``.
+        separate_encoders: Whether queries and passages have an encoder each, which both start as ``encoder``. A
+            checkpoint with two encoders keeps both in any case.
+        similarity: ``'dot'`` or ``'cosine'``; by default cosine if the checkpoint normalizes its vectors.
+        max_query_tokens: Queries are cut after this many tokens, special tokens included.
+        max_passage_tokens: Passages are cut after this many tokens, special tokens included.
+        batch_size: Number of texts that are encoded at once.
+        text_field: Column of the passages' texts.
+        seed: Seed of weights that the checkpoint lacks.
+        device: A device as torch names it; by default a GPU where there is one.
+        dtype: The precision of encoding and training; see :mod:`~pyterrier_graph.encoders.devices`.
         verbose: Whether to show progress.
 
     Attributes:
         network: The SentenceTransformer.
-        training_log: Losses, and the measure as ``eval_quality``, of the last training.
+        training_log: Losses, and the validation measure under its own name, of the last training.
         pretraining_log: Likewise, of its first stage, if there were two.
 
     Raises:
-        ValueError: If an option is unknown, or ``model`` does not read so many tokens.
+        TypeError: If an argument is of another type than named here.
+        ValueError: If an option is unknown or out of range, or the checkpoint cannot read so many tokens.
     """
 
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_TYPE = "dual_encoder"
     ARTIFACT_FORMAT = "sbert"
-    WRITTEN = ("similarity", "max_query_length", "max_passage_length", "text_field", "seed")
-    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", "pretraining"}
+    WRITTEN = ("similarity", "max_query_tokens", "max_passage_tokens", "text_field", "seed")
+    STAGES = {"training": DualEncoderTraining, "pretraining": DualEncoderTraining}
+    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", "max_query_tokens", "max_passage_tokens"}
 
     def __init__(
         self,
-        model: str | os.PathLike[str],
+        encoder: str | os.PathLike[str] = DEFAULT,
         *,
         miner: HardNegativeMiner | None = None,
         training: DualEncoderTraining | None = None,
         pretraining: DualEncoderTraining | None = None,
         separate_encoders: bool = False,
         similarity: Similarity | None = None,
-        max_query_length: int = 32,
-        max_passage_length: int = 128,
+        max_query_tokens: int = 32,
+        max_passage_tokens: int = 128,
         batch_size: int = 32,
         text_field: str = "text",
         seed: int = 0,
         device: str | None = None,
-        verbose: bool = False,
+        dtype: DType = "float32",
+        verbose: bool = True,
     ) -> None:
+        check_type("encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer")
+        if miner is not None:
+            check_type("miner", miner, HardNegativeMiner, "a HardNegativeMiner(retriever, texts)")
+        if similarity is not None:
+            check_choice("similarity", similarity, get_args(Similarity))
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
         BiEncoder.__init__(self, batch_size=batch_size, text_field=text_field, verbose=verbose)
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be positive, got {batch_size}")
-        if similarity not in (None, *get_args(Similarity)):
-            raise ValueError(f"similarity must be one of {get_args(Similarity)} or None, got {similarity!r}")
-        self.model = str(model)
+        self.encoder = str(encoder)
         self.miner = miner
-        self.training = training or DualEncoderTraining()
-        self.pretraining = pretraining or DualEncoderTraining(alpha=0.1)
-        self.max_query_length = max_query_length
-        self.max_passage_length = max_passage_length
+        self.training = DualEncoderTraining() if training is None else training
+        self.pretraining = DualEncoderTraining(alpha=0.1) if pretraining is None else pretraining
         self.seed = seed
         self.device = device
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            network = SentenceTransformer(
-                self.model, device=str(device_of(device)), model_kwargs={"dtype": torch.float32}
-            )
+        self.dtype: DType = dtype
+        network = load_sentence_transformer(resolve(encoder), device, seed)
         self.similarity = similarity or ("cosine" if is_normalized(network) else "dot")
-        self.network = _shaped(network, separate_encoders, self.similarity).eval()
+        self.network = shaped(network, separate_encoders, self.similarity).eval()
         self.separate_encoders = any(isinstance(module, Router) for module in self.network.modules())
-        _limit_lengths(self.network, max_query_length, max_passage_length)
+        self.max_query_tokens = max_query_tokens
+        self.max_passage_tokens = max_passage_tokens
         self.training_log: list[dict[str, float]] = []
         self.pretraining_log: list[dict[str, float]] = []
-        self._fingerprint: str | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("max_query_tokens", "max_passage_tokens"):  # also when they are set later
+            limit_length(self.network, name, value)
+        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
-        return f"DualEncoder({checkpoint_name(self.model)!r})"
+        return f"DualEncoder({checkpoint_name(self.encoder)!r})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
+
         sizes = {
-            "checkpoint": checkpoint_name(self.model),
+            "checkpoint": checkpoint_name(self.encoder),
             "parameters": parameters(self.network),
-            "vectors": f"{self._dimensions} dimensions, {self.similarity}",
-            "reads": f"{self.max_query_length} tokens of a query, {self.max_passage_length} of a passage",
+            "vectors": f"{self._dimension} dimensions, {self.similarity}",
+            "reads": f"{self.max_query_tokens} tokens of a query, {self.max_passage_tokens} of a passage",
         }
         return reranker_html(self, sizes | training_sizes(self), training_calls(self))
 
     @property
     def model_name(self) -> str:
-        """Name and weights, by which pyterrier_dr tells models apart, so that none is taken for another."""
-        if self._fingerprint is None:
-            lengths = f"{self.max_query_length} {self.max_passage_length}"
-            self._fingerprint = weights_sha256(self.network, before=f"{lengths} {self.similarity}")
-        return f"{checkpoint_name(self.model)}@{self._fingerprint[:16]}"
+        """The checkpoint's name, and a digest of all that vectors depend on, such as the present weights.
+
+        pyterrier_dr tells encoders apart by this name, and files of vectors are found by it. It is computed anew each
+        time, by checksums (15 ms for 22 million weights): torch does not count every way to change weights in place.
+        """
+        about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
+        about += [dtype_of(self.dtype, self.network.device), checksums(self.network)]
+        digest = hashlib.sha256(repr(about).encode()).hexdigest()
+        return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
+
+    def query_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
+        """A transformer that adds the column ``query_vec`` to ``qid, query``."""
+        return super().query_encoder(verbose or False, batch_size)  # encoding shows the progress
+
+    def doc_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
+        """A transformer that adds the column ``doc_vec`` to ``docno`` and the column of texts."""
+        return super().doc_encoder(verbose or False, batch_size)
+
+    def text_scorer(
+        self, verbose: bool | None = None, batch_size: int | None = None, sim_fn: Any = None
+    ) -> pt.Transformer:
+        """A transformer that scores pairs of a query and a passage, by their texts or vectors."""
+        return super().text_scorer(verbose or False, batch_size, sim_fn)
 
     def encode_queries(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
         """Vectors of queries, float32 of shape (queries, dimensions)."""
-        return self._encode(self.network.encode_query, texts, batch_size)
+        return self._encode(self.network.encode_query, texts, batch_size, "queries")
 
     def encode_docs(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
         """Vectors of passages, float32 of shape (passages, dimensions)."""
-        return self._encode(self.network.encode_document, texts, batch_size)
+        return self._encode(self.network.encode_document, texts, batch_size, "passages")
 
     def encode_queries_torch(self, texts: Sequence[str], batch_size: int | None = None) -> Tensor:
-        """Vectors of queries, of shape (queries, dimensions), which gradients go through."""
+        """Vectors of queries with gradients, of shape (queries, dimensions)."""
         size = batch_size or self.batch_size
         prompt = prompts_of(self.network)[0] or None
-        vectors = [torch.empty(0, self._dimensions, device=self.network.device)]
+        vectors = [torch.empty(0, self._dimension, device=self.network.device)]
         for start in range(0, len(texts), size):
             features = self.network.preprocess(list(texts[start : start + size]), prompt=prompt, task="query")
             features = batch_to_device(features, self.network.device)
@@ -182,21 +210,27 @@ class DualEncoder(LearnedModel, BiEncoder):
         return torch.cat(vectors)
 
     @property
-    def _dimensions(self) -> int:
+    def _dimension(self) -> int:
         return cast(int, self.network.get_embedding_dimension())
 
-    def _encode(self, encode: Callable[..., Any], texts: Any, batch_size: int | None) -> np.ndarray:
-        progress = isinstance(texts, pt.tqdm)  # encoders of pyterrier_dr come with one if they are to show any
-        if progress:
-            texts.disable = True
-        texts = list(texts)
-        if not texts:
-            return np.empty((0, self._dimensions), dtype=np.float32)
+    def _encode(self, encode: Callable[..., Any], texts: Any, batch_size: int | None, what: str) -> np.ndarray:
+        bar = texts if isinstance(texts, pt.tqdm) else None  # pyterrier_dr's encoders pass one if they are verbose
+        texts = list(texts if bar is None else bar.iterable)
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r}")
-        vectors = encode(texts, batch_size=batch_size or self.batch_size, show_progress_bar=progress)
-        return np.asarray(vectors, dtype=np.float32)
+        if what == "queries":
+            warn_of_rewritten(texts, stacklevel=4)
+        if bar is None:
+            bar = pt.tqdm(total=len(texts), desc=f"encoding {what}", delay=1, disable=not self.verbose)
+        size = batch_size or self.batch_size
+        vectors = [np.empty((0, self._dimension), dtype=np.float32)]
+        with bar, precision(self.dtype, self.network.device):
+            for start in range(0, len(texts), 64 * size):
+                part = texts[start : start + 64 * size]
+                vectors.append(np.asarray(encode(part, batch_size=size), dtype=np.float32))
+                bar.update(len(part))
+        return np.concatenate(vectors)
 
     def fit(
         self,
@@ -207,31 +241,29 @@ class DualEncoder(LearnedModel, BiEncoder):
         *,
         unlabeled: pd.DataFrame | None = None,
     ) -> Self:
-        """Trains on what the miner makes of queries and judgments.
+        """Trains on the examples that the miner makes of queries and judgments.
 
-        With unlabeled queries there are two stages, as in PAIR (Sect. 3.4): first on their pseudo labels with
-        ``pretraining``, then on the labels and on pseudo labels of the labeled queries with ``training``.
-
-        With several processes the first one mines before the others do. Where that takes longer than they wait for each
-        other, let the miner make its examples, in a folder, before.
+        With unlabeled queries there are two stages, as in PAIR (Sect. 3.4): the first learns from their pseudo-labels,
+        with the options ``pretraining``, and the second from labels and pseudo-labels of the labeled queries, with the
+        options ``training``. With several processes the first one mines while the others wait.
 
         Args:
-            topics_or_res_tr: Training queries: ``qid, query``. Documents, if there are any, are not looked at.
+            topics_or_res_tr: Training queries: ``qid, query``. Other columns are ignored.
             qrels_tr: Judgments for them: ``qid, docno, label``.
-            topics_or_res_va: Validation queries: the weights that rank best are kept, the untrained ones included. What
-                is ranked are the documents that come with them (``docno`` and the column with the text), or without
-                any the miner's candidates.
-            qrels_va: Judgments for them. Those of documents hold for their passages (``docno%pN``), unless passages are
-                judged.
+            topics_or_res_va: Validation queries. The weights with the best validation measure are kept; these can be
+                those before training. Ranked are the documents in this frame (``docno`` and the column of texts), or,
+                if it has only queries, the miner's candidates.
+            qrels_va: Judgments for them: see :class:`~pyterrier_graph.training.validation.Validation`.
             unlabeled: Queries without judgments: ``qid, query``.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
-            ValueError: If there is no miner, nothing to learn from, ``output_dir`` holds another training, or training
+            ValueError: If there is no miner or no training example, ``output_dir`` holds another training, or training
                 diverges.
         """
-        miner = self._miner(
-            "training examples are made by a miner: give miner=HardNegativeMiner(...), or call fit_examples"
+        miner = self._required_miner(
+            "training examples come from a miner. Give DualEncoder(miner=HardNegativeMiner(retriever, texts)), "
+            "or call fit_examples with examples"
         )
         pt.validate.columns(topics_or_res_tr, includes=["qid", "query"], context=self)
         pt.validate.columns(qrels_tr, includes=["qid", "docno", "label"], context=self)
@@ -244,8 +276,8 @@ class DualEncoder(LearnedModel, BiEncoder):
             if unlabeled is not None:
                 try:
                     pseudo = miner.pseudo_labeled(topics, qrels).dataset
-                except ValueError as error:  # all else that could be wrong would have been before
-                    logger.warning("labeled queries have no pseudo labels: %s", error)
+                except ValueError as error:  # any other problem would have shown in labeled()
+                    logger.warning("labeled queries have no pseudo-labels: %s", error)
                 else:
                     examples = concatenate_datasets([examples, pseudo])
         return self.fit_examples(examples, run, qrels_va, pretraining_examples=pretraining_examples)
@@ -258,20 +290,19 @@ class DualEncoder(LearnedModel, BiEncoder):
         *,
         pretraining_examples: Dataset | TrainingExamples | None = None,
     ) -> Self:
-        """Trains on examples that are there already.
+        """Trains on given examples.
 
-        Each stage has a folder of its own in ``output_dir``, ``pretraining`` or ``training``. A call that was killed
-        goes on from the last checkpoint there when it is repeated, and ends with the same weights.
+        Each stage has a folder of its own in ``output_dir``, ``pretraining`` or ``training``. If a call was killed, the
+        same call continues from the last checkpoint there, and ends with the same weights.
 
         Args:
             examples: Columns ``query, positive, negative_1 .. negative_n``, in this order; n may be 0.
             topics_or_res_va: See :meth:`fit`.
-            qrels_va: Likewise.
-            pretraining_examples: What is learned from before, with ``pretraining``.
+            qrels_va: See :meth:`fit`.
+            pretraining_examples: Examples of the first stage, which has the options ``pretraining``.
 
         Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            ValueError: See :meth:`fit`; or if a column of the examples is missing, not in its place, or lacks a text.
+            Exception: As :meth:`fit`; and a ValueError if a column of the examples is missing or lacks a text.
         """
         run = self._validation_run(topics_or_res_va)
         stages = [("training", examples, self.training)]
@@ -279,35 +310,38 @@ class DualEncoder(LearnedModel, BiEncoder):
             stages.insert(0, ("pretraining", pretraining_examples, self.pretraining))
         datasets = [data if isinstance(data, Dataset) else data.dataset for _, data, _ in stages]
         digests = [check_examples(data) for data in datasets]
+        self._start_fit()
         place = self.training.output_dir or self.pretraining.output_dir
-        identity = {
-            "model": self.model,
-            "similarity": self.similarity,
-            "separate_encoders": self.separate_encoders,
-            "max_query_length": self.max_query_length,
-            "max_passage_length": self.max_passage_length,
-            "seed": self.seed,
-        }
+        names = [
+            "encoder",
+            "separate_encoders",
+            "seed",
+            "dtype",
+            "similarity",
+            "max_query_tokens",
+            "max_passage_tokens",
+        ]
+        identity = {name: getattr(self, name) for name in names} | {"dtype": self.dtype}
         self.pretraining_log = []
         for (stage, _, options), data, digest in zip(stages, datasets, digests, strict=True):
-            self._fingerprint = None
             folder = options.output_dir or place
             log = train_dual_encoder(
                 self.network,
                 data,
                 dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
-                quality=None if run is None else self._quality(run, qrels_va, options.measure),
+                validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
                 identity=identity | {"examples": digest},
                 device=device_of(self.device),
+                dtype=self.dtype,
                 verbose=self.verbose,
             )
             setattr(self, f"{stage}_log", log)
             identity["after"] = weights_sha256(self.network)
         return self
 
-    def _miner(self, otherwise: str) -> HardNegativeMiner:
+    def _required_miner(self, message: str) -> HardNegativeMiner:
         if self.miner is None:
-            raise ValueError(f"{type(self).__name__}: {otherwise}")
+            raise ValueError(f"{type(self).__name__}.fit: {message}")
         return self.miner
 
     def _validation_run(self, topics: pd.DataFrame | None) -> pd.DataFrame | None:
@@ -316,31 +350,31 @@ class DualEncoder(LearnedModel, BiEncoder):
             return None
         if "docno" not in topics.columns:
             pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-            miner = self._miner("validation queries have no documents, nor is there a miner that would find candidates")
+            miner = self._required_miner(
+                f"validation queries have no documents. Give them with docno and {self.text_field}, as retrieved, or "
+                "give DualEncoder(miner=HardNegativeMiner(retriever, texts)), which retrieves documents"
+            )
             found = cast(pd.DataFrame, (miner.candidates >> miner.texts)(topics.astype({"qid": str})))
             topics = found.rename(columns={"text": self.text_field})
         pt.validate.result_frame(topics, extra_columns=["query", self.text_field], context=self)
         return topics[["qid", "query", "docno", self.text_field]]
 
-    def _quality(self, run: pd.DataFrame, qrels: pd.DataFrame | None, measure: str) -> Callable[[], float]:
-        """Measures the model as it is on validation queries; each text is encoded once."""
-        run, qrels = judged(run, qrels, self)
-        evaluate = RunEvaluator(measure, qrels)
-        ids = judged_ids(run["docno"], qrels)
+    def _validate(self, validation: Validation) -> Callable[[], float]:
+        """A function that measures the model in its present state; it encodes each text once."""
+        run = validation.run
         queries = query_texts(run)
         rows_of = run.groupby("qid", sort=False).indices
         text, texts = pd.factorize(run[self.text_field], use_na_sentinel=False)
 
-        def quality() -> float:
+        def validate() -> float:
             query_vectors = self.encode_queries(queries.tolist())
             vectors = self.encode_docs(texts.tolist())
             scores = np.empty(len(run))
             for query_vector, rows in zip(query_vectors, rows_of.values(), strict=True):
                 scores[rows] = vectors[text[rows]] @ query_vector
-            scored = run[["qid"]].assign(docno=ids, score=scores)
-            return evaluate(scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max())
+            return validation(scores)
 
-        return quality
+        return validate
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.network.save_pretrained(str(folder / NETWORK), create_model_card=False)
@@ -349,37 +383,3 @@ class DualEncoder(LearnedModel, BiEncoder):
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> DualEncoder:
         return cls(folder / NETWORK, **options)
-
-
-def _shaped(network: SentenceTransformer, separate_encoders: bool, similarity: Similarity) -> SentenceTransformer:
-    """The network with one encoder or two, and with or without normalized vectors."""
-    modules: list[Any] = [module for module in network.children() if not isinstance(module, Normalize)]
-    if separate_encoders and not any(isinstance(module, Router) for module in modules):
-        modules = [Router.for_query_document(copy.deepcopy(modules), modules)]
-    if similarity == "cosine":
-        modules.append(Normalize())
-    shaped = SentenceTransformer(
-        modules=modules,
-        device=str(network.device),
-        prompts=cast(dict[str, str], network.prompts),
-        default_prompt_name=network.default_prompt_name,
-        similarity_fn_name=similarity,
-        truncate_dim=network.truncate_dim,
-    )
-    if is_normalized(shaped) != (similarity == "cosine"):
-        raise ValueError(f"the encoders within the model normalize their vectors: similarity={similarity!r} cannot be")
-    return shaped
-
-
-def _limit_lengths(network: SentenceTransformer, query: int, passage: int) -> None:
-    """Sets how many tokens are read.
-
-    Raises:
-        ValueError: If the network does not read so many.
-    """
-    for module in network.modules():
-        if isinstance(module, Transformer):
-            for name, length in {"max_query_length": query, "max_passage_length": passage}.items():
-                if not 2 < length <= (module.max_seq_length or length):
-                    raise ValueError(f"the model reads 3 to {module.max_seq_length} tokens, {name} is {length}")
-            module.query_length, module.document_length = query, passage

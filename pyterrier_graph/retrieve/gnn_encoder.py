@@ -21,7 +21,7 @@ from safetensors.torch import load_model, save_model
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.encoders.vector_files import VectorsOf
 from pyterrier_graph.graphs.edge_features import texts_of_passages
-from pyterrier_graph.graphs.query_passage_builder import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
     GNNEncoderNetwork,
@@ -72,7 +72,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
 
     ::
 
-        graph = ptg.QueryPassageGraph("train.graph").build(topics, encoder.query_encoder() >> index.retriever(), index)
+        graph = ptg.QueryPassageGraph("train.graph").build(topics, index, encoder.query_encoder() >> index.retriever())
         gnn = ptg.GNNEncoder(encoder, index, graph).fit(topics, qrels, dev_topics, dev_qrels)
         fused = gnn.fuse(index, FlexIndex("fused.flex"))
         retriever = gnn.query_encoder() >> fused.retriever()
@@ -97,7 +97,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
 
     Attributes:
         network: The network.
-        training_log: Losses, and the measure as ``eval_quality``, of the last training.
+        training_log: Losses, and the measure under its own name, of the last training.
         query_model: The query encoder after :meth:`fit_query_encoder`; None before.
 
     Raises:
@@ -110,6 +110,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
     ARTIFACT_FORMAT = "safetensors"
     WRITTEN = ("control", "seed")
     GIVEN = ("index", "queries")
+    STAGES = {"training": GNNEncoderTraining}
     KEEP_WEIGHTS = frozenset(
         {"control", "training", "candidates", "folder", "device", "verbose", "index", "queries", "documents"}
     )
@@ -341,7 +342,7 @@ class GNNEncoder(FusedEncoder, LearnedModel):
             cast(Any, collate),
             options,
             rates=[(parameters, rate) for parameters, rate in rates if parameters],
-            quality=quality,
+            validate=quality,
             identity=identity,
             device=self._device,
             verbose=self.verbose,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import pandas as pd
 
-from pyterrier_graph.graphs.query_passage_builder import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.retrieve.contextual_encoder import FusedEncoder
 from pyterrier_graph.training.validation import tuning_set

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyterrier_graph.artifacts import read_meta
 from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, checked_vectors, unfinished, write_vectors
-from pyterrier_graph.graphs.builder import DOCNOS
+from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,9 +16,8 @@ from pyterrier_graph.encoders.vector_files import encode_once
 from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
-from pyterrier_graph.graphs.query_passage_builder import RELEVANT, RETRIEVED
-from pyterrier_graph.graphs.query_passage_graph import Edges, QueryPassageGraph
-from pyterrier_graph.graphs.relations import check_paths, follow
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, check_relations, follow
 from pyterrier_graph.models.bipartite_attention import CSR
 from pyterrier_graph.models.gnn_encoder import Neighborhood
 
@@ -91,7 +90,7 @@ class NeighborSampler:
                 raise ValueError(
                     f"channels {', '.join(self.relations)} are relations: give documents=DocumentGraph(...)"
                 )
-            check_paths(documents, self.relations)
+            check_relations(documents, self.relations)
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -208,10 +207,10 @@ class NeighborSampler:
         edges = CSR(torch.from_numpy(indptr), torch.from_numpy(place))
         return nodes, torch.from_numpy(self._vectors_of_nodes(nodes)), edges
 
-    def _csr(self, graph: QueryPassageGraph, edge_type: str, edges: Edges, places: np.ndarray) -> CSR:
+    def _csr(self, graph: QueryPassageGraph, edge_type: str, edges: Any, places: np.ndarray) -> CSR:
         features = None
         if self.edge_features:
-            features = torch.from_numpy(graph.edge_features(edge_type)[edges.edges].astype(np.float32))
+            features = torch.from_numpy(graph.edge_features(edge_type)[edges.data["edges"]].astype(np.float32))
         return CSR(torch.from_numpy(edges.indptr), torch.from_numpy(places), features)
 
     def _reached(self, passages: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Learning a dual-encoder from queries, positives and hard negatives: the glue to the sentence-transformers trainer."""
+"""Training of a dual-encoder on queries, positives and hard negatives, by the trainer of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from sentence_transformers import (
 )
 from sentence_transformers.base.evaluation import SentenceEvaluator
 from sentence_transformers.base.model import BaseModel
-from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from transformers import TrainerCallback
 
-from pyterrier_graph.models.losses import Form, check_options
+from pyterrier_graph.checks import check_count, check_number
+from pyterrier_graph.encoders.devices import DType
+from pyterrier_graph.encoders.sentence_encoder import is_normalized, prompts_of
+from pyterrier_graph.models.losses import InBatch, check_options
 from pyterrier_graph.training.options import TrainerOptions
 from pyterrier_graph.training.pair_loss import PAIRLoss
-from pyterrier_graph.training.trainer import METRIC, Redraw, run_trainer
+from pyterrier_graph.training.trainer import Redraw, run_trainer
 
 QUERY, POSITIVE, NEGATIVE = "query", "positive", "negative_"
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 NORMALIZED_SCALE = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DualEncoderTraining(TrainerOptions):
-    """Options of a stage of ``DualEncoder.fit()``.
+    """Options of one stage of ``DualEncoder.fit()``.
 
-    The defaults are those of Ren et al. 2021 (PAIR), Sect. 4.2, but for ``batch_size`` (the paper: 512 on each of up to
-    8 GPUs) and ``patience`` (the paper has no early stopping). The optimizer is Adam; on MSMARCO the paper takes LAMB.
+    The defaults take minutes for a hundred queries on two cores; :meth:`paper` has those of Ren et al. 2021 (PAIR). The
+    optimizer is the trainer's AdamW without weight decay, unless ``arguments`` name another one.
 
     Attributes:
-        learning_rate: The highest one; it falls to 0 after ``warmup``.
-        alpha: Weight of the passage-centric loss: 0 in fine-tuning; the paper has 0.1 in pre-training.
-        form: What a positive ranks: see :func:`~pyterrier_graph.models.losses.pair_loss`.
+        learning_rate: The highest learning rate. It rises from 0 during the warm-up, and falls to 0 in the end.
+        alpha: Weight of the passage-centric loss: see :func:`~pyterrier_graph.models.losses.pair_loss`.
+        in_batch: Which texts of the other queries of a batch a positive ranks: see ``pair_loss``.
         scale: Factor of the dot products. None is 1, as in the paper, or 20 where vectors are normalized.
-        mini_batch_size: So many texts are encoded at once, in a batch of any size (gradient caching); None encodes a
+        mini_batch_size: Number of texts that are encoded at once, in a batch of any size (GradCache). None encodes a
             column of the batch at once.
-        gather_across_devices: With several processes, whether the passages of all of them are negatives of each query
+        gather_across_devices: With several processes, whether the passages of all processes are negatives of each query
             (the paper's cross-batch negatives).
         warmup: Share of the steps in which the learning rate rises.
 
@@ -54,10 +55,10 @@ class DualEncoderTraining(TrainerOptions):
     each process, and ``arguments`` are further ``SentenceTransformerTrainingArguments``.
     """
 
+    epochs: int = 2
     learning_rate: float = 3e-5
-    measure: str = "RR@10"
     alpha: float = 0.0
-    form: Form = "released"
+    in_batch: InBatch = "queries"
     scale: float | None = None
     mini_batch_size: int | None = None
     gather_across_devices: bool = True
@@ -65,62 +66,59 @@ class DualEncoderTraining(TrainerOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_options(self.alpha, self.form, 1.0 if self.scale is None else self.scale)
-        if self.mini_batch_size is not None and self.mini_batch_size < 1:
-            raise ValueError(f"mini_batch_size must be positive or None, got {self.mini_batch_size}")
-        if not 0 <= self.warmup < 1:
-            raise ValueError(f"warmup is a share of the steps, from 0 to below 1, got {self.warmup}")
+        check_options(self.alpha, self.in_batch, 1.0 if self.scale is None else self.scale)
+        if self.mini_batch_size is not None:
+            check_count("mini_batch_size", self.mini_batch_size)
+        check_number("warmup", self.warmup, 0, 1, below=True)
+
+    @classmethod
+    def paper(cls, **options: Any) -> DualEncoderTraining:
+        """The options of Ren et al. 2021 (PAIR), Sect. 4.2, for fine-tuning; pre-training has ``alpha=0.1`` besides.
+
+        The paper has batches of 512 on up to 8 GPUs and trains without early stopping. On MSMARCO it uses LAMB, else
+        Adam.
+
+        Args:
+            **options: Options that differ from the paper's.
+        """
+        settings = {"epochs": 10, "batch_size": 512, "learning_rate": 3e-5, "warmup": 0.1, "patience": None}
+        return cls(**{**settings, "measure": "RR@10", **options})
 
 
-class QualityEvaluator(SentenceEvaluator):
-    """Has a ranking measure computed where the trainer evaluates.
+class ValidationEvaluator(SentenceEvaluator):
+    """Has the trainer evaluate by a function, which measures the model in its present state."""
 
-    Args:
-        quality: Computes the measure with the model as it is.
-    """
-
-    def __init__(self, quality: Callable[[], float]) -> None:
+    def __init__(self, validate: Callable[[], float], measure: str) -> None:
         super().__init__()
-        self.quality = quality
+        self.validate = validate
         self.greater_is_better = True
-        self.primary_metric = METRIC.removeprefix("eval_")  # which the trainer puts before it
+        self.primary_metric = measure
 
     def __call__(
         self, model: BaseModel, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
-        """The measure; ``quality`` knows the model."""
-        return {self.primary_metric: self.quality()}
-
-
-def is_normalized(network: SentenceTransformer) -> bool:
-    """Whether vectors have length 1, so that their dot products are cosines."""
-    return any(isinstance(module, Normalize) for module in network.modules())
+        """The measure by its name."""
+        return {self.primary_metric: self.validate()}
 
 
 def scale_of(scale: float | None, normalized: bool) -> float:
-    """Factor of dot products: what was asked for, or else 1, or 20 of vectors that have length 1."""
+    """The factor of dot products: the given one, or else 1, or 20 for vectors of length 1."""
     if scale is not None:
         return scale
     return NORMALIZED_SCALE if normalized else 1.0
 
 
-def prompts_of(network: SentenceTransformer) -> tuple[str, str]:
-    """What stands before each query and each passage where they are encoded, mostly nothing."""
-    document = next((name for name in DOCUMENT_PROMPTS if name in network.prompts), "")
-    return network.prompts.get("query") or "", network.prompts.get(document) or ""
-
-
 def check_examples(examples: Dataset) -> str:
-    """Checks training examples, and tells them from others.
+    """Checks training examples, and computes a digest of their texts.
 
     Args:
         examples: Columns ``query, positive, negative_1 .. negative_n``, in this order, of texts; n may be 0.
 
     Returns:
-        A digest of the texts.
+        The digest.
 
     Raises:
-        ValueError: If there are none, a column is missing or has something else than texts, or a text is missing.
+        ValueError: If there are no examples, a column is missing or does not hold texts, or a text is missing.
     """
     names = examples.column_names
     expected = [QUERY, POSITIVE, *(f"{NEGATIVE}{number + 1}" for number in range(len(names) - 2))]
@@ -155,30 +153,32 @@ def train_dual_encoder(
     examples: Dataset,
     options: DualEncoderTraining,
     *,
-    quality: Callable[[], float] | None,
+    validate: Callable[[], float] | None,
     identity: dict[str, Any],
     device: torch.device,
+    dtype: DType,
     verbose: bool,
 ) -> list[dict[str, float]]:
-    """Trains a dual-encoder in place by the trainer of sentence-transformers; keeps its best weights.
+    """Trains a dual-encoder in place by the trainer of sentence-transformers, and keeps the best weights.
 
-    No text is in a batch twice, that of all processes together: a query's positive is never a negative, too.
+    No text is twice in a batch, where the batches of all processes count as one. So a query's positive is never among
+    its negatives.
 
     Args:
         network: The dual-encoder.
-        examples: Columns ``query, positive, negative_1 .. negative_n``, as :func:`check_examples` wants them.
+        examples: Columns ``query, positive, negative_1 .. negative_n``, see :func:`check_examples`.
         options: How to train.
-        quality: See :func:`~pyterrier_graph.training.trainer.train`, as for all below.
+        validate: See :func:`~pyterrier_graph.training.trainer.train`, as for all below.
         identity: Likewise.
         device: Likewise.
+        dtype: Likewise.
         verbose: Likewise.
 
     Returns:
-        The trainer's log, with losses, and the measure as ``eval_quality``.
+        The trainer's log, with losses, and the measure under its own name.
 
     Raises:
-        ValueError: If ``options.output_dir`` holds checkpoints of another training, there are too few examples for the
-            batches of several processes, or training diverges.
+        ValueError: As ``train``; or if there are fewer examples than a batch of all processes needs.
     """
     query_prompt, passage_prompt = prompts_of(network)
     prompts = {name: query_prompt if name == QUERY else passage_prompt for name in examples.column_names}
@@ -192,7 +192,7 @@ def train_dual_encoder(
             arguments.per_device_train_batch_size *= processes
         needed = arguments.train_batch_size if arguments.dataloader_drop_last else 1
         if len(examples) < needed:
-            raise ValueError(f"{len(examples)} training examples do not fill the batch of {needed}: take a smaller one")
+            raise ValueError(f"{len(examples)} training examples are fewer than a batch of {needed}: lower batch_size")
         trainer = SentenceTransformerTrainer(
             model=network,
             args=arguments,
@@ -200,12 +200,12 @@ def train_dual_encoder(
             loss=PAIRLoss(
                 network,
                 options.alpha,
-                form=options.form,
+                in_batch=options.in_batch,
                 scale=scale,
                 gather_across_devices=options.gather_across_devices and processes > 1,
                 mini_batch_size=options.mini_batch_size,
             ),
-            evaluator=None if quality is None else QualityEvaluator(quality),
+            evaluator=None if validate is None else ValidationEvaluator(validate, options.measure),
             callbacks=callbacks,
         )
 
@@ -215,7 +215,7 @@ def train_dual_encoder(
                 sampler = sampler.batch_sampler
             sampler.set_epoch(epoch)
 
-        # with several processes, an epoch that is gone on with in its middle would have the batches of the first one
+        # else an epoch that is resumed in its middle would have the batches of the first epoch, with several processes
         trainer.add_callback(Redraw(shuffle))
         return trainer
 
@@ -226,7 +226,7 @@ def train_dual_encoder(
         arguments=partial(
             SentenceTransformerTrainingArguments,
             batch_sampler=BatchSamplers.NO_DUPLICATES,
-            accelerator_config={"split_batches": True},  # else each process has a batch without duplicates of its own
+            accelerator_config={"split_batches": True},  # else only the batch of each process is without duplicates
             warmup_steps=options.warmup,
             router_mapping={name: "query" if name == QUERY else "document" for name in prompts},
             prompts={name: prompt for name, prompt in prompts.items() if prompt},
@@ -234,8 +234,9 @@ def train_dual_encoder(
         load=lambda checkpoint: network.load_state_dict(
             SentenceTransformer(str(checkpoint), device="cpu").state_dict()
         ),
-        quality=quality,
+        validate=validate,
         identity=identity,
         device=device,
+        dtype=dtype,
         verbose=verbose,
     )

@@ -1,7 +1,8 @@
-"""Grid search for the few numbers of a model that no gradient learns, such as the weights of relations."""
+"""Grid search for a few numbers of a model that are not learned by gradients, such as the weights of relations."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import pyterrier as pt
@@ -21,25 +22,30 @@ def coordinate_search(
     desc: str = "grid search",
     verbose: bool = True,
 ) -> Numbers:
-    """Tries changes of some numbers one after the other, and keeps each that is better than all before.
+    """Tries changes of some numbers one after the other, and keeps each change that is better than all before.
+
+    An interruption (Ctrl-C) ends the search early: the best numbers found so far are returned, with a warning.
 
     Args:
         start: The numbers by name.
-        grid: The changes, in the order in which they are tried: values for one number, or for several that are tried
-            together. ``[{"title": w} for w in (0, 0.5, 1)]`` are the changes of one number.
+        grid: The changes, in the order in which they are tried: values for one number, or for several numbers that
+            change together. ``[{"title": w} for w in (0, 0.5, 1)]`` are the changes of one number.
         measure: Measures the model with these numbers; more is better.
-        sweeps: How often the whole grid is gone through; once where there is one number only.
-        desc: What the progress bar is called.
+        sweeps: How often the whole grid is tried; once if there is only one number.
+        desc: Title of the progress bar.
         verbose: Whether to show progress.
 
     Returns:
-        The best numbers; those of ``start`` where nothing is better.
+        The best numbers; those of ``start`` if nothing is better.
     """
     best = dict(start)
     reached = measure(best)
     trials = [*grid] * (sweeps if len({name for change in grid for name in change}) > 1 else 1)
-    for change in pt.tqdm(trials, desc=desc, unit="trial", disable=not verbose):
-        trial = best | change
-        if trial != best and (value := measure(trial)) > reached:
-            best, reached = trial, value
+    try:
+        for change in pt.tqdm(trials, desc=desc, unit="trial", disable=not verbose):
+            trial = best | change
+            if trial != best and (value := measure(trial)) > reached:
+                best, reached = trial, value
+    except KeyboardInterrupt:
+        warnings.warn(f"{desc} was interrupted: the best numbers so far are kept, {best}", stacklevel=2)
     return best

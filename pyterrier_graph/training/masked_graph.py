@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 
 from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
-from pyterrier_graph.graphs.query_passage_builder import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.gnn_encoder import Neighborhood, PassageNetwork, in_batch_loss
 from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
 from pyterrier_graph.training.dual import prompts_of, scale_of

@@ -9,8 +9,8 @@ import hashlib
 import os
 import tempfile
 from collections import Counter
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,13 @@ import pyarrow as pa
 import pyterrier as pt
 from datasets import Dataset
 
+from pyterrier_graph.checks import check_count, check_number, check_type
+from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.training.teacher_scores import TeacherScores, frame_from
+from pyterrier_graph.training.validation import judged_ids
 
-QUERY_COLUMNS = ["qid", "query", "docno", "source"]  # of documents, whose index is the position of their query
-JUDGED, TOP, DRAWN = "judged", "top", "drawn"  # where they come from
+QUERY_COLUMNS = ["qid", "query", "docno", "source"]  # of documents, indexed by the position of their query
+RELEVANT, TOP, DRAWN = "relevant", "top", "drawn"  # sources of documents
 NOTHING_RELEVANT = "no relevant document"
 
 
@@ -32,115 +35,100 @@ class TrainingExamples:
     """What a dual-encoder learns from.
 
     Attributes:
-        dataset: Texts, memory-mapped: ``query, positive, negative_1, ..., negative_n``, as
-            :class:`~pyterrier_graph.training.pair_loss.PAIRLoss` takes them.
-        ids: Of the same rows: ``qid, positive_docno, negative_1_docno, ..., negative_n_docno``.
-        report: How many queries, positives and candidates there were, and what became of them, as ``count`` by
-            ``of`` and ``outcome``.
+        dataset: Texts, memory-mapped: ``query, positive, negative_1, ..., negative_n``, the columns of
+            :class:`~pyterrier_graph.training.pair_loss.PAIRLoss`.
+        ids: Ids of the same rows: ``qid, positive_docno, negative_1_docno, ..., negative_n_docno``.
+        report: Numbers of queries, positives and candidates by what became of them: ``count``, indexed by ``of`` and
+            ``outcome``.
     """
 
     dataset: Dataset
     ids: Dataset
     report: pd.DataFrame
-    _temporary: Any = field(default=None, repr=False)  # a folder that is deleted with the last reference to this
+    _temporary: Any = field(default=None, repr=False)  # a folder that is deleted with the last reference to it
 
     def __len__(self) -> int:
         return len(self.dataset)
 
 
+@dataclass(eq=False)
 class HardNegativeMiner:
     """Makes training examples from topics and any retriever.
 
-    A row has a query, a positive, and as many hard negatives as any other row::
+    Each row has a query, a positive, and the same number of hard negatives::
 
         miner = ptg.HardNegativeMiner(bm25 % 200, pt.text.get_text(dataset), teacher=cross_encoder, folder="mined")
         examples = miner.labeled(dataset.get_topics(), dataset.get_qrels())
         more = miner.pseudo_labeled(pt.io.read_topics("more.txt", "singleline", tokenise=False))
 
-    **Candidates.** The ``depth`` best documents of each query, in the order of the ranking. The teacher scores them.
-    Those below ``negative_threshold`` are negatives, those above ``positive_threshold`` positives, and of the others
-    nothing is believed. Two documents of a query with the same text are one, and one without text is none.
+    **Candidates** are the ``depth`` best documents of each query. The teacher scores them: documents below
+    ``negative_threshold`` are negatives, those above ``positive_threshold`` get positive pseudo-labels, and all others
+    are ignored. Documents without text are ignored, and so are all but the first of several with the same text.
 
-    **Negatives** of a query are the first ``hard_negatives`` documents that qualify. All its positives share them.
+    **Negatives** of a query are its ``hard_negatives`` best-ranked ones. All positives of the query share them.
 
-    **Scores** are kept, so that a run that was killed goes on where it was, and other thresholds, retrievers or queries
-    need no scores again that there are: see :class:`~pyterrier_graph.training.teacher_scores.TeacherScores`.
+    **Scores** are kept in the folder, so that a run that was killed continues, and other thresholds, retrievers or
+    queries reuse them: see :class:`~pyterrier_graph.training.teacher_scores.TeacherScores`.
 
     Args:
-        candidates: Retriever: ``qid, query`` to ``qid, docno, score``. Judgments and labels are of what it retrieves.
-        texts: Adds ``text`` by ``docno``, such as ``pt.text.get_text(dataset)``. It serves relevant documents that are
-            not retrieved as well. To learn from titles, too: ``pt.text.get_text(dataset) >> pt.apply.text(...)``.
+        candidates: Retriever: ``qid, query`` to ``qid, docno, score``. Qrels must be of documents that it retrieves.
+        texts: Adds ``text`` by ``docno``, such as ``pt.text.get_text(dataset)``, also to relevant documents that are
+            not retrieved. To learn from titles as well: ``pt.text.get_text(dataset) >> pt.apply.text(...)``.
         teacher: ``qid, query, docno, text`` to ``score``, a probability, such as
             ``CrossEncoderReranker(..., probabilities=True)``. Without one, every document that is not relevant is a
-            negative, and there are no pseudo labels.
-        hard_negatives: Per row; 0 if the other rows of a batch are negatives enough.
-        depth: Documents of each query that are looked at (the authors' code: 50).
+            negative, and there are no pseudo-labels.
+        hard_negatives: Number per row (the papers: 4); 0 leaves the texts of the other rows of a batch as negatives.
+        depth: Number of best documents per query (the authors' code: 50).
         positive_threshold: s_pos.
         negative_threshold: s_neg.
-        pseudo_positives: Pseudo-labeled positives of a query at most, those with the best scores. None takes all above
-            s_pos, as PAIR says; the authors' code takes 1.
-        folder: For scores and examples, which stay there. By default a temporary one, which lives as long as the miner
-            or any of its examples.
-        seed: Of what is drawn.
-        batch_size: Queries at once.
+        pseudo_positives: Maximal number of pseudo-labeled positives per query, which are those with the best scores.
+            None takes all above s_pos, as PAIR says; the authors' code takes 1.
+        folder: Folder for scores and examples. By default a temporary one, which lives as long as the miner or any of
+            its examples.
+        seed: Seed of random draws.
+        batch_size: Number of queries at once.
         verbose: Whether to show progress.
 
     Raises:
+        TypeError: If a pipeline is no transformer.
         ValueError: If an option is out of range.
     """
 
-    def __init__(
-        self,
-        candidates: pt.Transformer,
-        texts: pt.Transformer,
-        *,
-        teacher: pt.Transformer | None = None,
-        hard_negatives: int = 4,
-        depth: int = 50,
-        positive_threshold: float = 0.9,
-        negative_threshold: float = 0.1,
-        pseudo_positives: int | None = None,
-        folder: str | os.PathLike[str] | None = None,
-        seed: int = 0,
-        batch_size: int = 64,
-        verbose: bool = False,
-    ) -> None:
-        if hard_negatives < 0:
-            raise ValueError(f"hard_negatives must not be negative, got {hard_negatives}")
-        if min(depth, batch_size, pseudo_positives or 1) < 1 or pseudo_positives == 0:
-            raise ValueError("depth, batch_size and pseudo_positives must be positive")
-        if not 0 <= negative_threshold < positive_threshold <= 1:
-            raise ValueError(
-                "thresholds must be 0 <= negative_threshold < positive_threshold <= 1, "
-                f"got {negative_threshold} and {positive_threshold}"
-            )
-        self.candidates = candidates
-        self.texts = texts
-        self.teacher = teacher
-        self.hard_negatives = hard_negatives
-        self.depth = depth
-        self.positive_threshold = positive_threshold
-        self.negative_threshold = negative_threshold
-        self.pseudo_positives = pseudo_positives
-        self.folder = folder
-        self.seed = seed
-        self.batch_size = batch_size
-        self.verbose = verbose
+    candidates: pt.Transformer
+    texts: pt.Transformer
+    _: KW_ONLY
+    teacher: pt.Transformer | None = None
+    hard_negatives: int = 1
+    depth: int = 50
+    positive_threshold: float = 0.9
+    negative_threshold: float = 0.1
+    pseudo_positives: int | None = None
+    folder: str | os.PathLike[str] | None = None
+    seed: int = 0
+    batch_size: int = 64
+    verbose: bool = True
+
+    def __post_init__(self) -> None:
+        loader = "a transformer that adds text, such as pt.text.get_text(dataset)"
+        check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
+        check_type("texts", self.texts, pt.Transformer, loader)
+        if self.teacher is not None:
+            check_type("teacher", self.teacher, pt.Transformer, "a reranker, such as CrossEncoderReranker(...)")
+        for name, least in {"hard_negatives": 0, "depth": 1, "batch_size": 1, "seed": 0}.items():
+            check_count(name, getattr(self, name), least)
+        if self.pseudo_positives is not None:
+            check_count("pseudo_positives", self.pseudo_positives)
+        check_number("positive_threshold", self.positive_threshold, 0, 1)
+        check_number("negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True)
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
     def labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> TrainingExamples:
-        """Examples whose positives are judged relevant.
+        """Examples whose positives are judged relevant, one row for each of them, whatever its score.
 
-        There is a row for each of them, whatever the teacher thinks: it denoises the negatives only, as in RocketQA. No
-        document that is judged relevant for the query is a negative. Where too few of the ``depth`` best qualify, up
-        to ``hard_negatives`` documents are drawn at random from the rest of the ranking and take the places that are
-        left if they qualify (the authors' code does not ask the teacher about these). A query that has too few even so
-        is dropped.
-
-        What PAIR is fine-tuned with, labels and pseudo labels of labeled queries, is::
-
-            pseudo = miner.pseudo_labeled(topics, qrels)
-            datasets.concatenate_datasets([miner.labeled(topics, qrels).dataset, pseudo.dataset])
+        The teacher denoises the negatives only, as in RocketQA, and no relevant document is a negative of its query. If
+        too few of the ``depth`` best documents are negatives, up to ``hard_negatives`` documents are drawn at random
+        from the rest of the ranking and take the remaining places if the teacher agrees (the authors' code does not ask
+        it). A query that still has too few negatives is dropped.
 
         Args:
             topics: ``qid, query``.
@@ -150,27 +138,24 @@ class HardNegativeMiner:
             pt.validate.InputValidationError: If a column is missing.
             KeyError: If ``texts`` does not know a document.
             ValueError: If a query is empty or there twice, none is judged, a pipeline does not return what it should,
-                the folder holds scores of another teacher, or nothing is left.
+                the folder holds scores of another teacher, or there is no example.
         """
         return self._mine(topics, qrels, pseudo=False)
 
     def pseudo_labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame | None = None) -> TrainingExamples:
-        """Examples whose positives are those that the teacher is sure about.
+        """Examples whose positives are pseudo-labeled by the teacher, one row for each of them.
 
-        There is a row for each. A query without any, or with too few negatives, is dropped.
+        A query without positives, or with too few negatives, is dropped.
 
         Args:
             topics: ``qid, query``; from a file by ``pt.io.read_topics``.
-            qrels: Judgments, if there are any: what is relevant is then known already, and neither a positive again
-                nor a negative.
+            qrels: Judgments, if there are any: relevant documents get no pseudo-label, and are not negatives either.
 
         Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            KeyError: If ``texts`` does not know a document.
-            ValueError: If there is no teacher, and as for :meth:`labeled`.
+            Exception: As :meth:`labeled`; and a ValueError if there is no teacher.
         """
         if self.teacher is None:
-            raise ValueError("pseudo labels come from a teacher: give one to HardNegativeMiner")
+            raise ValueError("pseudo-labels come from a teacher: give HardNegativeMiner(..., teacher=...)")
         return self._mine(topics, qrels, pseudo=True)
 
     def _mine(self, topics: pd.DataFrame, qrels: pd.DataFrame | None, pseudo: bool) -> TrainingExamples:
@@ -185,7 +170,9 @@ class HardNegativeMiner:
         folder = Path(self._temporary.name if self.folder is None else self.folder)
         file = _ExamplesFile(folder, "pseudo-labeled" if pseudo else "labeled", self.hard_negatives)
         with ExitStack() as opened:
-            scores = None if self.teacher is None else opened.enter_context(TeacherScores(self.teacher, folder))
+            scores = (
+                None if self.teacher is None else opened.enter_context(closing(TeacherScores(self.teacher, folder)))
+            )
             opened.enter_context(file)
             starts = range(0, len(topics), self.batch_size)
             for start in pt.tqdm(starts, desc="HardNegativeMiner", unit="batch", disable=not self.verbose):
@@ -194,20 +181,26 @@ class HardNegativeMiner:
                 file.write(documents, *self._choose(documents, part.index, scores, pseudo, outcomes))
             report = pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"])
             if not file.rows:
-                raise ValueError(f"nothing is left to train with:\n{report.to_string()}")
+                raise ValueError(f"there are no training examples:\n{report.to_string()}")
         examples = Dataset.from_file(str(file.path))
         texts, ids = (examples.select_columns(columns) for columns in (file.texts, file.ids))
         return TrainingExamples(texts, ids, report, self._temporary)
 
     def _documents(self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool) -> pd.DataFrame:
-        """The documents of each query with their texts: what is judged relevant, then candidates as they are taken."""
+        """The documents of each query with their texts: relevant ones, then candidates in their order."""
         found = relevant
         if pseudo or self.hard_negatives:
-            found = pd.concat([relevant, self._retrieved(topics, drawing=not pseudo)]).sort_index(kind="stable")
+            retrieved = self._retrieved(topics, drawing=not pseudo)
+            if len(relevant) and not judged_ids(retrieved["docno"], relevant).equals(retrieved["docno"]):
+                raise ValueError(
+                    f"qrels judge documents ({relevant['docno'].iloc[0]!r}), but candidates are passages "
+                    f"({retrieved['docno'].iloc[0]!r}): give judgments of passages, or candidates that are documents"
+                )
+            found = pd.concat([relevant, retrieved]).sort_index(kind="stable")
         return found.assign(text=self._texts_of(found))
 
     def _retrieved(self, topics: pd.DataFrame, drawing: bool) -> pd.DataFrame:
-        """The first documents of the ranking of each query, then those drawn from the others."""
+        """The first documents of each ranking, then documents drawn from its rest."""
         found = frame_from(self.candidates, topics, ["qid", "docno", "score"], "candidates")
         found = found[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
         if not np.isfinite(found["score"].to_numpy(dtype=float)).all():
@@ -218,9 +211,9 @@ class HardNegativeMiner:
         if not drawing:
             return found[top].assign(source=TOP)[QUERY_COLUMNS]
         rest = found[~top]
-        # a number for each pair, so that what is drawn does not depend on the batch
-        lot = pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=f"{self.seed:016d}"[-16:])
-        drawn = rest.iloc[lot.to_numpy().argsort()].groupby(level=0).head(self.hard_negatives)
+        # a random number for each pair of query and document: the draw does not depend on the batch
+        number = pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=f"{self.seed:016d}"[-16:])
+        drawn = rest.iloc[number.to_numpy().argsort()].groupby(level=0).head(self.hard_negatives)
         return pd.concat([found[top].assign(source=TOP), drawn.assign(source=DRAWN)])[QUERY_COLUMNS]
 
     def _texts_of(self, documents: pd.DataFrame) -> pd.Series:
@@ -245,17 +238,17 @@ class HardNegativeMiner:
         pseudo: bool,
         outcomes: Counter[tuple[str, str]],
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Which documents are examples, and counts what became of all.
+        """Chooses the documents of the examples, and counts what became of all.
 
         Returns:
             Positions of the positives, shape (rows,), and of the negatives, shape (rows, hard_negatives).
         """
         query = queries.get_indexer(documents.index)
-        judged = (documents["source"] == JUDGED).to_numpy()
-        known = documents.duplicated(["qid", "docno"]).to_numpy()  # as relevant; those that are judged come first
+        relevant = (documents["source"] == RELEVANT).to_numpy()
+        repeated = documents.duplicated(["qid", "docno"]).to_numpy()  # candidates that are relevant; those come first
         blank = (documents["text"].str.strip() == "").to_numpy()
         same = documents.duplicated(["qid", "text"]).to_numpy()
-        usable = ~(judged | known | blank | same)
+        usable = ~(relevant | repeated | blank | same)
         probability = np.full(len(documents), np.nan)
         low = usable
         if scores is not None:
@@ -263,7 +256,7 @@ class HardNegativeMiner:
             low = probability < self.negative_threshold
         high = probability > self.positive_threshold
 
-        positive = high if pseudo else judged & ~blank & ~same
+        positive = high if pseudo else relevant & ~blank & ~same
         if pseudo and self.pseudo_positives is not None:
             place = pd.Series(-probability).where(high).groupby(query).rank(method="first")
             positive = (place <= self.pseudo_positives).to_numpy()
@@ -278,69 +271,54 @@ class HardNegativeMiner:
         _count(outcomes, "queries", {"kept": kept, f"no {sure}" if pseudo else NOTHING_RELEVANT: ~found} | few)
         lost = {"not the best": high & ~positive} if pseudo else {"no text": blank, "same text as another": same}
         reasons = {"kept": positive_used} | lost | {"too few negatives": ~complete[query]}
-        _count(outcomes, "positives", {reason: rows & (high if pseudo else judged) for reason, rows in reasons.items()})
+        _count(outcomes, "positives", reasons, of_these=high if pseudo else relevant)
         drawn = (documents["source"] == DRAWN).to_numpy()
         reasons = {"positive": positive_used} if pseudo else {"negative, drawn": negative_used & drawn}
-        reasons |= {"negative": negative_used, "judged relevant": known, "no text": blank, "same text as another": same}
+        reasons |= {"negative": negative_used, "judged relevant": repeated}
+        reasons |= {"no text": blank, "same text as another": same}
         reasons |= {sure: high, "score between": ~(low | high), "not used": low}
-        _count(outcomes, "candidates", {reason: rows & ~judged for reason, rows in reasons.items()})
+        _count(outcomes, "candidates", reasons, of_these=~relevant)
 
         at = np.flatnonzero(positive_used)
         negatives = np.flatnonzero(negative_used).reshape(kept.sum(), self.hard_negatives)
         return at, negatives[(np.cumsum(kept) - 1)[query[at]]]
 
 
-def _count(outcomes: Counter[tuple[str, str]], of: str, reasons: dict[str, np.ndarray]) -> None:
+def _count(
+    outcomes: Counter[tuple[str, str]], of: str, reasons: dict[str, np.ndarray], of_these: np.ndarray | bool = True
+) -> None:
     """Counts rows by the first reason that holds for each."""
-    counted: np.ndarray | bool = False
     for reason, rows in reasons.items():
-        outcomes[of, reason] += int((rows & ~counted).sum())
-        counted = counted | rows
+        outcomes[of, reason] += int((rows & of_these).sum())
+        of_these = of_these & ~rows
 
 
 def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
-    """Topics with ids as text, numbered.
-
-    Raises:
-        pt.validate.InputValidationError: If a column is missing.
-        ValueError: If there are none, or one has no text or is there twice.
-    """
+    """Topics with ids as text, numbered; each needs a text and may be there once."""
     pt.validate.columns(topics, includes=["qid", "query"])
     if not len(topics):
         raise ValueError("there are no topics")
     topics = topics.astype({"qid": str}).reset_index(drop=True)
-    if topics["qid"].duplicated().any():
-        raise ValueError(f"topics have query {topics['qid'][topics['qid'].duplicated()].iloc[0]!r} twice")
-    for qid, query in zip(topics["qid"], topics["query"], strict=True):
-        if not isinstance(query, str) or not query.strip():
-            raise ValueError(f"query {qid!r} has no text: {query!r}")
+    if (twice := topics["qid"].duplicated()).any():
+        raise ValueError(f"topics have query {topics['qid'][twice].iloc[0]!r} twice")
+    query_texts(topics)
     return topics
 
 
 def _relevant(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:
-    """The relevant documents of the topics, by the number of their query.
-
-    Raises:
-        pt.validate.InputValidationError: If a column of the judgments is missing.
-    """
+    """The relevant documents of the topics, by the number of their query."""
     if qrels is None:
         qrels = pd.DataFrame({"qid": [], "docno": [], "label": []})
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
     relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].astype(str).drop_duplicates()
     relevant = relevant.merge(topics[["qid", "query"]].reset_index(names="number"), on="qid")
-    return relevant.set_index("number").sort_index(kind="stable").assign(source=JUDGED)[QUERY_COLUMNS]
+    return relevant.set_index("number").sort_index(kind="stable").assign(source=RELEVANT)[QUERY_COLUMNS]
 
 
 class _ExamplesFile:
-    """Writes examples as they come, into an Arrow file that is named by its content when it is complete.
+    """Writes examples into an Arrow file, which is named by a digest of its content once it is complete.
 
-    So what is there already is neither written over nor there twice, while somebody reads it.
-
-    Attributes:
-        texts: Columns for the loss.
-        ids: Columns for the user.
-        rows: How many were written.
-        path: The file, when it is complete.
+    So a file that is being read is never overwritten, and the same examples are not stored twice.
     """
 
     def __init__(self, folder: Path, name: str, hard_negatives: int) -> None:
@@ -356,7 +334,7 @@ class _ExamplesFile:
         return self
 
     def write(self, documents: pd.DataFrame, positives: np.ndarray, negatives: np.ndarray) -> None:
-        """Adds rows, given the positions of their documents."""
+        """Adds rows, given by the positions of their documents."""
         chosen = np.column_stack([positives, negatives])
         parts = [
             documents[name].to_numpy(dtype=object)[rows]

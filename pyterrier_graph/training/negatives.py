@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pandas as pd
+
+from pyterrier_graph.checks import check_choice
+from pyterrier_graph.graphs.csr import CSR, offsets
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
@@ -17,59 +20,41 @@ logger = logging.getLogger(__name__)
 
 Strategy = Literal["random", "same_doc", "relevant_docs", "shared_codes", "mixed", "candidates"]
 ATTEMPTS = 20
+MIXED_ATTEMPTS = 200
 MIXED_RELEVANT_DOCS = 0.4  # and 0.6 of shared_codes
-
-
-def check_strategy(strategy: str) -> None:
-    """Raises ValueError unless this is the name of a strategy."""
-    if strategy not in get_args(Strategy):
-        raise ValueError(f"negatives must be one of {', '.join(get_args(Strategy))}, got {strategy!r}")
-
-
-@dataclass(frozen=True)
-class Triples:
-    """Training triples <q, p+, p->.
-
-    Attributes:
-        query: Position of the query in the sampler's topics, shape (triples,).
-        positive: Node of p+, shape (triples,).
-        negative: Node of p-, shape (triples,).
-    """
-
-    query: np.ndarray
-    positive: np.ndarray
-    negative: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.query)
 
 
 class NegativeSampler:
     """Draws a negative for each pair of a query and a relevant passage.
 
-    A negative is a passage that is judged lower than p+ for the query; an unjudged one counts as 0.
-    With binary judgments that is the paper's "non-relevant".
+    A negative is a passage that is judged lower than p+ for the query; a passage without a judgment has label 0.
+    With binary judgments this is the paper's "non-relevant".
 
     * ``random``: from the corpus.
     * ``same_doc``: from the document of p+.
     * ``relevant_docs``: from the documents that have a passage relevant to the query.
     * ``shared_codes``: from the documents that share a code with the patent that the query was made from (``codes``),
-      as in the paper; where queries have no codes, with one of the query's relevant documents.
-      A code, then a document, then a passage are drawn evenly, so that no list of all passages under a code is made.
-    * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6.
+      as in the paper; where queries have no codes, with one of the query's relevant documents. Each of these documents
+      is drawn with the same probability, then one of its passages.
+    * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6. A pair for which one of them finds
+      nothing gets a negative by the other.
     * ``candidates``: from the passages that the first stage ranked for the query. Not in the paper.
 
     Args:
         graph: The graph that the passages are in.
-        qrels: ``qid, docno, label``; docno is a passage id. Judgments of passages that are not in the graph raise.
+        qrels: ``qid, docno, label``; docno is a passage id.
         strategy: One of the above.
-        candidates: ``qid, docno`` of the first stage's passages, needed by ``candidates``.
-        codes: Codes by qid. A query without any, or whose codes no document has, gets no negative by ``shared_codes``.
+        candidates: ``qid, docno`` of the first stage's passages, for ``candidates``.
+        codes: Codes by qid. A query without codes, or whose codes no document has, gets no negative by
+            ``shared_codes``.
         seed: Seed of the random generator.
 
     Raises:
-        ValueError: If the strategy is unknown, or nothing relevant is judged.
+        ValueError: If the strategy is unknown, or no passage is judged as relevant.
         KeyError: If a judged passage is not in the graph.
+
+    Warns:
+        UserWarning: If the strategy is ``mixed`` and there are no codes: it is then ``relevant_docs``.
     """
 
     def __init__(
@@ -82,7 +67,7 @@ class NegativeSampler:
         codes: Mapping[str, Collection[str]] | None = None,
         seed: int = 0,
     ) -> None:
-        check_strategy(strategy)
+        check_choice("negatives", strategy, get_args(Strategy))
         if strategy == "candidates" and candidates is None:
             raise ValueError("negatives='candidates' needs the first stage's passages")
         if not (qrels["label"] > 0).any():
@@ -102,92 +87,116 @@ class NegativeSampler:
         if candidates is not None:
             candidates = candidates[candidates["qid"].isin(self.qids)]
             row = np.searchsorted(self.qids, candidates["qid"].astype(str))
-            self._candidates = _Ragged.group(row, graph.nodes_of(candidates["docno"].tolist()), len(self.qids))
-        self._codes = None if codes is None else self._numbers_of(codes)
-        documents = np.unique(np.stack([self._query, graph.document[self._positive]]), axis=1)
-        self._relevant_documents = _Ragged.group(documents[0], documents[1], len(self.qids))
+            self._candidates = CSR.group(row, graph.nodes_of(candidates["docno"].tolist()), len(self.qids))
+        self._passages = CSR(graph.passage_offsets, graph.passage_nodes)
+        self._relevant_documents = CSR.distinct(self._query, graph.document[self._positive], len(self.qids))
+        if strategy in ("shared_codes", "mixed"):
+            self._codes = self._numbers_of(codes)
+            # in front of each pair of a query and a code: the number of documents of all codes before
+            self._before = offsets(graph.code_documents.lengths[self._codes.indices])
+            if strategy == "mixed" and not self._before[-1]:
+                warnings.warn(
+                    "negatives='mixed' draws from documents that share a code, but no training query or relevant "
+                    "document has a code: all negatives are drawn by 'relevant_docs'",
+                    stacklevel=2,
+                )
 
-    def sample(self) -> Triples:
-        """Draws one negative for every (q, p+).
+    def sample(self) -> np.ndarray:
+        """Draws one negative for every pair of a query and a relevant passage.
 
-        A pair for which none was found is left out (a query whose relevant document has no passage judged lower,
-        say, under ``same_doc``); how many were is logged.
+        Pairs without a negative are left out and counted in the log, such as under ``same_doc`` a pair whose document
+        has no passage that is judged lower.
+
+        Returns:
+            Position of the query in ``qids``, node of p+, and node of p-; shape (triples, 3), int64.
 
         Raises:
             ValueError: If no pair has a negative.
         """
         negative = np.full(len(self._query), -1)
-        open_pairs = np.arange(len(self._query))
-        for _ in range(ATTEMPTS):
-            drawn = self._draw(self.strategy, open_pairs)
-            lower = self._label_of(self._query[open_pairs], drawn) < self._positive_label[open_pairs]
-            found = (drawn >= 0) & lower
-            negative[open_pairs[found]] = drawn[found]
-            open_pairs = open_pairs[~found]
-            if not len(open_pairs):
-                break
-        if len(open_pairs) == len(negative):
-            raise ValueError(f"negatives={self.strategy!r} finds no passage that is judged lower than a relevant one")
-        if len(open_pairs):
-            logger.info("%d of %d pairs have no negative by %r", len(open_pairs), len(negative), self.strategy)
+        if self.strategy == "mixed":
+            # Each pair keeps its strategy when a draw is rejected; else the pairs would drift to the larger pool.
+            by_document = self.random.random(len(negative)) < MIXED_RELEVANT_DOCS
+            for chosen in (by_document, ~by_document):  # the second round is for pairs that the first found nothing for
+                for strategy, pairs in (("relevant_docs", chosen), ("shared_codes", ~chosen & bool(self._before[-1]))):
+                    self._fill(negative, np.flatnonzero(pairs & (negative < 0)), strategy, MIXED_ATTEMPTS)
+        else:
+            self._fill(negative, np.arange(len(negative)), self.strategy, ATTEMPTS)
         found = negative >= 0
-        return Triples(self._query[found], self._positive[found], negative[found])
+        if not found.any():
+            advice = "" if self.strategy == "candidates" else "; negatives='candidates' draws from the run's passages"
+            raise ValueError(
+                f"negatives={self.strategy!r} finds no passage that is judged lower than a relevant one{advice}"
+            )
+        if not found.all():
+            logger.info("%d of %d pairs have no negative by %r", (~found).sum(), len(found), self.strategy)
+        return np.column_stack([self._query, self._positive, negative])[found]
+
+    def _fill(self, negative: np.ndarray, pairs: np.ndarray, strategy: str, attempts: int) -> None:
+        """Writes a negative for each of these pairs into an array, where some attempt finds one."""
+        for _ in range(attempts):
+            if not len(pairs):
+                break
+            drawn = self._draw(strategy, pairs)
+            found = (drawn >= 0) & (self._label_of(self._query[pairs], drawn) < self._positive_label[pairs])
+            negative[pairs[found]] = drawn[found]
+            pairs = pairs[~found]
 
     def _draw(self, strategy: str, pairs: np.ndarray) -> np.ndarray:
         """A passage per pair by one strategy, -1 where there is none."""
-        query, graph = self._query[pairs], self.graph
+        query, graph, random = self._query[pairs], self.graph, self.random
         if strategy == "random":
-            return self.random.choice(graph.passage_nodes, len(pairs))
-        if strategy == "same_doc":
-            return self._passage_of(graph.document[self._positive[pairs]])
-        if strategy == "relevant_docs":
-            return self._passage_of(self._relevant_documents.draw(query, self.random))
-        if strategy == "shared_codes":
-            if self._codes is not None:
-                code = self._codes.draw(query, self.random)
-            else:
-                document = self._relevant_documents.draw(query, self.random)
-                code = _Ragged(*graph.document_codes).draw(document, self.random)
-            return self._passage_of(_Ragged(*graph.code_documents).draw(code, self.random))
+            return random.choice(graph.passage_nodes, len(pairs))
         if strategy == "candidates":
-            return self._candidates.draw(query, self.random)
-        mixed = self._draw("shared_codes", pairs)
-        by_document = self.random.random(len(pairs)) < MIXED_RELEVANT_DOCS
-        return np.where(by_document, self._draw("relevant_docs", pairs), mixed)
+            return self._candidates.draw(query, random)
+        if strategy == "same_doc":
+            document = graph.document[self._positive[pairs]]
+        elif strategy == "relevant_docs":
+            document = self._relevant_documents.draw(query, random)
+        else:
+            document = self._sharing_code(query)
+        return self._passages.draw(document, random)
 
-    def _passage_of(self, documents: np.ndarray) -> np.ndarray:
-        return _Ragged(self.graph.passage_offsets, self.graph.passage_nodes).draw(documents, self.random)
+    def _sharing_code(self, query: np.ndarray) -> np.ndarray:
+        """Per query a document that has one of its codes, -1 where there is none.
 
-    def _numbers_of(self, codes: Mapping[str, Collection[str]]) -> _Ragged:
-        """Per query the numbers of its codes, as far as the graph has them."""
-        pairs = [(row, code) for row, qid in enumerate(self.qids) for code in codes.get(qid, ())]
-        number = pd.Index(self.graph.code_names, dtype=object).get_indexer([code for _, code in pairs])
-        row = np.array([row for row, _ in pairs], dtype=np.int64)
-        return _Ragged.group(row[number >= 0], number[number >= 0], len(self.qids))
+        A document is drawn from the lists of all the query's codes, and accepted if the list is that of its first code.
+        Documents with several of the codes are thus as likely as others, and no union of the lists is made.
+        """
+        codes, listed = self._codes, self.graph.code_documents
+        start, end = self._before[codes.indptr[query]], self._before[codes.indptr[query + 1]]
+        drawn = np.full(len(query), -1)
+        rows = np.flatnonzero(start < end)
+        while len(rows):
+            place = self.random.integers(start[rows], end[rows])
+            pair = np.searchsorted(self._before, place, side="right") - 1
+            code = codes.indices[pair]
+            document = listed.indices[listed.indptr[code] + place - self._before[pair]].astype(np.int64)
+            position, other = self.graph.codes_of(document)
+            before = (other < code[position]) & np.isin(self._key(query[rows][position], other), self._code_keys)
+            accepted = np.bincount(position[before], minlength=len(rows)) == 0
+            drawn[rows[accepted]] = document[accepted]
+            rows = rows[~accepted]
+        return drawn
+
+    def _key(self, query: np.ndarray, code: np.ndarray) -> np.ndarray:
+        return query * len(self.graph.code_names) + code
+
+    def _numbers_of(self, codes: Mapping[str, Collection[str]] | None) -> CSR:
+        """Per query the numbers of its codes in the graph, or of the codes of its relevant documents."""
+        if codes is None:
+            position, number = self.graph.codes_of(self._relevant_documents.indices)
+            row = self._relevant_documents.row_index[position]
+        else:
+            pairs = [(row, code) for row, qid in enumerate(self.qids) for code in codes.get(qid, ())]
+            number = pd.Index(self.graph.code_names, dtype=object).get_indexer([code for _, code in pairs])
+            row = np.array([row for row, _ in pairs], dtype=np.int64)[number >= 0]
+            number = number[number >= 0]
+        found = CSR.distinct(row, number, len(self.qids))
+        self._code_keys = self._key(found.row_index, found.indices)
+        return found
 
     def _label_of(self, query: np.ndarray, node: np.ndarray) -> np.ndarray:
         key = query * self.graph.num_nodes + node
         position = np.minimum(np.searchsorted(self._judged, key), len(self._judged) - 1)
         return np.where(self._judged[position] == key, self._label[position], 0)
-
-
-@dataclass(frozen=True)
-class _Ragged:
-    """Lists of unequal length: row i is ``values[offsets[i]:offsets[i + 1]]``."""
-
-    offsets: np.ndarray
-    values: np.ndarray
-
-    @classmethod
-    def group(cls, rows: np.ndarray, values: np.ndarray, count: int) -> _Ragged:
-        offsets = np.zeros(count + 1, dtype=np.int64)
-        np.cumsum(np.bincount(rows, minlength=count), out=offsets[1:])
-        return cls(offsets, values[np.argsort(rows, kind="stable")])
-
-    def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """One value of each row asked for, evenly; -1 for an empty row, and for row -1."""
-        drawn = np.full(len(rows), -1, dtype=np.int64)
-        place = np.flatnonzero(rows >= 0)
-        place = place[self.offsets[rows[place]] < self.offsets[rows[place] + 1]]
-        drawn[place] = self.values[random.integers(self.offsets[rows[place]], self.offsets[rows[place] + 1])]
-        return drawn

@@ -1,29 +1,35 @@
-"""How a model is trained."""
+"""Options of trainings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
-from pyterrier_graph.training.negatives import Strategy, check_strategy
+from pyterrier_graph.checks import check_choice, check_count, check_number, check_type
+from pyterrier_graph.training.negatives import Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions:
-    """What all trainings have in common; training itself is done by ``transformers.Trainer``.
+    """Options of every training. ``transformers.Trainer`` does the training itself.
 
     Attributes:
-        epochs: Passes over the examples.
+        epochs: Number of passes over the training examples.
         batch_size: Examples per step.
-        learning_rate: The optimizer's.
-        measure: An ir_measures measure on the validation topics; the weights that were best by it are kept.
-        evaluations: How often it is computed per epoch.
-        patience: Training stops after so many evaluations without improvement; None lets it run to the end.
-        output_dir: Where checkpoints are kept. A ``fit`` that was killed goes on from the last one there.
-            By default a temporary folder.
-        seed: Seed of sampling, order, and dropout.
+        learning_rate: Learning rate of the optimizer.
+        measure: Name of the ir_measures measure that is computed on the validation queries. The weights with the
+            highest value are kept, the weights before training included.
+        evaluations: How often the measure is computed per epoch.
+        patience: Training stops after so many evaluations without improvement; None trains to the end.
+        output_dir: Folder for checkpoints. A ``fit`` that was killed continues from the last checkpoint when it is
+            called again. By default nothing is kept after training.
+        seed: Seed of sampling, order and dropout.
         arguments: Further ``transformers.TrainingArguments``, such as
             ``{'bf16': True, 'gradient_accumulation_steps': 4}``.
+
+    Raises:
+        ValueError: If an option has a value that makes no sense.
     """
 
     epochs: int = 10
@@ -39,51 +45,79 @@ class TrainerOptions:
     def __post_init__(self) -> None:
         import ir_measures
 
-        if min(self.epochs, self.batch_size, self.evaluations) < 1:
-            raise ValueError("epochs, batch_size and evaluations must be positive")
+        for name in ("epochs", "batch_size", "evaluations"):
+            check_count(name, getattr(self, name))
+        if self.patience is not None:
+            check_count("patience", self.patience)
+        check_number("learning_rate", self.learning_rate, 0)
+        check_count("seed", self.seed, 0)
+        check_type("measure", self.measure, str, "the name of a measure, such as 'nDCG@10'")
         ir_measures.parse_measure(self.measure)
+        check_type("arguments", self.arguments, Mapping, "a dictionary of transformers.TrainingArguments")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOptions(TrainerOptions):
-    """Options of trainings of what is on top of an encoder.
+    """Options of trainings that can train the encoder, or only what is on top of the encoder.
 
     Attributes:
-        learning_rate: Of what is on top of the encoder.
-        encoder_learning_rate: Of the encoder; None leaves it as it is.
+        learning_rate: Learning rate of what is on top of the encoder.
+        encoder_learning_rate: Learning rate of the encoder; None leaves the encoder unchanged.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.TrainerOptions`.
     """
 
     encoder_learning_rate: float | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.encoder_learning_rate is not None:
+            check_number("encoder_learning_rate", self.encoder_learning_rate, 0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class HGATTraining(HeadOptions):
     """Options of ``HGATReranker.fit()``.
 
-    The defaults are those of Albarede et al. 2023, Sect. 5.2.3, where it says: ``learning_rate`` is 1e-3. (The paper's
-    ``encoder_learning_rate`` is 3e-6; by default the encoder does not learn, so that stored token vectors serve.)
+    The defaults suit some hundred queries with the default :class:`~pyterrier_graph.models.hgat.HGATConfig`; training
+    takes minutes on two cores. By default the encoder does not learn, so that stored token vectors can be used.
 
     Attributes:
         negatives: How p- is drawn: see :class:`~pyterrier_graph.training.negatives.NegativeSampler`.
-        repeats: How often a negative is drawn for each pair of a query and a relevant passage (the paper: 1000).
-        max_triples: So many triples, drawn at random, are used at most; None takes all.
-        scalar_learning_rate: Of its relation weights, lambda and alpha; None takes ``learning_rate``, as the paper does.
-            These scalars have to go a long way, which takes thousands of steps at the rate of the matrices.
-        frozen_encoder_layers: The encoder's first layers, which stay as they are, embeddings included (the paper: 6).
+        repeats: How often a negative is drawn for each pair of a query and a relevant passage.
+        max_triples: At most so many triples are used, drawn at random; None takes all.
+        scalar_learning_rate: Of the relation weights W, lambda and alpha; None takes ``learning_rate``. At the rate of
+            the matrices these scalars need thousands of steps.
+        frozen_encoder_layers: The number of the encoder's first layers that do not learn, embeddings included. Without
+            an ``encoder_learning_rate`` no layer learns.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """
 
-    negatives: Strategy = "mixed"
+    epochs: int = 2
+    batch_size: int = 16
+    patience: int | None = None
+    negatives: Strategy = "candidates"
     repeats: int = 1
-    max_triples: int | None = None
-    scalar_learning_rate: float | None = None
-    frozen_encoder_layers: int = 6
+    max_triples: int | None = 1000
+    scalar_learning_rate: float | None = 0.03
+    frozen_encoder_layers: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.repeats < 1:
-            raise ValueError("repeats must be positive")
-        check_strategy(self.negatives)
+        check_count("repeats", self.repeats)
+        if self.max_triples is not None:
+            check_count("max_triples", self.max_triples)
+        check_count("frozen_encoder_layers", self.frozen_encoder_layers, 0)
+        check_choice("negatives", self.negatives, get_args(Strategy))
+
+    @classmethod
+    def paper(cls, **options: Any) -> HGATTraining:
+        """The publication's options (Albarede et al. 2023, Sect. 5.2.3), as far as it says them.
+
+        One learning rate of 1e-3, one of 3e-6 for the encoder above its first six layers, ``mixed`` negatives drawn
+        1000 times. It does not say how many epochs, nor the size of a batch: here 10 and 32.
+        """
+        published: dict[str, Any] = {"learning_rate": 1e-3, "encoder_learning_rate": 3e-6, "frozen_encoder_layers": 6}
+        published |= {"negatives": "mixed", "repeats": 1000, "max_triples": None, "scalar_learning_rate": None}
+        return cls(**published | {"epochs": 10, "batch_size": 32, "patience": 3} | options)

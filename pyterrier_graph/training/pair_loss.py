@@ -1,10 +1,9 @@
-"""The loss of PAIR for the trainer of sentence-transformers."""
+"""The loss of PAIR (Ren et al. 2021) for the trainer of sentence-transformers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -13,7 +12,8 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.util import all_gather_with_grad, get_rank
 from torch import Tensor, nn
 
-from pyterrier_graph.models.losses import Form, check_options, pair_loss
+from pyterrier_graph.checks import check_count
+from pyterrier_graph.models.losses import InBatch, check_options, pair_loss
 
 logger = logging.getLogger(__name__)
 
@@ -21,24 +21,22 @@ logger = logging.getLogger(__name__)
 class PAIRLoss(CachedLossMixin, nn.Module):
     """Query-centric and passage-centric similarity relations: :func:`~pyterrier_graph.models.losses.pair_loss`.
 
-    Columns of the dataset, in this order and whatever their names: query, positive passage, and any number of hard
-    negatives (none, too), which serve all queries of the batch. A passage that is in a batch twice is its own negative:
-    use ``batch_sampler=BatchSamplers.NO_DUPLICATES``. ``alpha=0`` is the query-centric loss, for the second stage of
-    training.
-
-    Queries and passages need one space, so the paper has one encoder for both. With a ``Router`` there are two.
+    The columns of the training set are, in this order and under any names: query, positive passage, and any number of
+    hard negatives (also none), which serve all queries of the batch. A passage that is twice in a batch would be its
+    own negative, so use ``batch_sampler=BatchSamplers.NO_DUPLICATES``.
 
     Args:
         model: The dual-encoder.
-        alpha: Weight of the passage-centric loss (the paper: 0.1 in pre-training, 0 in fine-tuning).
-        form: What a positive ranks beside its query and the negatives; see ``pair_loss``.
-        scale: Factor of the dot products. 1, as in the paper, is for vectors of any length; of those that are
-            normalized, hard negatives would hardly count for more than easy ones.
-        gather_across_devices: Whether queries rank the passages of all processes, and positives their queries
-            (cross-batch negatives), each process having a batch of the same size.
-        mini_batch_size: So many texts are encoded at once, and so many rows of similarities computed, in a batch of any
-            size; loss and gradients are those of the whole batch. Only the vectors take more memory in a larger one,
-            but all is encoded twice (GradCache). None encodes a column of the batch at once.
+        alpha: See ``pair_loss``; ``alpha=0`` is the query-centric loss. (The paper: 0.1 in pre-training, 0 in
+            fine-tuning.)
+        in_batch: See ``pair_loss``.
+        scale: See ``pair_loss``. With normalized vectors a scale of 1 makes hard negatives hardly count for more than
+            easy ones.
+        gather_across_devices: Whether the passages and queries of all processes are ranked (cross-batch negatives).
+            Each process then needs a batch of the same size.
+        mini_batch_size: Number of texts that are encoded at once, and of rows of similarities that are computed at
+            once, in a batch of any size (GradCache). Loss and gradients are those of the whole batch. Memory grows with
+            the batch by its vectors only, but every text is encoded twice. None encodes a whole column at once.
 
     Raises:
         ValueError: If an option is unknown or out of range.
@@ -51,27 +49,26 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         model: SentenceTransformer,
         alpha: float = 0.1,
         *,
-        form: Form = "released",
+        in_batch: InBatch = "queries",
         scale: float = 1.0,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
     ) -> None:
         super().__init__()
-        check_options(alpha, form, scale)
+        check_options(alpha, in_batch, scale)
         if mini_batch_size is not None:
-            if mini_batch_size < 1:
-                raise ValueError(f"mini_batch_size must be positive or None, got {mini_batch_size}")
+            check_count("mini_batch_size", mini_batch_size)
             if has_static_embedding_input(model):
                 raise ValueError("the inputs of a StaticEmbedding cannot be split: mini_batch_size must be None")
         if scale == 1 and any(isinstance(module, Normalize) for module in model.modules()):
             logger.warning("vectors are normalized: with scale=1, hard negatives hardly count for more than easy ones")
         self.model = model
         self.alpha = alpha
-        self.form: Form = form
+        self.in_batch: InBatch = in_batch
         self.scale = scale
         self.gather_across_devices = gather_across_devices
         self.mini_batch_size = mini_batch_size
-        self.uses_gradient_cache = mini_batch_size is not None  # asked by losses that wrap this one
+        self.uses_gradient_cache = mini_batch_size is not None  # losses that wrap this one read it
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """Computes the loss of a batch.
@@ -96,12 +93,12 @@ class PAIRLoss(CachedLossMixin, nn.Module):
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
-        """Computes the loss from what was encoded; what gradient caching calls.
+        """Computes the loss of vectors; gradient caching calls this method.
 
         Args:
-            reps: Vectors of each column's parts, of shape (texts, dimensions).
+            reps: Vectors of each column's parts, each of shape (texts, dimensions).
             labels: Not used.
-            with_backward: Whether to go back to the vectors, a few rows of similarities at a time.
+            with_backward: Whether to compute the gradients of the vectors, a few rows of similarities at a time.
 
         Returns:
             A scalar; detached ``with_backward``.
@@ -112,7 +109,7 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         if self.gather_across_devices:
             vectors = [all_gather_with_grad(part) for part in vectors]
             first = get_rank() * size
-        # their gradients are summed up here, and sent to the other processes once
+        # gradients of these are summed up, and sent to the other processes once
         leaves = [part.detach().requires_grad_() for part in vectors] if with_backward else vectors
         step = self.mini_batch_size or size
         total = queries.new_zeros(())
@@ -123,7 +120,7 @@ class PAIRLoss(CachedLossMixin, nn.Module):
                 leaves[1],
                 leaves[2] if negatives else leaves[0][:0],
                 self.alpha,
-                form=self.form,
+                in_batch=self.in_batch,
                 scale=self.scale,
                 rows=rows,
             )
@@ -135,28 +132,3 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         if with_backward:
             torch.autograd.backward(vectors, [leaf.grad for leaf in leaves])
         return total
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Options, for the model card."""
-        return {
-            "alpha": self.alpha,
-            "form": self.form,
-            "scale": self.scale,
-            "gather_across_devices": self.gather_across_devices,
-            "mini_batch_size": self.mini_batch_size,
-        }
-
-    @property
-    def citation(self) -> str:
-        """BibTeX, for the model card."""
-        return """
-@inproceedings{ren2021pair,
-    title = {{PAIR}: Leveraging Passage-Centric Similarity Relation for Improving Dense Passage Retrieval},
-    author = {Ren, Ruiyang and Lv, Shangwen and Qu, Yingqi and Liu, Jing and Zhao, Wayne Xin and She, Qiaoqiao and
-        Wu, Hua and Wang, Haifeng and Wen, Ji-Rong},
-    booktitle = {Findings of the Association for Computational Linguistics: ACL-IJCNLP 2021},
-    pages = {2173--2183},
-    year = {2021},
-    doi = {10.18653/v1/2021.findings-acl.191},
-}
-"""

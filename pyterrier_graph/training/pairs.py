@@ -1,10 +1,10 @@
-"""Pairs to train with: a relevant and a less relevant document of the same query."""
+"""Training on pairs: a relevant document and a less relevant document of the same query."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -13,40 +13,60 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel
 
+from pyterrier_graph.checks import check_choice, check_count, check_type
 from pyterrier_graph.encoders.pair_tokenizer import PairTokenizer
 from pyterrier_graph.models.lgre import LGRe
 from pyterrier_graph.models.lgre_losses import LGReLoss, Ranking, pairwise_loss
 from pyterrier_graph.training.options import HeadOptions
 
 PairRanking = Literal[Ranking, "pointwise"]
+PairLoss = Callable[[Any, dict[str, Tensor], Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairTraining(HeadOptions):
-    """Options of a training with pairs of documents.
+    """Options of a training on pairs of documents.
 
-    The defaults are those of Dong and Niu 2021, Sect. 4.1: 20 epochs, batches of 32 pairs, rates of 1e-5 for the
-    encoder and 5e-5 for the rest. The paper has no early stopping: ``patience=None``.
+    The defaults are chosen so that training on a hundred queries takes minutes on two cores: few pairs, and learning
+    rates that are higher than the paper's. :meth:`paper` has the values of Dong and Niu 2021.
 
     Attributes:
-        pairs_per_epoch: Number of pairs, drawn anew for each epoch (the authors' code: 512).
+        pairs_per_epoch: Number of pairs, drawn anew for each epoch.
+        validation_candidates: Documents per validation query that are scored at each evaluation: the first ones of the
+            run. None scores all of them.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """
 
-    epochs: int = 20
-    learning_rate: float = 5e-5
-    encoder_learning_rate: float | None = 1e-5
-    measure: str = "nDCG@20"
-    pairs_per_epoch: int = 512
+    epochs: int = 2
+    batch_size: int = 8
+    learning_rate: float = 5e-4
+    encoder_learning_rate: float | None = 5e-5
+    patience: int | None = 2
+    pairs_per_epoch: int = 128
+    validation_candidates: int | None = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.pairs_per_epoch < 1:
-            raise ValueError("pairs_per_epoch must be positive")
+        check_count("pairs_per_epoch", self.pairs_per_epoch)
+        if self.validation_candidates is not None:
+            check_count("validation_candidates", self.validation_candidates)
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """The options of Dong and Niu 2021, Sect. 4.1, and of the authors' code (512 pairs per epoch).
+
+        Training runs for 20 epochs, without early stopping.
+
+        Args:
+            **changes: Options with other values, such as ``seed=1``.
+        """
+        options: dict[str, Any] = {"epochs": 20, "batch_size": 32, "learning_rate": 5e-5, "encoder_learning_rate": 1e-5}
+        options |= {"measure": "nDCG@20", "patience": None, "pairs_per_epoch": 512, "validation_candidates": None}
+        return cls(**options | changes)
 
     def grades(self, label: np.ndarray) -> np.ndarray:
-        """The labels between which pairs tell documents apart."""
+        """The grades of documents with these labels; a pair consists of documents with different grades."""
         return label
 
 
@@ -62,62 +82,65 @@ class LGReTraining(PairTraining):
 
     loss: LGReLoss = field(default_factory=LGReLoss)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_type("loss", self.loss, LGReLoss, "an LGReLoss, such as LGReLoss(distance='none')")
+
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEncoderTraining(PairTraining):
-    """Options of ``CrossEncoderReranker.fit()``.
+    """Options of ``CrossEncoderReranker.fit()``; ``learning_rate`` is that of the classification head.
 
     Attributes:
         ranking: ``'hinge'`` or ``'softmax'``: see :class:`~pyterrier_graph.models.lgre_losses.LGReLoss`.
-            ``'pointwise'``: binary cross-entropy of each document by itself, so that the sigmoid of a score is the
-            probability that the document is relevant, where half of them are; whatever is judged above 0 is relevant.
+            ``'pointwise'``: binary cross-entropy of each document. The sigmoid of a score is then the probability that
+            the document is relevant, in a collection where half of the documents are; labels above 0 are relevant.
 
-    For the other attributes see :class:`~pyterrier_graph.training.pairs.PairTraining`;
-    ``learning_rate`` is that of the classification head.
+    For the other attributes see :class:`~pyterrier_graph.training.pairs.PairTraining`.
     """
 
     ranking: PairRanking = "hinge"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ranking not in get_args(PairRanking):
-            raise ValueError(f"ranking must be one of {get_args(PairRanking)}, got {self.ranking!r}")
+        check_choice("ranking", self.ranking, get_args(PairRanking))
 
     def grades(self, label: np.ndarray) -> np.ndarray:
-        """The labels, or whether they are above 0 where a document is learned to be relevant or not."""
+        """The labels; for ``'pointwise'`` whether a document is relevant."""
         return label > 0 if self.ranking == "pointwise" else label
 
 
 class QueryPairs(Dataset):
     """Pairs (d+, d-) of the same query, drawn anew in each epoch.
 
-    As in the authors' code, queries take turns in random order, each giving one pair, so that one with many relevant
-    documents counts no more than another (Eq. 15 is a mean over the pairs of each query). d+ is drawn evenly from the
-    query's relevant documents (label > 0), then d- from those that are judged lower, an unjudged one being 0.
+    As in the authors' code, the queries are visited in random order, and each visit gives one pair. A query with many
+    relevant documents therefore counts no more than another query (Eq. 15 is a mean over the pairs of each query).
+    d+ is drawn uniformly from the relevant documents of the query (label > 0); d- is drawn uniformly from the documents
+    of the query that have a lower label than d+. Unjudged documents have label 0.
 
     Args:
-        query: Number of each document's query, shape (documents,).
-        label: Its relevance for the query, likewise.
+        query: Number of the query of each document, shape (documents,).
+        label: Relevance of each document to its query, likewise.
         pairs: Pairs per epoch.
         seed: The same seed gives the same pairs in the same epoch.
 
     Raises:
-        ValueError: If no query has both a relevant document and one that is judged lower.
+        ValueError: If no query has both a relevant document and one with a lower label.
     """
 
     def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0) -> None:
         self.pairs = pairs
         self.seed = seed
-        self._order = np.lexsort((label, query))  # by query, least relevant documents first
+        self._order = np.lexsort((label, query))  # by query, the least relevant documents first
         query, label = query[self._order], label[self._order]
         _, first, size = np.unique(query, return_index=True, return_counts=True)
         start, end = np.repeat(first, size), np.repeat(first + size, size)
-        changes = np.flatnonzero(np.diff(label, prepend=np.nan) != 0)  # where documents of another relevance begin
+        changes = np.flatnonzero(np.diff(label, prepend=np.nan) != 0)  # where another label begins
         lower = np.maximum(changes[np.searchsorted(changes, np.arange(len(label)), "right") - 1], start)
         positive = np.flatnonzero((label > 0) & (lower > start))
         if not len(positive):
             raise ValueError("no training query has both a relevant document among its own and one judged lower")
-        # d+ of a query are its last documents, d- those from its first one to those as relevant as d+
+        # d+ is among the last documents of a query, d- between its first document and the first with the label of d+
         self._positives = np.unique(end[positive], return_counts=True)
         self._lower, self._start = lower, start
         self.draw(0)
@@ -131,7 +154,7 @@ class QueryPairs(Dataset):
         return int(positive), int(negative)
 
     def draw(self, epoch: int) -> None:
-        """Draws the pairs of an epoch; queries go on taking turns where the epoch before ended."""
+        """Draws the pairs of an epoch; the round over the queries continues where the previous epoch ended."""
         queries = len(self._positives[0])
         turn, offset = divmod(epoch * self.pairs, queries)
         turns = range(turn, turn + -(-(offset + self.pairs) // queries))
@@ -151,78 +174,79 @@ class PairCollator:
     """Makes batches of pairs.
 
     Args:
-        tokenizer: Of the encoder.
-        queries: Text of each document's query.
-        documents: Texts.
+        tokenizer: The tokenizer of the encoder.
+        queries: The text of each document's query.
+        documents: The texts of the documents.
+        relevant: Whether each document is relevant, shape (documents,).
     """
 
-    def __init__(self, tokenizer: PairTokenizer, queries: Sequence[str], documents: Sequence[str]) -> None:
-        self.tokenize = tokenizer  # Trainer writes what is called a tokenizer into each checkpoint
+    def __init__(
+        self, tokenizer: PairTokenizer, queries: Sequence[str], documents: Sequence[str], relevant: np.ndarray
+    ) -> None:
+        self.tokenize = tokenizer  # Trainer writes an attribute called tokenizer into each checkpoint
         self.queries = queries
         self.documents = documents
+        self.relevant = torch.from_numpy(relevant)
 
     def __call__(self, pairs: Sequence[tuple[int, int]]) -> dict[str, Tensor]:
-        """What :class:`PairModel` takes: tensors of shape (pairs, 2, tokens)."""
+        """The arguments of :class:`PairModel`: token tensors of shape (pairs, 2, tokens), ``relevant`` (pairs, 2)."""
         rows = [row for pair in pairs for row in pair]
         batch = self.tokenize([self.queries[row] for row in rows], [self.documents[row] for row in rows])
+        batch["relevant"] = self.relevant[rows]
         return {name: tensor.unflatten(0, (-1, 2)) for name, tensor in batch.items()}
 
 
 class PairModel(nn.Module):
-    """An LGRe with the loss on pairs; a query that has several in a batch counts once for each.
+    """A network with its loss on pairs; a query that has several pairs in a batch counts once for each of them.
 
     Args:
-        lgre: The model.
-        loss: The loss.
+        network: The network.
+        loss: Takes the network, its token tensors, ``segments`` and whether documents are relevant, where documents 2 i
+            and 2 i + 1 are d+ and d- of pair i; such as :func:`lgre_loss` or :func:`cross_encoder_loss`.
     """
 
-    def __init__(self, lgre: LGRe, loss: LGReLoss) -> None:
+    network: Any
+    loss: PairLoss
+
+    def __init__(self, network: nn.Module, loss: PairLoss) -> None:
         super().__init__()
-        self.lgre = lgre
+        self.network = network
         self.loss = loss
 
-    # named one by one: with **arguments, Trainer would leave the division by accumulated steps to this method
+    # The arguments have names: with **arguments, Trainer would not divide the loss by accumulated steps.
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, segments: Tensor, token_type_ids: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        segments: Tensor,
+        relevant: Tensor,
+        token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """The loss of pairs (d+, d-); arguments as for :meth:`LGRe.forward`, of shape (pairs, 2, tokens)."""
-        types = None if token_type_ids is None else token_type_ids.flatten(0, 1)
-        segments = segments.flatten(0, 1)
-        output = self.lgre(input_ids.flatten(0, 1), attention_mask.flatten(0, 1), segments, types)
-        document = torch.arange(len(segments), device=segments.device)
-        return {"loss": self.loss(output, segments, document % 2 == 0, document // 2)}
+        """The mean loss of pairs (d+, d-).
+
+        Token tensors are those of :meth:`LGRe.forward`, of shape (pairs, 2, tokens). ``relevant``, of shape (pairs, 2),
+        says whether documents are relevant; in a pair of two grades d- is relevant, too.
+        """
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        tokens = {name: tensor.flatten(0, 1) for name, tensor in given.items() if tensor is not None}
+        return {"loss": self.loss(self.network, tokens, segments.flatten(0, 1), relevant.flatten())}
 
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
-        """As ``Trainer`` asks for it with ``TrainingArguments(gradient_checkpointing=True)``."""
-        self.lgre.gradient_checkpointing_enable(**arguments)
+        """Called by ``Trainer`` for ``TrainingArguments(gradient_checkpointing=True)``."""
+        self.network.gradient_checkpointing_enable(**arguments)
 
 
-class CrossEncoderPairs(nn.Module):
-    """A cross-encoder with the loss on pairs.
+def lgre_loss(loss: LGReLoss, lgre: LGRe, tokens: dict[str, Tensor], segments: Tensor, relevant: Tensor) -> Tensor:
+    """The loss of an LGRe; see :class:`PairModel`."""
+    document = torch.arange(len(segments), device=segments.device)
+    return loss(lgre(**tokens, segments=segments), segments, document % 2 == 0, document // 2, relevant)
 
-    Args:
-        model: For sequence classification, with one label.
-        ranking: The loss.
-    """
 
-    def __init__(self, model: PreTrainedModel, ranking: PairRanking) -> None:
-        super().__init__()
-        self.model = model
-        self.ranking = ranking
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, segments: Tensor, token_type_ids: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        """The mean loss of pairs (d+, d-); as for :class:`PairModel`, whose segments it has no use for."""
-        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids.flatten(0, 1)}
-        output = self.model(input_ids=input_ids.flatten(0, 1), attention_mask=attention_mask.flatten(0, 1), **types)
-        scores = output.logits[:, 0].view(-1, 2)
-        if self.ranking == "pointwise":
-            relevant = torch.tensor([1, 0], dtype=scores.dtype, device=scores.device).expand_as(scores)
-            return {"loss": functional.binary_cross_entropy_with_logits(scores, relevant)}
-        positive, negative = scores.unbind(1)
-        return {"loss": pairwise_loss(negative - positive, self.ranking).mean()}
-
-    def gradient_checkpointing_enable(self, **arguments: Any) -> None:
-        """As ``Trainer`` asks for it with ``TrainingArguments(gradient_checkpointing=True)``."""
-        self.model.gradient_checkpointing_enable(**arguments)
+def cross_encoder_loss(
+    ranking: PairRanking, model: PreTrainedModel, tokens: dict[str, Tensor], segments: Tensor, relevant: Tensor
+) -> Tensor:
+    """The loss of a model for sequence classification with one label; see :class:`PairModel`."""
+    scores = model(**tokens).logits[:, 0]
+    if ranking == "pointwise":
+        return functional.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype))
+    return pairwise_loss(scores[1::2] - scores[::2], ranking).mean()

@@ -1,11 +1,11 @@
-"""A teacher's scores: probabilities, each computed once and kept on disk."""
+"""The scores of a teacher, which are probabilities; each is computed once and kept on disk."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -14,19 +14,19 @@ from pyterrier_caching import ScorerCache
 
 PAIR = ["qid", "query", "docno", "text"]
 PROBES = 8
-TOLERANCE = 0.01  # the same model may round otherwise on another device
+TOLERANCE = 0.01  # the same model rounds differently on another device
 
 
 class TeacherScores:
-    """Scores pairs of a query and a text by a teacher, and those that it has scored before from disk.
+    """Scores pairs of a query and a text by a teacher; scores of pairs that it has scored before are read from disk.
 
-    A score is found again by query, docno and text, so it does not matter if the folder served other queries, another
-    retriever or another corpus before. That it is of the same teacher is tested: some pairs, of those that it was least
-    sure about, are scored again. No name or repr would tell a model that went on learning.
+    A score is found by query, docno and text, so the folder can serve other queries, retrievers and corpora. To test
+    whether the scores are of the same teacher, some pairs with scores near 0.5 are scored again: the name of a model
+    does not change when it is trained.
 
     Args:
         teacher: ``qid, query, docno, text`` to ``score``, a probability.
-        folder: For the scores. They are written after each call.
+        folder: Folder of the scores. They are written after each call.
 
     Raises:
         ValueError: If the folder holds scores of another teacher.
@@ -35,31 +35,19 @@ class TeacherScores:
     def __init__(self, teacher: pt.Transformer, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         checked = _Probabilities(teacher, folder / "teacher.json")
-        checked.recognize()
+        checked.check_teacher()
         scores = folder / "scores"
         if not scores.exists():
             with pt.io.finalized_directory(str(scores)) as building:
                 ScorerCache(Path(building, "cache"), key="document").close()
         self._cache = ScorerCache(scores / "cache", checked)
 
-    def __enter__(self) -> TeacherScores:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
+    def close(self) -> None:
+        """Closes the file of scores."""
         self._cache.close()
 
     def __call__(self, pairs: pd.DataFrame) -> np.ndarray:
-        """The scores of pairs.
-
-        Args:
-            pairs: ``qid, query, docno, text``.
-
-        Returns:
-            Probabilities, shape (pairs,).
-
-        Raises:
-            ValueError: If the teacher returns something else.
-        """
+        """The probabilities of pairs (``qid, query, docno, text``), shape (pairs,)."""
         if not len(pairs):
             return np.zeros(0)
         keys = [_digest(docno, text) for docno, text in zip(pairs["docno"], pairs["text"], strict=True)]
@@ -71,34 +59,35 @@ class TeacherScores:
 
 
 class _Probabilities(pt.Transformer):
-    """A teacher whose scores are checked, and whom a file describes by some of them."""
+    """A teacher whose scores are checked; a file with some of them describes the teacher."""
 
-    def __init__(self, teacher: pt.Transformer, note: Path) -> None:
+    def __init__(self, teacher: pt.Transformer, file: Path) -> None:
         self.teacher = teacher
-        self.note = note
+        self.file = file
 
     def transform_inputs(self) -> list[list[str]]:
         return [PAIR]
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         scores = self._scores(inp)
-        if not self.note.exists():  # before any score is written
+        if not self.file.exists():  # before any score is written
             unsure = np.argsort(np.abs(scores - 0.5), kind="stable")[:PROBES]
             probes = inp[PAIR].assign(score=scores).iloc[unsure].to_dict("records")
-            with pt.io.finalized_autoopen(str(self.note), "b") as out:
+            with pt.io.finalized_autoopen(str(self.file), "b") as out:
                 out.write(json.dumps(probes, indent=1).encode())
         return inp.assign(score=scores)
 
-    def recognize(self) -> None:
-        if not self.note.exists():
+    def check_teacher(self) -> None:
+        """Raises ValueError if the file describes another teacher."""
+        if not self.file.exists():
             return
-        probes = pd.DataFrame(json.loads(self.note.read_text(encoding="utf-8")))
+        probes = pd.DataFrame(json.loads(self.file.read_text(encoding="utf-8")))
         now = self._scores(probes)
         differing = np.flatnonzero(np.abs(now - probes["score"]) > TOLERANCE)
         if len(differing):
             probe = probes.iloc[differing[0]]
             raise ValueError(
-                f"{str(self.note.parent)!r} holds scores of another teacher: query {probe['query']!r} and document "
+                f"{str(self.file.parent)!r} holds scores of another teacher: query {probe['query']!r} and document "
                 f"{probe['docno']!r} have {probe['score']:.3f} there, and {now[differing[0]]:.3f} from "
                 f"{self.teacher!r}: choose another folder, or delete it"
             )
@@ -119,10 +108,10 @@ class _Probabilities(pt.Transformer):
 
 
 def frame_from(stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], name: str) -> pd.DataFrame:
-    """What a pipeline makes of a frame.
+    """The result of a pipeline.
 
     Raises:
-        ValueError: If one of these columns is not there.
+        ValueError: If it lacks one of these columns.
     """
     made = cast(pd.DataFrame, stage(inp))
     if missing := [column for column in columns if column not in made.columns]:

@@ -1,4 +1,4 @@
-"""The glue between pipelines and ``transformers.Trainer``."""
+"""Training by ``transformers.Trainer``: checkpoints, validation by a ranking measure, and the best weights."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from pyterrier_graph.encoders.devices import DType, dtype_of
 from pyterrier_graph.training.options import TrainerOptions
 
 logger = logging.getLogger(__name__)
-METRIC = "eval_quality"
+PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 START = "start.safetensors"
 
 
@@ -41,7 +42,8 @@ class RankingTrainer(Trainer):
     """A Trainer that is evaluated by a ranking measure instead of the loss.
 
     Args:
-        quality: Computes the measure with the model as it is.
+        validate: Computes the measure with the model in its present state.
+        measure: Its name.
         rates: Learning rate per group of parameters, as (parameters, rate).
         **arguments: As for ``transformers.Trainer``.
     """
@@ -51,78 +53,85 @@ class RankingTrainer(Trainer):
     def __init__(
         self,
         *,
-        quality: Callable[[], float] | None,
+        validate: Callable[[], float] | None,
+        measure: str,
         rates: list[tuple[list[nn.Parameter], float]],
         **arguments: Any,
     ) -> None:
         super().__init__(**arguments)
-        self.quality = quality
+        self.validate = validate
+        self.measure = measure
         self.rates = rates
 
     def create_optimizer(self, *_: Any, **__: Any) -> torch.optim.Optimizer:
-        """Adam, as the papers have it, with a learning rate per group."""
+        """Makes Adam, which the papers use, with a learning rate per group."""
         if self.optimizer is None:
             groups = [{"params": parameters, "lr": rate} for parameters, rate in self.rates]
             self.optimizer = torch.optim.Adam(groups)
         return self.optimizer
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """The measure on the validation topics, for early stopping."""
-        if self.quality is None:
-            raise ValueError("there are no validation topics to evaluate on")
+        """The measure on the validation queries, for early stopping."""
+        if self.validate is None:
+            raise ValueError("there are no validation queries to evaluate on")
         self.model.eval()
-        # of the main process for all, which have to agree on when to stop
-        metrics = {METRIC: broadcast_object_list([self.quality()])[0]}
+        # all processes use the value of the main process, so that they stop at the same time
+        metrics = {PREFIX + self.measure: broadcast_object_list([self.validate()])[0]}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
 
 class Patience(EarlyStoppingCallback):
-    """Early stopping that knows, when training goes on from a checkpoint, for how long there was no improvement."""
+    """Early stopping that, after a restart from a checkpoint, counts the evaluations before the restart, too."""
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Counts the evaluations of the training that was killed."""
-        self.early_stopping_patience_counter = stalled(state)
+        """Counts the evaluations before the restart."""
+        self.early_stopping_patience_counter = stalled(state, args.metric_for_best_model)
 
 
 class Redraw(TrainerCallback):
-    """Has a training set draw its examples anew in each epoch.
+    """Makes a training set draw its examples anew in each epoch.
 
     Args:
-        draw: Takes the number of the epoch, from 0.
+        draw: Called with the number of the epoch, from 0.
     """
 
     def __init__(self, draw: Callable[[int], None]) -> None:
         self.draw = draw
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Draws; an epoch that was interrupted has the same examples again."""
+        """Draws the examples of the epoch; they are the same after an interruption."""
         self.draw(int(state.epoch or 0))
 
 
-def stalled(state: TrainerState) -> int:
+def stalled(state: TrainerState, metric: str | None) -> int:
     """Number of evaluations since the best one."""
-    qualities = [entry[METRIC] for entry in state.log_history if METRIC in entry]
-    return len(qualities) - 1 - qualities.index(max(qualities)) if qualities else 0
+    values = [entry[metric] for entry in state.log_history if metric in entry]
+    return len(values) - 1 - values.index(max(values)) if values else 0
 
 
-def _keep_start(model: nn.Module, file: Path, quality: Callable[[], float], main: bool) -> None:
-    """Writes down the untrained model and how good it is."""
+def _keep_start(model: nn.Module, file: Path, validate: Callable[[], float], main: bool) -> None:
+    """Saves the weights before training, with their value of the measure."""
     model.eval()
-    measured = quality()
+    measured = validate()
     if main:
-        save_model(model, str(file), metadata={METRIC: repr(measured)})
+        save_model(model, str(file), metadata={"measured": repr(measured)})
 
 
-def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState) -> list[dict[str, float]]:
-    """Puts the first weights back where training did not improve on them; returns the whole log."""
+def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState, measure: str) -> list[dict[str, float]]:
+    """Restores the weights from before training if training did not improve on them; returns the whole log."""
     with safe_open(file, framework="pt") as start:
-        quality = float(start.metadata()[METRIC])
-    if state.best_metric is not None and state.best_metric < quality:
-        logger.warning("training did not improve on the untrained model: its weights are kept")
+        measured = float(start.metadata()["measured"])
+    if state.best_metric is not None and state.best_metric < measured:
+        logger.warning("training did not improve the measure: the weights from before training are kept")
         load_model(model, file)
-    return [{METRIC: quality, "epoch": 0.0, "step": 0}, *state.log_history]
+    return [{measure: measured, "epoch": 0.0, "step": 0}, *_named(state.log_history, measure)]
+
+
+def _named(log: list[dict[str, float]], measure: str) -> list[dict[str, float]]:
+    """The trainer's log, with the measure under its own name."""
+    return [{measure if key == PREFIX + measure else key: value for key, value in entry.items()} for entry in log]
 
 
 def train(
@@ -132,12 +141,15 @@ def train(
     options: TrainerOptions,
     *,
     rates: list[tuple[list[nn.Parameter], float]],
-    quality: Callable[[], float] | None,
+    validate: Callable[[], float] | None,
     identity: dict[str, Any],
     device: torch.device,
+    dtype: DType = "float32",
     verbose: bool,
 ) -> list[dict[str, float]]:
-    """Trains a model in place and keeps the weights that were best on the validation topics, the first ones included.
+    """Trains a model in place and keeps the weights that are best on the validation queries.
+
+    Without an ``output_dir``, checkpoints hold no more than the best weights, and there are none without validation.
 
     Args:
         model: Its ``forward(**batch)`` returns ``{'loss': ...}``.
@@ -145,13 +157,15 @@ def train(
         collate: Makes a batch of examples.
         options: How to train.
         rates: Learning rate per group of parameters.
-        quality: Computes the measure on the validation topics; None to train to the end and keep the last weights.
-        identity: Tells one training from another: a checkpoint of a training with another identity is not gone on from.
+        validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
+        identity: Distinguishes this training from others: a checkpoint of a training with another identity is refused.
         device: Where to train.
+        dtype: Precision of the forward pass; weights stay in float32.
         verbose: Whether to show progress.
 
     Returns:
-        The trainer's log: losses, and the measure as ``eval_quality``.
+        The trainer's log: losses, and the measure under its own name. With validation, its first entry is the measure
+        before training; if no later value is better, the weights from before training are kept.
 
     Raises:
         ValueError: If ``options.output_dir`` holds checkpoints of another training, or the weights are not finite in
@@ -163,10 +177,11 @@ def train(
             model=model,
             args=arguments,
             train_dataset=examples,
-            eval_dataset=examples if quality is not None else None,  # asked for, but evaluate() is our own
+            eval_dataset=examples if validate is not None else None,  # required, but not used by evaluate()
             data_collator=collate,
             callbacks=callbacks,
-            quality=quality,
+            validate=validate,
+            measure=options.measure,
             rates=rates,
         )
         if (draw := getattr(examples, "draw", None)) is not None:
@@ -179,9 +194,10 @@ def train(
         options,
         arguments=partial(TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False),
         load=lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME),
-        quality=quality,
+        validate=validate,
         identity=identity,
         device=device,
+        dtype=dtype,
         verbose=verbose,
     )
 
@@ -193,38 +209,30 @@ def run_trainer(
     *,
     arguments: Callable[..., TrainingArguments],
     load: Callable[[Path], Any],
-    quality: Callable[[], float] | None,
+    validate: Callable[[], float] | None,
     identity: dict[str, Any],
     device: torch.device,
+    dtype: DType = "float32",
     verbose: bool,
 ) -> list[dict[str, float]]:
-    """What :func:`train` does, by a trainer of any kind.
+    """Does the work of :func:`train`, which describes arguments, result and errors, with a trainer of any kind.
 
-    Args:
-        model: The model.
-        make: Makes the trainer from its arguments and callbacks. Its evaluation gives :data:`METRIC`.
-        options: How to train.
-        arguments: Makes the trainer's arguments, with defaults of its own.
-        load: Reads the model's weights from the folder of a checkpoint.
-        quality: See :func:`train`, as for all below.
-        identity: Likewise.
-        device: Likewise.
-        verbose: Likewise.
-
-    Returns:
-        See :func:`train`.
-
-    Raises:
-        ValueError: See :func:`train`.
+    ``make`` makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure, under its
+    name after :data:`PREFIX`. ``arguments`` makes the trainer's arguments, with defaults of its own. ``load`` reads the
+    model's weights from the folder of a checkpoint.
     """
+    measured = validate is not None
     with tempfile.TemporaryDirectory() as scratch:
         strategy, share = "epoch", 1.0
         if options.evaluations > 1:
             strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
         schedule: dict[str, Any] = {"save_strategy": strategy, "save_steps": share, "save_total_limit": 2}
-        if quality is not None:
+        if options.output_dir is None:  # no later call can continue, so only the best weights are needed
+            schedule = {"save_strategy": "best" if measured else "no", "save_only_model": True, "save_total_limit": 1}
+        if measured:
             schedule |= {"eval_strategy": strategy, "eval_steps": share}
-            schedule |= {"load_best_model_at_end": True, "metric_for_best_model": METRIC, "greater_is_better": True}
+            schedule |= {"load_best_model_at_end": True, "greater_is_better": True}
+            schedule |= {"metric_for_best_model": PREFIX + options.measure}
         defaults: dict[str, Any] = {
             "num_train_epochs": options.epochs,
             "per_device_train_batch_size": options.batch_size,
@@ -236,6 +244,8 @@ def run_trainer(
             "logging_steps": share,
             "report_to": [],
             "dataloader_pin_memory": device.type == "cuda",
+            "bf16": dtype_of(dtype, device) == torch.bfloat16,
+            "fp16": dtype_of(dtype, device) == torch.float16,
         }
         settings = arguments(output_dir=scratch, **{**defaults, **schedule, **options.arguments})
         folder = Path(options.output_dir or broadcast_object_list([scratch])[0])
@@ -243,18 +253,20 @@ def run_trainer(
         with settings.main_process_first(local=False):
             checkpoint = _checkpoint_of(folder, identity | _identity_of(options))
         start = folder / START
-        if quality is not None and (checkpoint is None or not start.exists()):
-            _keep_start(model, start, quality, settings.process_index == 0)
+        if validate is not None and (checkpoint is None or not start.exists()):
+            _keep_start(model, start, validate, settings.process_index == 0)
         if checkpoint is not None and options.patience:
             state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-            if stalled(state) >= options.patience:  # it was not killed: it had ended
+            if stalled(state, settings.metric_for_best_model) >= options.patience:  # this training had ended
                 load(folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
-                return _unless_better_at_start(model, start, state)
-        trainer = make(settings, [Patience(options.patience)] if quality is not None and options.patience else [])
+                return _unless_better_at_start(model, start, state, options.measure)
+        trainer = make(settings, [Patience(options.patience)] if measured and options.patience else [])
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        log = trainer.state.log_history if quality is None else _unless_better_at_start(model, start, trainer.state)
-        trainer.accelerator.wait_for_everyone()  # before the temporary folder goes
+        log = trainer.state.log_history
+        if measured:
+            log = _unless_better_at_start(model, start, trainer.state, options.measure)
+        trainer.accelerator.wait_for_everyone()  # the temporary folder is removed next
     model.to(device).eval()
     if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
         raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
@@ -262,7 +274,7 @@ def run_trainer(
 
 
 def _identity_of(options: TrainerOptions) -> dict[str, Any]:
-    """What must be equal for a checkpoint to be gone on from: all but how long and where."""
+    """The options that must be equal to continue from a checkpoint: all but the length of training and the folder."""
     identity = {f"training.{name}": value for name, value in dataclasses.asdict(options).items()}
     for name in ("epochs", "output_dir", "patience"):
         identity.pop(f"training.{name}")
@@ -270,10 +282,10 @@ def _identity_of(options: TrainerOptions) -> dict[str, Any]:
 
 
 def _checkpoint_of(folder: Path, identity: dict[str, Any]) -> Path | None:
-    """The last checkpoint of the same training that is complete, if there is one."""
+    """The last complete checkpoint of the same training, if there is one."""
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "training.json"
-    # the trainer's state is what a checkpoint's writing ends with
+    # the trainer's state is the last file that is written to a checkpoint
     complete = [state.parent for state in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
     if not complete:
         note.write_text(json.dumps(identity, indent=1), encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -16,40 +16,20 @@ from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.models.hgat import HGAT
 from pyterrier_graph.models.propagation import Propagation
+from pyterrier_graph.training.trainer import train
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
-
-
-class Example(NamedTuple):
-    """A triple, by position: its graph among the graphs, its query among the queries, its passages in the graph."""
-
-    graph: int
-    query: int
-    positive: int
-    negative: int
-
-
-class Examples(Dataset):
-    """Triples as the Trainer takes them, from an array of shape (triples, 4) with the fields of :class:`Example`."""
-
-    def __init__(self, triples: np.ndarray) -> None:
-        self.triples = triples
-
-    def __len__(self) -> int:
-        return len(self.triples)
-
-    def __getitem__(self, position: int) -> Example:
-        return Example(*self.triples[position].tolist())
+    from pyterrier_graph.training.options import HGATTraining
 
 
 @dataclass(frozen=True)
 class Group:
-    """A batch's triples that lie in one graph.
+    """The triples of a batch that are from one graph.
 
     Attributes:
-        queries: Token vectors, or texts where the encoder learns, too.
-        inputs: Likewise, of the propagation's nodes.
+        queries: Token vectors; texts where the encoder learns, too.
+        inputs: The same for the propagation's nodes.
         propagation: How the passages of the triples are contextualized.
         triples: Query, p+ and p- (positions in the propagation's targets), shape (triples, 3).
     """
@@ -61,61 +41,58 @@ class Group:
 
 
 class TripleCollator:
-    """Makes batches: finds out what has to be computed for the passages of some triples, and gathers its input.
+    """Makes batches: plans what has to be computed for the passages of some triples, and collects the input for it.
 
     Args:
         hgat: The model that is trained.
-        graphs: The graphs, each with its source of token vectors, or None where the encoder learns, too.
+        graphs: The graphs, each with what has the token vectors of its nodes (``states(nodes)``), or where the encoder
+            learns, too, their texts (``texts(nodes)``).
         queries: The texts of the queries.
-        encoder: Encodes the queries.
+        encoder: Encodes the queries; None where the encoder learns, too.
     """
 
     def __init__(
-        self, hgat: HGAT, graphs: Sequence[tuple[HeteroGraph, Any]], queries: Sequence[str], encoder: TokenEncoder
+        self,
+        hgat: HGAT,
+        graphs: Sequence[tuple[HeteroGraph, Any]],
+        queries: Sequence[str],
+        encoder: TokenEncoder | None,
     ) -> None:
         self.hgat = hgat
         self.graphs = graphs
         self.queries = queries
-        learned = graphs[0][1] is None
-        self.encoded = None if learned else encoder.encode_queries(queries).to("cpu")
+        self.encoded = None if encoder is None else encoder.encode_queries(queries).to("cpu")
 
-    def __call__(self, examples: Sequence[Example]) -> dict[str, list[Group]]:
-        """A batch for :class:`TripleModel`."""
-        by_graph: dict[int, list[Example]] = {}
-        for example in examples:
-            by_graph.setdefault(example.graph, []).append(example)
-        return {"groups": [self._group(number, chosen) for number, chosen in by_graph.items()]}
+    def __call__(self, triples: Sequence[np.ndarray]) -> dict[str, list[Group]]:
+        """A batch for :class:`TripleModel`, of rows of what ``draw_triples`` returns."""
+        rows = np.stack(triples)
+        return {"groups": [self._group(number, rows[rows[:, 0] == number]) for number in dict.fromkeys(rows[:, 0])]}
 
-    def _group(self, number: int, examples: list[Example]) -> Group:
+    def _group(self, number: int, rows: np.ndarray) -> Group:
         graph, tokens = self.graphs[number]
-        fields = np.array(examples)
-        queries, query = np.unique(fields[:, 1], return_inverse=True)
-        passages, passage = np.unique(fields[:, 2:], return_inverse=True)
+        queries, query = np.unique(rows[:, 1], return_inverse=True)
+        passages, passage = np.unique(rows[:, 2:], return_inverse=True)
         propagation = self.hgat.plan(graph, passages)
         triples = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
         if self.encoded is None:
-            texts = [self.queries[q] for q in queries]
-            return Group(texts, graph.texts(propagation.nodes), propagation, triples)
-        states = tokens.states(propagation.nodes)
-        return Group(self.encoded.select(torch.from_numpy(queries)), states, propagation, triples)
+            return Group([self.queries[q] for q in queries], tokens.texts(propagation.nodes), propagation, triples)
+        encoded = self.encoded.select(torch.from_numpy(queries))
+        return Group(encoded, tokens.states(propagation.nodes), propagation, triples)
 
 
 class TripleModel(nn.Module):
-    """An HGAT (and, where it learns too, the encoder) with the loss on triples.
+    """An HGAT, with the encoder where it learns too, and the loss on triples.
 
     Args:
-        hgat: The graph model.
-        encoder: The encoder if it is to be trained, else None.
-        frozen_layers: Number of the encoder's first layers that stay as they are, its embeddings included.
+        hgat: The network.
+        encoder: The encoder if it is trained, else None.
     """
 
-    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None, frozen_layers: int = 0) -> None:
+    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None) -> None:
         super().__init__()
         self.hgat = hgat
         self.encoder = encoder
         self.network = encoder.network if encoder is not None else None
-        if self.network is not None and frozen_layers:
-            freeze_first_layers(self.network, frozen_layers)
 
     def forward(self, groups: list[Group]) -> dict[str, Tensor]:
         """Pairwise softmax cross-entropy over the scores of p+ and p-, averaged over the triples."""
@@ -141,16 +118,59 @@ class TripleModel(nn.Module):
         return torch.stack(scores)
 
 
+def train_on_triples(
+    hgat: HGAT,
+    encoder: TokenEncoder,
+    graphs: Sequence[tuple[HeteroGraph, Any]],
+    queries: Sequence[str],
+    triples: np.ndarray,
+    options: HGATTraining,
+    **arguments: Any,
+) -> list[dict[str, float]]:
+    """Trains an HGAT in place, and the encoder where ``options.encoder_learning_rate`` is given.
+
+    Args:
+        hgat: The network.
+        encoder: The encoder.
+        graphs: The graphs, each with what has the token vectors of its nodes; see :class:`TripleCollator`.
+        queries: The texts of the queries.
+        triples: What ``draw_triples`` returned.
+        options: How to train.
+        **arguments: Further arguments of :func:`pyterrier_graph.training.trainer.train`, such as ``validate``.
+
+    Returns:
+        The log: losses, and the measure under its own name.
+    """
+    scalars = hgat.scalars()
+    others = [p for p in hgat.parameters() if all(p is not scalar for scalar in scalars)]
+    scalar_rate = options.learning_rate if options.scalar_learning_rate is None else options.scalar_learning_rate
+    rates = [(others, options.learning_rate), (scalars, scalar_rate)]
+    encoder_rate = options.encoder_learning_rate
+    if encoder_rate is not None:
+        rates.append(([p for p in encoder.network.parameters() if p.requires_grad], encoder_rate))
+    model = TripleModel(hgat, None if encoder_rate is None else encoder)
+    collator = TripleCollator(hgat, graphs, queries, encoder if encoder_rate is None else None)
+    return train(model, cast(Dataset, triples), collator, options, rates=rates, **arguments)
+
+
 def freeze_first_layers(network: nn.Module, count: int) -> None:
-    """Keeps the embeddings and the first layers of an encoder as they are.
+    """Has all of an encoder learn but its embeddings and first layers; with a count of 0 all of it.
 
     Raises:
-        ValueError: If the encoder's layers are not found.
+        ValueError: If the encoder's layers are not found, or all of them would be frozen.
     """
+    network.requires_grad_(True)
+    if not count:
+        return
     stacks = [module for module in network.modules() if isinstance(module, nn.ModuleList)]
     if not stacks:
-        raise ValueError("the encoder has no list of layers of which the first could be frozen")
+        raise ValueError("the encoder has no list of layers: use frozen_encoder_layers=0")
     layers = max(stacks, key=len)
+    if count >= len(layers):
+        raise ValueError(
+            f"encoder_learning_rate has no effect: the encoder has {len(layers)} layers, and frozen_encoder_layers="
+            f"{count} freezes all of them. Use HGATTraining(frozen_encoder_layers=...) with less than {len(layers)}"
+        )
     for name, module in network.named_modules():
         if name.rpartition(".")[2] == "embeddings":
             module.requires_grad_(False)

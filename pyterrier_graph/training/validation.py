@@ -15,26 +15,26 @@ PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 
 
 def documents_of(docnos: pd.Series) -> pd.Series:
-    """Ids of the documents that passages are of; other ids stay."""
+    """The document ids of passage ids (``docno%pN``); other ids stay as they are."""
     return docnos.str.replace(PASSAGE_NUMBER, "", regex=True)
 
 
 def judged_ids(docnos: pd.Series, qrels: pd.DataFrame) -> pd.Series:
-    """The ids under which judgments are found: those of documents for passages, where no passage is judged."""
+    """The ids by which judgments are looked up: ids of documents, unless passages are judged."""
     return docnos if qrels["docno"].str.contains(PASSAGE_NUMBER).any() else documents_of(docnos)
 
 
 def tuning_set(
     run: pd.DataFrame, qrels: pd.DataFrame, validation_run: pd.DataFrame | None, validation_qrels: pd.DataFrame | None
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """The validation queries and their judgments where there are any, else the training queries and theirs."""
+    """The validation queries and their judgments if there are any, else the training queries and theirs."""
     if validation_run is None or not len(validation_run):
         return run, qrels
     return validation_run, validation_qrels
 
 
 def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of a run whose queries are judged, and the judgments; ids as text.
+    """The rows of a run whose queries are judged, numbered from 0, and the judgments; ids as text.
 
     Raises:
         pt.validate.InputValidationError: If a column of the judgments is missing.
@@ -43,7 +43,8 @@ def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transforme
     if qrels is None:
         raise ValueError(f"{type(context).__name__}.fit: there are no judgments for the queries")
     pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=context)
-    run, qrels = (frame.astype({"qid": str, "docno": str}) for frame in (run, qrels))
+    ids = ["qid", "docno"]
+    run, qrels = (frame.astype({name: str for name in ids if name in frame.columns}) for frame in (run, qrels))
     run = run[run["qid"].isin(qrels["qid"])].reset_index(drop=True)
     if not len(run):
         raise ValueError(f"{type(context).__name__}.fit: none of the queries is judged")
@@ -69,42 +70,73 @@ class RunEvaluator:
 
 
 class Validation:
-    """The candidates of validation queries, whose scores by a model are measured.
+    """Measures a model on validation queries, as often as training asks for it.
 
-    Judgments of documents count for passages (``docno%pN``) where no passage is judged: a document then has its best
-    passage's score.
+    A model that scores the same candidates each time gives its scores: ``validation(scores)``. A model whose candidates
+    change gives a run: ``validation.measure_run(run)``.
+
+    If only documents are judged, passages (``docno%pN``) count for their document: the score of a document is the score
+    of its best passage.
 
     Args:
-        run: ``qid, docno``, and what the model needs.
+        run: ``qid``, and what the model needs; with ``docno`` if the candidates are always the same.
         qrels: ``qid, docno, label``.
         measure: Name of an ir_measures measure, such as ``'nDCG@10'``.
-        context: Whose validation it is, for messages.
+        context: The model, which messages name.
+        candidates: Use only so many documents per query, the first by ``rank`` (or in the order of the rows). None
+            uses all.
 
     Attributes:
-        run: The rows of judged queries, with ids as text and numbered from 0.
-        measure: As given.
+        run: The rows that are measured, with ids as text, numbered from 0.
+        qrels: The judgments, with ids as text.
 
     Raises:
         pt.validate.InputValidationError: If a column of the judgments is missing.
         ValueError: If there are no judgments, or none of the queries is judged.
 
     Warns:
-        UserWarning: If no candidate is judged, so that the measure is 0 whatever the scores.
+        UserWarning: If no candidate is judged, so that the measure is 0 for all scores.
     """
 
-    def __init__(self, run: pd.DataFrame, qrels: pd.DataFrame | None, measure: str, context: pt.Transformer) -> None:
-        self.run, qrels = judged(run, qrels, context)
-        self.measure = measure
-        self._ids = judged_ids(self.run["docno"], qrels)
-        self._evaluate = RunEvaluator(measure, qrels)
-        if not self._ids.isin(qrels["docno"]).any():
+    def __init__(
+        self,
+        run: pd.DataFrame,
+        qrels: pd.DataFrame | None,
+        measure: str,
+        context: pt.Transformer,
+        *,
+        candidates: int | None = None,
+    ) -> None:
+        self.run, self.qrels = judged(run, qrels, context)
+        self._evaluate = RunEvaluator(measure, self.qrels)
+        if "docno" not in self.run.columns:
+            return
+        if candidates is not None:
+            self.run = self.run[self._among_first(candidates)].reset_index(drop=True)
+        self._ids = judged_ids(self.run["docno"], self.qrels)
+        if not self._ids.isin(self.qrels["docno"]).any():
             warnings.warn(
                 f"{type(context).__name__}.fit: none of the candidates is judged, so {measure} is 0: the run has "
-                f"{self.run['docno'].iloc[0]!r}, the judgments have {qrels['docno'].iloc[0]!r}",
+                f"{self.run['docno'].iloc[0]!r}, the judgments have {self.qrels['docno'].iloc[0]!r}",
                 stacklevel=3,
             )
 
+    def _among_first(self, candidates: int) -> np.ndarray:
+        """Whether a row's document is one of the first of its query, shape (rows,)."""
+        pairs = self.run[["qid"]].assign(docno=judged_ids(self.run["docno"], self.qrels))
+        order = self.run["rank"].argsort(kind="stable") if "rank" in self.run.columns else np.arange(len(pairs))
+        distinct = pairs.iloc[order].drop_duplicates()
+        first = distinct[distinct.groupby("qid").cumcount() < candidates]
+        return pd.MultiIndex.from_frame(pairs).isin(pd.MultiIndex.from_frame(first))
+
     def __call__(self, scores: np.ndarray | pd.Series) -> float:
-        """The measure, with a score for each row of :attr:`run`."""
-        scored = self.run[["qid"]].assign(docno=self._ids, score=np.asarray(scores))
+        """The measure, given a score for each row of :attr:`run`."""
+        return self._best(self.run["qid"], self._ids, scores)
+
+    def measure_run(self, run: pd.DataFrame) -> float:
+        """The measure of another run for the same queries: ``qid, docno, score``, ids as text."""
+        return self._best(run["qid"], judged_ids(run["docno"], self.qrels), run["score"])
+
+    def _best(self, qid: pd.Series, ids: pd.Series, scores: np.ndarray | pd.Series) -> float:
+        scored = pd.DataFrame({"qid": qid.array, "docno": ids.array, "score": np.asarray(scores)})
         return self._evaluate(scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-# Texts are in lower case. A hint in the text is quicker to find than that an expression does not match.
+# Texts are in lower case. Searching for a hint is faster than trying an expression that does not match.
 _HINTS = ("claim", "anspr", "revendication")
 _ANSPRUCH, _ANSPRUECHE = r"(?:patent)?anspruch(?:es|s|e)?", r"(?:patent)?anspr(?:ü|ue)che[ns]?"
 _CLAIM = rf"\b(?:claims?|{_ANSPRUCH}|{_ANSPRUECHE}|revendications?)"
@@ -37,16 +37,16 @@ _ONE_BEFORE = re.compile(rf"\b{_EN} claim\b|\b{_DE} {_ANSPRUCH}|\brevendication 
 def claim_references(text: str, claims: Collection[int], own: int | None = None) -> list[int]:
     """The claims that a text refers to.
 
-    Understood are numbers, lists and ranges ("claim 3", "Ansprüche 1 bis 4", "revendications 1, 2 ou 5"), and what a
-    claim says of those before it ("any of the preceding claims", "la revendication précédente").
+    A reference is a number, a list or a range ("claim 3", "Ansprüche 1 bis 4", "revendications 1, 2 ou 5"). In a claim,
+    "any of the preceding claims" and "la revendication précédente" are references too.
 
     Args:
         text: A claim or another passage.
-        claims: The numbers of the claims that there are.
-        own: The number of the claim that the text is of, if it is one.
+        claims: The numbers of all claims of the patent.
+        own: The number of this claim, if the text is a claim.
 
     Returns:
-        list[int]: Numbers among ``claims`` other than ``own``, ascending.
+        Numbers among ``claims`` other than ``own``, ascending.
     """
     text = text.lower()
     if not any(hint in text for hint in _HINTS):

@@ -1,7 +1,8 @@
-"""Where the files of the patents lie, and how all of them are gone through."""
+"""Finds the files of the patents in their folders, and reads one patent or all of them."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections import deque
@@ -10,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
 
+from pyterrier_graph.checks import check_count
 from pyterrier_graph.datasets.clef_ip.patents import Patent, read_patent
 from pyterrier_graph.datasets.clef_ip.xpaths import is_docno
 
@@ -21,13 +23,13 @@ _logger = logging.getLogger(__name__)
 
 
 class Archive:
-    """The patents of the collection, a file each, in folders.
+    """The patents of the collection: a folder with one file per patent document.
 
-    A docno is looked up where the archives put it, ``EP/000000/96/81/18/EP-0968118-A1.xml``, and in one folder per
-    patent, ``EP-0968118/EP-0968118-A1.xml`` or ``EP/EP-0968118/EP-0968118-A1.xml``.
+    The file of a docno is ``EP/000000/96/81/18/EP-0968118-A1.xml``, as in the published archives, or
+    ``EP-0968118/EP-0968118-A1.xml``, or ``EP/EP-0968118/EP-0968118-A1.xml``.
 
     Args:
-        folder: The folder that holds the countries' folders, or those of the patents.
+        folder: The folder of all patents.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -40,7 +42,7 @@ class Archive:
         """The file of a patent.
 
         Raises:
-            KeyError: If there is none, or it is no docno.
+            KeyError: If there is no such file.
         """
         if is_docno(docno):
             patent, _, _ = docno.rpartition("-")
@@ -61,74 +63,76 @@ class Archive:
         """Reads a patent.
 
         Raises:
-            KeyError: If there is none of that docno.
-            ValueError: If its file is damaged; the message names it.
+            KeyError: If there is no such file.
+            ValueError: If the file is damaged; the message names it.
         """
         return read_patent(self.path(docno))
 
-    def files(self) -> Iterator[str]:
-        """All files, whatever they are, in the order of their paths; listed folder by folder as they are needed.
-
-        Raises:
-            FileNotFoundError: If there is no such folder.
-        """
-        return _files(str(self.folder))
-
-    def patents(self, *, workers: int = 1, strict: bool = False, verbose: bool = False) -> PatentIterator:
-        """Reads all patents, in the order of their paths.
+    def passage_ids(self, places: Iterable[tuple[str, str]], *, verbose: bool = False) -> dict[tuple[str, str], str]:
+        """The ids of the passages at places. Places that lead to no passage are left out.
 
         Args:
-            workers: How many processes read. More than one need a script whose main part is guarded by
-                ``if __name__ == "__main__"`` where processes are not forked.
-            strict: Whether a file that is damaged, or no patent's, is an error. If not, it is skipped with a warning.
-            verbose: Whether to show progress.
+            places: Pairs of docno and XPath.
+            verbose: Whether to show progress when it takes long.
         """
-        return PatentIterator(self, workers=workers, strict=strict, verbose=verbose)
+        import pyterrier as pt
 
+        by_document: dict[str, dict[str, None]] = {}
+        for docno, xpath in places:
+            by_document.setdefault(docno, {})[xpath] = None
+        found = {}
+        for docno in pt.tqdm(by_document, desc="passages", unit="document", disable=not verbose, delay=1):
+            try:
+                patent = self.patent(docno)
+            except (KeyError, ValueError) as error:
+                _logger.warning("%s", error.args[0])
+                continue
+            for xpath in by_document[docno]:
+                with contextlib.suppress(KeyError, ValueError):
+                    found[docno, xpath] = patent.passage_id(xpath)
+        return found
 
-class PatentIterator(Iterator[Patent]):
-    """Reads patents while they are gone through; see :meth:`Archive.patents`.
+    def patents(self, *, workers: int = 1, strict: bool = False, verbose: bool = False) -> Iterator[Patent]:
+        """Reads all patents, in the order of their paths. Folders are listed while the patents are read.
 
-    Attributes:
-        read: How many patents were read.
-        skipped: How many files were skipped.
+        Args:
+            workers: The number of processes that read. With more than one, a script needs ``if __name__ ==
+                "__main__"`` where processes are not forked.
+            strict: Whether a file that is damaged or no patent is an error. Otherwise it is skipped with a warning.
+            verbose: Whether to show progress. What consumes the patents usually shows progress, so the default is not.
 
-    Raises:
-        FileNotFoundError: When the first is asked for, if the archive's folder does not exist.
-        ValueError: If ``strict`` and a file is damaged, or no patent's; the message names it.
-    """
+        Raises:
+            FileNotFoundError: At the first patent, if the folder does not exist.
+            ValueError: If there is no worker; while reading, if ``strict`` and a file is damaged or no patent.
+        """
+        check_count("workers", workers)
+        return self._read_all(workers, strict, verbose)
 
-    def __init__(self, archive: Archive, *, workers: int = 1, strict: bool = False, verbose: bool = False) -> None:
-        if workers < 1:
-            raise ValueError(f"patents are read by one process or more, got workers={workers}")
-        self.read = self.skipped = 0
-        self._patents = self._iterate(archive, workers, strict, verbose)
-
-    def __next__(self) -> Patent:
-        return next(self._patents)
-
-    def _iterate(self, archive: Archive, workers: int, strict: bool, verbose: bool) -> Iterator[Patent]:
-        found = map(_read, archive.files()) if workers == 1 else _read_in_processes(archive.files(), workers)
+    def _read_all(self, workers: int, strict: bool, verbose: bool) -> Iterator[Patent]:
+        paths = _files(str(self.folder))
+        found = map(_read, paths) if workers == 1 else _read_in_processes(paths, workers)
         if verbose:
             import pyterrier as pt
 
             found = pt.tqdm(found, desc="reading patents", unit="file")
+        read = skipped = 0
         for patent in found:
             if isinstance(patent, Patent):
-                self.read += 1
+                read += 1
                 yield patent
             elif strict:
                 raise ValueError(patent)
             else:
-                self.skipped += 1
+                skipped += 1
                 _logger.warning("skipped %s", patent)
-        if self.skipped:
-            _logger.warning("%s: %d patents read, %d files skipped", archive.folder, self.read, self.skipped)
+        if skipped:
+            _logger.warning("%s: %d patents read, %d files skipped", self.folder, read, skipped)
 
 
 def _files(folder: str, depth: int = 0) -> Iterator[str]:
-    with os.scandir(folder) as entries:  # closed before the first is handed out
-        # Whole branches of the tree may be links to other disks; links further down could lead in circles.
+    """All files of any kind in a folder, in the order of their paths."""
+    with os.scandir(folder) as entries:
+        # Folders of countries may be links to other disks. Links further down could lead in circles.
         found = sorted((entry.name, entry.is_dir(follow_symlinks=depth < 2)) for entry in entries)
     for name, is_folder in found:
         path = os.path.join(folder, name)
@@ -139,7 +143,7 @@ def _files(folder: str, depth: int = 0) -> Iterator[str]:
 
 
 def _read(path: str) -> Patent | str:
-    """The patent in a file, or what is wrong with it."""
+    """The patent in a file, or a message that says what is wrong with the file."""
     try:
         return read_patent(path)
     except (ValueError, OSError) as error:
@@ -151,21 +155,15 @@ def _read_chunk(paths: list[str]) -> list[Patent | str]:
 
 
 def _read_in_processes(paths: Iterator[str], workers: int) -> Iterator[Patent | str]:
-    """Reads in the same order; only so many files are asked for ahead as keep the processes busy."""
+    """Reads in the order of the paths. A few chunks per process are read ahead, so that memory does not grow."""
     executor = ProcessPoolExecutor(workers)
     waiting: deque[Future[list[Patent | str]]] = deque()
     try:
-        for chunk in _chunks(paths):
+        while chunk := [*islice(paths, CHUNK)]:
             waiting.append(executor.submit(_read_chunk, chunk))
             if len(waiting) > CHUNKS_AHEAD * workers:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
     finally:
-        executor.shutdown(wait=False, cancel_futures=True)  # whoever gives up reading does not wait
-
-
-def _chunks(paths: Iterable[str]) -> Iterator[list[str]]:
-    paths = iter(paths)
-    while chunk := [*islice(paths, CHUNK)]:
-        yield chunk
+        executor.shutdown(wait=False, cancel_futures=True)

@@ -23,14 +23,14 @@ _TITLES = {
     "FR": {"abstract": "Abrégé", "description": "Description", "claims": "Revendications"},
 }
 _BLOCKS = frozenset("br claim-text dd dl dt entry heading li ol p row table ul".split())
-# What follows a group is a date, with or without a space between them.
+# A date follows the group, with or without a space between them.
 _IPC = re.compile(r"([A-H]\d\d[A-Z])(?: ?(\d{1,4}) ?/ ?(\d{2,6}?)(?=(?:19|20)\d{6}|\D|$))?")
 _IPC_TAGS = ("classification-ipcr", "main-classification", "further-classification")
 _PARSER = etree.XMLParser(
     resolve_entities=False,
     load_dtd=False,
     no_network=True,
-    huge_tree=False,  # so libxml2's limits hold: 10 MB per text, 256 levels
+    huge_tree=False,  # libxml2's limits: 10 MB per text, 256 levels
     remove_comments=True,
     remove_pis=True,
 )
@@ -41,16 +41,16 @@ class Patent:
     """A patent document: one file of the collection.
 
     Attributes:
-        docno: The name of its file without ``.xml``: country, number and kind code, such as ``EP-1480263-A1``.
-        language: The document's, as ``'EN'``, ``'DE'``, ``'FR'``; empty where the file does not say.
-        title: In that language, if there is one.
+        docno: Country, number and kind code, such as ``EP-1480263-A1``.
+        language: ``'EN'``, ``'DE'``, ``'FR'``; empty where the file does not say.
+        title: The title, in that language if there is one.
         codes: IPC codes, each as subclass and as group: ``'C07C'``, ``'C07C45/50'``.
-        citations: Docnos of the documents that it cites.
+        citations: Docnos of the cited documents.
         nodes: Sections and passages; see :class:`pyterrier_graph.documents.StructuredDocument`.
-        links: From passages to the claims that they refer to.
-        xpaths: Of the passages; passage N of ``nodes`` has the id ``docno%pN``.
-        versions: How many abstracts, descriptions and sets of claims there are, mostly one per language.
-        claims_in_first: How many claims the first claim element holds: in files of the older shape that is all of them.
+        links: Links from passages to the claims that they refer to.
+        xpaths: The XPath of each passage; passage N has the id ``docno%pN``.
+        versions: The number of abstracts, descriptions and sets of claims. Mostly there is one per language.
+        claims_in_first: The number of claims in the first claim element. In older files this element has all claims.
     """
 
     docno: str
@@ -66,12 +66,12 @@ class Patent:
 
     @property
     def passages(self) -> list[str]:
-        """The texts of the passages, by number."""
+        """The texts of the passages."""
         return [node.text for node in self.nodes if node.kind == PASSAGE]
 
     @property
     def abstract(self) -> str:
-        """The text of the abstract; empty if there is none."""
+        """The text of the abstract, or ``''``."""
         start = format_xpath("abstract", 0)
         passages = zip(self.passages, self.xpaths, strict=True)
         return " ".join(text for text, xpath in passages if xpath.startswith(start))
@@ -79,13 +79,11 @@ class Patent:
     def passage_id(self, xpath: str) -> str:
         """The id of the passage at an XPath.
 
-        A passage stands for its translations too, and where one element holds all claims, for each of them.
-
-        Args:
-            xpath: Indices that it lacks are 1.
+        The XPaths of a passage's translations lead to the passage too. Where one element has all claims, so do the
+        XPaths of all claims. A missing index is 1.
 
         Raises:
-            KeyError: If there is no such passage: no such element, or an empty one.
+            KeyError: If there is no such element, or it is empty.
             ValueError: If it is no XPath of a passage.
         """
         part, version, position = parse_xpath(xpath)
@@ -100,21 +98,18 @@ class Patent:
         raise KeyError(f"{self.docno} has no passage at {xpath}")
 
     def xpath(self, identifier: str) -> str:
-        """The XPath of a passage, as a run names it.
-
-        Args:
-            identifier: ``docno%pN``.
+        """The XPath of the passage with an id (``docno%pN``).
 
         Raises:
-            KeyError: If it is no passage of this patent.
+            KeyError: If this patent has no such passage.
         """
         docno, number = split_passage_id(identifier)
         if docno != self.docno or number is None or number >= len(self.xpaths):
-            raise KeyError(f"{self.docno} has {len(self.xpaths)} passages, {identifier!r} is none of them")
+            raise KeyError(f"{self.docno} has {len(self.xpaths)} passages; {identifier!r} is none of them")
         return self.xpaths[number]
 
     def to_record(self) -> dict[str, Any]:
-        """The patent as :meth:`pyterrier_graph.documents.StructuredDocument.from_record` reads it."""
+        """The patent as a record for :meth:`pyterrier_graph.documents.StructuredDocument.from_record`."""
         return {
             "docno": self.docno,
             "title": self.title,
@@ -129,22 +124,19 @@ class Patent:
 
 
 def read_patent(path: str | Path) -> Patent:
-    """Reads a file.
-
-    Args:
-        path: Its name is the docno with ``.xml``.
+    """Reads a patent from its file, which is called like its docno: ``EP-1480263-A1.xml``.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If its name is no docno, or it does not hold a patent document; the message names the file.
+        ValueError: If the file is called otherwise or is no patent document; the message names the file.
     """
     path = Path(path)
     if path.suffix != ".xml" or not is_docno(path.stem):
-        raise ValueError(f"{path}: no patent's file, these are called like EP-1480263-A1.xml")
+        raise ValueError(f"{path}: not the file of a patent, which has a name like EP-1480263-A1.xml")
     with open(path, "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, no patent is")
+        raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which no patent is")
     try:
         return parse_patent(data, path.stem)
     except ValueError as error:
@@ -152,14 +144,10 @@ def read_patent(path: str | Path) -> Patent:
 
 
 def parse_patent(data: bytes, docno: str) -> Patent:
-    """Parses a patent document.
+    """Parses the XML of a patent document.
 
-    Where there are several abstracts, descriptions, claims or titles, the first in the document's language is taken, or
-    the first. Entities are not expanded, nothing is loaded from elsewhere.
-
-    Args:
-        data: The XML.
-        docno: Its docno.
+    Of several abstracts, descriptions, sets of claims or titles, the first in the document's language is taken, or else
+    the first. Entities are not expanded, and no other file is loaded.
 
     Raises:
         ValueError: If it is not well-formed, declares entities, or is not a ``patent-document``.
@@ -170,7 +158,7 @@ def parse_patent(data: bytes, docno: str) -> Patent:
         raise ValueError(f"not well-formed XML: {error}") from error
     declared = root.getroottree().docinfo.internalDTD
     if declared is not None and next(declared.iterentities(), None) is not None:
-        raise ValueError("declares entities, which no file of the collection needs")
+        raise ValueError("the file declares entities, which no file of the collection needs")
     if root.tag != "patent-document":
         raise ValueError(f"its root element is <{root.tag}>, expected <patent-document>")
     language = _document_language(root)
@@ -207,7 +195,7 @@ def _document_language(root: etree._Element) -> str:
 
 
 def _choose(versions: list[etree._Element], language: str) -> etree._Element | None:
-    """The first that has content and is in the language; of others, one that does not say which it is in."""
+    """The first version with content, if possible in the language, or else in no declared language."""
 
     def rank(version: etree._Element) -> tuple[bool, int]:
         is_empty = not len(version) and not (version.text or "").strip()
@@ -219,7 +207,7 @@ def _choose(versions: list[etree._Element], language: str) -> etree._Element | N
 def _add_part(
     element: etree._Element, part: str, title: str, nodes: list[Node], xpaths: list[str], claims: dict[int, int]
 ) -> None:
-    """Adds the nodes of an abstract, a description or claims; notes the nodes of claims under their numbers."""
+    """Adds the nodes and XPaths of an abstract, a description or claims, and the nodes of claims by their numbers."""
     section = len(nodes)
     if element.find(PARAGRAPHS[part]) is None:  # text without paragraphs
         if text := _text(element):
@@ -234,7 +222,7 @@ def _add_part(
             continue
         text = _text(child)
         if child.tag == "heading":
-            if text:  # a heading in capitals holds those after it that are not
+            if text:  # headings in other case are subsections of the heading in capitals before them
                 current = len(nodes)
                 nodes.append(Node(SECTION, text, section if text.isupper() else upper))
                 upper = current if text.isupper() else upper
@@ -262,7 +250,7 @@ def _text(element: etree._Element) -> str:
 
 
 def _pieces(element: etree._Element) -> Iterator[str]:
-    """Texts in an element, parts that stand on lines of their own kept apart."""
+    """The texts in an element, with spaces around parts that are displayed on lines of their own."""
     yield element.text or ""
     for child in element:
         if isinstance(child, etree._Entity):  # of a DTD that was not loaded

@@ -1,10 +1,36 @@
-"""Reads the small text files that come with the collection: topics, judgments, runs."""
+"""Reads the text files of the task: judgments and runs, and what files of topics share with them."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+from pyterrier_graph.datasets.clef_ip.xpaths import is_docno, parse_xpath
+
+_SEPARATOR = re.compile(r"[,\s]+")
+_GRADE = re.compile(r"-?\d{1,9}")
+
+
+class Judgment(NamedTuple):
+    """A judged passage, named by document and XPath."""
+
+    query_id: str
+    docno: str
+    xpath: str
+    relevance: int
+
+
+class RetrievedPassage(NamedTuple):
+    """A line of a run."""
+
+    query_id: str
+    docno: str
+    xpath: str
+    score: float
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -12,7 +38,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is not text; the message names it.
+        ValueError: If the file is not encoded in UTF-8.
     """
     try:
         return Path(path).read_bytes().decode("utf-8-sig")
@@ -20,13 +46,48 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise ValueError(f"{path}: not a text in UTF-8: {error}") from error
 
 
-def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
-    """The lines that are not blank, each after its place, as messages name it.
+def read_qrels(path: str | os.PathLike[str]) -> Iterator[Judgment]:
+    """Reads a file of judgments, in any of the formats that the collection has.
+
+    Commas, spaces or tabs separate the fields of a line. The first field is the topic. A docno and an XPath follow at
+    any position; a whole number after the XPath is the grade, which is 1 without it. Other fields (``Q0``) are ignored.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is not text; the message names it.
+        ValueError: If a line has no docno or no XPath; the message names file and line.
     """
+    for place, line in _lines(path):
+        query_id, *fields = _SEPARATOR.split(line.strip(" \t\r,"))
+        docno = next(filter(is_docno, (field.removesuffix(".xml") for field in fields)), None)
+        position = next((position for position, field in enumerate(fields) if field.startswith("/")), None)
+        if docno is None or position is None:
+            raise ValueError(f"{place}: {line!r} does not name a topic, a docno and an XPath")
+        grades = filter(_GRADE.fullmatch, fields[position + 1 :])
+        yield Judgment(query_id, docno, fields[position], int(next(grades, 1)))
+
+
+def read_run(path: str | os.PathLike[str]) -> Iterator[RetrievedPassage]:
+    """Reads a run in the format of the task, in the order of its lines.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a line is not ``topic Q0 document xpath rank score``; the message names file and line.
+    """
+    for place, line in _lines(path):
+        try:
+            query_id, _, docno, xpath, rank, number = line.split()
+            int(rank)
+            score = float(number)
+            parse_xpath(xpath)
+            if not is_docno(docno) or not math.isfinite(score):
+                raise ValueError("the document must look like EP-1480263-A1 and the score must be finite")
+        except ValueError as error:
+            raise ValueError(f"{place}: {line!r} is not 'topic Q0 document xpath rank score': {error}") from error
+        yield RetrievedPassage(query_id, docno, xpath, score)
+
+
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
+    """The lines that are not blank, each with its place for messages."""
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             yield f"{path}, line {number}", line

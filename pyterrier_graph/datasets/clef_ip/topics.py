@@ -1,4 +1,4 @@
-"""Reads the topics of the task: which claims of which application prior art is sought for."""
+"""Reads the topics of the task: claims of applications, for which prior art is searched."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Topic:
 
     Attributes:
         query_id: Its id.
-        document: Docno of the application that the claims are of; it need not be in the collection.
-        claims: XPaths of the claims in its file.
-        family: Docnos of the documents of its family published before it; none in the topics of 2012.
+        document: Docno of the application; the collection need not contain it.
+        claims: XPaths of the claims in the application.
+        family: Docnos of the application's family that were published before it; empty in the topics of 2012.
     """
 
     query_id: str
@@ -33,21 +33,21 @@ class Topic:
 def read_topics(path: str | os.PathLike[str]) -> list[Topic]:
     """Reads a file of topics.
 
-    What counts are the opening tags ``tid`` (or ``id``), ``tfile``, ``tfam-docs`` and ``tclaims``, in any order after
-    the first, whatever the lines are and however the tags are closed.
+    A topic begins with the tag ``tid`` (or ``id``). The tags ``tfile``, ``tfam-docs`` and ``tclaims`` follow in any
+    order. Line breaks and closing tags are ignored.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If there is no topic in it, a topic lacks something, names a file that no patent can have, or comes
-            twice; the message names file and topic.
+        ValueError: If the file has no topic, or a topic is incomplete, repeated, or names what is no file of a patent;
+            the message names file and topic.
     """
     topics: dict[str, Topic] = {}
     for topic in _topics(read_text(path), str(path)):
         if topic.query_id in topics:
-            raise ValueError(f"{path}: topic {topic.query_id} comes twice")
+            raise ValueError(f"{path}: topic {topic.query_id} is there twice")
         topics[topic.query_id] = topic
     if not topics:
-        raise ValueError(f"{path}: no topic, these begin with <tid>")
+        raise ValueError(f"{path}: there is no topic, which would begin with <tid>")
     return [*topics.values()]
 
 
@@ -61,30 +61,26 @@ def _topics(text: str, path: str) -> Iterator[Topic]:
 
 
 def _topic(fields: dict[str, list[str]], path: str) -> Topic:
-    match fields.get("id"):
-        case [query_id]:
-            place = f"{path}, topic {query_id}"
-        case found:
-            raise ValueError(f"{path}: a topic has one word as its <tid>, got {found}")
-    match fields.get("file"):
-        case [file]:
-            document = _docno(file, place)
-        case found:
-            raise ValueError(f"{place}: <tfile> names one file, got {found}")
+    ids, files = fields.get("id", ()), fields.get("file", ())
+    if len(ids) != 1:
+        raise ValueError(f"{path}: <tid> must have one word, got {ids}")
+    place = f"{path}, topic {ids[0]}"
+    if len(files) != 1:
+        raise ValueError(f"{place}: <tfile> must name one file, got {files}")
     claims = tuple(dict.fromkeys(claim for word in fields.get("claims", ()) for claim in word.split(",") if claim))
     if not claims:
-        raise ValueError(f"{place}: no <tclaims>")
+        raise ValueError(f"{place}: there is no <tclaims> with XPaths of claims")
     for claim in claims:
         try:
             parse_xpath(claim)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
     family = tuple(dict.fromkeys(_docno(file, place) for file in fields.get("fam-docs", ())))
-    return Topic(query_id, document, claims, family)
+    return Topic(ids[0], _docno(files[0], place), claims, family)
 
 
 def _docno(file: str, place: str) -> str:
     docno = file.removesuffix(".xml")
     if not is_docno(docno):
-        raise ValueError(f"{place}: {file!r} is no patent's file, these are called like EP-1480263-A1.xml")
+        raise ValueError(f"{place}: {file!r} is not the file of a patent, which has a name like EP-1480263-A1.xml")
     return docno

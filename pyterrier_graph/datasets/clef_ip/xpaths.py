@@ -1,4 +1,4 @@
-"""How a passage of a patent is named: by a docno, and by the XPath of its element in the docno's file."""
+"""Names of passages in the files of the task: a docno, and an XPath in the file of that docno."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _XPATH = re.compile(
 
 
 class PassageXPath(NamedTuple):
-    """An XPath, taken apart.
+    """The parts of an XPath.
 
     Attributes:
         part: ``'abstract'``, ``'description'`` or ``'claims'``.
-        version: Which one of several elements of that name (there may be one per language); 1 is the first.
-        position: Which one of the part's paragraphs or claims, 1 is the first; or 0 for the part as a whole.
+        version: The position among the elements of that name, from 1; there may be one element per language.
+        position: The position among the part's paragraphs or claims, from 1; 0 for the part as a whole.
     """
 
     part: str
@@ -34,17 +34,14 @@ def is_docno(text: str) -> bool:
 
 
 def format_xpath(part: str, position: int) -> str:
-    """The XPath of a paragraph or claim as the task writes it; position 0 stands for the part as a whole."""
+    """The XPath of a paragraph or claim; position 0 stands for the part as a whole."""
     return f"/patent-document/{part}" + (f"/{PARAGRAPHS[part]}[{position}]" if position else "")
 
 
 def parse_xpath(xpath: str) -> PassageXPath:
-    """Takes the XPath of a passage apart.
+    """The parts of an XPath such as ``/patent-document/claims/claim[2]``.
 
-    A missing index means the first element. What lies deeper inside a paragraph or claim counts as that.
-
-    Args:
-        xpath: For example ``/patent-document/claims/claim[2]``, ``/patent-document/abstract[1]/p[1]``.
+    A missing index is 1. The XPath of an element inside a paragraph or claim means the paragraph or claim.
 
     Raises:
         ValueError: If it is no XPath of a paragraph of an abstract or description, or of a claim.
@@ -53,7 +50,7 @@ def parse_xpath(xpath: str) -> PassageXPath:
     part, version, step, position = match.groups() if match else (None, None, None, None)
     if part is None or step not in (None, PARAGRAPHS[part]):
         raise ValueError(
-            f"{xpath!r} is no XPath of a passage, which look like /patent-document/abstract/p[1], "
-            "/patent-document/description/p[1], /patent-document/claims/claim[1]"
+            f"{xpath!r} is no XPath of a passage, such as /patent-document/abstract/p[1], "
+            "/patent-document/description/p[1] or /patent-document/claims/claim[1]"
         )
     return PassageXPath(part, int(version or 1), int(position or 1) if step else 0)

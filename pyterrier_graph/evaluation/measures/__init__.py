@@ -1,18 +1,20 @@
-"""Measures of patent search, as measures of ir_measures: importing this module registers them.
+"""Measures of patent search for ir_measures: importing this module registers them.
 
-Afterwards they work wherever ir_measures' own do: ``PRES @ 100``, ``ir_measures.parse_measure("PRES@100")``,
-``ir_measures.calc_aggregate``, ``pt.Experiment``, and, once PyTerrier is imported, as ``pt.measures.PRES``.
+The measures work wherever ir_measures' own measures do: ``PRES @ 100``, ``ir_measures.parse_measure("PRES@100")``,
+``ir_measures.calc_aggregate``, ``pt.Experiment``, and, after an import of PyTerrier, ``pt.measures.PRES``.
 
-A topic that is missing from the run counts 0. One without relevant documents is left out: it takes no part in a mean,
-and it is not listed among the values of topics, unless another measure of the same call has one for it; then that of
-this measure is not a number, nor is a p-value of ``pt.Experiment``. Where no measure of ``pt.Experiment`` has a value
-for a topic, ``perquery="both"`` has no mean: PyTerrier adds the topic to the list, and counts it.
+A topic that is missing from the run has the value 0. A topic without relevant documents is left out of means and of
+lists of values per topic. If another measure of the same call has a value for such a topic, the value of a measure of
+this package is NaN, and so is a p-value of ``pt.Experiment``. If no measure of ``pt.Experiment`` has a value for a
+topic, ``perquery="both"`` gives no mean, because PyTerrier adds the topic to the list and counts it.
 
-The order of a run is that of trec_eval: scores in single precision, descending, then ids, descending.
-Ids are compared, and reported, as text. A document that is judged twice has the higher of its labels.
+Runs are sorted as in trec_eval: by score in single precision, then by id, both descending. Ids are compared as text. A
+document that is judged twice has the higher label.
+
+A run of passages evaluated with judgments of documents, or the other way round, has the value 0 and gives a warning.
 """
 
-# This is imported with the package, and so must be quick: numpy and pandas come with the evaluator.
+# The package imports this module, so it must be fast: only the evaluator imports numpy and pandas.
 
 from __future__ import annotations
 

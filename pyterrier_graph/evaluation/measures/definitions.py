@@ -1,4 +1,4 @@
-"""What the measures are called, and their parameters."""
+"""The measures: names, parameters and descriptions."""
 
 from __future__ import annotations
 
@@ -9,26 +9,52 @@ import ir_measures
 from ir_measures.measures import Measure, ParamInfo
 
 from pyterrier_graph.documents import PASSAGE_SEPARATOR
-from pyterrier_graph.evaluation.measures.left_out import LeftOut
 
 
 class _Parameter(ParamInfo):
-    """A whole number from 1 up, or a text that is not empty."""
+    """A whole number of at least 1, or a text that is not empty."""
 
     def validate(self, value: Any) -> bool:
         return super().validate(value) and value != "" and (not isinstance(value, int) or value >= 1)
 
 
 _RELEVANCE = _Parameter(dtype=int, default=1, desc="minimum relevance score to be considered relevant (inclusive)")
-_SEPARATOR = _Parameter(dtype=str, default=PASSAGE_SEPARATOR, desc="what stands between a document and its passage")
+_SEPARATOR = _Parameter(dtype=str, default=PASSAGE_SEPARATOR, desc="text between the ids of document and passage")
+
+
+class LeftOut(float):
+    """NaN that sums and means ignore: the value of a measure for a topic without relevant documents.
+
+    ir_measures and PyTerrier add up the values of all topics and divide by the number of topics. A sum of LeftOut
+    values counts the topics that it ignores, and a division subtracts their number from the divisor.
+
+    Args:
+        total: Sum of the other values.
+        topics: Number of ignored values.
+    """
+
+    total: float
+    topics: int
+
+    def __new__(cls, total: float = 0.0, topics: int = 1) -> LeftOut:
+        """See the class."""
+        self = super().__new__(cls, math.nan)
+        self.total, self.topics = total, topics
+        return self
+
+    def __add__(self, other: float) -> LeftOut:
+        if isinstance(other, LeftOut):
+            return LeftOut(self.total + other.total, self.topics + other.topics)
+        return LeftOut(self.total + other, self.topics)
+
+    __radd__ = __add__
+
+    def __truediv__(self, count: float) -> float:
+        return self.total / (count - self.topics) if count != self.topics else math.nan
 
 
 class PatentMeasure(Measure):
-    """A measure of this package. Parameters are checked when they are given.
-
-    Raises:
-        ValueError: If a parameter is unknown, or cannot have that value.
-    """
+    """Base class of the measures. Unknown parameters and wrong values raise ValueError."""
 
     __name__: str
     DEFAULT = LeftOut()
@@ -44,16 +70,17 @@ class PatentMeasure(Measure):
 
 
 class PRESMeasure(PatentMeasure):
-    """Patent Retrieval Evaluation Score: how far up a searcher who checks N results finds the relevant documents.
+    """Patent Retrieval Evaluation Score: recall and rank of relevant documents among the first N results.
 
-    1 if they are all on top; 0 if none is among the first N: those that are not are taken to follow right after.
-    With recall R at N and n relevant documents, of which r are found, ``r R / N <= PRES <= R``.
+    PRES is 1 if all relevant documents are on top and 0 if no relevant document is among the first N results. Relevant
+    documents that are not among the first N results count as if they followed directly after result N. With recall R at
+    N and r relevant documents among the first N results, ``r R / N <= PRES <= R``.
 
     Magdy and Jones, *PRES: a score metric for evaluating recall-oriented information retrieval applications*,
     SIGIR 2010.
 
     Parameters:
-        cutoff: N, the number of results that are checked; 1000 if it is not given, as in PRESeval.
+        cutoff: N, the number of results that a searcher checks; by default 1000, as in PRESeval.
         rel: Minimum label of a relevant document.
     """
 
@@ -68,25 +95,26 @@ class PRESMeasure(PatentMeasure):
 
 class _WithinDocuments(PatentMeasure):
     SUPPORTED_PARAMS = {
-        "cutoff": _Parameter(dtype=int, default=math.inf, desc="so many passages of the ranking count, from 1"),
-        "per_document": _Parameter(dtype=int, default=math.inf, desc="so many passages of each document count, from 1"),
+        "cutoff": _Parameter(dtype=int, default=math.inf, desc="number of passages per topic that count, from 1"),
+        "per_document": _Parameter(
+            dtype=int, default=math.inf, desc="number of passages per document that count, from 1"
+        ),
         "rel": _RELEVANCE,
         "separator": _SEPARATOR,
     }
 
 
 class MAPDMeasure(_WithinDocuments):
-    """MAP(D) of CLEF-IP: average precision within each relevant document, and its mean over them.
+    """MAP(D) of CLEF-IP: average precision of the passages of a relevant document, mean over relevant documents.
 
-    Runs and judgments are of passages. A relevant document is one with a relevant passage; one without passages in the
-    run counts 0. Passages of other documents play no part.
+    Runs and judgments are of passages. A document is relevant if it has a relevant passage. A relevant document without
+    passages in the run has the value 0. Passages of other documents are ignored.
 
     Parameters:
-        cutoff: Only the first so many passages of a topic count, whatever their documents: ``MAPD @ k`` is MAPD of a
-            run that ends there. Not given, all do.
-        per_document: Only the first so many passages of each document count, of those. Not given, all do.
+        cutoff: Number of passages per topic that count: ``MAPD @ k`` is MAPD of the first k results. By default all.
+        per_document: Number of passages per document that count, among those within the cutoff. By default all.
         rel: Minimum label of a relevant passage.
-        separator: A passage's document is what stands before the last separator in its id.
+        separator: A passage's document is the part of the passage's id before the last separator.
     """
 
     __name__ = NAME = "MAPD"
@@ -95,12 +123,12 @@ class MAPDMeasure(_WithinDocuments):
 
 
 class PRECDMeasure(_WithinDocuments):
-    """PREC(D) of CLEF-IP: precision within each relevant document, and its mean over them.
+    """PREC(D) of CLEF-IP: precision of the passages of a relevant document, mean over relevant documents.
 
-    The precision is that among the passages of the document which are in the run. So it depends on how many are handed
-    in, which the task leaves open: a run with every passage of a document has a low one.
+    The precision of a document is the share of relevant passages among the document's passages in the run. It depends
+    on how many passages a run has, which the task does not limit: a run with all passages has a low precision.
 
-    Parameters: those of MAPD. With a cut-off a document with fewer passages is not punished for it.
+    Parameters: those of MAPD. A document with fewer passages than a cutoff is not penalized.
     """
 
     __name__ = NAME = "PRECD"
@@ -109,17 +137,18 @@ class PRECDMeasure(_WithinDocuments):
 
 
 class OnDocumentsMeasure(PatentMeasure):
-    """A measure computed over documents, from a run and judgments of passages: ``on_documents(AP @ 100)``.
+    """A measure of documents, computed from a run of passages: ``on_documents(AP @ 100)``.
 
-    A document is where the first of its passages is, and as relevant as the most relevant of them. Its id is what
-    stands before the last separator in a passage's; an id without a separator is that of a document.
+    A document has the rank of its first passage and the highest label of its passages. The id of a document is the part
+    of a passage's id before the last separator. An id without a separator is the id of a document, so judgments may be
+    of passages or of documents.
 
     ``str(on_documents(AP @ 100))``, which is ``on_documents(measure='AP@100')``, can be parsed again.
-    What becomes of topics without relevant documents is up to the measure: PRES leaves them out, AP counts 0.
+    The measure decides about topics without relevant documents: PRES leaves them out, AP has the value 0.
 
     Parameters:
-        measure: The measure, or its name. It may use ids, order and labels, and nothing else of a run or judgments.
-        separator: What stands between a document and its passage.
+        measure: The measure, or its name. It may only depend on ids, ranks and labels.
+        separator: Text between the ids of document and passage.
     """
 
     __name__ = NAME = "on_documents"
@@ -135,10 +164,10 @@ class OnDocumentsMeasure(PatentMeasure):
         if "measure" in params:
             self.DEFAULT = params["measure"].DEFAULT
 
-    def __call__(  # type: ignore[override]  # the measure need not be named
+    def __call__(  # type: ignore[override]  # the measure may be positional
         self, measure: Measure | str | None = None, separator: str | None = None, cutoff: int | None = None
     ) -> OnDocumentsMeasure:
-        """The same with other parameters; ``cutoff`` is handed to the measure."""
+        """The same measure with other parameters; ``cutoff`` is the cutoff of the inner measure."""
         params = dict(self.params)
         if measure is not None:
             params["measure"] = ir_measures.parse_measure(measure) if isinstance(measure, str) else measure
@@ -152,7 +181,7 @@ class OnDocumentsMeasure(PatentMeasure):
         return repr(str(v))
 
     def aggregator(self) -> Any:
-        """How the measure makes one value of those of the topics."""
+        """The aggregator of the inner measure."""
         return self["measure"].aggregator()
 
 

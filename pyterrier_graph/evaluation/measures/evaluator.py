@@ -1,7 +1,8 @@
-"""What ir_measures hands a run to."""
+"""The evaluator of ir_measures for the measures of this package."""
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from ir_measures import Evaluator, Measure, Metric
 from numpy.typing import NDArray
 
+from pyterrier_graph.documents import level_mismatch
 from pyterrier_graph.evaluation.measures.definitions import MAPDMeasure, OnDocumentsMeasure, PRECDMeasure, PRESMeasure
 from pyterrier_graph.evaluation.measures.formulas import RelevantDocuments, pres
 from pyterrier_graph.evaluation.measures.rankings import Judgments, Ranking
@@ -23,15 +25,15 @@ class PatentEvaluator(Evaluator):
 
     Args:
         measures: The measures.
-        qrels: The judgments, as ir_measures takes them.
+        qrels: The judgments, in a form that ir_measures takes.
 
     Raises:
-        ValueError: If the judgments, or a run, lack a column or a value; if a run has something twice for a topic; if
-            ids are not of passages where they have to be.
+        ValueError: If a column or a value is missing in the judgments or a run; if a run has an id twice for a topic;
+            or if a measure of passages gets other ids.
     """
 
     def __init__(self, measures: Iterable[Measure], qrels: Any) -> None:
-        measures = sorted(measures, key=str)  # ir_measures hands over a set, and tables get their columns in its order
+        measures = sorted(measures, key=str)  # ir_measures gives a set, whose order would be that of tables' columns
         self._judgments = Judgments.read(qrels)
         by_separator: dict[str, list[Measure]] = defaultdict(list)
         for measure in measures:
@@ -39,43 +41,45 @@ class PatentEvaluator(Evaluator):
                 by_separator[measure["separator"]].append(measure)
         self._on_documents = [_OnDocuments(*item, self._judgments) for item in by_separator.items()]
         self._direct = [measure for measure in measures if isinstance(measure, DIRECT)]
-        # For these topics, and no others, the base class sees to it that there is a value of every measure.
+        # The base class adds missing values for these topics only.
         topics = _topics(self._direct, self._judgments).union(*(group.topics for group in self._on_documents))
         super().__init__(measures, topics)
 
     def _iter_calc(self, run: Any) -> Iterator[Metric]:
         ranking = Ranking.read(run, self._judgments)
+        if self._direct and np.isnan(ranking.label).all():
+            _check_level((ranking.ids[item] for item in np.unique(ranking.item)), self._judgments.ids)
         yield from _metrics(self._direct, self._judgments, ranking)
         for group in self._on_documents:
-            yield from group.metrics(ranking)
+            yield from group.metrics(ranking, self._judgments.topics)
 
 
 class _OnDocuments:
-    """Computes measures over documents, for one separator."""
+    """Computes measures of documents by ir_measures, for one separator."""
 
     def __init__(self, separator: str, measures: list[Measure], passages: Judgments) -> None:
         self.separator = separator
         self.measures = {measure["measure"]: measure for measure in measures}
         qrels = passages.on_documents(separator)
-        self.judgments = Judgments.read(qrels)
-        self.direct = [measure for measure in self.measures if isinstance(measure, DIRECT)]
-        self.topics = _topics(self.direct, self.judgments)
-        self.others: Evaluator | None = None
-        if others := self.measures.keys() - {*self.direct}:
-            self.others = ir_measures.evaluator(others, qrels)
-            self.topics.update(self.others.qrel_qids)
+        self.documents = set(qrels["doc_id"])
+        self.evaluator = ir_measures.evaluator(self.measures, qrels)
+        self.topics = self.evaluator.qrel_qids
 
-    def metrics(self, passages: Ranking) -> Iterator[Metric]:
-        ranking = passages.on_documents(self.judgments, self.separator)
-        metrics = [*_metrics(self.direct, self.judgments, ranking)]
-        if self.others:
-            metrics += self.others.iter_calc(ranking.as_run(self.judgments.topics))
-        for metric in metrics:
+    def metrics(self, passages: Ranking, topics: list[str]) -> Iterator[Metric]:
+        run = passages.on_documents(topics, self.separator)
+        _check_level((document for documents in run.values() for document in documents), self.documents)
+        for metric in self.evaluator.iter_calc(run):
             yield metric._replace(measure=self.measures[metric.measure])
 
 
+def _check_level(found: Iterable[str], judged: Iterable[str]) -> None:
+    """Warns about a run of passages and judgments of documents, and the other way round."""
+    if message := level_mismatch(found, judged):
+        warnings.warn(message, stacklevel=3)
+
+
 def _topics(measures: Iterable[Measure], judgments: Judgments) -> set[str]:
-    """The topics with relevant documents by any of the measures."""
+    """The topics that have relevant documents for at least one measure."""
     relevant = (np.flatnonzero(judgments.relevant(measure["rel"])) for measure in measures)
     return {judgments.topics[topic] for topics in relevant for topic in topics}
 
@@ -90,13 +94,6 @@ def _metrics(measures: Iterable[Measure], judgments: Judgments, ranking: Ranking
 def _values(measure: Measure, judgments: Judgments, ranking: Ranking) -> NDArray[np.float64]:
     if isinstance(measure, PRESMeasure):
         return pres(judgments, ranking, cutoff=measure["cutoff"], minimum=measure["rel"])
-    documents = RelevantDocuments.read(
-        judgments,
-        ranking,
-        cutoff=measure["cutoff"],
-        per_document=measure["per_document"],
-        minimum=measure["rel"],
-        separator=measure["separator"],
-    )
+    documents = RelevantDocuments.read(judgments, ranking, measure)
     values = documents.average_precision() if isinstance(measure, MAPDMeasure) else documents.precision()
     return documents.mean(values, len(judgments.topics))

@@ -1,4 +1,4 @@
-"""How ir_measures and PyTerrier find the measures."""
+"""Registers the measures with ir_measures and PyTerrier."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PatentProvider(Provider):
     NAME = "pyterrier_graph"
 
     def supports(self, measure: Measure) -> bool:
-        """Whether the measure is one of this package, with its parameters in order."""
+        """Whether the measure is one of this package with valid parameters."""
         measure.validate_params()
         return isinstance(measure, PatentMeasure)
 
@@ -29,10 +29,7 @@ class PatentProvider(Provider):
 
 
 def register(*measures: PatentMeasure) -> None:
-    """Makes measures known to ir_measures, and to PyTerrier, which copies them when it is imported.
-
-    A name that is taken stays with whom it belongs to.
-    """
+    """Adds measures to ir_measures, and to PyTerrier if it was imported before. Skips names that are taken."""
     ir_measures.DefaultPipeline.providers.append(ir_measures.providers.register(PatentProvider()))
     for measure in measures:
         if measure.__name__ in ir_measures.measures.registry:

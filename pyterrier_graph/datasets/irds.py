@@ -1,0 +1,70 @@
+"""What both collections need to be ir_datasets datasets: an iterator over documents, and a look-up of documents."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ir_datasets.indices.base import Docstore
+
+
+class DocsIter:
+    """An iterator over documents, which can be sliced before it is used.
+
+    Args:
+        read: Starts reading all documents, in a fixed order.
+        count: The number of documents. Without it, bounds that count from the end or are fractions are an error.
+        part: The places of the documents that this iterator yields; None for all.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Any]], count: int | None = None, part: range | None = None) -> None:
+        self._read = read
+        self._count = count
+        self._part = range(sys.maxsize if count is None else count) if part is None else part
+        self._documents = itertools.islice(read(), self._part.start, self._part.stop, self._part.step)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._documents)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            bounds = slice(self._bound(key.start), self._bound(key.stop), key.step)
+            return DocsIter(self._read, self._count, self._part[bounds])
+        place = self._part[self._bound(key)]
+        for document in itertools.islice(self._read(), place, place + 1):
+            return document
+        raise IndexError(f"there is no document at position {key}")
+
+    def _bound(self, bound: Any) -> Any:
+        if self._count is None and bound is not None and (bound < 0 or isinstance(bound, float)):
+            raise ValueError(f"the number of documents is not known, so {bound} is no position: count from the start")
+        return math.floor(bound * len(self._part)) if isinstance(bound, float) else bound
+
+
+class LookedUpDocs(Docstore):
+    """Looks documents up by their ids; unknown ids are passed over.
+
+    Args:
+        document: Returns the document of an id, or raises KeyError.
+        doc_cls: The class of the documents.
+        options: Options of ir_datasets.
+    """
+
+    def __init__(self, document: Callable[[str], Any], doc_cls: type, options: Any) -> None:
+        super().__init__(doc_cls, options=options)
+        self._document = document
+
+    def get_many_iter(self, doc_ids: Iterable[str]) -> Iterator[Any]:
+        """Yields the documents, in the order of the ids."""
+        for doc_id in doc_ids:
+            try:
+                document = self._document(doc_id)
+            except KeyError:
+                continue
+            yield document

@@ -1,0 +1,81 @@
+"""What dual-encoders need of a ``SentenceTransformer``: loading, similarity, lengths, prompts, checksums."""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from typing import Any, Literal, cast
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Router, Transformer
+
+from pyterrier_graph.checks import check_count
+from pyterrier_graph.encoders.devices import device_of
+
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+Similarity = Literal["dot", "cosine"]
+
+
+def load_sentence_transformer(checkpoint: str, device: str | None, seed: int) -> SentenceTransformer:
+    """Loads a checkpoint; the seed is for weights that it lacks."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return SentenceTransformer(checkpoint, device=str(device_of(device)), model_kwargs={"dtype": torch.float32})
+
+
+def is_normalized(network: SentenceTransformer) -> bool:
+    """Whether vectors have length 1, so that their dot products are cosines."""
+    return any(isinstance(module, Normalize) for module in network.modules())
+
+
+def prompts_of(network: SentenceTransformer) -> tuple[str, str]:
+    """The texts that are put before each query and each passage; mostly empty."""
+    document = next((name for name in DOCUMENT_PROMPTS if name in network.prompts), "")
+    return network.prompts.get("query") or "", network.prompts.get(document) or ""
+
+
+def shaped(network: SentenceTransformer, separate_encoders: bool, similarity: Similarity) -> SentenceTransformer:
+    """The network with one encoder or two, and with or without normalized vectors.
+
+    Raises:
+        ValueError: If the similarity is not possible.
+    """
+    modules: list[Any] = [module for module in network.children() if not isinstance(module, Normalize)]
+    if separate_encoders and not any(isinstance(module, Router) for module in modules):
+        modules = [Router.for_query_document(copy.deepcopy(modules), modules)]
+    if similarity == "cosine":
+        modules.append(Normalize())
+    made = SentenceTransformer(
+        modules=modules,
+        device=str(network.device),
+        prompts=cast(dict[str, str], network.prompts),
+        default_prompt_name=network.default_prompt_name,
+        similarity_fn_name=similarity,
+        truncate_dim=network.truncate_dim,
+    )
+    if is_normalized(made) != (similarity == "cosine"):
+        raise ValueError(
+            f"similarity={similarity!r} is not possible: the checkpoint's encoders normalize their vectors"
+        )
+    return made
+
+
+def limit_length(network: SentenceTransformer, name: str, length: int) -> None:
+    """Sets how many tokens are read: of a query if the name is ``max_query_tokens``, else of a passage.
+
+    Raises:
+        ValueError: If the network cannot read so many, or these are too few for special tokens.
+    """
+    check_count(name, length)
+    for module in network.modules():
+        if isinstance(module, Transformer):
+            if not 2 < length <= (module.max_seq_length or length):
+                raise ValueError(f"the encoder reads 3 to {module.max_seq_length} tokens, {name} is {length}")
+            setattr(module, "query_length" if name == "max_query_tokens" else "document_length", length)
+
+
+def checksums(network: SentenceTransformer) -> dict[str, int]:
+    """CRC-32 of each weight, by name."""
+    bits = {name: value.detach().cpu().flatten().view(torch.uint8) for name, value in network.state_dict().items()}
+    return {name: zlib.crc32(value.numpy()) for name, value in sorted(bits.items())}

@@ -1,0 +1,189 @@
+"""CrossEncoderReranker: scores, training, artifacts."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyterrier as pt
+import pytest
+import tiny
+import torch
+from sentence_transformers import CrossEncoder
+from test_lgre_reranker import QRELS, QUICK, RUN, cross_encoder, lgre, scores
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+from pyterrier_graph.models.lgre_losses import LGReLoss
+from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
+from pyterrier_graph.rerank.lgre import LGReReranker
+from pyterrier_graph.training.pairs import CrossEncoderTraining, PairCollator, PairModel, cross_encoder_loss
+
+
+def reranker(encoder: str | None = None, **options: Any) -> CrossEncoderReranker:
+    training = CrossEncoderTraining(**QUICK | options.pop("training", {}))
+    defaults = {"max_tokens": 64, "device": "cpu", "training": training, "verbose": False}
+    return CrossEncoderReranker(encoder or cross_encoder(), **defaults | options)
+
+
+TestCrossEncoder = pt.testing.transformer_test_class(lambda: reranker())
+
+
+@cache
+def trained() -> CrossEncoderReranker:
+    return reranker().fit(RUN, QRELS)
+
+
+def test_it_scores_as_sentence_transformers_does() -> None:
+    expected = CrossEncoder(cross_encoder(), activation_fn=torch.nn.Identity(), device="cpu").predict(
+        list(zip(RUN["query"], RUN["text"], strict=True))
+    )
+    np.testing.assert_allclose(scores(reranker()), expected, atol=1e-5)
+    assert len(np.unique(expected.round(4))) > 30
+    np.testing.assert_allclose(scores(lgre(encoder=cross_encoder(), init="identity")), expected, atol=1e-5)
+
+
+def test_a_saved_model_is_an_artifact_and_a_cross_encoder(tmp_path: Path) -> None:
+    trained().save(tmp_path / "model")
+    loaded = CrossEncoderReranker.load(tmp_path / "model", device="cpu")
+    np.testing.assert_array_equal(scores(loaded), scores(trained()))
+    assert (loaded.encoder, loaded.max_tokens) == (cross_encoder(), 64)
+    checkpoint = tmp_path / "model" / "cross-encoder"
+    pairs = list(zip(RUN["query"], RUN["text"], strict=True))
+    np.testing.assert_allclose(CrossEncoder(str(checkpoint)).predict(pairs), scores(trained()), atol=1e-5)
+    np.testing.assert_allclose(scores(lgre(encoder=str(checkpoint), init="identity")), scores(trained()), atol=1e-5)
+    weights = checkpoint / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    for place in (-5, 30):  # a weight, and the header
+        broken = content.copy()
+        broken[place] ^= 255
+        weights.write_bytes(broken)
+        with pytest.raises(ValueError, match="damaged"):
+            CrossEncoderReranker.load(tmp_path / "model", device="cpu")
+    weights.write_bytes(content[:-1])
+    with pytest.raises(ValueError, match="damaged"):
+        CrossEncoderReranker.load(tmp_path / "model")
+    with pytest.raises(ValueError, match="'format': 'cross_encoder'.* is needed"):
+        LGReReranker.load(tmp_path / "model")
+
+
+def test_training_is_that_of_lgre() -> None:
+    """Same pairs, same loss: an LGRe whose graph adds nothing learns the same, as long as it adds nothing."""
+    assert not np.allclose(scores(trained()), scores(reranker()), atol=1e-3)
+    np.testing.assert_array_equal(scores(reranker().fit(RUN, QRELS)), scores(trained()))
+    still = {"dropout": 0.0, "init": "identity", "encoder": cross_encoder()}
+    rates = {"learning_rate": 0.0, "encoder_learning_rate": 0.0}
+    for ranking in ("hinge", "softmax"):
+        loss = LGReLoss(ranking=ranking, distance="none")  # type: ignore[arg-type]
+        one = lgre(**still, training={**rates, "loss": loss})
+        other = reranker(training={**rates, "ranking": ranking})
+        for network in (one.network, other.network):
+            for module in network.modules():
+                if isinstance(module, torch.nn.Dropout):
+                    module.p = 0.0
+        logs = [
+            [entry["loss"] for entry in model.fit(RUN, QRELS).training_log if "loss" in entry] for model in (one, other)
+        ]
+        assert logs[0] == pytest.approx(logs[1], abs=1e-5)
+        assert len(set(np.round(logs[0], 5))) == 2  # epochs have other pairs
+
+
+@pytest.mark.parametrize(
+    ("ranking", "expected"), [("hinge", [2.5, 0.0]), ("softmax", [1.6351, 0.2384]), ("pointwise", [1.4461, 0.6809])]
+)
+def test_loss(ranking: Any, expected: list[float]) -> None:
+    class Scores(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+            return type("Output", (), {"logits": input_ids.float()})
+
+    pairs = PairModel(Scores(), partial(cross_encoder_loss, ranking))
+    for (positive, negative), loss in zip([(1.0, 2.5), (3.0, 1.0)], expected, strict=True):
+        ids = torch.tensor([[[positive], [negative]]])
+        assert pairs(ids, torch.ones_like(ids), ids, torch.tensor([[True, False]]))["loss"].item() == pytest.approx(
+            loss, abs=1e-4
+        )
+
+
+def test_a_teacher_learns_how_sure_it_may_be() -> None:
+    """Binary cross-entropy on both documents of a pair; what is judged above 0 is relevant, whatever beside."""
+    still = {"learning_rate": 0.0, "encoder_learning_rate": 0.0, "ranking": "pointwise", "epochs": 1}
+    one = reranker(training=still | {"pairs_per_epoch": 60, "batch_size": 60})
+    for module in one.network.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    seen: list[tuple[int, int]] = []
+    call = PairCollator.__call__
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PairCollator, "__call__", lambda self, pairs: seen.extend(pairs) or call(self, pairs))
+        graded = QRELS.assign(label=QRELS["label"] * (1 + QRELS["docno"].str.endswith("0")))
+        loss = next(entry["loss"] for entry in one.fit(RUN, graded).training_log if "loss" in entry)
+    logits = torch.from_numpy(scores(one))
+    relevant = torch.from_numpy(QRELS["label"].to_numpy(dtype=float))
+    rows = torch.tensor(seen).flatten()
+    assert relevant[rows].view(-1, 2).tolist() == [[1.0, 0.0]] * 60  # labels 2 and 1 make no pair
+    expected = torch.nn.functional.binary_cross_entropy(logits[rows].sigmoid(), relevant[rows])
+    assert loss == pytest.approx(expected.item(), abs=1e-5)
+    with pytest.raises(ValueError, match="no training query has both a relevant document"):
+        reranker(training=still).fit(RUN, QRELS.assign(label=QRELS["label"] + 1))
+
+
+def test_probabilities(tmp_path: Path) -> None:
+    logits = scores(trained())
+    sure = trained().apply_attributes(probabilities=True)
+    assert isinstance(sure, CrossEncoderReranker)
+    np.testing.assert_allclose(scores(sure), 1 / (1 + np.exp(-logits)), atol=1e-7)
+    sure.save(tmp_path / "teacher")
+    loaded = CrossEncoderReranker.load(tmp_path / "teacher", device="cpu")
+    assert loaded.probabilities
+    np.testing.assert_array_equal(scores(loaded), scores(sure))
+    np.testing.assert_array_equal(scores(CrossEncoderReranker.load(tmp_path / "teacher", probabilities=False)), logits)
+    checkpoint = CrossEncoder(str(tmp_path / "teacher" / "cross-encoder"))
+    pairs = list(zip(RUN["query"], RUN["text"], strict=True))
+    np.testing.assert_allclose(checkpoint.predict(pairs), scores(sure), atol=1e-5)
+    with torch.no_grad():
+        sure.network.model.classifier.bias += 20
+    assert len(np.unique(scores(sure))) == len(np.unique(logits))  # none is rounded to 1
+    assert not trained().probabilities
+
+
+def test_what_learns() -> None:
+    def differing(one: CrossEncoderReranker) -> set[str]:
+        before, after = reranker().network.state_dict(), one.network.state_dict()
+        return {name for name in before if not torch.equal(before[name], after[name])}
+
+    frozen = differing(reranker(training={"encoder_learning_rate": None}).fit(RUN, QRELS))
+    assert frozen and all("classifier" in name for name in frozen)
+    assert any("classifier" not in name for name in differing(trained()))
+
+
+def test_states_of_pairs() -> None:
+    model = reranker(batch_size=2)
+    rows = RUN.head(5)
+    found = model.encode_pairs(rows["query"].tolist(), rows["text"].tolist())
+    for query, text, state in zip(rows["query"], rows["text"], found, strict=True):
+        tokens = model.network.tokenizer(query, text, return_tensors="pt")
+        with torch.no_grad():
+            expected = model.base_model(**tokens).last_hidden_state[0, 0]
+        np.testing.assert_allclose(state, expected.numpy(), atol=1e-5)
+
+
+def test_a_new_head_has_a_seed() -> None:
+    assert not np.allclose(scores(reranker(tiny.checkpoint())), scores(reranker(tiny.checkpoint(), seed=1)), atol=1e-4)
+    np.testing.assert_array_equal(scores(reranker(tiny.checkpoint())), scores(reranker(tiny.checkpoint())))
+
+
+def test_options_that_cannot_be(tmp_path: Path) -> None:
+    config = BertConfig.from_pretrained(tiny.checkpoint(), num_labels=2)
+    BertForSequenceClassification(config).save_pretrained(tmp_path)
+    BertTokenizerFast.from_pretrained(tiny.checkpoint()).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="no cross-encoder with one label: it has 2"):
+        reranker(str(tmp_path))
+    with pytest.raises(ValueError, match="reads at most 64 tokens: max_tokens=65 is more"):
+        reranker(max_tokens=65)
+    with pytest.raises(ValueError, match="batch_size must be a whole number"):
+        reranker(batch_size=0)
+    with pytest.raises(ValueError, match="ranking must be one of .*'pointwise'.* got 'triplet'"):
+        CrossEncoderTraining(ranking="triplet")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="ranking must be one of .*'softmax'.* got 'pointwise'"):
+        LGReLoss(ranking="pointwise")  # type: ignore[arg-type]

@@ -1,0 +1,184 @@
+"""Compressed sparse rows: numpy arrays and tensors against plain lists."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_graph.graphs.csr import CSR, offsets, ranges, write_compressed
+
+LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=6)
+
+
+def compressed(lists: list[list[int]], kind: str) -> CSR:
+    flat = [element for row in lists for element in row]
+    csr = CSR(
+        offsets(np.array([len(row) for row in lists])),
+        np.array(flat, dtype=np.int64),
+        {"scores": np.arange(len(flat)) / 2},
+        {"weights": np.arange(len(lists)) * 3.0},
+    )
+    return csr if kind == "numpy" else csr.torch()
+
+
+def numbers(values: list[int], kind: str) -> np.ndarray | torch.Tensor:
+    array = np.array(values, dtype=np.int64)
+    return array if kind == "numpy" else torch.from_numpy(array)
+
+
+def rows_of(csr: CSR, name: str | None = None) -> list[list[float]]:
+    values = csr.indices if name is None else csr.data[name]
+    bounds = csr.indptr.tolist()
+    return [values[start:end].tolist() for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
+both = pytest.mark.parametrize("kind", ["numpy", "torch"])
+
+
+@both
+@settings(max_examples=60, deadline=None)
+@given(LISTS, st.data())
+def test_rows(kind, lists, data):
+    csr = compressed(lists, kind)
+    scores = rows_of(csr, "scores")
+    assert rows_of(csr) == lists and len(csr) == len(lists)
+    assert [csr[row].tolist() for row in range(len(lists))] == lists
+    assert csr.lengths.tolist() == [len(row) for row in lists]
+    assert csr.row_index.tolist() == [row for row, elements in enumerate(lists) for _ in elements]
+
+    rows = data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=8))
+    position, elements = csr.select(numbers(rows, kind))
+    expected = [(place, element) for place, row in enumerate(rows) for element in lists[row]]
+    assert [*zip(position.tolist(), elements.tolist(), strict=True)] == expected
+    _, place = csr.places(numbers(rows, kind))
+    assert csr.indices[place].tolist() == elements.tolist()
+    start = data.draw(st.integers(0, len(lists)))
+    stop = data.draw(st.integers(start, len(lists)))
+    part = csr.rows(slice(start, stop))
+    assert rows_of(part) == lists[start:stop] and rows_of(part, "scores") == scores[start:stop]
+    assert part.row_data["weights"].tolist() == [3.0 * row for row in range(start, stop)]
+
+    kept = csr.filter(csr.indices % 2 == 0)
+    assert rows_of(kept) == [[element for element in row if element % 2 == 0] for row in lists]
+    assert kept.data["scores"].tolist() == [
+        score
+        for row, own in zip(lists, scores, strict=True)
+        for element, score in zip(row, own, strict=True)
+        if element % 2 == 0
+    ]
+
+
+@both
+@settings(max_examples=60, deadline=None)
+@given(LISTS)
+def test_transpose(kind, lists):
+    csr = compressed(lists, kind)
+    transposed, order = csr.transpose()
+    elements = range(max([-1, *(element for row in lists for element in row)]) + 1)
+    assert rows_of(transposed) == [
+        [row for row, own in enumerate(lists) for found in own if found == element] for element in elements
+    ]
+    assert csr.row_index[order].tolist() == transposed.indices.tolist()
+    assert csr.indices[order].tolist() == transposed.row_index.tolist()
+    assert csr.transpose()[0] is transposed
+
+
+@both
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), max_size=20))
+def test_group(kind, pairs):
+    rows, elements = ([pair[end] for pair in pairs] for end in (0, 1))
+    csr = CSR.group(numbers(rows, kind), numbers(elements, kind), 6, places=numbers([*range(len(pairs))], kind))
+    assert rows_of(csr) == [[element for own, element in pairs if own == row] for row in range(6)]
+    assert rows_of(csr, "places") == [[place for place, (own, _) in enumerate(pairs) if own == row] for row in range(6)]
+    distinct = CSR.distinct(np.array(rows, dtype=np.int64), np.array(elements, dtype=np.int64), 6)
+    assert rows_of(distinct) == [sorted({element for own, element in pairs if own == row}) for row in range(6)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=6))
+def test_ranges(pairs):
+    starts, lengths = (np.array([pair[end] for pair in pairs], dtype=np.int64) for end in (0, 1))
+    bounds, found = ranges(starts, lengths)
+    assert found.tolist() == [start + step for start, length in pairs for step in range(length)]
+    assert bounds.tolist() == [sum(lengths[:row]) for row in range(len(pairs) + 1)]
+    tensors = ranges(torch.from_numpy(starts), torch.from_numpy(lengths))
+    assert [tensor.tolist() for tensor in tensors] == [bounds.tolist(), found.tolist()]
+
+
+def test_drawing_is_even_and_leaves_out_empty_rows():
+    csr = compressed([[5, 6, 7], [], [8]], "numpy")
+    drawn = csr.draw(np.array([0] * 3000 + [1, -1, 2]), np.random.default_rng(0))
+    assert drawn[-3:].tolist() == [-1, -1, 8]
+    assert np.allclose(np.bincount(drawn[:3000])[5:] / 3000, 1 / 3, atol=0.04)
+
+
+def test_conversion():
+    csr = compressed([[1, 2], [], [3]], "numpy")
+    there = csr.torch()
+    assert rows_of(there) == rows_of(csr)
+    assert isinstance(there.data["scores"], torch.Tensor) and isinstance(there.row_data["weights"], torch.Tensor)
+    moved = there.to("cpu", copy=True)
+    assert rows_of(moved) == rows_of(csr)
+    assert moved.row_data["weights"].data_ptr() != there.row_data["weights"].data_ptr()
+
+
+def test_read_only_arrays_become_tensors_of_their_own(recwarn):
+    indices = np.array([4, 5])
+    indices.flags.writeable = False
+    assert CSR(np.array([0, 2]), indices).torch().indices.tolist() == [4, 5]
+    assert not recwarn.list
+
+
+def test_empty():
+    assert rows_of(CSR.empty(3)) == rows_of(CSR.empty(3, "cpu")) == [[], [], []]
+    assert isinstance(CSR.empty(3, "cpu").indptr, torch.Tensor)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.array([0, 2]), np.array([1])), "from 0 to the number of elements, 1; it goes from 0 to 2"),
+        ((np.array([1, 2]), np.array([1])), "it goes from 1 to 2"),
+        ((np.array([[0, 1]]), np.array([1])), r"shapes \(rows \+ 1,\) and \(elements,\), got \(1, 2\) and \(1,\)"),
+        ((np.array([], dtype=int), np.array([])), "must have shapes"),
+        ((np.array([0, 1]), np.array([1]), {"scores": np.zeros(2)}), "scores must have 1 entries, .*elements, got 2"),
+        ((np.array([0, 1]), np.array([1]), {}, {"own": np.zeros(2)}), "own must have 1 entries, .*rows, got 2"),
+        ((torch.tensor([0, 1]), torch.tensor([1], dtype=torch.int32)), "both be int64 or both int32"),
+    ],
+)
+def test_arrays_that_do_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        CSR(*arguments)
+
+
+@pytest.mark.parametrize("rows", [[-1], [0, 3]])
+def test_unknown_rows(rows):
+    with pytest.raises(IndexError, match="must be in 0 to 2"):
+        compressed([[1], [], [2]], "numpy").select(np.array(rows))
+
+
+@given(st.integers(1, 9), st.data())
+@settings(max_examples=60, deadline=None)
+def test_compressing_on_disk_is_compressing_in_memory(num_rows, data):
+    ends = st.tuples(st.integers(0, num_rows - 1), st.integers(0, 3))
+    pairs = np.array(data.draw(st.lists(ends, max_size=40)), dtype=np.uint32).reshape(-1, 2)
+    with tempfile.TemporaryDirectory() as name:
+        indptr, indices = Path(name, "indptr"), Path(name, "indices")
+        count = write_compressed(pairs, num_rows, indptr, indices, Path(name), chunk=data.draw(st.integers(1, 12)))
+        expected = CSR.distinct(*pairs.T, num_rows)
+        assert np.fromfile(indptr, np.int64).tolist() == expected.indptr.tolist()
+        assert np.fromfile(indices, np.uint32).tolist() == expected.indices.tolist()
+        assert count == len(expected.indices)
+
+
+def test_torch_is_not_imported():
+    code = "import sys; from pyterrier_graph import DocumentGraph; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

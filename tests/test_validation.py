@@ -1,0 +1,71 @@
+"""Validation by a ranking measure, and the grid search that uses it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_graph.training.grid_search import coordinate_search
+from pyterrier_graph.training.validation import Validation
+
+CONTEXT = pt.Transformer.identity()
+RUN = pd.DataFrame(
+    {"qid": [1, 1, 1, 2, 2, 3], "docno": ["a%p0", "a%p1", "b%p0", "b%p3", "c%p0", "a%p0"], "rank": [2, 0, 1, 0, 1, 0]}
+)
+QRELS = pd.DataFrame({"qid": ["1", "2"], "docno": ["a", "c"], "label": [1, 1]})
+
+
+def test_passages_count_for_their_document_unless_passages_are_judged() -> None:
+    validation = Validation(RUN, QRELS, "RR", CONTEXT)
+    assert len(validation.run) == 5  # query 3 is not judged
+    assert validation([0.0, 3.0, 2.0, 1.0, 2.0]) == 1.0
+    assert validation([0.0, 1.0, 2.0, 1.0, 2.0]) == 0.75
+    passages = Validation(RUN, QRELS.assign(docno=["a%p0", "c%p0"]), "RR", CONTEXT)
+    assert passages([0.0, 3.0, 2.0, 1.0, 2.0]) == pytest.approx((1 / 3 + 1) / 2)
+
+
+def test_a_run_whose_candidates_change() -> None:
+    validation = Validation(RUN[["qid"]].drop_duplicates(), QRELS, "RR", CONTEXT)
+    run = pd.DataFrame({"qid": ["1", "1", "2"], "docno": ["x%p0", "a%p7", "c%p9"], "score": [2.0, 1.0, 0.0]})
+    assert validation.measure_run(run) == 0.75
+    fixed = Validation(RUN, QRELS, "RR", CONTEXT)
+    values = np.array([0.0, 1.0, 2.0, 1.0, 2.0])
+    assert fixed.measure_run(fixed.run.assign(score=values)) == fixed(values)
+
+
+def test_the_first_candidates_of_each_query() -> None:
+    first = Validation(RUN, QRELS, "RR", CONTEXT, candidates=1)
+    assert first.run["docno"].tolist() == ["a%p0", "a%p1", "b%p3"]  # by rank, with all passages of a document
+    order = Validation(RUN.drop(columns="rank").iloc[::-1], QRELS, "RR", CONTEXT, candidates=1)
+    assert order.run["docno"].tolist() == ["c%p0", "b%p0"]
+    assert len(Validation(RUN, QRELS, "RR", CONTEXT, candidates=9).run) == 5
+
+
+def test_candidates_that_are_not_judged() -> None:
+    with pytest.warns(UserWarning, match="none of the candidates is judged, so RR is 0: the run has 'a%p0'.* 'x'"):
+        assert Validation(RUN, QRELS.assign(docno="x"), "RR", CONTEXT)(np.zeros(5)) == 0
+
+
+def test_coordinate_search() -> None:
+    grid = [{name: value} for name in "ab" for value in (0.0, 1.0, 2.0)]
+    tried: list[dict[str, float]] = []
+
+    def measure(numbers: dict[str, float]) -> float:
+        tried.append(numbers)
+        return -((numbers["a"] - 1) ** 2) - numbers["b"]
+
+    assert coordinate_search({"a": 0.0, "b": 2.0}, grid, measure, verbose=False) == {"a": 1.0, "b": 0.0}
+    assert tried[0] == {"a": 0.0, "b": 2.0}
+
+
+def test_an_interrupted_search_keeps_the_best() -> None:
+    def measure(numbers: dict[str, float]) -> float:
+        if numbers["a"] == 2.0:
+            raise KeyboardInterrupt
+        return numbers["a"]
+
+    grid = [{"a": value} for value in (1.0, 2.0, 3.0)]
+    with pytest.warns(UserWarning, match="tuning was interrupted: the best numbers so far are kept, {'a': 1.0}"):
+        assert coordinate_search({"a": 0.0}, grid, measure, desc="tuning", verbose=False) == {"a": 1.0}
