@@ -52,4 +52,4 @@ def main(folder: str = "clef-ip", documents: int = 1000) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(sys.argv[1] if len(sys.argv) > 1 else "clef-ip")

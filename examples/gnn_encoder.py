@@ -19,9 +19,14 @@ NUMPY, NQ, TRIVIA = "pyterrier-graph/numpydoc/numpy", "dpr-w100/natural-question
 # the corpus, and the queries for training, validation and test
 DATASETS = {
     "numpydoc": (NUMPY, f"{NUMPY}/train", f"{NUMPY}/see-also/dev", f"{NUMPY}/see-also/test"),
-    "msmarco": ("msmarco-passage", "msmarco-passage/train/judged", None, "msmarco-passage/dev/small"),
-    "nq": ("dpr-w100", f"{NQ}/train", None, f"{NQ}/dev"),
-    "triviaqa": ("dpr-w100", f"{TRIVIA}/train", None, f"{TRIVIA}/dev"),
+    "msmarco": (
+        "msmarco-passage",
+        "msmarco-passage/train/judged",
+        "msmarco-passage/train/judged",
+        "msmarco-passage/dev/small",
+    ),
+    "nq": ("dpr-w100", f"{NQ}/train", f"{NQ}/train", f"{NQ}/dev"),
+    "triviaqa": ("dpr-w100", f"{TRIVIA}/train", f"{TRIVIA}/train", f"{TRIVIA}/dev"),
 }
 
 
@@ -33,9 +38,9 @@ def main(name: str = "numpydoc", folder: str = "gnn_encoder", queries: int | Non
         folder: Where everything is written.
         queries: So many queries of each split are used; by default all.
     """
-    corpus, *splits = (None if part is None else pt.get_dataset(f"irds:{part}") for part in DATASETS[name])
-    train, dev, test = (None if part is None else (part.get_topics(), part.get_qrels()) for part in splits)
-    if dev is None:  # some of the training queries are held out
+    corpus, *splits = (pt.get_dataset(f"irds:{part}") for part in DATASETS[name])
+    train, dev, test = ((part.get_topics(), part.get_qrels()) for part in splits)
+    if DATASETS[name][1] == DATASETS[name][2]:  # some of the training queries are held out
         train, dev = (train[0].iloc[1000:], train[1]), (train[0].iloc[:1000], train[1])
     train, dev, test = ((topics.head(queries or len(topics)), qrels) for topics, qrels in (train, dev, test))
 
@@ -56,4 +61,4 @@ def main(name: str = "numpydoc", folder: str = "gnn_encoder", queries: int | Non
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*(sys.argv[1:] + ["numpydoc", "gnn_encoder"][len(sys.argv) - 1 :])[:2])

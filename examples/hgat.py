@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 
 import pyterrier as pt
-from ir_measures import RR, nDCG
 from pyterrier_pisa import PisaIndex
 
 import pyterrier_graph as ptg
@@ -46,9 +45,9 @@ def main(folder: str = "hgat", queries: int | None = None) -> None:
     hgat.contextualized = hgat.contextualize(f"{folder}/contextualized")  # reranking is now a look-up and a MaxSim
 
     systems = [bm25, bm25 >> ptg.GraphMaxSim(graph, weights={}, tokens=tokens), bm25 >> hgat]
-    names, measures = ["BM25", "MaxSim", "HGAT"], [nDCG @ 10, RR @ 10, "mrt"]
+    names, measures = ["BM25", "MaxSim", "HGAT"], ["nDCG@10", "RR@10", "mrt"]
     print(pt.Experiment(systems, *test, measures, names=names, baseline=1))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(sys.argv[1] if len(sys.argv) > 1 else "hgat")

@@ -32,11 +32,14 @@ def first_stage(dataset: Any, folder: Path) -> pt.Transformer:
 
 def main(name: str = ROBUST04, run: str | None = None, output: str = "lgre") -> None:
     """Prints the table; the run of each fold is kept in ``output``, so that a second call goes on where it stopped."""
-    dataset = pt.get_dataset(name)
+    dataset: Any = pt.get_dataset(name)
     topics = dataset.get_topics("title") if name == ROBUST04 else dataset.get_topics()
     qrels = dataset.get_qrels()
-    found = first_stage(dataset, Path(output, "index"))(topics) if run is None else pt.io.read_results(run)
-    found = (pt.text.get_text(dataset, ["text"]))(found.merge(topics[["qid", "query"]]) if run else found)
+    if run is None:
+        found: Any = first_stage(dataset, Path(output, "index"))(topics)
+    else:
+        found = pt.io.read_results(run).merge(topics[["qid", "query"]])
+    found = pt.text.get_text(dataset, ["text"])(found)
     folds = ptg.folds_of(name) if name == ROBUST04 else 5
     rerankers = {
         "cross-encoder": lambda fold: ptg.CrossEncoderReranker("bert-base-uncased"),

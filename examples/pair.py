@@ -39,7 +39,7 @@ def train(bm25: pt.Transformer, texts: Any, topics: Any, qrels: Any, unlabeled: 
 
 def main(corpus: str = "irds:vaswani", train_name: str = "", test_name: str = "", folder: str = "pair") -> None:
     """Trains on one set of queries, and evaluates the dual-encoder's index on the other."""
-    dataset = pt.get_dataset(corpus)
+    dataset: Any = pt.get_dataset(corpus)
     train_set, test_set = pt.get_dataset(train_name or corpus), pt.get_dataset(test_name or corpus)
     topics, tested = train_set.get_topics(), test_set.get_topics()
     topics, tested = (topics, tested) if train_name else (topics.iloc[::2], tested.iloc[1::2])

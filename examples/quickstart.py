@@ -50,4 +50,4 @@ def main(folder: str = "quickstart", queries: int = 20) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(sys.argv[1] if len(sys.argv) > 1 else "quickstart")

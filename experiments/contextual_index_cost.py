@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[pd.DataFrame, pd.DataF
         for label, config in {"papers' network": ptg.GNNEncoderConfig.paper(), "our network": None}.items():
             gnn = ptg.GNNEncoder(encoder=encoder, query_graph=graph, config=config, vectors=base, verbose=False)
             path = folder / f"{len(indexes)}.flex"
-            rows[label] = seconds(lambda gnn=gnn, path=path: gnn.index(path)) / options.passages
+            rows[label] = seconds(partial(gnn.index, path)) / options.passages
             indexes[label] = FlexIndex(str(path), verbose=False)
         table = pd.DataFrame({"ms a passage": pd.Series(rows) * 1000})
         table["share of encoding"] = table["ms a passage"] / table.loc["encoding", "ms a passage"]

@@ -23,7 +23,7 @@ import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ import pyterrier_graph as ptg
 from experiments.collections.numpydoc import read_see_also
 from experiments.harness.collection import Collection, joined
 from experiments.harness.command import add_options, parse, parser
+from experiments.harness.fine_tuning import fine_tuned
 from experiments.harness.groups import groups_by_overlap
 from experiments.harness.results import Results, choice, claim, slug, tabulate
 from pyterrier_graph import plots
@@ -46,7 +47,7 @@ from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.retrieve.index_writer import write_base_index
 from pyterrier_graph.training.dual import scale_of
-from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of, judged_ids
+from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of
 
 MEASURES = ["nDCG@10", "RR@10", "R@5", "R@20", "R@100"]
 DUAL, MEAN, GNN = "dual-encoder", "GraphMean", "GNNEncoder"
@@ -143,15 +144,15 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     output = options.output / "fine-tuned" if options.fine_tuning_epochs else options.output
     claim(output, options, ("systems", "seeds", "k", "masked", "folds", "baseline", "measures"))
     collection = collection if options.passage_words or collection.structured else collection.whole()
-    parts, groups = [], {}
+    parts: list[pd.DataFrame] = []
+    groups: dict[str, list[str]] = {}
     for fold in options.folds:
         bench = Bench(collection, options, max(fold, 0), output if fold < 0 else output / f"fold-{fold}")
         parts.append(evaluated(bench, options).assign(fold=fold))
         for group, qids in groups_by_overlap(bench.in_graph, bench.test).items():
             groups.setdefault(group, []).extend(qids)
     per_query = pd.concat(parts, ignore_index=True)
-    baseline = None if options.baseline is None else CHOICES[options.baseline]
-    baseline = baseline or per_query["name"].iloc[0]
+    baseline = per_query["name"].iloc[0] if options.baseline is None else CHOICES[options.baseline]
     measures = [parse_measure(name) for name in options.measures]
     tables = {
         group: ptg.summarize(per_query[per_query["qid"].isin(qids)], baseline).assign(queries=len(qids))
@@ -185,8 +186,7 @@ def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
         logger.info("%s, seed %d", name, seed)
         path = bench.output / f"{slug(name)}-{seed}.flex"
         swept = {"k": k if has_graph else np.nan, "masked": masked if masks else np.nan}
-        arguments = (system, seed, k, masked, path)
-        results.add(name, lambda arguments=arguments: bench.ranking(*arguments), seed, system=system, **swept)
+        results.add(name, partial(bench.ranking, system, seed, k, masked, path), seed, system=system, **swept)
     return results.per_query
 
 
@@ -224,21 +224,10 @@ class Bench:
             encoder = ptg.DualEncoder.load(options.encoder)
         else:
             encoder = ptg.DualEncoder(options.encoder, max_passage_tokens=options.max_tokens)
-        return self._fine_tuned(encoder).save(folder) if options.fine_tuning_epochs else encoder
-
-    def _fine_tuned(self, encoder: ptg.DualEncoder) -> ptg.DualEncoder:
-        """Trained on all training queries, each with its best relevant passage, and a negative that it finds."""
-        topics, qrels = self.train
-        relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
-        index = self._indexed(encoder, self.options.output / "base.flex")
-        found = (encoder.query_encoder() >> index.np_retriever(num_results=KEPT, drop_query_vec=True))(topics)
-        judged = pd.MultiIndex.from_arrays([found["qid"], judged_ids(found["docno"], qrels)])
-        right = judged.isin(pd.MultiIndex.from_frame(relevant))
-        positives = found[right & ~judged.duplicated()]  # results are in order
-        encoder.miner = ptg.HardNegativeMiner(pt.Transformer.from_df(found[~right]), self.texts, hard_negatives=1)
-        epochs = self.options.fine_tuning_epochs
-        encoder.training = ptg.DualEncoderTraining(epochs=epochs, batch_size=32, patience=None)
-        return encoder.fit(topics, positives[["qid", "docno"]].assign(label=1))
+        if options.fine_tuning_epochs:
+            index = self._indexed(encoder, options.output / "base.flex")
+            fine_tuned(encoder, index, self.train, self.texts, options.fine_tuning_epochs).save(folder)
+        return encoder
 
     @cached_property
     def index(self) -> FlexIndex:
@@ -362,11 +351,6 @@ class Bench:
     def _fit(self, model: ptg.GNNEncoder) -> ptg.GNNEncoder:
         return model.fit(*self.train, *self.dev)
 
-    @cached_property
-    def test_queries(self) -> pd.DataFrame:
-        """The test queries with their vectors."""
-        return self.encoder.query_encoder()(self.test.topics)
-
     def ranking(self, system: str, seed: int, k: int, masked: float, path: Path) -> pd.DataFrame:
         """What a system finds for the test queries: documents by their best passage, where documents are judged.
 
@@ -377,7 +361,7 @@ class Bench:
             masked: Share of the queries that are masked in an epoch.
             path: Folder of its index, which is deleted afterwards.
         """
-        index, queries = self.index, self.test_queries
+        index, queries = self.index, self.encoder.query_encoder()(self.test.topics)
         if system != DUAL:
             model = self._system(system, seed, k, masked)
             shutil.rmtree(path, ignore_errors=True)
@@ -400,10 +384,8 @@ class Bench:
     def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
         if system == MEAN:
             return self.mean(k)
-        if system == WITHOUT_EDGES:
-            return self.without_edges(seed, k)
-        if system == WITHOUT_EDGES_MEAN:
-            return self.without_edges_mean(seed, k)
+        if system in (WITHOUT_EDGES, WITHOUT_EDGES_MEAN):
+            return (self.without_edges if system == WITHOUT_EDGES else self.without_edges_mean)(seed, k)
         if system in (GNN, RETRAINED):
             return self.gnn(seed, k, masked)
         return (self.papers if system in ABLATIONS else self.joint)(system, seed, k, masked)

@@ -264,8 +264,11 @@ class Bench:
                 negative_threshold=negative,
                 folder=self.output / "examples",
             )
-            make = miner.labeled if kind == "labeled" else miner.pseudo_labeled
-            self._mined[key] = make(self.unlabeled) if kind == "unlabeled" else make(*self.train)
+            if kind == "labeled":
+                self._mined[key] = miner.labeled(*self.train)
+            else:
+                given = (self.unlabeled,) if kind == "unlabeled" else self.train
+                self._mined[key] = miner.pseudo_labeled(*given)
             logger.info("%s:\n%s", ", ".join(key), self._mined[key].report.to_string())
             reports = {" ".join(key): made.report for key, made in self._mined.items()}
             pd.concat(reports, names=["examples"]).to_csv(self.output / "mined.csv")

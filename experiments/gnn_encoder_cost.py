@@ -59,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> list[pd.DataFrame]:
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     options = command.parse_args(given)
     if options.only:
-        print(*measure(*options.only, options))
+        variant, size, mode = options.only
+        print(*measure(variant, size, mode, options))
         return []
     compared = [OURS] if options.without_gatconv else [GATCONV, OURS]
     runs = [(size, "inference", [*compared, STREAMED]) for size in options.sizes]

@@ -128,8 +128,8 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
             bench.add(f"MaxSim{suffix}", functools.partial(bench.graph_maxsim, {}, store), document=True)
     for suffix, store in stores.items():
         if "graph-maxsim" in options.systems:
-            make = functools.partial(bench.graph_maxsim, weights, store)
-            bench.add(f"GraphMaxSim{suffix}", lambda make=make: bench.fit(make()), document=True)
+            make = functools.partial(bench.tuned, weights, store)
+            bench.add(f"GraphMaxSim{suffix}", make, document=True)
     for seed in options.seeds if "hgat" in options.systems else []:
         for number, variant in enumerate(options.variants):
             config = ptg.HGATConfig(variant, **SHAPE)
@@ -185,6 +185,10 @@ class Bench:
     def graph_maxsim(self, weights: dict[str, float], tokens: ptg.TokenStore) -> pt.Transformer:
         """GraphMaxSim, not tuned."""
         return ptg.GraphMaxSim(self.graph, self.encoder, weights, tokens=tokens)
+
+    def tuned(self, weights: dict[str, float], tokens: ptg.TokenStore) -> pt.Transformer:
+        """GraphMaxSim, tuned."""
+        return self.fit(self.graph_maxsim(weights, tokens))
 
     def fit(self, reranker: Any) -> pt.Transformer:
         """Fits a reranker."""
