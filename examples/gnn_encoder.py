@@ -15,34 +15,29 @@ from ir_measures import RR, R, nDCG
 
 import pyterrier_graph as ptg
 
-NUMPY, NQ, TRIVIA = "pyterrier-graph/numpydoc/numpy", "dpr-w100/natural-questions", "dpr-w100/trivia-qa"
-# the corpus, and the queries for training, validation and test
+NUMPY, MSMARCO = "pyterrier-graph/numpydoc/numpy", "msmarco-passage"
+NQ, TRIVIA = "dpr-w100/natural-questions", "dpr-w100/trivia-qa"
+# the corpus, and the queries for training and test
 DATASETS = {
-    "numpydoc": (NUMPY, f"{NUMPY}/train", f"{NUMPY}/see-also/dev", f"{NUMPY}/see-also/test"),
-    "msmarco": (
-        "msmarco-passage",
-        "msmarco-passage/train/judged",
-        "msmarco-passage/train/judged",
-        "msmarco-passage/dev/small",
-    ),
-    "nq": ("dpr-w100", f"{NQ}/train", f"{NQ}/train", f"{NQ}/dev"),
-    "triviaqa": ("dpr-w100", f"{TRIVIA}/train", f"{TRIVIA}/train", f"{TRIVIA}/dev"),
+    "numpydoc": (NUMPY, f"{NUMPY}/train", f"{NUMPY}/see-also/test"),
+    "msmarco": (MSMARCO, f"{MSMARCO}/train/judged", f"{MSMARCO}/dev/small"),
+    "nq": ("dpr-w100", f"{NQ}/train", f"{NQ}/dev"),
+    "triviaqa": ("dpr-w100", f"{TRIVIA}/train", f"{TRIVIA}/dev"),
 }
 
 
-def main(name: str = "numpydoc", folder: str = "gnn_encoder", queries: int | None = None) -> None:
+def main(name: str = "numpydoc", folder: str = "gnn_encoder", *, queries: int | None = None) -> None:
     """Builds the graphs, tunes or trains, writes the indexes, and compares.
 
     Args:
         name: Key of ``DATASETS``.
         folder: Where everything is written.
-        queries: So many queries of each split are used; by default all.
+        queries: So many queries for training and test; by default all.
     """
-    corpus, *splits = (pt.get_dataset(f"irds:{part}") for part in DATASETS[name])
-    train, dev, test = ((part.get_topics(), part.get_qrels()) for part in splits)
-    if DATASETS[name][1] == DATASETS[name][2]:  # some of the training queries are held out
-        train, dev = (train[0].iloc[1000:], train[1]), (train[0].iloc[:1000], train[1])
-    train, dev, test = ((topics.head(queries or len(topics)), qrels) for topics, qrels in (train, dev, test))
+    corpus, *parts = (pt.get_dataset(f"irds:{part}") for part in DATASETS[name])
+    topics, tested = (part.get_topics().head(queries or 1_000_000) for part in parts)
+    qrels, test_qrels = (part.get_qrels() for part in parts)
+    dev, train = topics[: len(topics) // 5], topics[len(topics) // 5 :]  # a fifth is held out for validation
 
     graph = ptg.DocumentGraph(f"{folder}/graph")
     if not graph.built():
@@ -52,13 +47,14 @@ def main(name: str = "numpydoc", folder: str = "gnn_encoder", queries: int | Non
     answered = ptg.QueryPassageGraph(f"{folder}/queries")
     if not answered.built():
         # half of the training queries: training on the others tells what those in the graph are worth
-        answered.build(train[0].iloc[::2], graph, plain.retriever(), qrels=train[1])
-    mean = ptg.GraphMean(graph, encoder, query_graph=answered).fit(*dev)
-    gnn = ptg.GNNEncoder(graph, encoder, query_graph=answered).fit(*train, *dev)
+        answered.build(train.iloc[::2], graph, plain.retriever(), qrels=qrels)
+    mean = ptg.GraphMean(graph, encoder, query_graph=answered).fit(dev, qrels)
+    gnn = ptg.GNNEncoder(graph, encoder, query_graph=answered).fit(train, qrels, dev, qrels)
     indexes = [plain, mean.index(f"{folder}/mean.flex"), gnn.index(f"{folder}/gnn.flex")]
+    systems = [index.retriever() for index in indexes]
     names, measures = ["dual-encoder", "GraphMean", "GNNEncoder"], [nDCG @ 10, RR @ 10, R @ 100]
-    print(pt.Experiment([index.retriever() for index in indexes], *test, measures, names=names, baseline=0))
+    print(pt.Experiment(systems, tested, test_qrels, measures, names=names, baseline=0))
 
 
 if __name__ == "__main__":
-    main(*(sys.argv[1:] + ["numpydoc", "gnn_encoder"][len(sys.argv) - 1 :])[:2])
+    main(*sys.argv[1:3])

@@ -78,8 +78,8 @@ def test_hgat(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 @pytest.mark.slow
 def test_gnn_encoder(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    small(monkeypatch, 8)
-    importlib.import_module("gnn_encoder").main("numpydoc", str(tmp_path), queries=8)
+    small(monkeypatch, 12)
+    importlib.import_module("gnn_encoder").main("numpydoc", str(tmp_path), queries=12)
     assert "GNNEncoder" in capsys.readouterr().out
 
 
