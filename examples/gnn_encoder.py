@@ -31,7 +31,7 @@ def main(name: str = "numpydoc", folder: str = "gnn_encoder", *, queries: int | 
 
     Args:
         name: Key of ``DATASETS``.
-        folder: Where everything is written.
+        folder: A new folder for graphs and indexes.
         queries: So many queries for training and test; by default all.
     """
     corpus, *parts = (pt.get_dataset(f"irds:{part}") for part in DATASETS[name])
@@ -39,15 +39,11 @@ def main(name: str = "numpydoc", folder: str = "gnn_encoder", *, queries: int | 
     qrels, test_qrels = (part.get_qrels() for part in parts)
     dev, train = topics[: len(topics) // 5], topics[len(topics) // 5 :]  # a fifth is held out for validation
 
-    graph = ptg.DocumentGraph(f"{folder}/graph")
-    if not graph.built():
-        graph.index(corpus.get_corpus_iter())
+    graph = ptg.DocumentGraph(f"{folder}/graph").index(corpus.get_corpus_iter())
     encoder = ptg.DualEncoder()
     plain = ptg.GraphMean(graph, encoder, {"title": 0.0}).index(f"{folder}/plain.flex")  # the encoder's own vectors
-    answered = ptg.QueryPassageGraph(f"{folder}/queries")
-    if not answered.built():
-        # half of the training queries: training on the others tells what those in the graph are worth
-        answered.build(train.iloc[::2], graph, plain.retriever(), qrels=qrels)
+    # half of the training queries: training on the others tells what those in the graph are worth
+    answered = ptg.QueryPassageGraph(f"{folder}/queries").build(train[::2], graph, plain.retriever(), qrels=qrels)
     mean = ptg.GraphMean(graph, encoder, query_graph=answered).fit(dev, qrels)
     gnn = ptg.GNNEncoder(graph, encoder, query_graph=answered).fit(train, qrels, dev, qrels)
     indexes = [plain, mean.index(f"{folder}/mean.flex"), gnn.index(f"{folder}/gnn.flex")]

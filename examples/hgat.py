@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 
 import pyterrier as pt
+from ir_measures import RR, nDCG
 from pyterrier_pisa import PisaIndex
 
 import pyterrier_graph as ptg
@@ -45,8 +46,8 @@ def main(folder: str = "hgat", queries: int | None = None) -> None:
     hgat.contextualized = hgat.contextualize(f"{folder}/contextualized")  # reranking is now a look-up and a MaxSim
 
     systems = [bm25, bm25 >> ptg.GraphMaxSim(graph, weights={}, tokens=tokens), bm25 >> hgat]
-    names, measures = ["BM25", "MaxSim", "HGAT"], ["nDCG@10", "RR@10", "mrt"]
-    print(pt.Experiment(systems, *test, measures, names=names, baseline=1))
+    names = ["BM25", "MaxSim", "HGAT"]
+    print(pt.Experiment(systems, *test, [nDCG @ 10, RR @ 10], names=names, baseline=1))
 
 
 if __name__ == "__main__":
