@@ -45,7 +45,7 @@ from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
-from pyterrier_graph.retrieve.index_writer import write_base_index
+from pyterrier_graph.retrieve.base_vectors import base_vectors
 from pyterrier_graph.training.dual import scale_of
 from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of
 
@@ -197,7 +197,7 @@ class Bench:
         collection: Structured, or cut into passages by ``options.passage_words``.
         options: See :func:`command_line`.
         fold: Which division of the collection's own queries.
-        output: Folder of what depends on it; documents and vectors that no fold changes are in ``options.output``.
+        output: Folder of its graphs and runs; documents and vectors are in ``options.output``, for all folds.
     """
 
     def __init__(self, collection: Collection, options: argparse.Namespace, fold: int, output: Path) -> None:
@@ -210,7 +210,7 @@ class Bench:
         self.documents = ptg.DocumentGraph(options.output / "documents")
         if not self.documents.built():
             self.documents.index(collection.get_corpus_iter(), passage_words=options.passage_words or 120)
-        self.texts = self.documents.text_loader()
+        self.texts, self.vectors = self.documents.text_loader(), options.output / "vectors"
         self._graphs: dict[int, ptg.QueryPassageGraph] = {}
         self._models: dict[tuple[Any, ...], ptg.GNNEncoder] = {}
 
@@ -225,20 +225,14 @@ class Bench:
         else:
             encoder = ptg.DualEncoder(options.encoder, max_passage_tokens=options.max_tokens)
         if options.fine_tuning_epochs:
-            index = self._indexed(encoder, options.output / "base.flex")
+            index = base_vectors(self.vectors, self.documents, encoder)
             fine_tuned(encoder, index, self.train, self.texts, options.fine_tuning_epochs).save(folder)
         return encoder
 
     @cached_property
     def index(self) -> FlexIndex:
         """The dual-encoder's vectors."""
-        folder = self.output if self.options.fine_tuning_epochs else self.options.output
-        return self._indexed(self.encoder, folder / "base.flex")
-
-    def _indexed(self, encoder: ptg.DualEncoder, path: Path) -> FlexIndex:
-        """An encoder's vectors of the passages."""
-        write_base_index(path, self.documents, encoder, {"encoder": encoder.model_name})
-        return FlexIndex(str(path), verbose=False)
+        return base_vectors(self.vectors, self.documents, self.encoder)
 
     @cached_property
     def passage_qrels(self) -> pd.DataFrame:
@@ -318,7 +312,7 @@ class Bench:
         return ptg.GNNEncoderConfig.paper(**{"heads": self.options.heads, "edge_features": features} | changes)
 
     def _shared(self, k: int) -> dict[str, Any]:
-        return {"query_graph": self.graph(k), "vectors": self.index, "folder": self.output / "vectors"}
+        return {"query_graph": self.graph(k), "folder": self.vectors}
 
     def _gnn(self, seed: int, k: int, training: ptg.GNNEncoderTraining, **network: Any) -> ptg.GNNEncoder:
         if "config" not in network:
