@@ -266,7 +266,7 @@ class Bench:
         return mean
 
     def without_edges(self, seed: int, k: int) -> ptg.GNNEncoder:
-        """Our network without edges, trained. No query aggregates itself, so all queries give the loss."""
+        """Our network without edges, trained. Passages do not aggregate from queries, so all queries give the loss."""
         key = (WITHOUT_EDGES, seed, k)
         if key not in self._models:
             weights = dict.fromkeys(self.options.relations, 0.0)

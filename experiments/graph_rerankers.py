@@ -1,6 +1,6 @@
 """BM25, MaxSim, GraphMaxSim and HGAT on structured collections.
 
-    python -m experiments.graph_rerankers numpydoc --triples 1500 --seeds 0 1 2 --output OUTPUT
+    python -m experiments.graph_rerankers numpydoc-numpy --triples 1500 --seeds 0 1 2 --output OUTPUT
     python -m experiments.graph_rerankers medquad PATH --passages 4000 --seeds 0 1 2 --output OUTPUT
     python -m experiments.graph_rerankers numpydoc-numpy --systems hgat --choices all --seeds 0 1 --output OUTPUT
 
@@ -88,6 +88,7 @@ logger = logging.getLogger(__name__)
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
     command = parser(__doc__, SYSTEMS, SYSTEMS)
+    command.set_defaults(dev_queries=100_000)  # all
     add_options(
         command,
         "systems",

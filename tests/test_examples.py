@@ -60,6 +60,7 @@ def test_examples_can_be_imported(file: Path) -> None:
     assert callable(importlib.import_module(file.stem).main)
 
 
+@pytest.mark.slow
 def test_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
     small(monkeypatch, 2)

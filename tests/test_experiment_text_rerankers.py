@@ -130,5 +130,5 @@ def test_passages_are_not_cut() -> None:
 
 
 def test_presets_are_options() -> None:
-    known = vars(text_rerankers.command_line().parse_args(["vaswani", "--output", "x"]))
-    assert all(set(preset) <= set(known) for preset in text_rerankers.PRESETS.values())
+    names = vars(text_rerankers.command_line().parse_args(["vaswani", "--output", "x"]))
+    assert all(set(preset) <= set(names) for preset in text_rerankers.PRESETS.values())
