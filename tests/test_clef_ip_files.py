@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -13,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_graph.datasets.clef_ip.layout import CHUNK, CHUNKS_AHEAD, Archive
-from pyterrier_graph.datasets.clef_ip.text_files import Judgment, read_qrels, read_run
-from pyterrier_graph.datasets.clef_ip.topics import Topic, read_topics
+from pyterrier_graph.datasets.clef_ip.text_files import Judgment, Topic, read_qrels, read_run, read_topics
 
 CLAIM = "/patent-document/claims/claim[{}]"
 TOPICS_2013 = """<tid>PSG1</tid>
@@ -270,8 +268,3 @@ def test_no_folder(tmp_path: Path) -> None:
     patents = Archive(tmp_path / "nothing").patents()
     with pytest.raises(FileNotFoundError, match="nothing"):
         next(patents)
-
-
-def test_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert len([*itertools.islice(make(tmp_path, TREE).patents(verbose=True), 3)]) == 3
-    assert "reading patents" in capfd.readouterr().err

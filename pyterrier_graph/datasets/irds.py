@@ -11,6 +11,12 @@ from typing import Any
 from ir_datasets.indices.base import Docstore
 
 
+def check_name(name: str, names: Iterable[str]) -> None:
+    """Raises KeyError unless there is a dataset of that name."""
+    if name not in names:
+        raise KeyError(f"there is no dataset {name!r}; there are {', '.join(names)}")
+
+
 class DocsIter:
     """An iterator over documents, which can be sliced before it is used.
 
@@ -48,13 +54,7 @@ class DocsIter:
 
 
 class LookedUpDocs(Docstore):
-    """Looks documents up by their ids; unknown ids are passed over.
-
-    Args:
-        document: Returns the document of an id, or raises KeyError.
-        doc_cls: The class of the documents.
-        options: Options of ir_datasets.
-    """
+    """Looks documents up by their ids. The function ``document`` raises KeyError for ids that are passed over."""
 
     def __init__(self, document: Callable[[str], Any], doc_cls: type, options: Any) -> None:
         super().__init__(doc_cls, options=options)

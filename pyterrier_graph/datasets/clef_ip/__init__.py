@@ -2,8 +2,14 @@
 
 from pyterrier_graph.datasets.clef_ip.layout import Archive
 from pyterrier_graph.datasets.clef_ip.patents import Patent, parse_patent, read_patent
-from pyterrier_graph.datasets.clef_ip.text_files import Judgment, RetrievedPassage, read_qrels, read_run
-from pyterrier_graph.datasets.clef_ip.topics import Topic, read_topics
+from pyterrier_graph.datasets.clef_ip.text_files import (
+    Judgment,
+    RetrievedPassage,
+    Topic,
+    read_qrels,
+    read_run,
+    read_topics,
+)
 
 __all__ = [
     "Archive",

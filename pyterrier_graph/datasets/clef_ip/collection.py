@@ -7,27 +7,55 @@ The files are licensed and have to be fetched by hand: the error for a missing f
 put it.
 """
 
-from __future__ import annotations
+# No "from __future__ import annotations": PyTerrier's text loader wants fields that are annotated with str, not "str".
 
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ir_datasets.datasets.base import Dataset
-from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel
+from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries
 from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS
 
-from pyterrier_graph.datasets.clef_ip.home import DATASET_ID, TASK_FILES, archive, home
+from pyterrier_graph.datasets.clef_ip.layout import DATASET_ID, TASK_FILES, archive, home
 from pyterrier_graph.datasets.clef_ip.patents import Patent
-from pyterrier_graph.datasets.clef_ip.records import ClefIpDoc, ClefIpQrel, ClefIpQuery
-from pyterrier_graph.datasets.clef_ip.task import LANGUAGES, TopicSet
-from pyterrier_graph.datasets.clef_ip.text_files import Judgment
-from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs
+from pyterrier_graph.datasets.clef_ip.task import LANGUAGES, ClefIpQrel, ClefIpQuery, TopicSet
+from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs, check_name
+from pyterrier_graph.documents import Link, Node, Reference
 
 TASK = "claims-to-passages"
 
 __all__ = ["ClefIpDoc", "ClefIpQrel", "ClefIpQuery", "archive", "dataset", "dataset_names"]
+
+
+class ClefIpDoc(NamedTuple):
+    """A patent as a document of ir_datasets.
+
+    Attributes:
+        doc_id: Its docno, such as ``EP-1480263-A1``.
+        title: Its title, in its language.
+        text: The passages, separated by blank lines.
+        language: ``'EN'``, ``'DE'``, ``'FR'``.
+        nodes: Sections and passages. This field and the three after it are those of
+            :class:`pyterrier_graph.documents.StructuredDocument`.
+        codes: IPC codes, as subclass and as group.
+        xpaths: The XPath of each passage.
+    """
+
+    doc_id: str
+    title: str
+    text: str
+    language: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    references: tuple[Reference, ...]
+    codes: tuple[str, ...]
+    xpaths: tuple[str, ...]
+
+    def default_text(self) -> str:
+        """Title and text."""
+        return f"{self.title} {self.text}"
 
 
 def dataset_names() -> list[str]:
@@ -38,16 +66,8 @@ def dataset_names() -> list[str]:
 
 
 def dataset(name: str) -> Dataset:
-    """An ir_datasets dataset. Its files are read when they are first needed.
-
-    Args:
-        name: One of :func:`dataset_names`.
-
-    Raises:
-        KeyError: If there is no dataset of that name.
-    """
-    if name not in dataset_names():
-        raise KeyError(f"there is no dataset {name}; there are {', '.join(dataset_names())}")
+    """The ir_datasets dataset of one of :func:`dataset_names`. Its files are read when they are first needed."""
+    check_name(name, dataset_names())
     if name == DATASET_ID:
         return Dataset(_DOCS)
     _, year, _, split, language = name.split("/")
@@ -55,8 +75,8 @@ def dataset(name: str) -> Dataset:
 
 
 class _Docs(BaseDocs):
-    def docs_iter(self, *, workers: int = 1, strict: bool = False, verbose: bool = False) -> DocsIter:
-        read = functools.partial(archive().patents, workers=workers, strict=strict, verbose=verbose)
+    def docs_iter(self, *, workers: int = 1, strict: bool = False) -> DocsIter:
+        read = functools.partial(archive().patents, workers=workers, strict=strict)
         return DocsIter(lambda: map(_document, read()))
 
     def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> LookedUpDocs:
@@ -81,23 +101,21 @@ def _document(patent: Patent) -> ClefIpDoc:
     return ClefIpDoc(record.pop("docno"), **record)
 
 
+_topic_set = functools.cache(TopicSet)
+
+
 @functools.cache
-def _topic_set(folder: Path, name: str) -> TopicSet:
-    return TopicSet(folder, name)
+def _qrels(folder: Path, name: str, language: str) -> list[ClefIpQrel]:
+    return _topic_set(folder, name).qrels(language)
 
 
-class _InLanguage:
+class _Queries(BaseQueries):
     def __init__(self, name: str, language: str) -> None:
         self._name = name
         self._language = language
 
-    def _topics(self) -> TopicSet:
-        return _topic_set(home(), self._name)
-
-
-class _Queries(_InLanguage, BaseQueries):
     def queries_iter(self) -> Iterator[ClefIpQuery]:
-        return self._topics().queries(self._language)
+        return _topic_set(home(), self._name).queries(self._language)
 
     def queries_cls(self) -> type[ClefIpQuery]:
         return ClefIpQuery
@@ -109,20 +127,13 @@ class _Queries(_InLanguage, BaseQueries):
         return self._language
 
 
-class _Qrels(_InLanguage, BaseQrels):
+class _Qrels(BaseQrels):
+    def __init__(self, name: str, language: str) -> None:
+        self._name = name
+        self._language = language
+
     def qrels_iter(self) -> Iterator[ClefIpQrel]:
-        return iter(self._topics().resolved(self._language)[0])
-
-    def qrels_unresolved(self) -> list[Judgment]:
-        """The judgments of passages that are not in the collection."""
-        return self._topics().resolved(self._language)[1]
-
-    def qrels_documents_iter(self) -> Iterator[GenericQrel]:
-        """Judgments of documents: the grade of the best judged passage, whether or not the collection contains it."""
-        best: dict[tuple[str, str], int] = {}
-        for query_id, docno, _, relevance in self._topics().judgments(self._language):
-            best[query_id, docno] = max(relevance, best.get((query_id, docno), relevance))
-        return (GenericQrel(query_id, docno, relevance) for (query_id, docno), relevance in best.items())
+        return iter(_qrels(home(), self._name, self._language))
 
     def qrels_cls(self) -> type[ClefIpQrel]:
         return ClefIpQrel

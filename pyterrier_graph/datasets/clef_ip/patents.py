@@ -1,4 +1,4 @@
-"""Reads a patent from its XML file."""
+"""Reads a patent from its XML file, and names its passages by XPaths as the task does."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from typing import Any
 from lxml import etree
 
 from pyterrier_graph.datasets.clef_ip.claim_references import claim_references
-from pyterrier_graph.datasets.clef_ip.xpaths import PARAGRAPHS, format_xpath, is_docno, parse_xpath
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference, passage_id, split_passage_id
 
 MAX_BYTES = 1 << 27
+PARAGRAPHS = {"abstract": "p", "description": "p", "claims": "claim"}
 
+_DOCNO = re.compile(r"[A-Z]{2}-[0-9A-Z]{1,20}-[A-Z][0-9A-Z]?")
+_INDEX = r"(?:\[\s*([1-9]\d{0,8})\s*\])?"
+_XPATH = re.compile(
+    rf"/patent-document(?:\[1\])?/(abstract|description|claims){_INDEX}(?:/([a-z-]+){_INDEX}(?:/[^\s,]*)?)?"
+)
 _TITLES = {
     "DE": {"abstract": "Zusammenfassung", "description": "Beschreibung", "claims": "Ansprüche"},
     "EN": {"abstract": "Abstract", "description": "Description", "claims": "Claims"},
@@ -183,6 +188,37 @@ def parse_patent(data: bytes, docno: str) -> Patent:
         {part: len(found) for part, found in versions.items()},
         _claims_in_first(chosen["claims"]),
     )
+
+
+def is_docno(text: str) -> bool:
+    """Whether a text is a docno, such as ``EP-1480263-A1``: country, number and kind code."""
+    return _DOCNO.fullmatch(text) is not None
+
+
+def format_xpath(part: str, position: int) -> str:
+    """The XPath of a paragraph or claim; position 0 stands for the part as a whole."""
+    return f"/patent-document/{part}" + (f"/{PARAGRAPHS[part]}[{position}]" if position else "")
+
+
+def parse_xpath(xpath: str) -> tuple[str, int, int]:
+    """The part, version and position in an XPath such as ``/patent-document/claims/claim[2]``.
+
+    The part is ``'abstract'``, ``'description'`` or ``'claims'``. The version is the place among the elements of that
+    name, of which there may be one per language. The position is the place among the part's paragraphs or claims, or 0
+    for the part as a whole. Both are counted from 1, and a missing index is 1. The XPath of an element inside a
+    paragraph or claim means the paragraph or claim.
+
+    Raises:
+        ValueError: If it is no XPath of a paragraph of an abstract or description, or of a claim.
+    """
+    match = _XPATH.fullmatch(xpath.strip())
+    part, version, step, position = match.groups() if match else (None, None, None, None)
+    if part is None or step not in (None, PARAGRAPHS[part]):
+        raise ValueError(
+            f"{xpath!r} is no XPath of a passage, such as /patent-document/abstract/p[1], "
+            "/patent-document/description/p[1] or /patent-document/claims/claim[1]"
+        )
+    return part, int(version or 1), int(position or 1) if step else 0
 
 
 def _language(element: etree._Element) -> str:

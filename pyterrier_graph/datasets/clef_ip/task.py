@@ -6,13 +6,11 @@ import functools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from pyterrier_graph.datasets.clef_ip.home import DOCUMENTS, TASK_FILES, TaskFiles, archive, missing
-from pyterrier_graph.datasets.clef_ip.layout import Archive
+from pyterrier_graph.datasets.clef_ip.layout import DOCUMENTS, TASK_FILES, Archive, TaskFiles, archive, missing
 from pyterrier_graph.datasets.clef_ip.patents import Patent, read_patent
-from pyterrier_graph.datasets.clef_ip.records import ClefIpQrel, ClefIpQuery
-from pyterrier_graph.datasets.clef_ip.text_files import Judgment, read_qrels
-from pyterrier_graph.datasets.clef_ip.topics import Topic, read_topics
+from pyterrier_graph.datasets.clef_ip.text_files import Topic, read_qrels, read_topics
 from pyterrier_graph.documents import split_passage_id
 
 LANGUAGES = ("en", "de", "fr")
@@ -20,19 +18,50 @@ LANGUAGES = ("en", "de", "fr")
 _logger = logging.getLogger(__name__)
 
 
-class TopicSet:
-    """The topics of a year and split in all languages, with their applications and judgments. Files are read lazily.
+class ClefIpQuery(NamedTuple):
+    """A topic: claims of a patent application, for which prior art is searched.
 
-    Args:
-        folder: The folder of the collection.
-        name: The year and split, such as ``2013/test``.
+    Attributes:
+        text: The claims.
+        abstract: The application's abstract, or ``''``; title, language, document and codes are the application's too.
+        claims: XPaths of the claims in the application.
+        family: Docnos of the application's family that were published before it; empty in the topics of 2012.
+    """
+
+    query_id: str
+    text: str
+    abstract: str
+    title: str
+    language: str
+    document: str
+    claims: tuple[str, ...]
+    codes: tuple[str, ...]
+    family: tuple[str, ...]
+
+    def default_text(self) -> str:
+        """The claims."""
+        return self.text
+
+
+class ClefIpQrel(NamedTuple):
+    """A judged passage; ``iteration`` is the XPath in the file of judgments."""
+
+    query_id: str
+    doc_id: str
+    relevance: int
+    iteration: str
+
+
+class TopicSet:
+    """The topics of a year and split, such as ``2013/test``, in all languages, with their applications and judgments.
+
+    Files in the folder of the collection are read when they are needed.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
         self._name = name
         self._files = TaskFiles(*(str(folder / file) for file in TASK_FILES[name]))
-        self._resolved: dict[str, tuple[list[ClefIpQrel], list[Judgment]]] = {}
 
     def queries(self, language: str) -> Iterator[ClefIpQuery]:
         """The topics in a language, each with what its application says."""
@@ -50,20 +79,11 @@ class TopicSet:
                 topic.family,
             )
 
-    def judgments(self, language: str) -> Iterator[Judgment]:
-        """The judgments of the topics in a language, as their file has them."""
+    def qrels(self, language: str) -> list[ClefIpQrel]:
+        """The judged passages. Judgments of passages that are not in the collection are left out with a warning."""
         wanted = {topic.query_id for topic in self._in_language(language)}
         path = self._existing(self._files.qrels.format(language.upper()))
-        return (judgment for judgment in read_qrels(path) if judgment.query_id in wanted)
-
-    def resolved(self, language: str) -> tuple[list[ClefIpQrel], list[Judgment]]:
-        """Judgments of passages in the collection, and the judgments whose passages are not in the collection."""
-        if language not in self._resolved:
-            self._resolved[language] = self._resolve(language)
-        return self._resolved[language]
-
-    def _resolve(self, language: str) -> tuple[list[ClefIpQrel], list[Judgment]]:
-        judgments = [*self.judgments(language)]
+        judgments = [judgment for judgment in read_qrels(path) if judgment.query_id in wanted]
         passages = archive().passage_ids((judgment.docno, judgment.xpath) for judgment in judgments)
         documents = {docno: place for place, docno in enumerate(dict.fromkeys(found.docno for found in judgments))}
         judgments.sort(key=lambda judgment: documents[judgment.docno])
@@ -74,13 +94,13 @@ class TopicSet:
                 qrel = ClefIpQrel(judgment.query_id, passage, judgment.relevance, judgment.xpath)
                 qrels.setdefault((judgment.query_id, passage), qrel)
             else:
-                unresolved.append(judgment)
+                unresolved.append(f"{judgment.docno}{judgment.xpath}")
         if unresolved:
             message = "%s/%s: %d of %d judgments are left out: the collection has no such passages, for example %s"
-            examples = ", ".join(f"{found.docno}{found.xpath}" for found in unresolved[:3])
+            examples = ", ".join(unresolved[:3])
             _logger.warning(message, self._name, language, len(unresolved), len(judgments), examples)
         order = {topic.query_id: place for place, topic in enumerate(self._topics)}
-        return sorted(qrels.values(), key=lambda qrel: order[qrel.query_id]), unresolved
+        return sorted(qrels.values(), key=lambda qrel: order[qrel.query_id])
 
     @functools.cached_property
     def _topics(self) -> list[Topic]:
