@@ -27,10 +27,9 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
     """Document frequencies of words for each language, on disk and memory-mapped.
 
     Counting each language on its own finds function words without lists of them: nearly all documents of a language
-    have them, so that their idf is nearly 0.
-
-    Words are hashed into four million counters per language, so that memory does not grow with the collection. Words
-    with the same hash share a counter, so that a frequency can be too high, but not too low.
+    have them, so that their idf is nearly 0. Words are hashed into four million counters per language, so that memory
+    does not grow with the collection. Words with the same hash share a counter, so that a frequency can be too high,
+    but not too low.
 
     Args:
         path: The folder. It need not exist before :meth:`index`; nothing is read before it is needed.
@@ -51,14 +50,11 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         return f"DocumentFrequencies({str(self.path)!r})"
 
     def index(self, corpus_iter: Iterable[Mapping[str, Any]], *, verbose: bool = True) -> DocumentFrequencies:
-        """Counts the documents of each word.
+        """Counts the documents of each word, and returns these frequencies.
 
         Args:
             corpus_iter: Records with ``text`` and ``language``, which are read once.
             verbose: Whether to show progress.
-
-        Returns:
-            These frequencies.
 
         Raises:
             FileExistsError: If there is something at the path already.
@@ -104,11 +100,9 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
             KeyError: If there is no document in that language.
         """
         if language not in self.documents:
-            languages = ", ".join(map(repr, self.documents))
-            raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {languages}")
+            raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}")
         if language not in self._counts:
-            counts_of = np.memmap(self.path / COUNTS.format(language), dtype="<u4", mode="r")
-            self._counts[language] = np.asarray(counts_of)
+            self._counts[language] = np.memmap(self.path / COUNTS.format(language), dtype="<u4", mode="r")
         counts = self._counts[language][self._vectorizer.transform(words).indices] if len(words) else np.zeros(0)
         with np.errstate(divide="ignore"):
             return np.log(self.documents[language] / counts)

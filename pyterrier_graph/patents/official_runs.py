@@ -11,7 +11,7 @@ import pyterrier as pt
 
 from pyterrier_graph.datasets.clef_ip import Archive, RetrievedPassage, read_run
 from pyterrier_graph.documents import split_passage_id
-from pyterrier_graph.patents.filters import DocumentCutoff
+from pyterrier_graph.patents.transformers import DocumentCutoff
 
 MAX_DOCUMENTS = 100
 
@@ -59,10 +59,7 @@ def write_official_run(
 def read_official_run(path: str | os.PathLike[str], patents: Archive, *, verbose: bool = True) -> pd.DataFrame:
     """Reads a run. Lines whose passage is not in the collection are left out; a warning counts them.
 
-    Args:
-        path: The file.
-        patents: The collection.
-        verbose: Whether to show progress when it takes long.
+    The arguments are those of :func:`write_official_run`.
 
     Returns:
         ``qid``, ``docno`` (of passages), ``score``, ``rank``. If several lines name the same passage, the first counts.
