@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_graph.datasets.clef_ip.layout import CHUNK, CHUNKS_AHEAD, Archive
+from pyterrier_graph.datasets.clef_ip.layout import CHUNK, CHUNKS, Archive
 from pyterrier_graph.datasets.clef_ip.text_files import Judgment, Topic, read_qrels, read_run, read_topics
 
 CLAIM = "/patent-document/claims/claim[{}]"
@@ -208,7 +208,7 @@ def test_layouts(places: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_workers_give_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    count = CHUNK * (2 * CHUNKS_AHEAD + 2) + 3
+    count = CHUNK * (4 * CHUNKS + 2) + 3
     places = {f"EP-{number:07d}-A1": f"EP/000000/00/{number // 100:02d}/{number % 100:02d}" for number in range(count)}
     archive = make(tmp_path, places)
     (tmp_path / "EP/000000/00/00/05/EP-0000005-A1.xml").write_text("<patent-document>", "utf-8")

@@ -32,7 +32,7 @@ from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel, G
 from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS
 
 from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus, sha256
-from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs
+from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs, check_name
 from pyterrier_graph.documents import PASSAGE, Link, Node, Reference, StructuredDocument, passage_id
 
 DATASET_ID = "pyterrier-graph/numpydoc"
@@ -75,16 +75,8 @@ def dataset_names() -> list[str]:
 
 
 def dataset(name: str) -> Dataset:
-    """An ir_datasets dataset. The packages are read when documents, queries or qrels are first needed.
-
-    Args:
-        name: One of :func:`dataset_names`.
-
-    Raises:
-        KeyError: If there is no dataset of that name.
-    """
-    if name not in dataset_names():
-        raise KeyError(f"there is no dataset {DATASET_ID}/{name}; there are {', '.join(dataset_names())}")
+    """The dataset of one of :func:`dataset_names`. The packages are read when documents or queries are first needed."""
+    check_name(f"{DATASET_ID}/{name}", [f"{DATASET_ID}/{known}" for known in dataset_names()])
     corpus, _, split = name.partition("/")
     if not split:
         return Dataset(_docs(corpus))
@@ -94,14 +86,7 @@ def dataset(name: str) -> Dataset:
 
 @functools.cache
 def load_corpus(name: str) -> DocstringCorpus:
-    """The corpus ``'numpy'`` or ``'all'``, made once in a process.
-
-    Raises:
-        KeyError: If there is no corpus of that name.
-        ModuleNotFoundError: If numpydoc or one of the corpus's packages is not installed.
-    """
-    if name not in PACKAGES:
-        raise KeyError(f"there is no corpus {name!r}; there are {', '.join(map(repr, PACKAGES))}")
+    """The corpus ``'numpy'`` or ``'all'``, made once in a process. A missing package is a ModuleNotFoundError."""
     try:
         corpus = build_corpus(PACKAGES[name])
     except ModuleNotFoundError as error:
@@ -118,10 +103,8 @@ def load_corpus(name: str) -> DocstringCorpus:
 def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
     """The split of an object, computed from the SHA-256 of its name alone.
 
-    Args:
-        name: The object's name.
-        splits: The names of the splits with their shares, which add up to 1.
-        salt: A prefix of the name. Another salt gives another division of the same names.
+    ``splits`` are the names of the splits with their shares, which add up to 1. Another ``salt``, a prefix of the name,
+    gives another division of the same names.
     """
     place = int.from_bytes(sha256(salt + name)[:8], "big") / 2**64
     bounds = itertools.accumulate(splits.values())
@@ -129,15 +112,9 @@ def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
 
 
 def _record(document: StructuredDocument) -> NumpydocDoc:
-    return NumpydocDoc(
-        document.docno,
-        document.title,
-        "\n\n".join(document.passages()),
-        document.nodes,
-        document.links,
-        document.references,
-        document.codes,
-    )
+    text = "\n\n".join(document.passages())
+    parts = document.nodes, document.links, document.references, document.codes
+    return NumpydocDoc(document.docno, document.title, text, *parts)
 
 
 class _Docs(BaseDocs):

@@ -39,9 +39,6 @@ class ClaimsQuery(_Step):
     Args:
         words: The number of words that are kept. An encoder with this maximum length loses nothing, because each word
             has at least one token.
-
-    Raises:
-        ValueError: If ``words`` is less than 1.
     """
 
     def __init__(self, words: int = 120) -> None:
@@ -178,9 +175,6 @@ class DocumentCutoff(_Step):
     Args:
         documents: The number of documents per topic that are kept.
         passages: The number of passages per document that are kept; None keeps all.
-
-    Raises:
-        ValueError: If one of the numbers is less than 1.
     """
 
     def __init__(self, documents: int = 100, passages: int | None = None) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from pyterrier_graph.checks import check_count
 from pyterrier_graph.datasets.clef_ip.patents import Patent, is_docno, read_patent
 
 CHUNK = 64
-CHUNKS_AHEAD = 4  # per process
+CHUNKS = 4  # per process and block
 MAX_DEPTH = 8
 
 DATASET_ID = "clef-ip"
@@ -29,12 +28,9 @@ _logger = logging.getLogger(__name__)
 
 
 class TaskFiles(NamedTuple):
-    """Where the files of a set of topics are. The names are those of the published archives, with their misprints.
+    """Where the topics, the folder of their applications, and the judgments are; ``{}`` stands for a language.
 
-    Attributes:
-        topics: The topics.
-        applications: The folder of the applications that the claims are taken from.
-        qrels: The judgments; ``{}`` stands for a language.
+    The names are those of the published archives, with their misprints.
     """
 
     topics: str
@@ -88,11 +84,7 @@ class Archive:
         return f"Archive({str(self.folder)!r})"
 
     def path(self, docno: str) -> Path:
-        """The file of a patent.
-
-        Raises:
-            KeyError: If there is no such file.
-        """
+        """The file of a patent. It is a KeyError if there is no such file."""
         if is_docno(docno):
             patent, _, _ = docno.rpartition("-")
             country, _, number = patent.partition("-")
@@ -170,11 +162,7 @@ def home() -> Path:
 
 
 def archive() -> Archive:
-    """The patents under ir_datasets' home.
-
-    Raises:
-        FileNotFoundError: If they are not there; the message says where to get them.
-    """
+    """The patents under ir_datasets' home. The FileNotFoundError for missing patents says where to get them."""
     folder = home() / DOCUMENTS
     if not folder.is_dir() or not any(entry.is_dir() for entry in os.scandir(folder)):
         raise missing(folder)
@@ -207,20 +195,11 @@ def _read(path: str) -> Patent | str:
         return str(error)
 
 
-def _read_chunk(paths: list[str]) -> list[Patent | str]:
-    return [*map(_read, paths)]
-
-
 def _read_in_processes(paths: Iterator[str], workers: int) -> Iterator[Patent | str]:
-    """Reads in the order of the paths. A few chunks per process are read ahead, so that memory does not grow."""
-    executor = ProcessPoolExecutor(workers)
-    waiting: deque[Future[list[Patent | str]]] = deque()
-    try:
-        while chunk := [*islice(paths, CHUNK)]:
-            waiting.append(executor.submit(_read_chunk, chunk))
-            if len(waiting) > CHUNKS_AHEAD * workers:
-                yield from waiting.popleft().result()
-        while waiting:
-            yield from waiting.popleft().result()
-    finally:
-        executor.shutdown(wait=False, cancel_futures=True)
+    """Reads in the order of the paths. At most two blocks of files are read ahead, so that memory does not grow."""
+    with ProcessPoolExecutor(workers) as executor:
+        ahead: Iterator[Patent | str] = iter(())
+        while block := [*islice(paths, CHUNKS * CHUNK * workers)]:
+            current, ahead = ahead, executor.map(_read, block, chunksize=CHUNK)
+            yield from current
+        yield from ahead

@@ -103,11 +103,7 @@ class Patent:
         raise KeyError(f"{self.docno} has no passage at {xpath}")
 
     def xpath(self, identifier: str) -> str:
-        """The XPath of the passage with an id (``docno%pN``).
-
-        Raises:
-            KeyError: If this patent has no such passage.
-        """
+        """The XPath of the passage with an id (``docno%pN``). It is a KeyError if there is no such passage."""
         docno, number = split_passage_id(identifier)
         if docno != self.docno or number is None or number >= len(self.xpaths):
             raise KeyError(f"{self.docno} has {len(self.xpaths)} passages; {identifier!r} is none of them")
@@ -131,9 +127,7 @@ class Patent:
 def read_patent(path: str | Path) -> Patent:
     """Reads a patent from its file, which is called like its docno: ``EP-1480263-A1.xml``.
 
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is called otherwise or is no patent document; the message names the file.
+    The ValueError for a file that is called otherwise or is no patent document names the file.
     """
     path = Path(path)
     if path.suffix != ".xml" or not is_docno(path.stem):

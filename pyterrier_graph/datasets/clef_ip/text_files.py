@@ -1,4 +1,7 @@
-"""Reads the text files of the task: topics, judgments and runs."""
+"""Reads the text files of the task: topics, judgments and runs.
+
+What violates a format is a ValueError that names the file, and the topic or line.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +59,6 @@ def read_topics(path: str | os.PathLike[str]) -> list[Topic]:
 
     A topic begins with the tag ``tid`` (or ``id``). The tags ``tfile``, ``tfam-docs`` and ``tclaims`` follow in any
     order. Line breaks and closing tags are ignored.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file has no topic, or a topic is incomplete, repeated, or names what is no file of a patent;
-            the message names file and topic.
     """
     blocks: list[dict[str, list[str]]] = []
     for name, content in _TAG.findall(_read_text(path)):
@@ -83,10 +81,6 @@ def read_qrels(path: str | os.PathLike[str]) -> Iterator[Judgment]:
 
     Commas, spaces or tabs separate the fields of a line. The first field is the topic. A docno and an XPath follow at
     any position; a whole number after the XPath is the grade, which is 1 without it. Other fields (``Q0``) are ignored.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If a line has no docno or no XPath; the message names file and line.
     """
     for place, line in _lines(path):
         query_id, *fields = _SEPARATOR.split(line.strip(" \t\r,"))
@@ -99,12 +93,7 @@ def read_qrels(path: str | os.PathLike[str]) -> Iterator[Judgment]:
 
 
 def read_run(path: str | os.PathLike[str]) -> Iterator[RetrievedPassage]:
-    """Reads a run in the format of the task, in the order of its lines.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If a line is not ``topic Q0 document xpath rank score``; the message names file and line.
-    """
+    """Reads a run, whose lines are ``topic Q0 document xpath rank score``, in the order of the lines."""
     for place, line in _lines(path):
         try:
             query_id, _, docno, xpath, rank, number = line.split()
