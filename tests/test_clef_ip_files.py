@@ -219,7 +219,7 @@ def test_workers_give_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     next(begun)
     del begun  # ends its processes
     with pytest.raises(ValueError, match="workers must be .* 1 or more, got 0"):
-        archive.patents(workers=0)
+        next(archive.patents(workers=0))
 
 
 def test_bad_files_are_named_counted_and_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -36,17 +36,11 @@ class DocstringQuery:
 
 @dataclass(frozen=True)
 class DocstringCorpus:
-    """Documents and queries made from docstrings.
+    """Documents and queries made from docstrings."""
 
-    Attributes:
-        documents: The documents by docno, which is the object's public qualified name, in the order of the docnos.
-        summaries: Summary lines as queries. The id of a query is the docno of the first document with this line.
-        see_also: Queries that are what other objects say about an object.
-    """
-
-    documents: Mapping[str, StructuredDocument]
-    summaries: tuple[DocstringQuery, ...]
-    see_also: tuple[DocstringQuery, ...]
+    documents: Mapping[str, StructuredDocument]  # by docno, the object's public qualified name, in this order
+    summaries: tuple[DocstringQuery, ...]  # summary lines; the id is the docno of the first document with this line
+    see_also: tuple[DocstringQuery, ...]  # what other objects say about an object
 
 
 def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
@@ -57,10 +51,7 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     it has three words or more, differs from the object's summary (Jaccard coefficient of their words below 0.8), and is
     neither said of another object nor another object's summary. A line with verbatim copies in more than three
     documents is a common phrase and no query. Copies of the queries are removed from all documents. The sources of the
-    packages are read, but not imported.
-
-    Raises:
-        ModuleNotFoundError: If numpydoc or one of the packages is not installed.
+    packages are read, but not imported. A missing package is a ModuleNotFoundError.
     """
     drafts = _read(packages)
     names = _Names(drafts.values())

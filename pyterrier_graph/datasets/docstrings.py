@@ -20,19 +20,12 @@ _OUTSIDE_OF_SECTIONS = frozenset({"Signature", "Summary", "Extended Summary", "S
 
 
 class Passage(NamedTuple):
-    """A passage of a docstring.
+    """A passage of a docstring."""
 
-    Attributes:
-        section: The title of its section; ``''`` for the description before the first section.
-        text: Plain text, without markup and line breaks.
-        names: The names of the parameters that it describes, or the label of its bibliographic reference.
-        mentions: The names, section titles and labels that its markup refers to.
-    """
-
-    section: str
-    text: str
-    names: frozenset[str]
-    mentions: frozenset[str]
+    section: str  # the title of its section; "" for the description before the first section
+    text: str  # without markup and line breaks
+    names: frozenset[str]  # the parameters that it describes, or the label of its bibliographic reference
+    mentions: frozenset[str]  # the names, section titles and labels that its markup refers to
 
 
 class SeeAlso(NamedTuple):
@@ -43,16 +36,10 @@ class SeeAlso(NamedTuple):
 
 
 class Docstring(NamedTuple):
-    """The parts of a docstring.
+    """The parts of a docstring."""
 
-    Attributes:
-        summary: The summary line, or ``''``. No passage contains it.
-        passages: The passages of the sections, in the order of the numpydoc standard, without "See Also".
-        see_also: The entries of "See Also".
-    """
-
-    summary: str
-    passages: tuple[Passage, ...]
+    summary: str  # the summary line, or ""; no passage contains it
+    passages: tuple[Passage, ...]  # in the order of the numpydoc standard, without "See Also"
     see_also: tuple[SeeAlso, ...]
 
 
@@ -64,11 +51,8 @@ def parse_docstring(text: str) -> Docstring:
     rest. In sections that list things (parameters, attributes, returned values, errors ...), each entry is a passage;
     entries without a description are one passage together. In other sections, each paragraph is a passage, together
     with the code, formulas and lists after it. Passages of more than 150 words are cut; passages of fewer than three
-    words are left out.
-
-    Raises:
-        ValueError: If it violates the numpydoc standard, for instance with two sections of the same title.
-        ModuleNotFoundError: If the package numpydoc is not installed.
+    words are left out. A docstring that violates the standard, for instance with two sections of the same title, is a
+    ValueError.
     """
     from numpydoc.docscrape import NumpyDocString
 

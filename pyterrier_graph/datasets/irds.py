@@ -20,10 +20,8 @@ def check_name(name: str, names: Iterable[str]) -> None:
 class DocsIter:
     """An iterator over documents, which can be sliced before it is used.
 
-    Args:
-        read: Starts reading all documents, in a fixed order.
-        count: The number of documents. Without it, bounds that count from the end or are fractions are an error.
-        part: The places of the documents that this iterator yields; None for all.
+    ``read`` starts reading all documents, in a fixed order, of which ``part`` are yielded. Without the ``count`` of the
+    documents, bounds that count from the end or are fractions are an error.
     """
 
     def __init__(self, read: Callable[[], Iterable[Any]], count: int | None = None, part: range | None = None) -> None:

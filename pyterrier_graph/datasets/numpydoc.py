@@ -23,7 +23,6 @@ No document contains a query: summary lines, "See Also" sections and verbatim co
 
 import functools
 import itertools
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -40,8 +39,6 @@ PACKAGES = {"numpy": ("numpy",), "all": ("numpy", "scipy", "pandas", "sklearn", 
 SPLITS = {"train": 0.7, "dev": 0.1, "test": 0.2}
 SEE_ALSO_SPLITS = {"dev": 0.25, "test": 0.75}
 GRADES = {2: "description or notes of a relevant document", 1: "another passage of a relevant document"}
-
-_logger = logging.getLogger(__name__)
 
 
 class NumpydocDoc(NamedTuple):
@@ -88,16 +85,13 @@ def dataset(name: str) -> Dataset:
 def load_corpus(name: str) -> DocstringCorpus:
     """The corpus ``'numpy'`` or ``'all'``, made once in a process. A missing package is a ModuleNotFoundError."""
     try:
-        corpus = build_corpus(PACKAGES[name])
+        return build_corpus(PACKAGES[name])
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"{DATASET_ID}/{name} needs the packages numpydoc, {', '.join(PACKAGES[name])}; "
             f"{error.name!r} is not installed: pip install 'pyterrier_graph[demo]'",
             name=error.name,
         ) from error
-    counts = len(corpus.documents), len(corpus.summaries), len(corpus.see_also)
-    _logger.info("%s/%s: %d documents, %d summary lines, %d see-also queries", DATASET_ID, name, *counts)
-    return corpus
 
 
 def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
@@ -142,9 +136,7 @@ class _Docs(BaseDocs):
         return "en"
 
 
-@functools.cache
-def _docs(name: str) -> _Docs:
-    return _Docs(name)  # one object for all splits: so ir_datasets knows that they share their documents
+_docs = functools.cache(_Docs)  # one object for all splits: so ir_datasets knows that they share their documents
 
 
 class _Queries(BaseQueries):

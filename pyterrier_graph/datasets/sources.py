@@ -18,18 +18,14 @@ SKIPPED_MODULES = frozenset({"tests", "conftest", "setup", "externals", "distuti
 class DocumentedObject(NamedTuple):
     """A function, class, method or property with a docstring.
 
-    Attributes:
-        name: Its public qualified name. Of several names, this is the one with the fewest dots, then the one of the
-            class nearest to the defining class, then the first in the alphabet.
-        names: All its public qualified names, sorted.
-        module: The public module of ``name``.
-        docstring: Its docstring, without indentation.
+    Of several names, ``name`` is the one with the fewest dots, then the one of the class nearest to the defining class,
+    then the first in the alphabet.
     """
 
-    name: str
-    names: tuple[str, ...]
-    module: str
-    docstring: str
+    name: str  # its public qualified name
+    names: tuple[str, ...]  # all its public qualified names, sorted
+    module: str  # the public module of the name
+    docstring: str  # without indentation
 
 
 def read_package(package: str) -> list[DocumentedObject]:
@@ -39,10 +35,7 @@ def read_package(package: str) -> list[DocumentedObject]:
     it, or, in the ``__init__`` of a package, by importing it. Imports, assignments of one name to another, and
     inheritance are resolved, so that an object is found under the names that users know. Tests are left out. Objects
     of compiled code are found only if a source gives them a docstring with ``add_newdoc``. The objects are sorted by
-    name.
-
-    Raises:
-        ModuleNotFoundError: If no sources of that package are installed.
+    name. A package whose sources are not installed is a ModuleNotFoundError.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -136,13 +129,11 @@ class _Package:
         """The public names that a module exports."""
         if module_name not in self._exports:
             self._exports[module_name] = set()  # for cycles of imports
-            self._exports[module_name] = {name for name in self._exported_names(module_name) if _is_public(name)}
+            if module := self.modules.get(module_name):
+                self._exports[module_name] = {name for name in self._exported_names(module) if _is_public(name)}
         return self._exports[module_name]
 
-    def _exported_names(self, module_name: str) -> set[str]:
-        module = self.modules.get(module_name)
-        if module is None:
-            return set()
+    def _exported_names(self, module: _Module) -> set[str]:
         exported = [self._exported(module, expression) for expression in module.exports]
         if exported and None not in exported:
             return {name for names in exported for name in names or ()}

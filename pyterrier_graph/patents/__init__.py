@@ -9,13 +9,7 @@ A pipeline as in Albarede et al. 2023, Sect. 5.1.2 and 5.2.2::
 
 from pyterrier_graph.patents.document_frequencies import DocumentFrequencies
 from pyterrier_graph.patents.official_runs import read_official_run, write_official_run
-from pyterrier_graph.patents.transformers import (
-    AbstractTerms,
-    ClaimsQuery,
-    DocumentCutoff,
-    NotOwnFamily,
-    SharedCodes,
-)
+from pyterrier_graph.patents.transformers import AbstractTerms, ClaimsQuery, DocumentCutoff, NotOwnFamily, SharedCodes
 
 __all__ = [
     "AbstractTerms",

@@ -6,16 +6,13 @@ import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_type
-
-if TYPE_CHECKING:
-    from sklearn.feature_extraction.text import HashingVectorizer
 
 BATCH = 64
 BUCKETS = 1 << 22
@@ -108,7 +105,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
             return np.log(self.documents[language] / counts)
 
     @cached_property
-    def _vectorizer(self) -> HashingVectorizer:
+    def _vectorizer(self) -> Any:
         from sklearn.feature_extraction.text import HashingVectorizer
 
         return HashingVectorizer(

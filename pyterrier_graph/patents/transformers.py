@@ -66,8 +66,7 @@ class AbstractTerms(_Step):
         terms: The number of words.
 
     Raises:
-        TypeError: If ``frequencies`` are no :class:`DocumentFrequencies`.
-        ValueError: If ``terms`` is less than 1; in ``transform``, if no word of a topic is in the collection.
+        ValueError: In ``transform``, if no word of a topic is in the collection.
         KeyError: In ``transform``, if there are no documents in the language of a topic.
     """
 
@@ -109,8 +108,6 @@ class SharedCodes(_Step):
         level: ``'subclass'`` (``C07C``) or ``'group'`` (``C07C45/50``); the paper does not say which.
 
     Raises:
-        TypeError: If ``graph`` is no graph of documents.
-        ValueError: If there is no such level.
         KeyError: In ``transform``, if a document is not in the graph.
     """
 
@@ -154,14 +151,12 @@ class NotOwnFamily(_Step):
         """Removes the documents of the family."""
         pt.validate.result_frame(inp, extra_columns=["document", "family"], context=self)
         topics = inp.drop_duplicates("qid")
-        own = [
-            (qid, _patent(docno))
+        families = {
+            qid: {*map(_patent, (document, *family))}
             for qid, document, family in zip(topics["qid"], topics["document"], topics["family"], strict=True)
-            for docno in (document, *family)
-        ]
-        found = zip(inp["qid"], map(_patent, inp["docno"]), strict=True)
-        members = {*own}
-        return _select(inp, np.array([pair not in members for pair in found], dtype=bool))
+        }
+        kept = [_patent(docno) not in families[qid] for qid, docno in zip(inp["qid"], inp["docno"], strict=True)]
+        return _select(inp, np.array(kept, dtype=bool))
 
 
 class DocumentCutoff(_Step):

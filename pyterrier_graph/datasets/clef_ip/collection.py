@@ -1,10 +1,8 @@
 """CLEF-IP as ir_datasets datasets: patents, and the task of 2012 and 2013 to find passages for claims.
 
 The ids are ``clef-ip``, which has the patents alone, and ``clef-ip/2012/claims-to-passages/{train,test}/{en,de,fr}``
-and ``clef-ip/2013/claims-to-passages/{train,test}/{en,de,fr}``, which also have queries and judgments of passages.
-
-The files are licensed and have to be fetched by hand: the error for a missing file says where to get it and where to
-put it.
+and ``clef-ip/2013/claims-to-passages/{train,test}/{en,de,fr}``, which also have queries and judgments of passages. The
+files are licensed and have to be fetched by hand: the error for a missing file says where to get and where to put it.
 """
 
 # No "from __future__ import annotations": PyTerrier's text loader wants fields that are annotated with str, not "str".
@@ -19,16 +17,7 @@ from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries
 from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS
 
-from pyterrier_graph.datasets.clef_ip.layout import (
-    DATASET_ID,
-    DOCUMENTS,
-    TASK_FILES,
-    Archive,
-    TaskFiles,
-    archive,
-    home,
-    missing,
-)
+from pyterrier_graph.datasets.clef_ip.layout import DATASET_ID, TASK_FILES, TaskFiles, archive, home, missing
 from pyterrier_graph.datasets.clef_ip.patents import Patent, read_patent
 from pyterrier_graph.datasets.clef_ip.text_files import Topic, read_qrels, read_topics
 from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs, check_name
@@ -155,7 +144,6 @@ class TopicSet:
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder
         self._name = name
         self._files = TaskFiles(*(str(folder / file) for file in TASK_FILES[name]))
 
@@ -226,7 +214,7 @@ class TopicSet:
         path = Path(self._files.applications, f"{docno}.xml")
         if not path.is_file():
             try:
-                path = Archive(self._folder / DOCUMENTS).path(docno)
+                path = archive().path(docno)
             except KeyError:
                 raise missing(path) from None
         return read_patent(path)

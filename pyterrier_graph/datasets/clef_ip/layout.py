@@ -72,16 +72,10 @@ class Archive:
 
     The file of a docno is ``EP/000000/96/81/18/EP-0968118-A1.xml``, as in the published archives, or
     ``EP-0968118/EP-0968118-A1.xml``, or ``EP/EP-0968118/EP-0968118-A1.xml``.
-
-    Args:
-        folder: The folder of all patents.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-
-    def __repr__(self) -> str:
-        return f"Archive({str(self.folder)!r})"
 
     def path(self, docno: str) -> Path:
         """The file of a patent. It is a KeyError if there is no such file."""
@@ -132,13 +126,10 @@ class Archive:
             strict: Whether a file that is damaged or no patent is an error. Otherwise it is skipped with a warning.
 
         Raises:
-            FileNotFoundError: At the first patent, if the folder does not exist.
-            ValueError: If there is no worker; while reading, if ``strict`` and a file is damaged or no patent.
+            FileNotFoundError: If the folder does not exist.
+            ValueError: If there is no worker; if ``strict`` and a file is damaged or no patent.
         """
         check_count("workers", workers)
-        return self._patents(workers, strict)
-
-    def _patents(self, workers: int, strict: bool) -> Iterator[Patent]:
         paths = _files(str(self.folder))
         read = skipped = 0
         for patent in map(_read, paths) if workers == 1 else _read_in_processes(paths, workers):

@@ -43,31 +43,18 @@ _PARSER = etree.XMLParser(
 
 @dataclass(frozen=True)
 class Patent:
-    """A patent document: one file of the collection.
+    """A patent document: one file of the collection. The passage N has the id ``docno%pN``."""
 
-    Attributes:
-        docno: Country, number and kind code, such as ``EP-1480263-A1``.
-        language: ``'EN'``, ``'DE'``, ``'FR'``; empty where the file does not say.
-        title: The title, in that language if there is one.
-        codes: IPC codes, each as subclass and as group: ``'C07C'``, ``'C07C45/50'``.
-        citations: Docnos of the cited documents.
-        nodes: Sections and passages; see :class:`pyterrier_graph.documents.StructuredDocument`.
-        links: Links from passages to the claims that they refer to.
-        xpaths: The XPath of each passage; passage N has the id ``docno%pN``.
-        versions: The number of abstracts, descriptions and sets of claims. Mostly there is one per language.
-        claims_in_first: The number of claims in the first claim element. In older files this element has all claims.
-    """
-
-    docno: str
-    language: str
-    title: str
-    codes: tuple[str, ...]
-    citations: tuple[str, ...]
-    nodes: tuple[Node, ...]
-    links: tuple[Link, ...]
-    xpaths: tuple[str, ...]
-    versions: dict[str, int]
-    claims_in_first: int
+    docno: str  # country, number and kind code, such as EP-1480263-A1
+    language: str  # EN, DE or FR; empty where the file does not say
+    title: str  # in that language if there is one
+    codes: tuple[str, ...]  # IPC codes, each as subclass and as group: C07C, C07C45/50
+    citations: tuple[str, ...]  # docnos of the cited documents
+    nodes: tuple[Node, ...]  # sections and passages, as in StructuredDocument
+    links: tuple[Link, ...]  # from passages to the claims that they refer to
+    xpaths: tuple[str, ...]  # of the passages
+    versions: dict[str, int]  # the number of abstracts, descriptions and sets of claims: mostly one per language
+    claims_in_first: int  # the number of claims in the first claim element; in older files this element has all claims
 
     @property
     def passages(self) -> list[str]:
@@ -82,14 +69,10 @@ class Patent:
         return " ".join(text for text, xpath in passages if xpath.startswith(start))
 
     def passage_id(self, xpath: str) -> str:
-        """The id of the passage at an XPath.
+        """The id of the passage at an XPath; a KeyError if there is no such element, or it is empty.
 
         The XPaths of a passage's translations lead to the passage too. Where one element has all claims, so do the
         XPaths of all claims. A missing index is 1.
-
-        Raises:
-            KeyError: If there is no such element, or it is empty.
-            ValueError: If it is no XPath of a passage.
         """
         part, version, position = parse_xpath(xpath)
         wanted = [format_xpath(part, position)]
@@ -146,10 +129,8 @@ def parse_patent(data: bytes, docno: str) -> Patent:
     """Parses the XML of a patent document.
 
     Of several abstracts, descriptions, sets of claims or titles, the first in the document's language is taken, or else
-    the first. Entities are not expanded, and no other file is loaded.
-
-    Raises:
-        ValueError: If it is not well-formed, declares entities, or is not a ``patent-document``.
+    the first. Entities are not expanded, and no other file is loaded. It is a ValueError if the XML is not well-formed,
+    declares entities, or is not a ``patent-document``.
     """
     try:
         root = etree.fromstring(data, _PARSER)
@@ -200,10 +181,7 @@ def parse_xpath(xpath: str) -> tuple[str, int, int]:
     The part is ``'abstract'``, ``'description'`` or ``'claims'``. The version is the place among the elements of that
     name, of which there may be one per language. The position is the place among the part's paragraphs or claims, or 0
     for the part as a whole. Both are counted from 1, and a missing index is 1. The XPath of an element inside a
-    paragraph or claim means the paragraph or claim.
-
-    Raises:
-        ValueError: If it is no XPath of a paragraph of an abstract or description, or of a claim.
+    paragraph or claim means the paragraph or claim. Other XPaths are a ValueError.
     """
     match = _XPATH.fullmatch(xpath.strip())
     part, version, step, position = match.groups() if match else (None, None, None, None)

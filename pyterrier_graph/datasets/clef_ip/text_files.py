@@ -21,19 +21,12 @@ _GRADE = re.compile(r"-?\d{1,9}")
 
 
 class Topic(NamedTuple):
-    """A topic: claims of an application, for which prior art is searched.
-
-    Attributes:
-        query_id: Its id.
-        document: Docno of the application; the collection need not contain it.
-        claims: XPaths of the claims in the application.
-        family: Docnos of the application's family that were published before it; empty in the topics of 2012.
-    """
+    """A topic: claims of an application, for which prior art is searched."""
 
     query_id: str
-    document: str
-    claims: tuple[str, ...]
-    family: tuple[str, ...] = ()
+    document: str  # docno of the application; the collection need not contain it
+    claims: tuple[str, ...]  # XPaths of the claims in the application
+    family: tuple[str, ...] = ()  # docnos of its family that were published before it; empty in the topics of 2012
 
 
 class Judgment(NamedTuple):
