@@ -71,11 +71,6 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     )
 
 
-def sha256(text: str) -> bytes:
-    """The digest of a text."""
-    return hashlib.sha256(text.encode()).digest()
-
-
 @dataclass
 class _Draft:
     docno: str
@@ -210,7 +205,7 @@ def _queries(
     for line, (text, docnos) in lines.items():
         relevant = tuple(sorted(docnos & kept))
         if relevant and line not in phrases:
-            name = query_id.format(target=relevant[0], digest=sha256(" ".join(line)).hex())
+            name = query_id.format(target=relevant[0], digest=hashlib.sha256(" ".join(line).encode()).hexdigest())
             queries.append(DocstringQuery(name, text, relevant))
     yield from sorted(queries, key=lambda query: query.query_id)
 

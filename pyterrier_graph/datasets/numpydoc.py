@@ -22,6 +22,7 @@ No document contains a query: summary lines, "See Also" sections and verbatim co
 # No "from __future__ import annotations": PyTerrier's text loader wants fields that are annotated with str, not "str".
 
 import functools
+import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel, GenericQuery
 from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS
 
-from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus, sha256
+from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus
 from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs, check_name
 from pyterrier_graph.documents import PASSAGE, Link, Node, Reference, StructuredDocument, passage_id
 
@@ -78,7 +79,7 @@ def dataset(name: str) -> Dataset:
     if not split:
         return Dataset(_docs(corpus))
     queries = _Queries(corpus, split)
-    return Dataset(_docs(corpus), queries, _Qrels(corpus, queries))
+    return Dataset(_docs(corpus), queries, _Qrels(queries))
 
 
 @functools.cache
@@ -100,7 +101,7 @@ def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
     ``splits`` are the names of the splits with their shares, which add up to 1. Another ``salt``, a prefix of the name,
     gives another division of the same names.
     """
-    place = int.from_bytes(sha256(salt + name)[:8], "big") / 2**64
+    place = int.from_bytes(hashlib.sha256((salt + name).encode()).digest()[:8], "big") / 2**64
     bounds = itertools.accumulate(splits.values())
     return next((split for split, bound in zip(splits, bounds, strict=True) if place < bound), [*splits][-1])
 
@@ -141,11 +142,11 @@ _docs = functools.cache(_Docs)  # one object for all splits: so ir_datasets know
 
 class _Queries(BaseQueries):
     def __init__(self, name: str, split: str) -> None:
-        self._name = name
+        self.name = name
         self._kind, _, self._split = split.rpartition("/")
 
     def with_relevant(self) -> Iterator[DocstringQuery]:
-        corpus = load_corpus(self._name)
+        corpus = load_corpus(self.name)
         queries, splits = (corpus.see_also, SEE_ALSO_SPLITS) if self._kind else (corpus.summaries, SPLITS)
         return (query for query in queries if split_of(query.relevant[0], splits, self._kind) == self._split)
 
@@ -153,19 +154,18 @@ class _Queries(BaseQueries):
         return (GenericQuery(query.query_id, query.text) for query in self.with_relevant())
 
     def queries_namespace(self) -> str:
-        return f"{DATASET_ID}/{self._name}"
+        return f"{DATASET_ID}/{self.name}"
 
     def queries_lang(self) -> str:
         return "en"
 
 
 class _Qrels(BaseQrels):
-    def __init__(self, name: str, queries: _Queries) -> None:
-        self._name = name
+    def __init__(self, queries: _Queries) -> None:
         self._queries = queries
 
     def qrels_iter(self) -> Iterator[GenericQrel]:
-        documents = load_corpus(self._name).documents
+        documents = load_corpus(self._queries.name).documents
         for query in self._queries.with_relevant():
             for docno in query.relevant:
                 for number, grade in enumerate(_grades(documents[docno])):

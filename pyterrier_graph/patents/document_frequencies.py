@@ -30,9 +30,6 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
 
     Args:
         path: The folder. It need not exist before :meth:`index`; nothing is read before it is needed.
-
-    Raises:
-        TypeError: If ``path`` is no path.
     """
 
     ARTIFACT_TYPE = "document_frequencies"
@@ -86,12 +83,11 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
     def idf(self, words: Sequence[str], language: str) -> np.ndarray:
         """Inverse document frequency, ``ln(documents / document frequency)``, shape (words,).
 
+        It is 0 or more, and infinite for a word that no document has.
+
         Args:
             words: Words that :meth:`words` returned.
             language: The language of the documents.
-
-        Returns:
-            0 or more for each word; infinity if no document has the word.
 
         Raises:
             KeyError: If there is no document in that language.

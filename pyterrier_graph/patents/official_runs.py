@@ -13,8 +13,6 @@ from pyterrier_graph.datasets.clef_ip import Archive, RetrievedPassage, read_run
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.patents.transformers import DocumentCutoff
 
-MAX_DOCUMENTS = 100
-
 _logger = logging.getLogger(__name__)
 
 
@@ -43,7 +41,7 @@ def write_official_run(
     for qid, docno, score in zip(ordered["qid"], ordered["docno"], ordered["score"], strict=True):
         if qid.split() != [qid] or not np.isfinite(score):
             raise ValueError(f"a run needs topics without spaces and finite scores, got {qid!r}, {docno!r}, {score}")
-    best = DocumentCutoff(MAX_DOCUMENTS).transform(pt.model.add_ranks(ordered[["qid", "docno", "score"]]))
+    best = DocumentCutoff(100).transform(pt.model.add_ranks(ordered[["qid", "docno", "score"]]))
     by_document = best.groupby([split_passage_id(passage)[0] for passage in best["docno"]], sort=False)["docno"]
     xpaths: dict[str, str] = {}
     for docno, passages in pt.tqdm(by_document, desc="XPaths", unit="document", disable=not verbose, delay=1):

@@ -245,11 +245,13 @@ def _qrels(folder: Path, name: str, language: str) -> list[ClefIpQrel]:
     return _topic_set(folder, name).qrels(language)
 
 
-class _Queries(BaseQueries):
+class _InLanguage:
     def __init__(self, name: str, language: str) -> None:
         self._name = name
         self._language = language
 
+
+class _Queries(_InLanguage, BaseQueries):
     def queries_iter(self) -> Iterator[ClefIpQuery]:
         return _topic_set(home(), self._name).queries(self._language)
 
@@ -263,11 +265,7 @@ class _Queries(BaseQueries):
         return self._language
 
 
-class _Qrels(BaseQrels):
-    def __init__(self, name: str, language: str) -> None:
-        self._name = name
-        self._language = language
-
+class _Qrels(_InLanguage, BaseQrels):
     def qrels_iter(self) -> Iterator[ClefIpQrel]:
         return iter(_qrels(home(), self._name, self._language))
 

@@ -108,10 +108,7 @@ class Patent:
 
 
 def read_patent(path: str | Path) -> Patent:
-    """Reads a patent from its file, which is called like its docno: ``EP-1480263-A1.xml``.
-
-    The ValueError for a file that is called otherwise or is no patent document names the file.
-    """
+    """Reads a patent from its file, such as ``EP-1480263-A1.xml``. A ValueError names a file that is no patent's."""
     path = Path(path)
     if path.suffix != ".xml" or not is_docno(path.stem):
         raise ValueError(f"{path}: not the file of a patent, which has a name like EP-1480263-A1.xml")
