@@ -29,8 +29,7 @@ from transformers import AutoTokenizer
 from pyterrier_graph.demo import index_bm25
 from pyterrier_graph.documents import StructuredDocument, passage_id, split_passage_id
 from pyterrier_graph.evaluation.cross_validation import cross_validate
-from pyterrier_graph.evaluation.folds import folds_of, query_folds
-from pyterrier_graph.evaluation.query_length import by_query_length
+from pyterrier_graph.evaluation.folds import by_query_length, folds_of, query_folds
 from pyterrier_graph.evaluation.significance import summarize
 from pyterrier_graph.models.lgre import Init, WordGraph
 from pyterrier_graph.models.lgre_losses import Distance, LGReLoss, Ranking

@@ -1,21 +1,14 @@
-"""Folds: disjoint sets of queries for cross-validation."""
+"""Groups of queries: folds for cross-validation, and groups by length."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from itertools import count
-from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
-
-
-class Parts(NamedTuple):
-    """The qids for training, validation and test in one round of a cross-validation."""
-
-    train: set[str]
-    validation: set[str]
-    test: set[str]
+import pyterrier as pt
 
 
 def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[set[str]]:
@@ -94,8 +87,42 @@ def _refuse(qids: Iterable[str], what: str) -> None:
         raise ValueError(f"{len(found)} queries are {what}: {shown}")
 
 
-def parts_of(folds: Sequence[Collection[str]], number: int) -> Parts:
-    """The parts whose test fold is fold ``number``, from 1; the fold before it is for validation, as in LGRe."""
+def parts_of(folds: Sequence[Collection[str]], number: int) -> list[set[str]]:
+    """The qids for training, validation and test, where the test fold is fold ``number``, from 1."""
     rotated = [*folds[number - 1 :], *folds[: number - 1]]
     test, *train, validation = map(set, rotated)
-    return Parts(set().union(*train), validation, test)
+    return [set().union(*train), validation, test]
+
+
+def by_query_length(
+    topics: pd.DataFrame, bounds: Sequence[int] = (3,), *, tokenize: Callable[[str], Sized] = str.split
+) -> dict[str, pd.DataFrame]:
+    """Divides queries into groups by their number of tokens.
+
+    ``{name: pt.Experiment(runs, group, qrels, measures) for name, group in groups.items()}`` compares runs per group.
+
+    Dong et al. (LGRe, Table 5) compare two groups of Robust04's titles: 144 titles have up to 3 tokens, 106 have more.
+    These counts are of BERT's word pieces (``AutoTokenizer.from_pretrained("bert-base-uncased").tokenize``); 233 titles
+    have up to 3 words. The authors draw 100 queries of a group, train on 80 of them and test on 10: one fold of
+    ``cross_validate(make_pipeline, group.sample(100, random_state=0), qrels, folds=10)``.
+
+    Args:
+        topics: ``qid, query``; other columns are kept.
+        bounds: The largest length in each group but the last, ascending.
+        tokenize: Splits a query into tokens; by default, at white space.
+
+    Returns:
+        The topics of each group, shortest first. ``bounds=(2, 4)`` makes the groups ``'length <= 2'``,
+        ``'2 < length <= 4'`` and ``'length > 4'``. A group may be empty.
+
+    Raises:
+        pt.validate.InputValidationError: If a column is missing.
+        ValueError: If there are no bounds, or the bounds do not ascend.
+    """
+    pt.validate.columns(topics, includes=["qid", "query"])
+    if not len(bounds) or any(low >= high for low, high in zip(bounds, bounds[1:], strict=False)):
+        raise ValueError(f"bounds must be one or more ascending lengths, not {list(bounds)}")
+    between = [f"{low} < length <= {high}" for low, high in zip(bounds, bounds[1:], strict=False)]
+    names = [f"length <= {bounds[0]}", *between, f"length > {bounds[-1]}"]
+    group = np.searchsorted(bounds, [len(tokenize(query)) for query in topics["query"]])
+    return {name: topics[group == number].reset_index(drop=True) for number, name in enumerate(names)}

@@ -1,11 +1,14 @@
-"""The measures: names, parameters and descriptions."""
+"""The measures: names, parameters and descriptions, and their registration with ir_measures and PyTerrier."""
 
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterable
 from typing import Any
 
 import ir_measures
+from ir_measures import Evaluator, Provider
 from ir_measures.measures import Measure, ParamInfo
 
 from pyterrier_graph.documents import PASSAGE_SEPARATOR
@@ -26,18 +29,14 @@ class LeftOut(float):
     """NaN that sums and means ignore: the value of a measure for a topic without relevant documents.
 
     ir_measures and PyTerrier add up the values of all topics and divide by the number of topics. A sum of LeftOut
-    values counts the topics that it ignores, and a division subtracts their number from the divisor.
-
-    Args:
-        total: Sum of the other values.
-        topics: Number of ignored values.
+    values has the ``total`` of the other values and the number of ignored ``topics``; a division subtracts this number
+    from the divisor.
     """
 
     total: float
     topics: int
 
-    def __new__(cls, total: float = 0.0, topics: int = 1) -> LeftOut:
-        """See the class."""
+    def __new__(cls, total: float = 0.0, topics: int = 1) -> LeftOut:  # noqa: D102
         self = super().__new__(cls, math.nan)
         self.total, self.topics = total, topics
         return self
@@ -183,6 +182,33 @@ class OnDocumentsMeasure(PatentMeasure):
     def aggregator(self) -> Any:
         """The aggregator of the inner measure."""
         return self["measure"].aggregator()
+
+
+class PatentProvider(Provider):
+    """Computes the measures of this package."""
+
+    NAME = "pyterrier_graph"
+
+    def supports(self, measure: Measure) -> bool:
+        """Whether the measure is one of this package with valid parameters."""
+        measure.validate_params()
+        return isinstance(measure, PatentMeasure)
+
+    def _evaluator(self, measures: Iterable[Measure], qrels: Any) -> Evaluator:
+        from pyterrier_graph.evaluation.measures.evaluator import PatentEvaluator
+
+        return PatentEvaluator(measures, qrels)
+
+
+def register(*measures: PatentMeasure) -> None:
+    """Adds measures to ir_measures, and to PyTerrier if it was imported before. Skips names that are taken."""
+    ir_measures.DefaultPipeline.providers.append(ir_measures.providers.register(PatentProvider()))
+    for measure in measures:
+        if measure.__name__ in ir_measures.measures.registry:
+            continue
+        ir_measures.measures.register(measure)
+        if "pyterrier.measures" in sys.modules:
+            setattr(sys.modules["pyterrier.measures"], measure.__name__, measure)
 
 
 PRES = PRESMeasure()
