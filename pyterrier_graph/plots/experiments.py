@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from pyterrier_graph.plots.html import COLORS, NEUTRAL
 from pyterrier_graph.plots.model_html import measure_of
-from pyterrier_graph.plots.style import MARKERS, check_frame, colors_of, legend_beside, new_axes, rows_of_axes, titled
+from pyterrier_graph.plots.style import check_frame, colors_of, legend_beside, look_of, new_axes, rows_of_axes, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,6 @@ def training_curves(
         trainings: A trained model or its ``training_log``, or several of them by name.
         by: Unit of the horizontal axis.
         axes: Axes to draw into: one for the loss, one for the measure.
-        title: Title.
 
     Returns:
         The axes of the loss, and those of the measure if there is one.
@@ -73,8 +72,6 @@ def effectiveness_latency(
         experiment: What ``pt.Experiment`` returns if ``'mrt'`` is one of its measures.
         measure: The measure, or the name of its column.
         time: Name of the column of the time: ``'mrt'`` is milliseconds per query.
-        ax: Axes to draw into.
-        title: Title.
     """
     source = f"what pt.Experiment(..., eval_metrics=[{str(measure)!r}, {time!r}]) returns"
     check_frame(experiment, ["name", str(measure), time], source)
@@ -87,8 +84,9 @@ def effectiveness_latency(
     front = order[y[order] > best_before]
     ax = ax if ax is not None else new_axes(8, 5)
     for number, name in enumerate(names):
-        look: dict[str, Any] = {"marker": MARKERS[number % len(MARKERS)], "color": COLORS[number % len(COLORS)]}
-        ax.plot(x[number], y[number], linestyle="", fillstyle="full" if number in front else "none", label=name, **look)
+        marker, color = look_of(number)
+        style = "full" if number in front else "none"
+        ax.plot(x[number], y[number], marker, color=color, fillstyle=style, label=name)
     ax.plot(x[front], y[front], color=NEUTRAL, linestyle="--", linewidth=1, label="not beaten in both", zorder=1)
     _log_if_wide(ax, x)
     ax.margins(0.15)
@@ -109,8 +107,6 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
             ``pt.Experiment(..., perquery=True)`` with these columns added.
         measure: One of the measures in the column ``measure``.
         x: Column of the option, such as ``'k'`` (passages per query) or ``'masked'`` (share of masked queries).
-        ax: Axes to draw into.
-        title: Title.
     """
     source = "a row per system, value of the option, seed and query"
     check_frame(per_query, ["system", "measure", "value", "seed", x], source)
@@ -152,8 +148,6 @@ def similarity_shift(
         before: A row per query: ``positive_query``, the similarity of its relevant passages to the query, and
             ``positive_negative``, the similarity of its relevant passages to other passages.
         after: The same after training.
-        axes: Two axes to draw into.
-        title: Title.
 
     Returns:
         The axes of before and after.

@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
 
+from pyterrier_graph.plots.graph_html import document_layout
 from pyterrier_graph.plots.html import COLORS, NEUTRAL
-from pyterrier_graph.plots.layout import document_layout
 from pyterrier_graph.plots.style import colors_of, halo, legend_beside, new_axes, shortened, titled
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
     Args:
         graph: The graph.
         docno: The document.
-        ax: Axes to draw into.
         most: Maximum number of nodes of the document, and of other documents.
 
     Raises:
@@ -86,7 +85,6 @@ def word_graph(
     Args:
         explanation: What ``LGReReranker.explain()`` returns.
         layer: Position in ``explanation.layers``.
-        ax: Axes to draw into.
         title: Title; by default the layer and the score.
         most: Maximum number of document words: those that query words attend to most.
 

@@ -22,8 +22,6 @@ def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weigh
     Args:
         source: A GraphMean, GraphMaxSim, GNNEncoder or HGATReranker, a weight per relation, or what
             ``HGATReranker.relation_weights()`` returns.
-        ax: Axes to draw into.
-        title: Title.
     """
     if callable(method := getattr(source, "relation_weights", None)):
         source = method()
@@ -51,8 +49,6 @@ def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
 
     Args:
         explanation: What ``GraphMaxSim.explain()`` returns.
-        ax: Axes to draw into.
-        title: Title, for example the query.
     """
     check_frame(explanation, ["token", "relation", "node", "match", "score"], "what GraphMaxSim.explain() returns")
     beside = [f"{row.match}   ({shortened(row.node)})" for row in explanation.itertuples()]
@@ -67,8 +63,6 @@ def contributions(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
 
     Args:
         explanation: What ``HGATReranker.explain()`` returns.
-        ax: Axes to draw into.
-        title: Title, for example the query.
         most: Maximum number of nodes.
     """
     check_frame(explanation, ["node", "relation", "token", "contribution"], "what HGATReranker.explain() returns")
@@ -90,8 +84,6 @@ def passage_queries(explanation: pd.DataFrame, *, ax: Axes | None = None, title:
         explanation: What ``explain()`` of GraphMean or GNNEncoder returns: ``qid, query, relation, weight``, a row per
             query (or node, with its id and text), where ``relation`` is ``'relevant'``, ``'retrieved'``, or a relation
             of the graph of documents.
-        ax: Axes to draw into.
-        title: Title, for example the passage.
         most: Maximum number of rows: those with the largest weights.
     """
     source = "what explain() of GraphMean or GNNEncoder returns"

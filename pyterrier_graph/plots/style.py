@@ -51,6 +51,11 @@ def colors_of(names: Iterable[str]) -> dict[str, str]:
     return {name: COLORS[number % len(COLORS)] for number, name in enumerate(dict.fromkeys(names))}
 
 
+def look_of(number: int) -> tuple[str, str]:
+    """The marker and the color of one of several groups, which are distinct for many groups."""
+    return MARKERS[number % len(MARKERS)], COLORS[number % len(COLORS)]
+
+
 def legend_beside(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any = None) -> None:
     """A legend to the right of the axes: of names and their colors, of given handles, or of what was drawn."""
     if colors is not None:
