@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence, Sized
-from itertools import count
+from collections.abc import Callable, Collection, Sequence, Sized
+from itertools import count, takewhile
 
 import numpy as np
 import pandas as pd
@@ -53,13 +53,8 @@ def folds_of(dataset_id: str) -> list[set[str]]:
 
     name = dataset_id.removeprefix("irds:")
     ir_datasets.load(name)
-    folds: list[set[str]] = []
-    for number in count(1):
-        try:
-            fold = ir_datasets.load(f"{name}/fold{number}")
-        except KeyError:
-            break
-        folds.append({query.query_id for query in fold.queries_iter()})
+    names = takewhile({*ir_datasets.registry}.__contains__, (f"{name}/fold{number}" for number in count(1)))
+    folds = [{query.query_id for query in ir_datasets.load(fold).queries_iter()} for fold in names]
     if not folds:
         raise KeyError(f"ir_datasets has no {name}/fold1: divide the queries with query_folds")
     return folds
@@ -75,16 +70,15 @@ def check_folds(folds: Sequence[Collection[str]], qids: Collection[str]) -> None
         if not fold:
             raise ValueError(f"fold {number} is empty")
     times = Counter(qid for fold in folds for qid in set(fold))
-    _refuse((qid for qid in times if times[qid] > 1), "in more than one fold")
-    _refuse(times.keys() - set(qids), "in the folds, but not among the topics")
-    _refuse(set(qids) - times.keys(), "in none of the folds")
-
-
-def _refuse(qids: Iterable[str], what: str) -> None:
-    found = sorted(qids)
-    if found:
-        shown = ", ".join(map(repr, found[:5])) + (", ..." if len(found) > 5 else "")
-        raise ValueError(f"{len(found)} queries are {what}: {shown}")
+    wrong = {
+        "in more than one fold": {qid for qid in times if times[qid] > 1},
+        "in the folds, but not among the topics": times.keys() - set(qids),
+        "in none of the folds": set(qids) - times.keys(),
+    }
+    for what, found in wrong.items():
+        if found:
+            shown = ", ".join(map(repr, sorted(found)[:5])) + (", ..." if len(found) > 5 else "")
+            raise ValueError(f"{len(found)} queries are {what}: {shown}")
 
 
 def parts_of(folds: Sequence[Collection[str]], number: int) -> list[set[str]]:

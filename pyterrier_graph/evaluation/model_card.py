@@ -149,10 +149,9 @@ def _put(folder: Path, card: str, meta: dict[str, Any]) -> None:
     """Replaces the card; at every moment the files have the sizes that ``pt_meta.json`` lists."""
     mode = (folder / META).stat().st_mode & 0o777
     files = {name: size for name, size in meta["files"].items() if name != CARD}
-    contents: list[tuple[str, Any]] = [(META, meta | {"files": files})] if CARD in meta["files"] else []
-    contents += [(CARD, card), (META, meta | {"files": files | {CARD: len(card.encode())}})]
-    for name, content in contents:
-        text = content if isinstance(content, str) else json.dumps(content, indent=1)
+    without, complete = meta | {"files": files}, meta | {"files": files | {CARD: len(card.encode())}}
+    contents = [(META, json.dumps(without, indent=1)), (CARD, card), (META, json.dumps(complete, indent=1))]
+    for name, text in contents:
         with pt.io.finalized_open(str(folder / name), "b") as out:
             out.write(text.encode())
         os.chmod(folder / name, mode)

@@ -42,19 +42,18 @@ def training_curves(
     measures = {name: measure for name, log in logs.items() if (measure := measure_of(log))}
     losses = {name: points for name, log in logs.items() if len(points := _points(log, by, "loss"))}
     measured = {name: _points(logs[name], by, measure) for name, measure in measures.items()}
-    parts = [curves for curves in (losses, measured) if curves]
+    validation = f"validation {' and '.join(dict.fromkeys(measures.values()))}"
+    parts = {label: curves for label, curves in (("loss", losses), (validation, measured)) if curves}
     if not parts:
         raise ValueError("there is nothing to draw: the logs have neither losses nor a measure")
     axes = rows_of_axes(axes, len(parts))
     colors = colors_of(logs)
-    for curves, ax in zip(parts, axes, strict=True):
+    for ax, (label, curves) in zip(axes, parts.items(), strict=True):
         for name, (x, y) in curves.items():
             ax.plot(x, y, color=colors[name], marker="." if len(x) < 50 else "")
-            if curves is measured:
-                best = y.argmax()
-                ax.plot(x[best], y[best], "*", color=colors[name], markersize=14)
-        names = " and ".join(dict.fromkeys(measures.values()))
-        ax.set_ylabel("loss" if curves is losses else f"validation {names}")
+            if label == validation:
+                ax.plot(x[y.argmax()], y.max(), "*", color=colors[name], markersize=14)
+        ax.set_ylabel(label)
         ax.margins(y=0.1)
     axes[-1].set_xlabel(by)
     if several:

@@ -70,13 +70,7 @@ def picture(ax: Axes, caption: str) -> str:
 
 
 def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[str]) -> None:
-    """Writes the report, completely or not at all.
-
-    Args:
-        path: The file, which is replaced if there is one.
-        title: The page's title.
-        sections: HTML, such as :func:`section` makes it.
-    """
+    """Writes the report, completely or not at all; replaces a file at ``path``."""
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>'

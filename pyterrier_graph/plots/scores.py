@@ -29,9 +29,10 @@ def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weigh
         source = getattr(source, "weights", None)
     if isinstance(source, Mapping):
         source = pd.DataFrame({"weight": source}, dtype=float)
+    needed = "a graph model with relations, or a weight per relation"
     if not isinstance(source, pd.DataFrame):
-        raise ValueError("relation_weights draws a model's weights: give a graph model, or a weight per relation")
-    check_frame(source, [], "a graph model with relations, or a weight per relation")
+        raise ValueError(f"relation_weights draws a model's weights: give {needed}")
+    check_frame(source, [], needed)
     ax = ax if ax is not None else new_axes(8, max(2.5, 1 + 0.2 * len(source) * (source.shape[1] + 1)))
     colors = colors_of(source.columns)
     table = source.iloc[::-1, ::-1]  # barh draws from bottom to top

@@ -61,9 +61,9 @@ class PatentMeasure(Measure):
     def __init__(self, **params: Any) -> None:
         super().__init__(**params)
         for name, value in params.items():
-            if name not in self.SUPPORTED_PARAMS:
+            parameter = self.SUPPORTED_PARAMS.get(name)
+            if parameter is None:
                 raise ValueError(f"{self.__name__} has no parameter {name!r}, only {[*self.SUPPORTED_PARAMS]}")
-            parameter = self.SUPPORTED_PARAMS[name]
             if not parameter.validate(value):
                 raise ValueError(f"{self.__name__}: {name} cannot be {value!r} ({parameter.desc})")
 
@@ -95,9 +95,7 @@ class PRESMeasure(PatentMeasure):
 class _WithinDocuments(PatentMeasure):
     SUPPORTED_PARAMS = {
         "cutoff": _Parameter(dtype=int, default=math.inf, desc="number of passages per topic that count, from 1"),
-        "per_document": _Parameter(
-            dtype=int, default=math.inf, desc="number of passages per document that count, from 1"
-        ),
+        "per_document": _Parameter(dtype=int, default=math.inf, desc="number of passages per document that count"),
         "rel": _RELEVANCE,
         "separator": _SEPARATOR,
     }
@@ -167,11 +165,9 @@ class OnDocumentsMeasure(PatentMeasure):
         self, measure: Measure | str | None = None, separator: str | None = None, cutoff: int | None = None
     ) -> OnDocumentsMeasure:
         """The same measure with other parameters; ``cutoff`` is the cutoff of the inner measure."""
-        params = dict(self.params)
-        if measure is not None:
-            params["measure"] = ir_measures.parse_measure(measure) if isinstance(measure, str) else measure
-        if separator is not None:
-            params["separator"] = separator
+        given = {"measure": ir_measures.parse_measure(measure) if isinstance(measure, str) else measure}
+        given |= {"separator": separator}
+        params = self.params | {name: value for name, value in given.items() if value is not None}
         if cutoff is not None:
             params["measure"] = params["measure"] @ cutoff
         return type(self)(**params)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import ir_measures
@@ -42,7 +41,8 @@ class PatentEvaluator(Evaluator):
         if self._direct and np.isnan(ranking.label).all():
             _check_level((ranking.ids[item] for item in np.unique(ranking.item)), self._judgments.ids)
         for measure in self._direct:
-            values = _values(measure, self._judgments, ranking)
+            compute = pres if isinstance(measure, PRESMeasure) else within_documents
+            values = compute(self._judgments, ranking, measure)
             for topic in np.flatnonzero(~np.isnan(values)):
                 yield Metric(self._judgments.topics[topic], measure, float(values[topic]))
         for group in self._on_documents:
@@ -79,20 +79,13 @@ def _topics(measures: Iterable[Measure], judgments: Judgments) -> set[str]:
     return {judgments.topics[topic] for topics in relevant for topic in topics}
 
 
-def _values(measure: Measure, judgments: Judgments, ranking: Ranking) -> NDArray[np.float64]:
-    if isinstance(measure, PRESMeasure):
-        return pres(judgments, ranking, cutoff=measure["cutoff"], minimum=measure["rel"])
-    documents = RelevantDocuments.read(judgments, ranking, measure)
-    values = documents.average_precision() if isinstance(measure, MAPDMeasure) else documents.precision()
-    return documents.mean(values, len(judgments.topics))
-
-
-def pres(judgments: Judgments, ranking: Ranking, *, cutoff: int, minimum: int) -> NDArray[np.float64]:
+def pres(judgments: Judgments, ranking: Ranking, measure: Measure) -> NDArray[np.float64]:
     """PRES of each topic; NaN for topics without relevant documents.
 
     The i-th of n relevant documents has rank i at best. At worst, and if it is not among the first N results, it has
     rank N + i. Magdy and Jones' equation is the sum of the differences to the worst ranks, divided by the maximum N n.
     """
+    cutoff, minimum = measure["cutoff"], measure["rel"]
     relevant = judgments.relevant(minimum)
     found = (ranking.label >= minimum) & (ranking.rank <= cutoff)
     topic, rank = ranking.topic[found], ranking.rank[found]
@@ -101,48 +94,32 @@ def pres(judgments: Judgments, ranking: Ranking, *, cutoff: int, minimum: int) -
         return np.bincount(topic, worst - rank, len(relevant)) / (cutoff * relevant)
 
 
-@dataclass(frozen=True)
-class RelevantDocuments:
-    """The relevant documents of each topic, and their passages in a run."""
+def within_documents(judgments: Judgments, ranking: Ranking, measure: Measure) -> NDArray[np.float64]:
+    """MAPD or PRECD of each topic; NaN for topics without relevant documents.
 
-    topic: NDArray[np.intp]  # position of each document's topic
-    passages: NDArray[np.intp]  # number of each document's relevant passages
-    found: pd.DataFrame  # passages in the run, best first: position of the document, and whether the passage is a hit
-
-    @classmethod
-    def read(cls, judgments: Judgments, ranking: Ranking, measure: Measure) -> RelevantDocuments:
-        """Groups passages by document, with the parameters of MAPD or PRECD; raises ValueError without a separator."""
-        separator, minimum = measure["separator"], measure["rel"]
-        if wrong := next((identifier for identifier in ranking.ids if separator not in identifier), None):
-            raise ValueError(
-                f"{wrong!r} is no passage: there is no {separator!r} in it. MAPD(separator='#') has another separator"
-            )
-        names = documents_of([*judgments.ids, *ranking.ids], separator)
-        number, documents = pd.factorize(np.array(names, dtype=object))
-        judged, number = np.split(number, [len(judgments.ids)])
-        pair = judgments.topic * len(documents) + judged
-        pairs, passages = np.unique(pair[judgments.labels >= minimum], return_counts=True)
-        pair = ranking.topic * len(documents) + number[ranking.item]
-        document = pd.Index(pairs).get_indexer(pair)
-        found = pd.DataFrame({"document": document, "hit": ranking.label >= minimum})
-        found = found[(document >= 0) & (ranking.rank <= measure["cutoff"])]
-        found = found[found.groupby("document").cumcount() < measure["per_document"]]
-        return cls(pairs // max(len(documents), 1), passages, found)
-
-    def average_precision(self) -> NDArray[np.float64]:
-        """Average precision of each document."""
-        hits = self.found.groupby("document")["hit"]
-        precision = (hits.cumsum() / (hits.cumcount() + 1))[self.found["hit"]]
-        return self._each(precision.groupby(self.found["document"]).sum()) / self.passages
-
-    def precision(self) -> NDArray[np.float64]:
-        """Precision of each document; 0 for a document without passages in the run."""
-        return self._each(self.found.groupby("document")["hit"].mean())
-
-    def mean(self, values: NDArray[np.float64], topics: int) -> NDArray[np.float64]:
-        """Mean of the documents' values per topic; NaN for a topic without documents."""
-        with np.errstate(invalid="ignore"):
-            return np.bincount(self.topic, values, topics) / np.bincount(self.topic, minlength=topics)
-
-    def _each(self, values: pd.Series) -> NDArray[np.float64]:
-        return values.reindex(range(len(self.topic)), fill_value=0.0).to_numpy(float)
+    Raises ValueError if an id has no separator. A relevant document without passages in the run has the value 0.
+    """
+    separator, minimum = measure["separator"], measure["rel"]
+    if wrong := next((identifier for identifier in ranking.ids if separator not in identifier), None):
+        raise ValueError(
+            f"{wrong!r} is no passage: there is no {separator!r} in it. MAPD(separator='#') has another separator"
+        )
+    names = documents_of([*judgments.ids, *ranking.ids], separator)
+    number, documents = pd.factorize(np.array(names, dtype=object))
+    judged, number = np.split(number, [len(judgments.ids)])
+    # A pair of a topic and a relevant document is one number; passages counts the relevant passages of each pair.
+    pair = judgments.topic * len(documents) + judged
+    pairs, passages = np.unique(pair[judgments.labels >= minimum], return_counts=True)
+    document = pd.Index(pairs).get_indexer(ranking.topic * len(documents) + number[ranking.item])
+    found = pd.DataFrame({"document": document, "hit": ranking.label >= minimum})
+    found = found[(document >= 0) & (ranking.rank <= measure["cutoff"])]
+    found = found[found.groupby("document").cumcount() < measure["per_document"]]
+    hits = found.groupby("document")["hit"]
+    if isinstance(measure, MAPDMeasure):
+        precision = (hits.cumsum() / (hits.cumcount() + 1))[found["hit"]]
+        values = precision.groupby(found["document"]).sum().reindex(range(len(pairs)), fill_value=0.0) / passages
+    else:
+        values = hits.mean().reindex(range(len(pairs)), fill_value=0.0)
+    topic, topics = pairs // max(len(documents), 1), len(judgments.topics)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(topic, values, topics) / np.bincount(topic, minlength=topics)
