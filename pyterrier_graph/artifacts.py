@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from html import escape
@@ -39,9 +39,8 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a model's results depend on."""
     import pyterrier_graph
 
-    others = ("pyterrier", "torch", "transformers", "sentence-transformers")
-    ours = {"python": python_version(), "pyterrier_graph": pyterrier_graph.__version__}
-    return ours | {name: version(name) for name in others}
+    others = {name: version(name) for name in ("pyterrier", "torch", "transformers", "sentence-transformers")}
+    return {"python": python_version(), "pyterrier_graph": pyterrier_graph.__version__} | others
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
@@ -85,7 +84,7 @@ def check_vacant(path: Path) -> None:
         raise FileExistsError(f"{str(path)!r} exists already: delete it, or choose another path")
 
 
-def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
+def read_meta(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
     """Reads the ``pt_meta.json`` of an artifact, which must have the ``expected`` fields.
 
     Raises FileNotFoundError if there is no artifact, and ValueError if the artifact has another kind or version, or if
@@ -98,8 +97,8 @@ def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{str(path / META)!r} is damaged: {error}") from error
     found = {key: meta.get(key) for key in expected} if isinstance(meta, dict) else {}
-    if found != dict(expected):
-        raise ValueError(f"{str(path)!r} holds {found}, but {dict(expected)} is needed")
+    if found != expected:
+        raise ValueError(f"{str(path)!r} holds {found}, but {expected} is needed")
     if not isinstance(meta.get("files"), dict):
         raise ValueError(f"{str(path / META)!r} is damaged: it does not list the artifact's files")
     for name, size in meta["files"].items():

@@ -15,12 +15,9 @@ NO_PARENT = -1
 
 
 class Node(NamedTuple):
-    """A part of a document.
+    """A part of a document: a ``'section'``, whose text is its title, or a ``'passage'``.
 
-    Attributes:
-        kind: ``'section'`` (a section, whose text is its title) or ``'passage'`` (running text).
-        text: The title or the passage.
-        parent: Position of the section that contains this node, or -1 for the document's root section.
+    ``parent`` is the position of the section that contains this node, or -1 for the document's root section.
     """
 
     kind: str

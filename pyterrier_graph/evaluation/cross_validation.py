@@ -39,8 +39,8 @@ def cross_validate(
     """Ranks every query by a pipeline that was trained on other queries.
 
     Each fold is the test fold once. The fold before it (for the first fold, the last one) is for validation, and the
-    others are for training: three of five folds, as in Dong et al. (LGRe, Sect. 4.1). The result is one run over all
-    queries. ``pt.Experiment`` takes the run as a system, and tests significance over all queries::
+    others are for training, as in Dong et al. (LGRe, Sect. 4.1). ``pt.Experiment`` takes the result, one run over all
+    queries, as a system, and tests significance over all queries::
 
         first = bm25 % 20 >> graph.passages()
         run = cross_validate(lambda fold: GraphMaxSim(graph), first(topics), qrels)
@@ -58,8 +58,7 @@ def cross_validate(
         qrels: ``qid, docno, label``. Queries without judgments are ranked, but not used for training or validation.
         folds: Number of folds, made by :func:`query_folds`; or the qids of each fold, as :func:`folds_of` returns them.
         seed: Seed of :func:`query_folds`. Estimators have seeds of their own.
-        output_dir: Folder for the run of each complete fold. After a kill, the same call continues with the next fold.
-            By default no runs are kept.
+        output_dir: Folder where the run of each complete fold is kept. After a kill, the same call goes on from there.
         on_trained: Called with the number of a fold and its trained pipeline after the fold was ranked, for instance to
             save the pipeline. After a kill, it may be called for the same fold again.
         verbose: Whether to show progress.
@@ -70,9 +69,8 @@ def cross_validate(
     Raises:
         TypeError: If ``make_pipeline`` is a pipeline.
         pt.validate.InputValidationError: If a column is missing.
-        ValueError: If the folds overlap, are empty, are fewer than three, or differ from the topics' queries; if no
-            query for training or validation is judged; if the pipeline has no Estimator, or one that was trained in
-            another fold; or if ``output_dir`` holds runs of another cross-validation.
+        ValueError: If the folds are wrong or without judgments; if the pipeline has no Estimator, or one that was
+            trained in another fold; or if ``output_dir`` holds runs of another cross-validation.
 
     Warns:
         UserWarning: If the pipeline ranks passages and the judgments are of documents, or the other way round.

@@ -76,8 +76,8 @@ def effectiveness_latency(
     check_frame(experiment, ["name", str(measure), time], source)
     x, y = (experiment[column].to_numpy(dtype=float) for column in (time, str(measure)))
     names = experiment["name"].astype(str).to_numpy()
-    if not np.isfinite(x + y).all():
-        raise ValueError(f"{names[~np.isfinite(x + y)][0]!r} has no {measure} or no {time}: leave it out")
+    if not (finite := np.isfinite(x + y)).all():
+        raise ValueError(f"{names[~finite][0]!r} has no {measure} or no {time}: leave it out")
     order = np.lexsort((-y, x))
     best_before = np.concatenate([[-np.inf], np.maximum.accumulate(y[order])[:-1]])
     front = order[y[order] > best_before]
@@ -109,10 +109,10 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
     """
     source = "a row per system, value of the option, seed and query"
     check_frame(per_query, ["system", "measure", "value", "seed", x], source)
-    rows = per_query[per_query["measure"].astype(str) == str(measure)]
+    measures = per_query["measure"].astype(str)
+    rows = per_query[measures == str(measure)]
     if not len(rows):
-        measures = ", ".join(dict.fromkeys(map(str, per_query["measure"])))
-        raise ValueError(f"no values of {measure}: the frame has {measures}")
+        raise ValueError(f"no values of {measure}: the frame has {', '.join(measures.unique())}")
     if rows[x].isna().all():
         raise ValueError(f"no system has a value of {x!r}: there is nothing to draw it against")
     by_seed = rows.groupby(["system", x, "seed"], sort=False, dropna=False)["value"].mean()
@@ -158,7 +158,7 @@ def similarity_shift(
         if not np.isfinite(frame[[*kinds]].to_numpy(dtype=float)).all():
             raise ValueError(f"{name!r} has similarities that are missing or not finite")
     axes = rows_of_axes(axes, 2, sharey=True)
-    values = pd.concat([frame[[*kinds]] for frame in parts.values()]).to_numpy(dtype=float)
+    values = pd.concat(parts.values())[[*kinds]].to_numpy(dtype=float)
     bins = np.linspace(values.min(), max(values.max(), values.min() + 1e-6), 31).tolist()
     for ax, (name, frame) in zip(axes, parts.items(), strict=True):
         for (column, label), color in zip(kinds.items(), COLORS, strict=False):

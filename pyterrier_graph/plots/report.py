@@ -52,11 +52,11 @@ def facts(rows: Mapping[str, object]) -> str:
 def table(frame: pd.DataFrame) -> str:
     """A frame as a table; what begins with a digit is set to the right."""
     head = "".join(f"<th>{escape(str(column))}</th>" for column in frame.columns)
-    rows = []
-    for row in frame.itertuples(index=False):
-        cells = (escape(str(value)) for value in row)
-        rows.append("".join(f"<td{' class=number' if cell[:1].isdigit() else ''}>{cell}</td>" for cell in cells))
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    rows = ""
+    for row in frame.astype(str).itertuples(index=False):
+        cells = (f"<td{' class=number' if cell[:1].isdigit() else ''}>{escape(cell)}</td>" for cell in row)
+        rows += f"<tr>{''.join(cells)}</tr>"
+    return f"<table><tr>{head}</tr>{rows}</table>"
 
 
 def picture(ax: Axes, caption: str) -> str:

@@ -68,11 +68,13 @@ def contributions(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
     """
     check_frame(explanation, ["node", "relation", "token", "contribution"], "what HGATReranker.explain() returns")
     by_node = explanation.groupby("node", sort=False).agg(
-        contribution=("contribution", "sum"), relation=("relation", "first"), tokens=("token", _first_three)
+        contribution=("contribution", "sum"), relation=("relation", "first"), tokens=("token", "unique")
     )
     by_node = by_node.reindex(by_node["contribution"].abs().sort_values(ascending=False).index)[:most]
     relations = by_node["relation"].replace("", "further away")
-    ax = _bars(ax, by_node.index.map(shortened), by_node["contribution"], relations, by_node["tokens"])
+    ax = _bars(
+        ax, by_node.index.map(shortened), by_node["contribution"], relations, by_node["tokens"].str[:3].map(" ".join)
+    )
     ax.set_xlabel("part of the score (gradient × input)")
     titled(ax, title)
     return ax
@@ -107,25 +109,18 @@ def _bars(ax: Axes | None, names: Iterable[str], lengths: pd.Series, kinds: pd.S
     ax.set_yticks(place, [*names], parse_math=False)
     ax.set_ylim(-len(lengths) + 0.3, 0.7)
     legend_beside(ax, colors)
-    _write_beside(ax, lengths.clip(lower=0).to_numpy(), place, beside)
-    return ax
-
-
-def _write_beside(ax: Axes, x: np.ndarray, y: np.ndarray, texts: Iterable[str]) -> None:
-    """Writes a text to the right of each position, and widens the axes until all texts fit."""
+    ends = lengths.clip(lower=0).to_numpy()
     style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "parse_math": False, "in_layout": False}
     written = [
-        ax.annotate(text, (across, down), xytext=(GAP, 0), fontsize=8, **style)
-        for across, down, text in zip(x, y, texts, strict=True)
+        ax.annotate(text, end, xytext=(GAP, 0), fontsize=8, **style)
+        for text, *end in zip(beside, ends, place, strict=True)
     ]
+    # The axes are widened until all texts fit.
     figure = ax.figure.canvas.figure
     figure.draw_without_rendering()  # sets the positions in pixels
     lowest, highest = ax.get_xlim()
     width = ax.get_window_extent().width
     free = width - np.array([text.get_window_extent().width for text in written]) - 2 * GAP * figure.dpi / 72
-    needed = (x - lowest) * width / np.maximum(free, width / 4)
+    needed = (ends - lowest) * width / np.maximum(free, width / 4)
     ax.set_xlim(lowest, max(highest, lowest + needed.max()))
-
-
-def _first_three(tokens: pd.Series) -> str:
-    return " ".join(list(dict.fromkeys(tokens))[:3])
+    return ax

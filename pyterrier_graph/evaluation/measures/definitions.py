@@ -95,7 +95,7 @@ class PRESMeasure(PatentMeasure):
 class _WithinDocuments(PatentMeasure):
     SUPPORTED_PARAMS = {
         "cutoff": _Parameter(dtype=int, default=math.inf, desc="number of passages per topic that count, from 1"),
-        "per_document": _Parameter(dtype=int, default=math.inf, desc="number of passages per document that count"),
+        "per_document": _Parameter(dtype=int, default=math.inf, desc="passages per document that count, from 1"),
         "rel": _RELEVANCE,
         "separator": _SEPARATOR,
     }

@@ -14,10 +14,8 @@ from ir_measures import Evaluator, Measure, Metric
 from numpy.typing import NDArray
 
 from pyterrier_graph.documents import level_mismatch
-from pyterrier_graph.evaluation.measures.definitions import MAPDMeasure, OnDocumentsMeasure, PRECDMeasure, PRESMeasure
+from pyterrier_graph.evaluation.measures.definitions import MAPDMeasure, OnDocumentsMeasure, PRESMeasure
 from pyterrier_graph.evaluation.measures.rankings import Judgments, Ranking, documents_of
-
-DIRECT = (PRESMeasure, MAPDMeasure, PRECDMeasure)
 
 
 class PatentEvaluator(Evaluator):
@@ -31,7 +29,7 @@ class PatentEvaluator(Evaluator):
             if isinstance(measure, OnDocumentsMeasure):
                 by_separator[measure["separator"]].append(measure)
         self._on_documents = [_OnDocuments(*item, self._judgments) for item in by_separator.items()]
-        self._direct = [measure for measure in measures if isinstance(measure, DIRECT)]
+        self._direct = [measure for measure in measures if not isinstance(measure, OnDocumentsMeasure)]
         # The base class adds missing values for these topics only.
         topics = _topics(self._direct, self._judgments).union(*(group.topics for group in self._on_documents))
         super().__init__(measures, topics)

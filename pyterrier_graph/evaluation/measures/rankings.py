@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -57,7 +56,10 @@ class Ranking:
     @classmethod
     def read(cls, run: Any, judgments: Judgments) -> Ranking:
         """Reads a run as :meth:`Judgments.read` does; raises ValueError also if an id is found twice for a topic."""
-        frame = _checked(_frame(run), "score", "run")
+        if isinstance(run, dict):  # faster than ir_measures, which makes a named tuple of each result
+            rows = [(query, doc, score) for query, scores in run.items() for doc, score in scores.items()]
+            run = pd.DataFrame(rows, columns=["query_id", "doc_id", "score"])
+        frame = _checked(RunConverter(run).as_pd_dataframe(), "score", "run")
         query, queries = pd.factorize(frame["query_id"])
         topic = pd.Index(judgments.topics, dtype=object).get_indexer(queries)[query]
         frame, topic = frame[topic >= 0], topic[topic >= 0]
@@ -89,18 +91,6 @@ class Ranking:
 def documents_of(ids: Iterable[str], separator: str) -> list[str]:
     """The documents of passages: the part of an id before the last separator, or the id if it has no separator."""
     return [identifier.rpartition(separator)[0] or identifier for identifier in ids]
-
-
-def _frame(run: Any) -> pd.DataFrame:
-    """A run as a frame; for dictionaries this is faster than ir_measures, which makes a tuple of each result."""
-    if not isinstance(run, dict):
-        return RunConverter(run).as_pd_dataframe()
-    columns = {
-        "query_id": np.repeat(np.array([*run], dtype=object), [len(scores) for scores in run.values()]),
-        "doc_id": [*chain.from_iterable(run.values())],
-        "score": [*chain.from_iterable(scores.values() for scores in run.values())],
-    }
-    return pd.DataFrame(columns)
 
 
 def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
