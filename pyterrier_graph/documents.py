@@ -108,8 +108,7 @@ class StructuredDocument:
 
     Attributes:
         docno: The document's id.
-        nodes: Its parts in document order. Exactly one node, the root section, has no parent; the text of the root
-            section is the document's title.
+        nodes: Its parts in document order. Only the root section has no parent; its text is the document's title.
         links: Edges inside the document beyond order and structure.
         references: Edges to other documents.
         codes: Attributes that documents can share (classification codes, modules, concepts), for negative sampling.

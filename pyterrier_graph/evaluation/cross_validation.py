@@ -201,7 +201,7 @@ class Untrained:
 
 def _modules(estimator: pt.Estimator) -> Iterator[Any]:
     """The torch modules that are attributes of an Estimator, or of its attributes."""
-    torch = sys.modules.get("torch")  # without an import of torch there are no modules
+    torch: Any = sys.modules.get("torch")  # without an import of torch there are no modules
     for value in vars(estimator).values() if torch else ():
         for candidate in (value, *getattr(value, "__dict__", {}).values()):
             if isinstance(candidate, torch.nn.Module):

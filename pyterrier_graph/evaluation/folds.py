@@ -12,15 +12,12 @@ import pyterrier as pt
 
 
 def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[set[str]]:
-    """Divides queries at random into folds whose sizes differ by at most one.
+    """Divides queries at random into folds whose sizes differ by at most one, and returns the qids of each fold.
 
     Args:
         topics: Queries or a run: ``qid``. The order of rows does not matter.
         folds: Number of folds.
         seed: Seed of the random division.
-
-    Returns:
-        The qids of each fold.
 
     Raises:
         ValueError: If there are fewer than three folds, or fewer queries than folds.
@@ -35,16 +32,13 @@ def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[
 
 
 def folds_of(dataset_id: str) -> list[set[str]]:
-    """Returns the folds of a dataset of ir_datasets: its subsets ``fold1``, ``fold2``, and so on.
+    """Returns the qids of each fold of a dataset of ir_datasets: of its subsets ``fold1``, ``fold2``, and so on.
 
     ``folds_of("disks45/nocr/trec-robust-2004")`` returns the five folds of Huston and Croft (2014), which Dong et al.
     (LGRe) used. To use a part of the topics, intersect each fold with the qids of the part.
 
     Args:
         dataset_id: Id of the whole dataset, with or without ``irds:``.
-
-    Returns:
-        The qids of each fold.
 
     Raises:
         KeyError: If there is no such dataset, or the dataset has no folds.
@@ -95,9 +89,9 @@ def by_query_length(
 
     ``{name: pt.Experiment(runs, group, qrels, measures) for name, group in groups.items()}`` compares runs per group.
 
-    Dong et al. (LGRe, Table 5) compare two groups of Robust04's titles: 144 titles have up to 3 tokens, 106 have more.
-    These counts are of BERT's word pieces (``AutoTokenizer.from_pretrained("bert-base-uncased").tokenize``); 233 titles
-    have up to 3 words. The authors draw 100 queries of a group, train on 80 of them and test on 10: one fold of
+    Dong et al. (LGRe, Table 5) compare two groups of Robust04's titles: 144 titles have up to 3 of BERT's word pieces
+    (``AutoTokenizer.from_pretrained("bert-base-uncased").tokenize``), 106 have more. The authors draw 100 queries of a
+    group, train on 80 of them and test on 10: one fold of
     ``cross_validate(make_pipeline, group.sample(100, random_state=0), qrels, folds=10)``.
 
     Args:
@@ -106,8 +100,8 @@ def by_query_length(
         tokenize: Splits a query into tokens; by default, at white space.
 
     Returns:
-        The topics of each group, shortest first. ``bounds=(2, 4)`` makes the groups ``'length <= 2'``,
-        ``'2 < length <= 4'`` and ``'length > 4'``. A group may be empty.
+        The topics of each group, which may be empty, by name, such as ``'length <= 2'``, ``'2 < length <= 4'``,
+        ``'length > 4'``.
 
     Raises:
         pt.validate.InputValidationError: If a column is missing.

@@ -32,10 +32,7 @@ def training_curves(
     Args:
         trainings: A trained model or its ``training_log``, or several of them by name.
         by: Unit of the horizontal axis.
-        axes: Axes to draw into: one for the loss, one for the measure.
-
-    Returns:
-        The axes of the loss, and those of the measure if there is one.
+        axes: Axes to draw into: one for the loss, and one for the measure if there is one.
     """
     several = isinstance(trainings, Mapping)
     logs = {str(name): _log(training) for name, training in (trainings if several else {"": trainings}).items()}
@@ -142,14 +139,8 @@ def similarity_shift(
     """Draws similarities of a relevant passage to its query and to other passages, before and after training.
 
     Training should make s(p+, q) larger than s(p+, p-) (PAIR, Fig. 4). Each title has the share of rows where it is.
-
-    Args:
-        before: A row per query: ``positive_query``, the similarity of its relevant passages to the query, and
-            ``positive_negative``, the similarity of its relevant passages to other passages.
-        after: The same after training.
-
-    Returns:
-        The axes of before and after.
+    Both frames have a row per query: ``positive_query``, the similarity of its relevant passages to the query, and
+    ``positive_negative``, the similarity of its relevant passages to other passages.
     """
     kinds = {"positive_query": "s(p+, q)", "positive_negative": "s(p+, p-)"}
     parts = {"before": before, "after": after}

@@ -29,15 +29,8 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
     """Draws the graph of one document: sections as circles, passages as squares (HGAT, Fig. 3).
 
     Reading order runs downwards, depth to the right. Referenced nodes of other documents are at the right margin. A
-    relation and its inverse are one line.
-
-    Args:
-        graph: The graph.
-        docno: The document.
-        most: Maximum number of nodes of the document, and of other documents.
-
-    Raises:
-        KeyError: If the document is not in the graph.
+    relation and its inverse are one line. ``most`` is the maximum number of nodes of the document, and of other
+    documents. Raises KeyError if the document is not in the graph.
     """
     layout = document_layout(graph, int(graph.document_of([docno])[0]), most)
     margin = max(layout.depth) + 4
@@ -87,9 +80,6 @@ def word_graph(
         layer: Position in ``explanation.layers``.
         title: Title; by default the layer and the score.
         most: Maximum number of document words: those that query words attend to most.
-
-    Raises:
-        IndexError: If there is no such layer.
     """
     adjacency, segments = explanation.adjacency[layer], explanation.segments
     query, words = np.flatnonzero(segments == 0), np.flatnonzero(segments == 1)

@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
+from pyterrier_graph.checks import check_choice
 from pyterrier_graph.plots.html import NEUTRAL
 from pyterrier_graph.plots.style import check_frame, legend_beside, look_of, new_axes, shortened, titled
 
@@ -95,8 +96,7 @@ def _reduced(vectors: np.ndarray, method: Method, seed: int) -> np.ndarray:
     from sklearn.manifold import TSNE
     from sklearn.preprocessing import normalize
 
-    if method not in ("tsne", "pca"):
-        raise ValueError(f"method must be 'tsne' or 'pca', got {method!r}")
+    check_choice("method", method, ("tsne", "pca"))
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     reduce = PCA(2) if method == "pca" else TSNE(2, perplexity=perplexity, init="pca", random_state=seed)
     return reduce.fit_transform(normalize(vectors))

@@ -61,9 +61,9 @@ def table(frame: pd.DataFrame) -> str:
 
 def picture(ax: Axes, caption: str) -> str:
     """The figure of some axes as an image in the page, with a caption; the figure is closed."""
-    figure, out = ax.figure, io.BytesIO()
+    figure, out = ax.figure.canvas.figure, io.BytesIO()
     figure.savefig(out, format="png", dpi=110, bbox_inches="tight")
-    plt.close(figure)  # type: ignore[arg-type]
+    plt.close(figure)
     encoded = base64.b64encode(out.getvalue()).decode()
     shown = escape(caption)
     return f'<figure><img alt="{shown}" src="data:image/png;base64,{encoded}"><figcaption>{shown}</figcaption></figure>'

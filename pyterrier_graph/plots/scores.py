@@ -19,9 +19,8 @@ GAP = 6  # points between a bar and its text
 def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weights of relations") -> Axes:
     """Draws the weight of each relation in a graph model; for HGATReranker, per layer (Table 6 of the paper).
 
-    Args:
-        source: A GraphMean, GraphMaxSim, GNNEncoder or HGATReranker, a weight per relation, or what
-            ``HGATReranker.relation_weights()`` returns.
+    ``source`` is a GraphMean, GraphMaxSim, GNNEncoder or HGATReranker, a weight per relation, or what
+    ``HGATReranker.relation_weights()`` returns.
     """
     if callable(method := getattr(source, "relation_weights", None)):
         source = method()
@@ -46,11 +45,7 @@ def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weigh
 
 
 def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "") -> Axes:
-    """Draws the match of each query token, one bar per token, colored by relation.
-
-    Args:
-        explanation: What ``GraphMaxSim.explain()`` returns.
-    """
+    """Draws what ``GraphMaxSim.explain()`` returns: a bar for the match of each query token, colored by relation."""
     check_frame(explanation, ["token", "relation", "node", "match", "score"], "what GraphMaxSim.explain() returns")
     beside = [f"{row.match}   ({shortened(row.node)})" for row in explanation.itertuples()]
     ax = _bars(ax, explanation["token"], explanation["score"], explanation["relation"], beside)
@@ -60,11 +55,9 @@ def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
 
 
 def contributions(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "", most: int = 12) -> Axes:
-    """Draws the contribution of each node to a contextualized passage's score, with its three strongest tokens.
+    """Draws what ``HGATReranker.explain()`` returns: how much a passage's score comes from each node.
 
-    Args:
-        explanation: What ``HGATReranker.explain()`` returns.
-        most: Maximum number of nodes.
+    At most ``most`` nodes are drawn, each with its three strongest tokens.
     """
     check_frame(explanation, ["node", "relation", "token", "contribution"], "what HGATReranker.explain() returns")
     by_node = explanation.groupby("node", sort=False).agg(
@@ -72,22 +65,18 @@ def contributions(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
     )
     by_node = by_node.reindex(by_node["contribution"].abs().sort_values(ascending=False).index)[:most]
     relations = by_node["relation"].replace("", "further away")
-    ax = _bars(
-        ax, by_node.index.map(shortened), by_node["contribution"], relations, by_node["tokens"].str[:3].map(" ".join)
-    )
+    tokens = by_node["tokens"].str[:3].map(" ".join)
+    ax = _bars(ax, by_node.index.map(shortened), by_node["contribution"], relations, tokens)
     ax.set_xlabel("part of the score (gradient × input)")
     titled(ax, title)
     return ax
 
 
 def passage_queries(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "", most: int = 20) -> Axes:
-    """Draws the queries and nodes that a passage's vector aggregates from, by weight, colored by relation.
+    """Draws what ``explain()`` of GraphMean or GNNEncoder returns: what a passage's vector aggregates from.
 
-    Args:
-        explanation: What ``explain()`` of GraphMean or GNNEncoder returns: ``qid, query, relation, weight``, a row per
-            query (or node, with its id and text), where ``relation`` is ``'relevant'``, ``'retrieved'``, or a relation
-            of the graph of documents.
-        most: Maximum number of rows: those with the largest weights.
+    A bar shows the weight of a query or a node, in the color of its relation. At most ``most`` rows are drawn: those
+    with the largest weights.
     """
     source = "what explain() of GraphMean or GNNEncoder returns"
     check_frame(explanation, ["qid", "query", "weight", "relation"], source)
@@ -112,8 +101,8 @@ def _bars(ax: Axes | None, names: Iterable[str], lengths: pd.Series, kinds: pd.S
     ends = lengths.clip(lower=0).to_numpy()
     style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "parse_math": False, "in_layout": False}
     written = [
-        ax.annotate(text, end, xytext=(GAP, 0), fontsize=8, **style)
-        for text, *end in zip(beside, ends, place, strict=True)
+        ax.annotate(text, (x, y), xytext=(GAP, 0), fontsize=8, **style)
+        for text, x, y in zip(beside, ends, place, strict=True)
     ]
     # The axes are widened until all texts fit.
     figure = ax.figure.canvas.figure

@@ -165,8 +165,8 @@ class OnDocumentsMeasure(PatentMeasure):
         self, measure: Measure | str | None = None, separator: str | None = None, cutoff: int | None = None
     ) -> OnDocumentsMeasure:
         """The same measure with other parameters; ``cutoff`` is the cutoff of the inner measure."""
-        given = {"measure": ir_measures.parse_measure(measure) if isinstance(measure, str) else measure}
-        given |= {"separator": separator}
+        parsed = ir_measures.parse_measure(measure) if isinstance(measure, str) else measure
+        given = {"measure": parsed, "separator": separator}
         params = self.params | {name: value for name, value in given.items() if value is not None}
         if cutoff is not None:
             params["measure"] = params["measure"] @ cutoff

@@ -30,8 +30,11 @@ class PatentEvaluator(Evaluator):
                 by_separator[measure["separator"]].append(measure)
         self._on_documents = [_OnDocuments(*item, self._judgments) for item in by_separator.items()]
         self._direct = [measure for measure in measures if not isinstance(measure, OnDocumentsMeasure)]
-        # The base class adds missing values for these topics only.
-        topics = _topics(self._direct, self._judgments).union(*(group.topics for group in self._on_documents))
+        # The base class adds missing values for topics with relevant documents only.
+        topics = set().union(*(group.topics for group in self._on_documents))
+        for measure in self._direct:
+            relevant = np.flatnonzero(self._judgments.relevant(measure["rel"]))
+            topics.update(self._judgments.topics[topic] for topic in relevant)
         super().__init__(measures, topics)
 
     def _iter_calc(self, run: Any) -> Iterator[Metric]:
@@ -69,12 +72,6 @@ def _check_level(found: Iterable[str], judged: Iterable[str]) -> None:
     """Warns about a run of passages and judgments of documents, and the other way round."""
     if message := level_mismatch(found, judged):
         warnings.warn(message, stacklevel=3)
-
-
-def _topics(measures: Iterable[Measure], judgments: Judgments) -> set[str]:
-    """The topics that have relevant documents for at least one measure."""
-    relevant = (np.flatnonzero(judgments.relevant(measure["rel"])) for measure in measures)
-    return {judgments.topics[topic] for topics in relevant for topic in topics}
 
 
 def pres(judgments: Judgments, ranking: Ranking, measure: Measure) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ class Judgments:
     def read(cls, qrels: Any) -> Judgments:
         """Reads judgments from a frame, named tuples, or a dictionary; raises ValueError if something is missing."""
         frame = _checked(QrelsConverter(qrels).as_pd_dataframe(), "relevance", "judgments")
-        frame = frame.groupby(["query_id", "doc_id"], sort=False)["relevance"].max().reset_index()
+        frame = _highest(frame)
         topic, topics = pd.factorize(frame["query_id"])
         return cls(topics.tolist(), topic, frame["doc_id"], frame["relevance"].to_numpy())
 
@@ -35,12 +35,8 @@ class Judgments:
 
     def on_documents(self, separator: str) -> pd.DataFrame:
         """The judgments of documents, by the highest label of a passage: ``query_id, doc_id, relevance``."""
-        columns = {
-            "query_id": np.array(self.topics, dtype=object)[self.topic],
-            "doc_id": documents_of(self.ids, separator),
-            "relevance": self.labels,
-        }
-        return pd.DataFrame(columns).groupby(["query_id", "doc_id"], sort=False)["relevance"].max().reset_index()
+        names, documents = np.array(self.topics, dtype=object)[self.topic], documents_of(self.ids, separator)
+        return _highest(pd.DataFrame({"query_id": names, "doc_id": documents, "relevance": self.labels}))
 
 
 @dataclass(frozen=True)
@@ -91,6 +87,10 @@ class Ranking:
 def documents_of(ids: Iterable[str], separator: str) -> list[str]:
     """The documents of passages: the part of an id before the last separator, or the id if it has no separator."""
     return [identifier.rpartition(separator)[0] or identifier for identifier in ids]
+
+
+def _highest(qrels: pd.DataFrame) -> pd.DataFrame:
+    return qrels.groupby(["query_id", "doc_id"], sort=False)["relevance"].max().reset_index()
 
 
 def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
