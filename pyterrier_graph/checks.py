@@ -14,7 +14,7 @@ class _SignatureOfInit:
     def __get__(self, instance: object | None, cls: type) -> inspect.Signature:
         if instance is not None:
             raise AttributeError(f"an instance of {cls.__name__} has no attribute '__signature__'")
-        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
+        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]  # type: ignore[misc]
         return inspect.Signature(parameters)
 
 

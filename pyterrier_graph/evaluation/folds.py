@@ -37,9 +37,6 @@ def folds_of(dataset_id: str) -> list[set[str]]:
     ``folds_of("disks45/nocr/trec-robust-2004")`` returns the five folds of Huston and Croft (2014), which Dong et al.
     (LGRe) used. To use a part of the topics, intersect each fold with the qids of the part.
 
-    Args:
-        dataset_id: Id of the whole dataset, with or without ``irds:``.
-
     Raises:
         KeyError: If there is no such dataset, or the dataset has no folds.
     """

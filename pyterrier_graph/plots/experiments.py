@@ -86,8 +86,7 @@ def effectiveness_latency(
     ax.plot(x[front], y[front], color=NEUTRAL, linestyle="--", linewidth=1, label="not beaten in both", zorder=1)
     _log_if_wide(ax, x)
     ax.margins(0.15)
-    ax.set_xlabel("mean response time (ms per query)" if time == "mrt" else time)
-    ax.set_ylabel(str(measure))
+    ax.set(xlabel="mean response time (ms per query)" if time == "mrt" else time, ylabel=str(measure))
     legend_beside(ax)
     titled(ax, title)
     return ax
@@ -127,8 +126,7 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
         ax.fill_between(position, mean - deviation, mean + deviation, color=color, alpha=0.2, linewidth=0)
     legend_beside(ax, colors)
     ax.margins(y=0.1)
-    ax.set_xlabel(OPTIONS.get(x, x))
-    ax.set_ylabel(str(measure))
+    ax.set(xlabel=OPTIONS.get(x, x), ylabel=str(measure))
     titled(ax, title)
     return ax
 

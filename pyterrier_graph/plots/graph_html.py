@@ -23,9 +23,8 @@ NODES = 14
 def graph_html(graph: HeteroGraph, title: str, calls: Sequence[str]) -> str:
     """A graph's title, sizes, the outline of a document, and code to call next; fast for graphs of any size."""
     summary = graph.summary()
-    sizes: dict[str, Any] = {name: summary[name] for name in ("documents", "sections", "passages", "codes")}
-    if not sizes["codes"]:
-        del sizes["codes"]
+    counted = ["documents", "sections", "passages", *(["codes"] if summary["codes"] else [])]
+    sizes: dict[str, Any] = {name: summary[name] for name in counted}
     for relation in graph.relations[::2]:  # each is followed by its inverse, which has as many edges
         lost = summary["unresolved"].get(relation, 0)
         edges = summary["edges"][relation]

@@ -54,15 +54,14 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
         _write(ax, position[node], shortened(name), "normal")
     drawn = {relation for relation, _, _ in layout.edges}
     handles = [Line2D([], [], color=color, label=name) for name, color in colors.items() if name in drawn]
-    for label, marker in (("section", "o"), ("passage", "s")):
-        handles.append(Line2D([], [], color=NEUTRAL, marker=marker, linestyle="", label=label))
+    markers = {"section": "o", "passage": "s"}
+    handles += [Line2D([], [], color=NEUTRAL, marker=markers[kind], linestyle="", label=kind) for kind in markers]
     legend_beside(ax, handles=handles)
     own, others = layout.cut
     cut = f", first {len(layout.nodes)} of {len(layout.nodes) + own} nodes" if own else ""
     cut += f", {len(layout.outside)} of {len(layout.outside) + others} references" if others else ""
     titled(ax, f"{docno}{cut}")
-    ax.set_xlim(-0.7, margin + 1.5)
-    ax.set_ylim(-rows - 0.5, 1)
+    ax.set(xlim=(-0.7, margin + 1.5), ylim=(-rows - 0.5, 1))
     ax.axis("off")
     return ax
 
@@ -101,8 +100,7 @@ def word_graph(
     for row, column in np.argwhere(np.array(names[: len(query)])[:, None] == np.array(names[len(query) :])):
         for corner in ((border + column, row - 0.5), (row - 0.5, border + column)):
             ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=COLORS[4], linewidth=2))
-    ax.set_ylabel("target word")
-    ax.set_xlabel("source word")
+    ax.set(xlabel="source word", ylabel="target word")
     ticks = LogLocator(subs=(1, 2, 5))
     ax.figure.colorbar(image, ax=ax, shrink=0.7, label="weight", ticks=ticks, format="{x:g}").minorticks_off()
     cut = f", {len(shown)} of {len(words)} document words" if len(shown) < len(words) else ""

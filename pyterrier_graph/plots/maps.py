@@ -55,10 +55,8 @@ def embedding_map(
         x, y = points[names == name].T
         marker, color = look_of(number) if number < GROUPS else (".", NEUTRAL)
         ax.scatter(x, y, marker=marker, color=color, s=22, alpha=0.8, linewidth=0, label=shortened(name))
-        edge = plt.rcParams["axes.edgecolor"]
-        ax.scatter(x.mean(), y.mean(), marker="*", color=color, s=200, edgecolor=edge, zorder=3)
-    ax.set_xticks([])
-    ax.set_yticks([])
+        ax.scatter(x.mean(), y.mean(), s=200, c=color, marker="*", edgecolor=plt.rcParams["axes.edgecolor"], zorder=3)
+    ax.set(xticks=[], yticks=[])
     legend_beside(ax)
     titled(ax, title)
     return ax
@@ -78,8 +76,7 @@ def state_map(
     Args:
         states: What ``LGReReranker.states()`` returns for the documents of one or several queries.
         qrels: ``qid, docno, label``: a document with a label above 0 is relevant.
-        method: ``'tsne'`` (as in the paper) or ``'pca'``.
-        seed: Seed of t-SNE.
+        method: ``'tsne'`` (as in the paper, with this ``seed``) or ``'pca'``.
     """
     check_frame(states, ["qid", "docno", "side", "state"], "what LGReReranker.states() returns")
     kinds = ["query", "relevant document", "other document"]

@@ -51,12 +51,11 @@ def facts(rows: Mapping[str, object]) -> str:
 
 def table(frame: pd.DataFrame) -> str:
     """A frame as a table; what begins with a digit is set to the right."""
-    head = "".join(f"<th>{escape(str(column))}</th>" for column in frame.columns)
-    rows = ""
+    rows = f"<tr>{''.join(f'<th>{escape(str(column))}</th>' for column in frame.columns)}</tr>"
     for row in frame.astype(str).itertuples(index=False):
         cells = (f"<td{' class=number' if cell[:1].isdigit() else ''}>{escape(cell)}</td>" for cell in row)
         rows += f"<tr>{''.join(cells)}</tr>"
-    return f"<table><tr>{head}</tr>{rows}</table>"
+    return f"<table>{rows}</table>"
 
 
 def picture(ax: Axes, caption: str) -> str:

@@ -38,8 +38,7 @@ def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weigh
     table.plot.barh(ax=ax, color=[colors[column] for column in table.columns], legend=False)
     if source.shape[1] > 1:
         legend_beside(ax, colors)
-    ax.set_xlabel("weight")
-    ax.set_ylabel("")
+    ax.set(xlabel="weight", ylabel="")
     titled(ax, title)
     return ax
 

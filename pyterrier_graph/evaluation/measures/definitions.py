@@ -29,8 +29,7 @@ class LeftOut(float):
     """NaN that sums and means ignore: the value of a measure for a topic without relevant documents.
 
     ir_measures and PyTerrier add up the values of all topics and divide by the number of topics. A sum of LeftOut
-    values has the ``total`` of the other values and the number of ignored ``topics``; a division subtracts this number
-    from the divisor.
+    values has their ``total`` without ignored ``topics``, whose number a division subtracts from the divisor.
     """
 
     total: float
