@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,11 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.array_files import DOCNOS, ArrayFiles, array_file, digest, read_array
+from pyterrier_graph.graphs.array_files import DOCNOS, ArrayFiles, TextWriter, array_file, digest, read_array
 from pyterrier_graph.graphs.csr import write_compressed
-from pyterrier_graph.graphs.extraction import Parts, extract, locate, without_loops
+from pyterrier_graph.graphs.extraction import References, extract, resolve
 from pyterrier_graph.graphs.ids import writing_ids
 from pyterrier_graph.graphs.relations import inverse, relation_names
-from pyterrier_graph.graphs.text_store import TextWriter
 
 BATCH = 1 << 14
 MAX_NODES = 1 << 32
@@ -31,21 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False) -> dict[str, Any]:
-    """Writes all files of a graph.
+    """Writes all files of a graph into an empty folder, and returns what ``pt_meta.json`` is to say of them.
 
     In memory there are a batch of documents, all docnos, the names of the codes, and a million edges while a relation
     is sorted. Everything else is on disk.
-
-    Args:
-        folder: An empty folder.
-        documents: The documents; they are read once.
-        verbose: Whether to show progress.
-
-    Returns:
-        What ``pt_meta.json`` is to say: sizes, relations, unresolved references, and a digest of all files.
-
-    Raises:
-        ValueError: If there is no document, two have the same docno, or there are too many nodes.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="scratch-") as name:
         scratch = Path(name)
@@ -105,7 +94,7 @@ def _pairs(scratch: Path, name: str) -> np.ndarray:
 
 def _resolve(folder: Path, scratch: Path, relation: str) -> int:
     """Turns references of one relation into edges; returns the number of those whose target is not in the corpus."""
-    places = [read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes")]
+    roots, offsets, nodes = (read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes"))
     sources, passages, lengths, utf8 = (
         read_array(scratch, f"{relation}.{name}") for name in ("sources", "passages", "lengths", "utf8")
     )
@@ -113,15 +102,15 @@ def _resolve(folder: Path, scratch: Path, relation: str) -> int:
     with Lookup(folder / DOCNOS) as docnos, ArrayFiles() as files:
         for start in range(0, len(sources), BATCH):
             part = slice(start, start + BATCH)
-            ends = np.cumsum(lengths[part])
-            data = utf8[begin : begin + ends[-1]].tobytes()
-            begin += ends[-1]
-            targets = [data[i:j].decode("utf-8") for i, j in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
-            nodes = locate(np.array(docnos.inv[targets], dtype=np.int64), passages[part], *places)
-            found = nodes >= 0
-            unresolved += int((~found).sum())
-            pairs = np.stack([sources[part][found], nodes[found]], axis=1)
-            files.append(scratch, f"{relation}.pairs", without_loops(pairs))
+            bounds = [0, *np.cumsum(lengths[part]).tolist()]
+            data = utf8[begin : begin + bounds[-1]].tobytes()
+            begin += bounds[-1]
+            targets = [data[i:j].decode("utf-8") for i, j in pairwise(bounds)]
+            references = References(sources[part], targets, passages[part])
+            documents = np.array(docnos.inv[targets], dtype=np.int64)
+            pairs, missing = resolve(references, documents, (roots, offsets, nodes))
+            unresolved += missing
+            files.append(scratch, f"{relation}.pairs", pairs)
     return unresolved
 
 
@@ -146,7 +135,13 @@ class _DocumentWriter(ExitStack):
         """Adds documents after those before."""
         first_document = len(self.docnos)
         for document in documents:
-            self._add_docno(document.docno)
+            docno = document.docno
+            if docno in self.docnos:
+                raise ValueError(f"document {docno!r} comes twice: docnos must be unique")
+            if "\0" in docno:
+                raise ValueError(f"document {docno!r}: a docno must not contain NUL characters")
+            self.docnos.add(docno)
+            self._ids.add(docno)
         parts = extract(documents, self.num_nodes)
         if self.num_nodes + len(parts.texts) > MAX_NODES:
             raise ValueError(f"a graph can have {MAX_NODES:,} nodes at most: split the corpus")
@@ -169,30 +164,9 @@ class _DocumentWriter(ExitStack):
             for code in codes
         ]
         self._arrays.append(self.scratch, "document_codes.pairs", np.array(codes, dtype=np.int64).reshape(-1, 2))
-        self._add_nodes(parts, first_document)
-
-    def _add_docno(self, docno: str) -> None:
-        if docno in self.docnos:
-            raise ValueError(f"document {docno!r} comes twice: docnos must be unique")
-        if "\0" in docno:
-            raise ValueError(f"document {docno!r}: a docno must not contain NUL characters")
-        self.docnos.add(docno)
-        self._ids.add(docno)
-
-    def _add_nodes(self, parts: Parts, first_document: int) -> None:
         self._texts.extend(parts.texts)
-        document = np.repeat(np.arange(len(parts.docnos)), parts.node_counts)
-        passages = np.flatnonzero(parts.node_type == 0)
-        passage_counts = np.bincount(document[passages], minlength=len(parts.docnos))
-        for name, values in {
-            "node_type": parts.node_type,
-            "parent": parts.parent,
-            "document": first_document + document,
-            "roots": self.num_nodes + np.flatnonzero(parts.parent < 0),
-            "node_offsets": self.num_nodes + np.cumsum(parts.node_counts),
-            "passage_offsets": self.num_passages + np.cumsum(passage_counts),
-            "passage_nodes": self.num_nodes + passages,
-        }.items():
+        arrays = parts.arrays(first_document, self.num_nodes, self.num_passages)
+        for name, values in arrays.items():
             self._arrays.append(self.folder, name, values)
         self.num_nodes += len(parts.texts)
-        self.num_passages += len(passages)
+        self.num_passages += len(arrays["passage_nodes"])

@@ -70,13 +70,9 @@ class CSR:
 
     @classmethod
     def group(cls, rows: Array, indices: Array, count: int, **data: Array) -> CSR:
-        """Compresses pairs of a row and an element. Elements of a row keep their order and may repeat.
+        """Compresses pairs of a row and an element, with data per pair, to ``count`` rows.
 
-        Args:
-            rows: Row number per pair, shape (pairs,).
-            indices: Element per pair.
-            count: Number of rows.
-            data: Further arrays with one entry per pair.
+        Elements of a row keep their order and may repeat.
         """
         order, lengths = _sorted(rows, count)
         return cls(offsets(lengths), indices[order], {name: values[order] for name, values in data.items()})
@@ -144,22 +140,13 @@ class CSR:
         )
 
     def filter(self, kept: Array) -> CSR:
-        """The elements that are kept, in all rows.
-
-        Args:
-            kept: Whether an element is kept, shape (elements,), bool.
-        """
+        """The same rows with only those elements for which ``kept``, shape (elements,), is True."""
         kept_before = offsets(_int64(kept))
         data = {name: values[kept] for name, values in self.data.items()}
         return CSR(kept_before[self.indptr], self.indices[kept], data, self.row_data)
 
     def transpose(self) -> tuple[CSR, Array]:
-        """The rows that have each element. The result is computed once.
-
-        Returns:
-            A row per element, up to the largest one, without data; and the place in :attr:`indices` of each of its
-            elements.
-        """
+        """The rows that have each element, without data, and their places in :attr:`indices`; computed once."""
         return self._transposed
 
     @cached_property
@@ -168,14 +155,9 @@ class CSR:
         return CSR(offsets(lengths), self.row_index[order]), order
 
     def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Draws one element of each row, each with the same probability (numpy arrays).
+        """Draws one element of each of some rows, each with the same probability (numpy arrays).
 
-        Args:
-            rows: Row numbers, shape (n,); they may repeat, and -1 stands for a row without elements.
-            random: Generator of random numbers.
-
-        Returns:
-            The elements, shape (n,), int64; -1 for a row without elements.
+        Rows may repeat, and -1 stands for a row without elements; from such a row, -1 is drawn.
         """
         drawn = np.full(len(rows), -1, dtype=np.int64)
         position = np.flatnonzero(rows >= 0)
@@ -211,15 +193,7 @@ def offsets(lengths: Array) -> Array:
 
 
 def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
-    """The numbers ``start, start + 1, ..., start + length - 1`` of several ranges, one range after the other.
-
-    Args:
-        starts: Shape (ranges,), integers.
-        lengths: As many.
-
-    Returns:
-        Offsets of the ranges, shape (ranges + 1,), and the numbers, shape (lengths.sum(),).
-    """
+    """Offsets of ranges, and the numbers ``start, start + 1, ..., start + length - 1`` of one range after the other."""
     bounds = offsets(lengths)
     if isinstance(lengths, np.ndarray):
         return bounds, np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
@@ -230,12 +204,7 @@ def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
 
 
 def checked(numbers: Any, count: int) -> np.ndarray:
-    """Numbers as int64, each of which must be in 0 to ``count - 1``.
-
-    Raises:
-        IndexError: If one is not.
-        TypeError: If these are no whole numbers, but booleans, say.
-    """
+    """Numbers as int64; IndexError unless all are in 0 to ``count - 1``, TypeError unless all are whole numbers."""
     numbers = np.asarray(numbers)
     if len(numbers) and numbers.dtype.kind not in "iu":
         raise TypeError(f"whole numbers are needed, got an array of {numbers.dtype}")
@@ -270,10 +239,10 @@ def write_compressed(
 ) -> int:
     """Compresses pairs of a row and an element on disk, by a counting sort through memory-mapped files.
 
-    Elements ascend, and repeated pairs become one. Memory is bounded by ``chunk``, or by the longest row.
+    Elements ascend, and repeated pairs become one. Memory is bounded by ``chunk`` pairs, or by the longest row.
 
     Args:
-        pairs: Row and column, shape (pairs, 2), uint32, memory-mapped.
+        pairs: Row and element, shape (pairs, 2), uint32, memory-mapped.
         num_rows: Number of rows.
         indptr: File to write, int64.
         indices: File to write, uint32.

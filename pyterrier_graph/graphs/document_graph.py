@@ -16,12 +16,11 @@ import pyterrier as pt
 from pyterrier_graph.artifacts import META, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_choice, check_count
 from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.array_files import StoredGraph
+from pyterrier_graph.graphs.array_files import StoredGraph, TextReader
 from pyterrier_graph.graphs.builder import CODES, build
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
-from pyterrier_graph.graphs.text_store import TextReader
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
@@ -107,10 +106,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             raise TypeError(f"corpus_iter must be {DOCUMENTS}, got {corpus_iter!r:.60}")
         replaced = self._has_graph()
         if replaced and not overwrite:
-            place = str(self.path)
-            raise FileExistsError(
-                f"{place!r} exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
-            )
+            message = f"exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
+            raise FileExistsError(f"{str(self.path)!r} {message}")
         target = self.path.with_name(f".{self.path.name}.new") if replaced else self.path
         meta = kind_of(self)
         with writing(target, meta) as folder:
@@ -128,7 +125,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     @cached_property
     def relations(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of all relations, inverses included, see :attr:`HeteroGraph.relations`."""
+        """Names of all relations, see :attr:`HeteroGraph.relations`."""
         return tuple(self.meta["relations"])
 
     @cached_property
@@ -144,23 +141,15 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     def passages(self, *, titles: bool = False) -> Passages:
         """A transformer from documents to their passages; see :class:`~pyterrier_graph.graphs.passages.Passages`.
 
-        Args:
-            titles: Whether the column ``text`` has the titles of a passage's sections before the passage. This is for
-                rerankers that read texts; rerankers that take token vectors from a store or the graph ignore it.
+        With ``titles``, the column ``text`` has the titles of a passage's sections before the passage. This is for
+        rerankers that read texts; rerankers that take token vectors from a store or the graph ignore it.
         """
         return Passages(self, titles=titles)
 
     def text_loader(
         self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False
     ) -> GraphTextLoader:
-        """A transformer that adds texts to passages, for ``pt.text.get_text(graph)``.
-
-        See :class:`~pyterrier_graph.graphs.passages.GraphTextLoader`.
-
-        Args:
-            fields: ``'text'`` (of the passage), ``'title'`` (the titles of its sections), or ``'*'`` for both.
-            verbose: Has no effect: texts are read too quickly for a progress bar.
-        """
+        """What ``pt.text.get_text(graph)`` uses: a :class:`~pyterrier_graph.graphs.passages.GraphTextLoader`."""
         return GraphTextLoader(self, fields, verbose=verbose)
 
     def get_corpus_iter(
@@ -190,8 +179,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         over: Literal["passages", "documents"] = "passages",
         verbose: bool = True,
     ) -> NpTopKCorpusGraph:
-        """A corpus graph for adaptive retrieval; see :func:`pyterrier_graph.graphs.corpus_graph.write_corpus_graph`."""
-        from pyterrier_graph.graphs.corpus_graph import write_corpus_graph
+        """A corpus graph for adaptive retrieval; see :func:`pyterrier_graph.graphs.convert.write_corpus_graph`."""
+        from pyterrier_graph.graphs.convert import write_corpus_graph
 
         return write_corpus_graph(self, relations, k, path, over=over, verbose=verbose)
 

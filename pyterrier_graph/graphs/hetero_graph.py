@@ -11,7 +11,7 @@ import numpy as np
 
 from pyterrier_graph.documents import passage_id, split_passage_id
 from pyterrier_graph.graphs.csr import CSR, ranges
-from pyterrier_graph.graphs.extraction import NODE_TYPES, locate
+from pyterrier_graph.graphs.extraction import NODE_TYPES, Places, locate
 from pyterrier_graph.graphs.ids import NO_NUMBER, SECTION_SEPARATOR, parse_id, some
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
 TITLE_SEPARATOR = " - "
+
+
+def _stored_array(name: str, meaning: str) -> Any:
+    """A property that is one of the arrays of which a graph consists."""
+    return property(lambda graph: graph._array(name), doc=meaning)
 
 
 class HeteroGraph(ABC):
@@ -80,40 +85,18 @@ class HeteroGraph(ABC):
         """Number of nodes."""
         return len(self.node_type)
 
-    @property
-    def node_type(self) -> np.ndarray:
-        """Per node 0 for a passage and 1 for a section; uint8."""
-        return self._array("node_type")
-
-    @property
-    def parent(self) -> np.ndarray:
-        """Per node the section that holds it, -1 for a document's root section; int64."""
-        return self._array("parent")
-
-    @property
-    def document(self) -> np.ndarray:
-        """Per node the number of its document; int64."""
-        return self._array("document")
-
-    @property
-    def roots(self) -> np.ndarray:
-        """Per document its root section; int64."""
-        return self._array("roots")
-
-    @property
-    def node_offsets(self) -> np.ndarray:
-        """Document d has the nodes ``node_offsets[d]`` to ``node_offsets[d + 1] - 1``; int64."""
-        return self._array("node_offsets")
-
-    @property
-    def passage_offsets(self) -> np.ndarray:
-        """Document d has the passages ``passage_nodes[passage_offsets[d]:passage_offsets[d + 1]]``; int64."""
-        return self._array("passage_offsets")
-
-    @property
-    def passage_nodes(self) -> np.ndarray:
-        """The nodes that are passages, ascending; int64."""
-        return self._array("passage_nodes")
+    node_type = _stored_array("node_type", "Per node 0 for a passage and 1 for a section; uint8.")
+    parent = _stored_array("parent", "Per node the section that holds it, -1 for a document's root section; int64.")
+    document = _stored_array("document", "Per node the number of its document; int64.")
+    roots = _stored_array("roots", "Per document its root section; int64.")
+    node_offsets = _stored_array(
+        "node_offsets", "Document d has the nodes ``node_offsets[d]`` to ``node_offsets[d + 1] - 1``; int64."
+    )
+    passage_offsets = _stored_array(
+        "passage_offsets",
+        "Document d has the passages ``passage_nodes[passage_offsets[d]:passage_offsets[d + 1]]``; int64.",
+    )
+    passage_nodes = _stored_array("passage_nodes", "The nodes that are passages, ascending; int64.")
 
     @property
     def document_codes(self) -> CSR:
@@ -136,11 +119,7 @@ class HeteroGraph(ABC):
         return self._adjacency(relation)
 
     def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        """The neighbors of some nodes.
-
-        Args:
-            nodes: Node numbers, shape (n,); they may repeat.
-            relation: Name of the relation.
+        """The neighbors of some nodes, whose numbers may repeat.
 
         Returns:
             Two int64 arrays with one entry per edge: the position in ``nodes``, and the neighbor.
@@ -154,9 +133,7 @@ class HeteroGraph(ABC):
     def texts(self, nodes: np.ndarray, *, titles: bool = False) -> list[str]:
         """Texts of nodes: passages, or titles of sections.
 
-        Args:
-            nodes: Node numbers, shape (n,).
-            titles: Whether a passage comes after the titles of its sections, as in ``"title - section: passage"``.
+        With ``titles``, a passage comes after the titles of its sections, as in ``"title - section: passage"``.
         """
         nodes = np.asarray(nodes, dtype=np.int64)
         texts = self._texts(nodes)
@@ -187,13 +164,7 @@ class HeteroGraph(ABC):
         return [TITLE_SEPARATOR.join(title[section] for section in path if title.get(section)) for path in paths]
 
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
-        """Nodes by id.
-
-        Args:
-            identifiers: Passage ids (``docno%pN``), or section ids (``docno%sN``).
-
-        Returns:
-            Node numbers, shape (n,), int64.
+        """Nodes by id: of a passage (``docno%pN``), or of a section (``docno%sN``); shape (n,), int64.
 
         Raises:
             KeyError: If the graph has no such node; the message names up to three.
@@ -205,12 +176,11 @@ class HeteroGraph(ABC):
         is_section = np.array([is_section for _, _, is_section in split], dtype=bool)
         nodes = np.full(len(split), -1, dtype=np.int64)
         passages = np.flatnonzero(~is_section & (number != NO_NUMBER))
-        places = (self.roots, self.passage_offsets, self.passage_nodes)
-        nodes[passages] = locate(documents[passages], number[passages], *places)
+        nodes[passages] = locate(documents[passages], number[passages], self._places)
         sections = np.flatnonzero(is_section)
         if len(sections):
             places = (self.roots, self.node_offsets - self.passage_offsets, self._section_nodes)
-            nodes[sections] = locate(documents[sections], number[sections], *places)
+            nodes[sections] = locate(documents[sections], number[sections], places)
         if (nodes < 0).any():
             self._raise_unknown([identifiers[row] for row in np.flatnonzero(nodes < 0)])
         return nodes
@@ -250,18 +220,11 @@ class HeteroGraph(ABC):
         return self._docnos(np.asarray(documents, dtype=np.int64))
 
     def passages_of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The passages of some documents, in document order.
-
-        Args:
-            documents: Document numbers, shape (n,).
-
-        Returns:
-            Two int64 arrays, one element per passage, with the position in ``documents`` and the node.
-        """
+        """The passages of some documents, in order: per passage the position in ``documents``, and the node."""
         return CSR(self.passage_offsets, self.passage_nodes).select(documents)
 
     def nodes_of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All nodes of some documents; arguments and results are those of :meth:`passages_of_documents`."""
+        """All nodes of some documents: per node the position in ``documents``, and the node."""
         starts = self.node_offsets[documents]
         lengths = self.node_offsets[documents + 1] - starts
         return np.repeat(np.arange(len(starts)), lengths), ranges(starts, lengths)[1]
@@ -302,6 +265,10 @@ class HeteroGraph(ABC):
 
     def _adjacency(self, name: str) -> CSR:
         return CSR(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))
+
+    @property
+    def _places(self) -> Places:
+        return self.roots, self.passage_offsets, self.passage_nodes
 
     @cached_property
     def _section_nodes(self) -> np.ndarray:

@@ -11,8 +11,8 @@ import numpy as np
 
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.extraction import Parts, extract, locate, without_loops
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
+from pyterrier_graph.graphs.extraction import Parts, extract, resolve
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import inverse, relation_names
 
 
@@ -29,31 +29,20 @@ class MemoryGraph(HeteroGraph):
         self._document_by_docno = {docno: number for number, docno in enumerate(parts.docnos)}
         if len(self._document_by_docno) < len(parts.docnos):
             raise ValueError("two documents have the same docno")
-        num_nodes, num_documents = len(parts.texts), len(parts.docnos)
-        document = np.repeat(np.arange(num_documents), parts.node_counts)
-        passages = np.flatnonzero(parts.node_type == PASSAGE_TYPE)
-        self._arrays = {
-            "node_type": parts.node_type,
-            "parent": parts.parent,
-            "document": document,
-            "roots": np.flatnonzero(parts.parent < 0),
-            "node_offsets": np.searchsorted(document, np.arange(num_documents + 1)),
-            "passage_offsets": np.searchsorted(document[passages], np.arange(num_documents + 1)),
-            "passage_nodes": passages,
-        }
+        self._arrays = parts.arrays()
+        for name in ("node_offsets", "passage_offsets"):
+            self._arrays[name] = np.append(0, self._arrays[name])
         edges, self.unresolved = self._with_references(parts)
         self.relations = relation_names([*edges])
         no_edges = np.empty((0, 2), dtype=np.int64)
         for relation in self.relations[::2]:
-            i, j = edges.get(relation, no_edges).T
-            self._store(relation, CSR.distinct(i, j, num_nodes))
-            self._store(inverse(relation), CSR.distinct(j, i, num_nodes))
+            pairs = edges.get(relation, no_edges)
+            self._store(relation, inverse(relation), pairs, self.num_nodes, self.num_nodes)
         self.code_names = sorted({code for codes in parts.codes for code in codes})
         numbers = {code: number for number, code in enumerate(self.code_names)}
-        pairs = [(document, numbers[code]) for document, codes in enumerate(parts.codes) for code in codes]
-        document, code = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        self._store("document_codes", CSR.distinct(document, code, num_documents))
-        self._store("code_documents", CSR.distinct(code, document, len(numbers)))
+        codes = [(document, numbers[code]) for document, codes in enumerate(parts.codes) for code in codes]
+        pairs = np.array(codes, dtype=np.int64).reshape(-1, 2)
+        self._store("document_codes", "code_documents", pairs, len(self), len(numbers))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} documents, {len(self.passage_nodes)} passages>"
@@ -68,7 +57,7 @@ class MemoryGraph(HeteroGraph):
         return cls(extract(documents))
 
     def fingerprint(self) -> str:
-        """A digest of all texts, ids and relations; it differs from that of the same graph on disk."""
+        """A digest of all texts, ids and relations. It differs from that of the same graph on disk."""
         return self._digest
 
     @cached_property
@@ -82,21 +71,15 @@ class MemoryGraph(HeteroGraph):
     def _with_references(self, parts: Parts) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         edges, unresolved = dict(parts.edges), {}
         for relation, references in parts.references.items():
-            targets = locate(
-                self._documents(references.docnos),
-                references.passages,
-                self.roots,
-                self.passage_offsets,
-                self.passage_nodes,
-            )
-            found = targets >= 0
-            pairs = without_loops(np.stack([references.sources[found], targets[found]], axis=1))
+            pairs, unresolved[relation] = resolve(references, self._documents(references.docnos), self._places)
             edges[relation] = np.concatenate([edges[relation], pairs]) if relation in edges else pairs
-            unresolved[relation] = int((~found).sum())
         return edges, unresolved
 
-    def _store(self, name: str, adjacency: CSR) -> None:
-        self._arrays[f"{name}.indptr"], self._arrays[f"{name}.indices"] = adjacency.indptr, adjacency.indices
+    def _store(self, name: str, back: str, pairs: np.ndarray, rows: int, columns: int) -> None:
+        """Compresses pairs i, j in both directions."""
+        i, j = pairs.T
+        for relation, adjacency in (name, CSR.distinct(i, j, rows)), (back, CSR.distinct(j, i, columns)):
+            self._arrays |= {f"{relation}.indptr": adjacency.indptr, f"{relation}.indices": adjacency.indices}
 
     def _array(self, name: str) -> np.ndarray:
         return self._arrays[name]

@@ -41,11 +41,7 @@ PAPER_RELATIONS = _with_inverses((ORDER, STRUCTURAL, "internal", "external"))
 
 
 def relation_names(named: Iterable[str]) -> tuple[str, ...]:
-    """All relations of a graph: the paper's eight, then ``title`` and its inverse, then others sorted by name.
-
-    Args:
-        named: The relations that the documents name, without inverses.
-    """
+    """All relations of a graph whose documents name some: the paper's eight, ``title``, ``title_i``, others by name."""
     others = sorted({*named} - {*PAPER_RELATIONS, TITLE})
     return PAPER_RELATIONS + _with_inverses([TITLE, *others])
 
@@ -67,12 +63,9 @@ def check_relation_name(relation: str) -> None:
 
 
 def check_relations(graph: Related, relations: Iterable[str], query_relations: Iterable[str] = ()) -> None:
-    """Raises ValueError if a relation is not in the graph; the message names it and the relations that there are.
+    """Raises ValueError if a relation, or one of a path (``'title/title'``), is not in the graph.
 
-    Args:
-        graph: The graph.
-        relations: Relations, or paths of them (``'title/title'``); keys of a dictionary of weights, say.
-        query_relations: Relations of a graph of queries that count, too: its ``edge_types``.
+    Also allowed are ``query_relations``, the ``edge_types`` of a graph of queries.
     """
     query_relations = [*query_relations]
     for path in relations:
@@ -115,14 +108,10 @@ def inverse_path(path: str) -> str:
 
 
 def nearest_titled(parent: np.ndarray, titled: np.ndarray) -> np.ndarray:
-    """The nearest section above each node that has a title.
+    """The nearest section above each node that has a title, or -1; as many as ``parent`` and ``titled``.
 
-    Args:
-        parent: Position of the section that holds a node, or -1; shape (nodes,).
-        titled: Whether a node is a section with a title, shape (nodes,), bool.
-
-    Returns:
-        Positions of sections, or -1 where there is none; shape (nodes,).
+    ``parent`` has the position of the section that holds a node, or -1; ``titled`` says which nodes are sections with
+    a title.
     """
     above = parent.copy()
     while True:
