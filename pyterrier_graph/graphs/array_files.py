@@ -129,11 +129,7 @@ class TextReader:
 
 
 class StoredGraph(BuiltArtifact):
-    """Base of graphs on disk. Nothing is read before it is needed.
-
-    Args:
-        path: Folder of the graph; it may not exist yet.
-    """
+    """Base of graphs on disk. Nothing is read before it is needed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)

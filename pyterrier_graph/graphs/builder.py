@@ -21,7 +21,7 @@ from pyterrier_graph.graphs.array_files import DOCNOS, ArrayFiles, TextWriter, a
 from pyterrier_graph.graphs.csr import write_compressed
 from pyterrier_graph.graphs.extraction import References, extract, resolve
 from pyterrier_graph.graphs.ids import writing_ids
-from pyterrier_graph.graphs.relations import inverse, relation_names
+from pyterrier_graph.graphs.relations import relation_names
 
 BATCH = 1 << 14
 MAX_NODES = 1 << 32
@@ -52,11 +52,11 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
                 logger.warning("%d of %d references %r lead out of the corpus", missing, total, relation)
         names = relation_names([*writer.links, *unresolved])
         rows = dict.fromkeys(names, writer.num_nodes) | {"document_codes": num_documents, "code_documents": num_codes}
-        forward = [*names[::2], "document_codes"]
-        backward = [*map(inverse, names[::2]), "code_documents"]
         sizes: dict[str, int] = {}
-        for there, back in pt.tqdm([*zip(forward, backward, strict=True)], desc="sorting edges", disable=not verbose):
-            pairs = _pairs(scratch, there)
+        directions = [*zip([*rows][::2], [*rows][1::2], strict=True)]  # each relation is followed by its inverse
+        for there, back in pt.tqdm(directions, desc="sorting edges", disable=not verbose):
+            array_file(scratch, f"{there}.pairs").touch()  # a relation without edges has no file yet
+            pairs = read_array(scratch, f"{there}.pairs").reshape(-1, 2)
             for relation, ends in (there, pairs), (back, pairs[:, ::-1]):
                 indptr, indices = (array_file(folder, f"{relation}.{part}") for part in ("indptr", "indices"))
                 sizes[relation] = write_compressed(ends, rows[relation], indptr, indices, scratch)
@@ -84,12 +84,6 @@ def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[Structure
             batch, nodes = [], 0
     if batch:
         yield batch
-
-
-def _pairs(scratch: Path, name: str) -> np.ndarray:
-    if not array_file(scratch, f"{name}.pairs").exists():
-        return np.empty((0, 2), dtype=np.uint32)
-    return read_array(scratch, f"{name}.pairs").reshape(-1, 2)
 
 
 def _resolve(folder: Path, scratch: Path, relation: str) -> int:

@@ -13,7 +13,6 @@ import pyterrier as pt
 from pyterrier_graph.artifacts import writing
 from pyterrier_graph.checks import check_choice, check_count
 from pyterrier_graph.graphs.extraction import NODE_TYPES
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import writing_ids
 from pyterrier_graph.graphs.relations import check_relations, follow
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     import networkx
     from pyterrier_adaptive import NpTopKCorpusGraph
     from torch_geometric.data import HeteroData
+
+    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 CHUNK = 1 << 16
 

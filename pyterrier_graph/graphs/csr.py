@@ -1,7 +1,4 @@
-"""Compressed sparse rows: lists of unequal length in one array, for numpy arrays and torch tensors.
-
-This module imports torch only when it is given a tensor.
-"""
+"""Compressed sparse rows of numpy arrays or torch tensors; torch is imported only where a tensor is given."""
 
 from __future__ import annotations
 
@@ -70,10 +67,7 @@ class CSR:
 
     @classmethod
     def group(cls, rows: Array, indices: Array, count: int, **data: Array) -> CSR:
-        """Compresses pairs of a row and an element, with data per pair, to ``count`` rows.
-
-        Elements of a row keep their order and may repeat.
-        """
+        """Compresses pairs of a row and an element, which may repeat, to ``count`` rows; their order is kept."""
         order, lengths = _sorted(rows, count)
         return cls(offsets(lengths), indices[order], {name: values[order] for name, values in data.items()})
 
@@ -114,16 +108,10 @@ class CSR:
         return _repeated(lengths, len(place)), place
 
     def select(self, rows: Array) -> tuple[Array, Array]:
-        """The elements of some rows.
-
-        Args:
-            rows: Row numbers, shape (n,); they may repeat.
+        """The elements of some rows, whose numbers may repeat; IndexError if there is no such row.
 
         Returns:
             Two int64 arrays with one entry per element: the position in ``rows``, and the element.
-
-        Raises:
-            IndexError: If there is no such row.
         """
         position, place = self.places(rows)
         return position, _int64(self.indices[place])
@@ -155,10 +143,7 @@ class CSR:
         return CSR(offsets(lengths), self.row_index[order]), order
 
     def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Draws one element of each of some rows, each with the same probability (numpy arrays).
-
-        Rows may repeat, and -1 stands for a row without elements; from such a row, -1 is drawn.
-        """
+        """Draws an element of each of some rows (numpy arrays); -1 for a row without elements, or for row -1."""
         drawn = np.full(len(rows), -1, dtype=np.int64)
         position = np.flatnonzero(rows >= 0)
         position = position[self.indptr[rows[position]] < self.indptr[rows[position] + 1]]
@@ -239,18 +224,8 @@ def write_compressed(
 ) -> int:
     """Compresses pairs of a row and an element on disk, by a counting sort through memory-mapped files.
 
-    Elements ascend, and repeated pairs become one. Memory is bounded by ``chunk`` pairs, or by the longest row.
-
-    Args:
-        pairs: Row and element, shape (pairs, 2), uint32, memory-mapped.
-        num_rows: Number of rows.
-        indptr: File to write, int64.
-        indices: File to write, uint32.
-        scratch: Folder for temporary files.
-        chunk: Number of pairs to hold in memory.
-
-    Returns:
-        The number of distinct pairs.
+    Pairs have shape (pairs, 2) and are uint32; the files get int64 and uint32. Elements ascend, and repeated pairs
+    become one; the number of distinct pairs is returned. Memory is bounded by ``chunk`` pairs, or by the longest row.
     """
     starts = np.memmap(scratch / "starts", np.int64, "w+", shape=(num_rows + 1,))
     for start in range(0, len(pairs), chunk):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,12 +17,10 @@ from pyterrier_graph.checks import WithSignature, check_choice, check_count
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.array_files import StoredGraph, TextReader
 from pyterrier_graph.graphs.builder import CODES, build
+from pyterrier_graph.graphs.convert import write_corpus_graph
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
-
-if TYPE_CHECKING:
-    from pyterrier_adaptive import NpTopKCorpusGraph
 
 ITERATED = 1024
 DOCUMENTS = "documents: records with 'docno' and 'text', dataset.get_corpus_iter(), or ptg.read_markdown(folder)"
@@ -155,34 +152,17 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     def get_corpus_iter(
         self, kind: Literal["passages", "documents"] = "passages", *, verbose: bool = True
     ) -> Iterator[dict[str, str]]:
-        """What an index can be built from.
+        """Records of ``docno``, ``title`` and ``text``, which an index can be built from.
 
-        Args:
-            kind: ``'passages'``: passage ids, with the titles of their sections as ``title``. ``'documents'``: docnos,
-                with the document's title as ``title`` and all its other titles and passages as ``text``.
-            verbose: Whether to show progress.
-
-        Yields:
-            dict: ``docno``, ``title`` and ``text``.
+        Of ``'passages'``, docnos are passage ids, and titles those of their sections. Of ``'documents'``, texts are all
+        titles and passages but the document's title.
         """
         check_choice("kind", kind, ("passages", "documents"))
         read = self._iterate_passages if kind == "passages" else self._iterate_documents
         total = len(self.passage_nodes) if kind == "passages" else len(self)
         return iter(pt.tqdm(read(), desc=kind, unit=kind[:-1], total=total, disable=not verbose))
 
-    def corpus_graph(
-        self,
-        relations: str | Sequence[str],
-        k: int,
-        path: str | os.PathLike[str],
-        *,
-        over: Literal["passages", "documents"] = "passages",
-        verbose: bool = True,
-    ) -> NpTopKCorpusGraph:
-        """A corpus graph for adaptive retrieval; see :func:`pyterrier_graph.graphs.convert.write_corpus_graph`."""
-        from pyterrier_graph.graphs.convert import write_corpus_graph
-
-        return write_corpus_graph(self, relations, k, path, over=over, verbose=verbose)
+    corpus_graph = write_corpus_graph
 
     def _iterate_passages(self) -> Iterator[dict[str, str]]:
         for start in range(0, len(self.passage_nodes), ITERATED):

@@ -38,19 +38,10 @@ def write_edge_features(
     Blocks are appended to a file, which is part of the graph once ``pt_meta.json`` names it. What the file holds before
     is what an interrupted run has done.
     """
-
-    def encoded(edges: np.ndarray) -> np.ndarray:
-        queries, passages = graph.ends(edges, edge_type)
-        docnos = graph.docnos_of(passages)
-        vectors = encode(graph.texts(queries), texts_of_passages(texts, docnos))
-        return _in_16_bits(
-            vectors, len(edges), lambda row: f"query {graph.qids_of(queries[[row]])[0]!r}, passage {docnos[row]!r}"
-        )
-
     file, total = array_file(graph.path, f"{edge_type}.features"), graph.num_edges[edge_type]
     done, dimension = 0, None
     if file.exists() and file.stat().st_size:
-        first = encoded(np.arange(min(COMPARED, total)))
+        first = _encoded(graph, edge_type, encode, texts, np.arange(min(COMPARED, total)))
         dimension = first.shape[1]
         done = min(total, _resumable(file, first))
     with (
@@ -60,7 +51,7 @@ def write_edge_features(
         out.truncate(done * 2 * (dimension or 0))
         for start in range(done, total, batch_size):
             edges = np.arange(start, min(start + batch_size, total))
-            block = encoded(edges)
+            block = _encoded(graph, edge_type, encode, texts, edges)
             dimension = dimension or block.shape[1]
             if block.shape[1] != dimension:
                 raise ValueError(f"the encoder gave vectors of {dimension} dimensions first, now of {block.shape[1]}")
@@ -73,23 +64,26 @@ def write_edge_features(
     meta = json.loads((file.parent / META).read_text(encoding="utf-8"))
     meta.setdefault("features", {})[edge_type] = {"dimension": dimension, "sha256": sha256}
     meta["files"][file.name] = file.stat().st_size
-    with pt.io.finalized_open(str(file.parent / META), "b") as out:
-        out.write(json.dumps(meta, indent=1).encode())
+    with pt.io.finalized_open(str(file.parent / META), "b") as about:
+        about.write(json.dumps(meta, indent=1).encode())
 
 
-def _in_16_bits(vectors: Any, count: int, name: Callable[[int], str]) -> np.ndarray:
-    """Vectors as they are stored, shape (count, dimension), float16.
-
-    A ValueError says if their shape is another one, or by ``name`` for which pair one is not finite in 16 bits.
-    """
-    vectors = np.asarray(vectors)
-    if vectors.ndim != 2 or len(vectors) != count or not vectors.size:
-        raise ValueError(f"{count} pairs need vectors of shape ({count}, d), the encoder gave {vectors.shape}")
+def _encoded(
+    graph: QueryPassageGraph, edge_type: str, encode: PairEncoder, texts: pt.Transformer, edges: np.ndarray
+) -> np.ndarray:
+    """Vectors of edges as they are stored, shape (edges, dimension), float16."""
+    queries, passages = graph.ends(edges, edge_type)
+    docnos = graph.docnos_of(passages)
+    vectors = np.asarray(encode(graph.texts(queries), texts_of_passages(texts, docnos)))
+    if vectors.ndim != 2 or len(vectors) != len(edges) or not vectors.size:
+        shape = f"({len(edges)}, d)"
+        raise ValueError(f"{len(edges)} pairs need vectors of shape {shape}, the encoder gave {vectors.shape}")
     with np.errstate(over="ignore"):
         stored = vectors.astype("<f2")
     wrong = np.flatnonzero(~np.isfinite(stored).all(axis=1))
     if len(wrong):
-        raise ValueError(f"{name(int(wrong[0]))}: the encoder gave a vector that is not finite in 16 bits")
+        pair = f"query {graph.qids_of(queries[wrong[:1]])[0]!r}, passage {docnos[wrong[0]]!r}"
+        raise ValueError(f"{pair}: the encoder gave a vector that is not finite in 16 bits")
     return stored
 
 

@@ -114,12 +114,9 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
         }
         | {relation: without_loops(np.array(pairs, dtype=np.int64)) for relation, pairs in links.items()},
         references={
-            relation: References(
-                np.array([source for source, _, _ in found], dtype=np.int64),
-                [docno for _, docno, _ in found],
-                np.array([number for _, _, number in found], dtype=np.int64),
-            )
+            relation: References(np.array(sources), [*docnos], np.array(numbers))
             for relation, found in references.items()
+            for sources, docnos, numbers in [zip(*found, strict=True)]
         },
     )
 
@@ -142,13 +139,7 @@ def locate(documents: np.ndarray, passages: np.ndarray, places: Places) -> np.nd
 
 
 def resolve(references: References, documents: np.ndarray, places: Places) -> tuple[np.ndarray, int]:
-    """Edges to what references refer to, and how many references have no target.
-
-    Args:
-        references: The references.
-        documents: Numbers of their documents, or -1 for those that are not in the graph; shape (references,).
-        places: Places of the graph.
-    """
+    """Edges to what references refer to, by their documents (-1: unknown), and how many references have no target."""
     nodes = locate(documents, references.passages, places)
     found = nodes >= 0
     return without_loops(np.stack([references.sources[found], nodes[found]], axis=1)), int((~found).sum())

@@ -5,18 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pyterrier_graph.documents import passage_id, split_passage_id
+from pyterrier_graph.graphs.convert import to_hetero_data, to_networkx
 from pyterrier_graph.graphs.csr import CSR, ranges
 from pyterrier_graph.graphs.extraction import NODE_TYPES, Places, locate
 from pyterrier_graph.graphs.ids import NO_NUMBER, SECTION_SEPARATOR, parse_id, some
-
-if TYPE_CHECKING:
-    import networkx
-    from torch_geometric.data import HeteroData
 
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
@@ -109,11 +106,7 @@ class HeteroGraph(ABC):
         return self._adjacency("code_documents")
 
     def adjacency(self, relation: str) -> CSR:
-        """The edges of a relation, as compressed rows.
-
-        Raises:
-            KeyError: If the graph has no such relation.
-        """
+        """The edges of a relation, as compressed rows; KeyError if the graph has no such relation."""
         if relation not in self.relations:
             raise KeyError(f"no relation {relation!r}: this graph has {', '.join(self.relations)}")
         return self._adjacency(relation)
@@ -164,10 +157,9 @@ class HeteroGraph(ABC):
         return [TITLE_SEPARATOR.join(title[section] for section in path if title.get(section)) for path in paths]
 
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
-        """Nodes by id: of a passage (``docno%pN``), or of a section (``docno%sN``); shape (n,), int64.
+        """Nodes by id, of a passage (``docno%pN``) or section (``docno%sN``); shape (n,), int64.
 
-        Raises:
-            KeyError: If the graph has no such node; the message names up to three.
+        A KeyError names up to three of those that are not in the graph.
         """
         identifiers = list(identifiers)
         split = [parse_id(identifier) for identifier in identifiers]
@@ -200,11 +192,7 @@ class HeteroGraph(ABC):
         ]
 
     def document_of(self, docnos: Sequence[str]) -> np.ndarray:
-        """Document numbers by docno, shape (n,), int64.
-
-        Raises:
-            KeyError: If a document is not in the graph; the message names up to three.
-        """
+        """Document numbers by docno, shape (n,), int64; KeyError, which names up to three, if some are unknown."""
         docnos = list(docnos)
         documents = self._documents([docno if isinstance(docno, str) else "" for docno in docnos])
         if (documents < 0).any():
@@ -245,17 +233,8 @@ class HeteroGraph(ABC):
             "unresolved": dict(self.unresolved),
         }
 
-    def to_hetero_data(self, documents: Sequence[str] | np.ndarray | None = None) -> HeteroData:
-        """The graph for PyTorch Geometric; see :func:`pyterrier_graph.graphs.convert.to_hetero_data`."""
-        from pyterrier_graph.graphs.convert import to_hetero_data
-
-        return to_hetero_data(self, documents)
-
-    def to_networkx(self, documents: Sequence[str] | np.ndarray | None = None) -> networkx.MultiDiGraph:
-        """The graph for networkx; see :func:`pyterrier_graph.graphs.convert.to_networkx`."""
-        from pyterrier_graph.graphs.convert import to_networkx
-
-        return to_networkx(self, documents)
+    to_hetero_data = to_hetero_data
+    to_networkx = to_networkx
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -66,12 +66,8 @@ class GraphTextLoader(WithSignature, pt.Transformer):
 
     Args:
         graph: The graph that the passages are in.
-        fields: ``'text'``, ``'title'``, both in a list, or ``'*'`` for both.
+        fields: ``'text'``, ``'title'``, both in a list, or ``'*'`` for both. No other field is allowed.
         verbose: Has no effect: texts are read too quickly for a progress bar.
-
-    Raises:
-        ValueError: If there is no such field.
-        KeyError: If a passage is not in the graph.
     """
 
     schematic = {"label": "TextLoader", "help_url": None}

@@ -7,6 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -164,14 +165,6 @@ def from_frames(frames: Iterable[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, 
         yield results.groupby("qid", sort=False, as_index=False)["query"].first(), results
 
 
-def parts_of(run: pd.DataFrame, size: int) -> Iterator[pd.DataFrame]:
-    """Cuts a run into frames of so many queries each, in the order in which queries first appear."""
-    query, qids = pd.factorize(run["qid"])
-    order = np.argsort(query, kind="stable")
-    bounds = np.searchsorted(query[order], np.arange(0, len(qids) + size, size))
-    return (run.iloc[order[start:end]] for start, end in zip(bounds[:-1], bounds[1:], strict=True))
-
-
 def build(
     folder: Path, batches: Iterable[QueryBatch], edge_types: Sequence[str], num_passages: int
 ) -> tuple[int, dict[str, int]]:
@@ -218,7 +211,8 @@ class _Writer(ExitStack):
         for edge_type, before in self.edges.items():
             edges = batch.edges.get(edge_type)
             if edges is None:
-                edges = CSR.group(*np.empty((2, 0), dtype=np.int64), len(batch.qids), scores=np.empty(0))
+                no_edges = np.empty(0, dtype=np.int64)
+                edges = CSR.group(no_edges, no_edges, len(batch.qids), scores=no_edges)
             after = before + len(edges.indices)
             if after > MAX_EDGES:
                 raise ValueError(f"a graph can have {MAX_EDGES:,} edges of a type at most")
@@ -267,14 +261,11 @@ def write_docnos(path: Path, docnos: Iterable[str], *, verbose: bool) -> int:
 def names_of(passages: HeteroGraph | FlexIndex | Lookup | Iterable[str]) -> Iterable[str]:
     """Docnos of passages, in order."""
     if isinstance(passages, HeteroGraph):
-        return _names_of_graph(passages)
+        nodes = passages.passage_nodes
+        parts = (nodes[start : start + BATCH] for start in range(0, len(nodes), BATCH))
+        return chain.from_iterable(map(passages.ids_of, parts))
     docnos: Any = passages.docnos() if hasattr(passages, "docnos") else passages
     if isinstance(docnos, str | os.PathLike | pd.DataFrame):
         raise TypeError(f"passages must be {PASSAGES}, got {str(docnos)[:60]!r} ({type(docnos).__name__})")
     check_type("passages", docnos, Iterable, PASSAGES)
     return docnos
-
-
-def _names_of_graph(graph: HeteroGraph) -> Iterator[str]:
-    for start in range(0, len(graph.passage_nodes), BATCH):
-        yield from graph.ids_of(graph.passage_nodes[start : start + BATCH])

@@ -139,7 +139,8 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         if isinstance(results, pd.DataFrame):
             pt.validate.result_frame(results, extra_columns=["query", "score"])
             total = results["qid"].nunique()
-            results = builder.parts_of(results, BATCH)
+            number = results.groupby("qid", sort=False).ngroup()
+            results = (part for _, part in results.groupby(number // BATCH))
         return self._write(builder.from_frames(results), passages, True, k, qrels, total, verbose)
 
     def add(
@@ -207,10 +208,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         return self
 
     def fingerprint(self) -> str:
-        """A digest of all that results depend on: queries, passages, edges, scores, edge features, and the mask.
-
-        It is cheap: the digests of files are made when these are written.
-        """
+        """A digest of queries, passages, edges, scores, edge features, and the mask; those of files are stored."""
         features = {edge_type: about["sha256"] for edge_type, about in sorted(self.meta.get("features", {}).items())}
         masked = [] if self._masked is None else np.flatnonzero(self._masked).tolist()
         return hashlib.sha256(json.dumps([self.meta["sha256"], features, masked]).encode()).hexdigest()
@@ -247,8 +245,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
     def without(self, queries: np.ndarray) -> Self:
         """The graph without the edges of some queries: a view, which costs a boolean per query.
 
-        Args:
-            queries: Query numbers, or a boolean per query of the graph. Queries that are masked already stay masked.
+        Queries are numbers, or a boolean per query of the graph. Queries that are masked already stay masked.
 
         Raises:
             IndexError: If there is no such query.
@@ -268,11 +265,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         return view
 
     def edges_of_queries(self, queries: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
-        """The passages of queries; a masked query has none.
-
-        Args:
-            queries: Query numbers, shape (rows,); they may repeat.
-            edge_type: ``'retrieved'`` or ``'relevant'``.
+        """The passages of queries, whose numbers may repeat; a masked query has none.
 
         Returns:
             A row per query: passage numbers, which ascend, with ``scores`` (float32) and ``edges``, the number of the
@@ -289,11 +282,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         return self._edges(len(queries), row, queries[row], passages, edges, edge_type)
 
     def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
-        """The queries of passages, masked ones left out; all else is as in :meth:`edges_of_queries`.
-
-        Returns:
-            A row per passage: query numbers, with the same data.
-        """
+        """The queries of passages, masked ones left out: query numbers, with data as in :meth:`edges_of_queries`."""
         self._check_type(edge_type)
         name = inverse(edge_type)
         row, place = self._stored(name).places(passages)
@@ -301,12 +290,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         return self._edges(len(passages), row, queries, queries, edges, edge_type)
 
     def ends(self, edges: np.ndarray, edge_type: str = RETRIEVED) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the queries and of the passages that edges join, each of shape (edges,), int64.
-
-        Raises:
-            KeyError: If there is no such type of edges.
-            IndexError: If there is no such edge.
-        """
+        """The numbers of the queries and of the passages that edges join; IndexError if there is no such edge."""
         self._check_type(edge_type)
         edges = checked(edges, self.num_edges[edge_type])
         queries = np.searchsorted(self._array(f"{edge_type}.indptr"), edges, side="right") - 1

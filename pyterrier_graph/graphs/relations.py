@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
 RETRIEVED, RELEVANT = "retrieved", "relevant"
@@ -14,17 +17,6 @@ INVERSE = "_i"
 STEP = "/"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-
-
-class Related(Protocol):
-    """What has relations: a :class:`~pyterrier_graph.graphs.HeteroGraph`."""
-
-    @property
-    def relations(self) -> tuple[str, ...]:
-        """Names of all relations."""
-
-    def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        """The neighbors of some nodes, each with the position of its node."""
 
 
 def inverse(relation: str) -> str:
@@ -46,7 +38,7 @@ def relation_names(named: Iterable[str]) -> tuple[str, ...]:
     return PAPER_RELATIONS + _with_inverses([TITLE, *others])
 
 
-def paper_relations(graph: Related) -> tuple[str, ...]:
+def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
     """All relations of a graph but ``title`` and its inverse, which the paper does not have."""
     return tuple(relation for relation in graph.relations if relation not in (TITLE, inverse(TITLE)))
 
@@ -62,7 +54,7 @@ def check_relation_name(relation: str) -> None:
         raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
 
 
-def check_relations(graph: Related, relations: Iterable[str], query_relations: Iterable[str] = ()) -> None:
+def check_relations(graph: HeteroGraph, relations: Iterable[str], query_relations: Iterable[str] = ()) -> None:
     """Raises ValueError if a relation, or one of a path (``'title/title'``), is not in the graph.
 
     Also allowed are ``query_relations``, the ``edge_types`` of a graph of queries.
@@ -78,14 +70,11 @@ def check_relations(graph: Related, relations: Iterable[str], query_relations: I
                 raise ValueError(f"the graph has no relation {relation!r}{place}; it has {there}")
 
 
-def follow(graph: Related, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
+def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
     """The nodes that some nodes reach along a path of relations; no node reaches the same node.
 
-    Args:
-        graph: The graph.
-        nodes: Node numbers, shape (n,).
-        path: A relation, or several joined by ``/``: ``'structural/structural_i'`` leads from a passage to its section,
-            and on to what lies in that section.
+    A path is a relation, or several joined by ``/``: ``'structural/structural_i'`` leads from a passage to its section,
+    and on to what lies in that section.
 
     Returns:
         Two int64 arrays with one entry per pair: the position in ``nodes``, and the node reached. Each pair comes once.
