@@ -23,7 +23,6 @@ BLOCK = 64
 
 _DTYPES = {
     "node_type": "u1",
-    "utf8": "u1",
     "indices": "u4",
     "pairs": "u4",
     "edges": "u4",

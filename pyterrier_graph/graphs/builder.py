@@ -8,7 +8,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,15 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.array_files import DOCNOS, ArrayFiles, TextWriter, array_file, digest, read_array
+from pyterrier_graph.graphs.array_files import (
+    DOCNOS,
+    ArrayFiles,
+    TextReader,
+    TextWriter,
+    array_file,
+    digest,
+    read_array,
+)
 from pyterrier_graph.graphs.csr import write_compressed
 from pyterrier_graph.graphs.extraction import References, extract, resolve
 from pyterrier_graph.graphs.ids import writing_ids
@@ -89,19 +96,15 @@ def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[Structure
 def _resolve(folder: Path, scratch: Path, relation: str) -> int:
     """Turns references of one relation into edges; returns the number of those whose target is not in the corpus."""
     roots, offsets, nodes = (read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes"))
-    sources, passages, lengths, utf8 = (
-        read_array(scratch, f"{relation}.{name}") for name in ("sources", "passages", "lengths", "utf8")
-    )
-    unresolved = begin = 0
+    sources, passages = (read_array(scratch, f"{relation}.{name}") for name in ("sources", "passages"))
+    targets = TextReader(scratch / relation, len(sources))
+    unresolved = 0
     with Lookup(folder / DOCNOS) as docnos, ArrayFiles() as files:
         for start in range(0, len(sources), BATCH):
             part = slice(start, start + BATCH)
-            bounds = [0, *np.cumsum(lengths[part]).tolist()]
-            data = utf8[begin : begin + bounds[-1]].tobytes()
-            begin += bounds[-1]
-            targets = [data[i:j].decode("utf-8") for i, j in pairwise(bounds)]
-            references = References(sources[part], targets, passages[part])
-            documents = np.array(docnos.inv[targets], dtype=np.int64)
+            names = targets.read(np.arange(len(sources))[part])
+            references = References(sources[part], names, passages[part])
+            documents = np.array(docnos.inv[names], dtype=np.int64)
             pairs, missing = resolve(references, documents, (roots, offsets, nodes))
             unresolved += missing
             files.append(scratch, f"{relation}.pairs", pairs)
@@ -119,6 +122,7 @@ class _DocumentWriter(ExitStack):
         self.codes: dict[str, int] = {}
         self.links: set[str] = set()
         self.references: Counter[str] = Counter()
+        self._targets: dict[str, TextWriter] = {}
         self._arrays = self.enter_context(ArrayFiles())
         self._texts = self.enter_context(TextWriter(folder))
         self._ids = self.enter_context(writing_ids(folder / DOCNOS))
@@ -143,15 +147,13 @@ class _DocumentWriter(ExitStack):
             self._arrays.append(self.scratch, f"{relation}.pairs", pairs)
             self.links.add(relation)
         for relation, references in parts.references.items():
-            targets = [docno.encode("utf-8") for docno in references.docnos]
-            for name, values in {
-                "sources": references.sources,
-                "passages": references.passages,
-                "lengths": np.array([len(docno) for docno in targets]),
-                "utf8": np.frombuffer(b"".join(targets), dtype=np.uint8),
-            }.items():
-                self._arrays.append(self.scratch, f"{relation}.{name}", values)
-            self.references[relation] += len(targets)
+            if relation not in self._targets:
+                (self.scratch / relation).mkdir()
+                self._targets[relation] = self.enter_context(TextWriter(self.scratch / relation))
+            self._targets[relation].extend(references.docnos)
+            self._arrays.append(self.scratch, f"{relation}.sources", references.sources)
+            self._arrays.append(self.scratch, f"{relation}.passages", references.passages)
+            self.references[relation] += len(references.docnos)
         codes = [
             (document, self.codes.setdefault(code, len(self.codes)))
             for document, codes in enumerate(parts.codes, first_document)

@@ -15,9 +15,8 @@ import pyterrier_alpha as pta
 from pyterrier_graph.checks import WithSignature, check_count
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs.extraction import Parts, extract
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, MemoryGraph
 from pyterrier_graph.graphs.ids import some
-from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 SIMILAR = "similar"
 

@@ -37,9 +37,6 @@ def to_hetero_data(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | N
     Args:
         graph: The graph.
         documents: Docnos, or document numbers, whose nodes and edges between them are taken; None for all.
-
-    Raises:
-        KeyError: If a document is not in the graph.
     """
     import torch
     from torch_geometric.data import HeteroData

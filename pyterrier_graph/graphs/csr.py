@@ -56,10 +56,8 @@ class CSR:
                     )
 
     @classmethod
-    def empty(cls, rows: int, device: Any = None) -> CSR:
-        """Rows without elements: of numpy arrays, or of tensors where a device is given."""
-        if device is None:
-            return cls(np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int64))
+    def empty(cls, rows: int, device: Any) -> CSR:
+        """Rows without elements, of tensors on a device."""
         import torch
 
         indptr = torch.zeros(rows + 1, dtype=torch.int64, device=device)
@@ -114,7 +112,8 @@ class CSR:
             Two int64 arrays with one entry per element: the position in ``rows``, and the element.
         """
         position, place = self.places(rows)
-        return position, _int64(self.indices[place])
+        elements = self.indices[place]
+        return position, elements.astype(np.int64) if isinstance(elements, np.ndarray) else elements.long()
 
     def rows(self, part: slice) -> CSR:
         """The rows ``part.start`` to ``part.stop - 1`` with their data, as views."""
@@ -129,7 +128,7 @@ class CSR:
 
     def filter(self, kept: Array) -> CSR:
         """The same rows with only those elements for which ``kept``, shape (elements,), is True."""
-        kept_before = offsets(_int64(kept))
+        kept_before = offsets(kept)
         data = {name: values[kept] for name, values in self.data.items()}
         return CSR(kept_before[self.indptr], self.indices[kept], data, self.row_data)
 
@@ -213,10 +212,6 @@ def _sorted(numbers: Array, count: int) -> tuple[Array, Array]:
     if isinstance(numbers, np.ndarray):
         return np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=count)
     return numbers.argsort(stable=True), numbers.bincount(minlength=count)
-
-
-def _int64(array: Array) -> Array:
-    return array.astype(np.int64) if isinstance(array, np.ndarray) else array.long()
 
 
 def write_compressed(

@@ -88,9 +88,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             overwrite: Whether a graph that is at this path already is replaced.
             verbose: Whether to show progress.
 
-        Returns:
-            This graph.
-
         Raises:
             FileExistsError: If there is a graph at its path and ``overwrite`` is False, or something else.
             TypeError: If ``corpus_iter`` are no documents.

@@ -29,27 +29,16 @@ class References:
 
 @dataclass(frozen=True)
 class Parts:
-    """Some documents, as arrays. Node numbers count on from those of the documents before them.
-
-    Attributes:
-        docnos: Per document.
-        codes: Per document.
-        node_counts: Nodes per document, int64.
-        node_type: Position in :data:`NODE_TYPES`, per node, uint8.
-        parent: The section that holds a node, or -1; int64.
-        texts: Per node.
-        edges: Per relation the pairs i, j of its edges i -> j, shape (edges, 2); neither inverses nor references.
-        references: Per relation.
-    """
+    """Some documents, as arrays. Node numbers count on from those of the documents before them."""
 
     docnos: list[str]
-    codes: list[tuple[str, ...]]
-    node_counts: np.ndarray
-    node_type: np.ndarray
-    parent: np.ndarray
-    texts: list[str]
-    edges: dict[str, np.ndarray]
-    references: dict[str, References]
+    codes: list[tuple[str, ...]]  # per document
+    node_counts: np.ndarray  # nodes per document, int64
+    node_type: np.ndarray  # per node its position in NODE_TYPES, uint8
+    parent: np.ndarray  # per node the section that holds it, or -1; int64
+    texts: list[str]  # per node
+    edges: dict[str, np.ndarray]  # pairs i, j of edges i -> j by relation, (edges, 2); no inverses, no references
+    references: dict[str, References]  # by relation
 
     def arrays(self, documents: int = 0, nodes: int = 0, passages: int = 0) -> dict[str, np.ndarray]:
         """The arrays of a graph, by name; before these documents come so many documents, nodes and passages.

@@ -1,7 +1,9 @@
-"""The interface of all graphs over passages."""
+"""The interface of all graphs over passages, and graphs in memory."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -9,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_graph.documents import passage_id, split_passage_id
+from pyterrier_graph.documents import StructuredDocument, passage_id, split_passage_id
 from pyterrier_graph.graphs.convert import to_hetero_data, to_networkx
 from pyterrier_graph.graphs.csr import CSR, ranges
-from pyterrier_graph.graphs.extraction import NODE_TYPES, Places, locate
+from pyterrier_graph.graphs.extraction import NODE_TYPES, Parts, Places, extract, locate, resolve
 from pyterrier_graph.graphs.ids import NO_NUMBER, SECTION_SEPARATOR, parse_id, some
+from pyterrier_graph.graphs.relations import inverse, relation_names
 
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
@@ -116,10 +119,6 @@ class HeteroGraph(ABC):
 
         Returns:
             Two int64 arrays with one entry per edge: the position in ``nodes``, and the neighbor.
-
-        Raises:
-            KeyError: If the graph has no such relation.
-            IndexError: If the graph has no such node.
         """
         return self.adjacency(relation).select(nodes)
 
@@ -139,10 +138,7 @@ class HeteroGraph(ABC):
         ]
 
     def titles(self, nodes: np.ndarray) -> list[str]:
-        """For each node the titles of the sections that hold it, from the root down: ``"title - section"``.
-
-        Empty titles are left out.
-        """
+        """Per node the titles of its sections, from the root down, without empty ones: ``"title - section"``."""
         levels: list[np.ndarray] = []
         above: np.ndarray = self.parent[np.asarray(nodes, dtype=np.int64)]
         while (above >= 0).any():
@@ -268,3 +264,73 @@ class HeteroGraph(ABC):
             sections = int(np.diff(self.node_offsets[document : document + 2])[0]) - passages
             advice = f"{docno!r} has {passages} passages and {sections} sections: was it split in another way?"
         raise KeyError(f"{some(unknown, 'node')} not in the graph; {advice}")
+
+
+class MemoryGraph(HeteroGraph):
+    """A graph in memory, of parts of documents. References to what is not among them are counted, and left out."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._node_texts = parts.texts
+        self._docno_list = parts.docnos
+        self._document_by_docno = {docno: number for number, docno in enumerate(parts.docnos)}
+        if len(self._document_by_docno) < len(parts.docnos):
+            raise ValueError("two documents have the same docno")
+        self._arrays = parts.arrays()
+        for name in ("node_offsets", "passage_offsets"):
+            self._arrays[name] = np.append(0, self._arrays[name])
+        edges, self.unresolved = self._with_references(parts)
+        self.relations = relation_names([*edges])
+        no_edges = np.empty((0, 2), dtype=np.int64)
+        for relation in self.relations[::2]:
+            pairs = edges.get(relation, no_edges)
+            self._store(relation, inverse(relation), pairs, self.num_nodes, self.num_nodes)
+        self.code_names = sorted({code for codes in parts.codes for code in codes})
+        numbers = {code: number for number, code in enumerate(self.code_names)}
+        codes = [(document, numbers[code]) for document, codes in enumerate(parts.codes) for code in codes]
+        pairs = np.array(codes, dtype=np.int64).reshape(-1, 2)
+        self._store("document_codes", "code_documents", pairs, len(self), len(numbers))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} documents, {len(self.passage_nodes)} passages>"
+
+    @classmethod
+    def from_documents(cls, documents: Sequence[StructuredDocument]) -> MemoryGraph:
+        """The graph of some documents; ValueError if two have the same docno, or a relation has a bad name."""
+        return cls(extract(documents))
+
+    def fingerprint(self) -> str:
+        """A digest of all texts, ids and relations. It differs from that of the same graph on disk."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        nodes = np.arange(self.num_nodes)
+        total = hashlib.sha256(json.dumps([self._node_texts, self.ids_of(nodes), self.code_names]).encode())
+        for name, array in sorted(self._arrays.items()):
+            total.update(name.encode() + np.ascontiguousarray(array, dtype=np.int64).tobytes())
+        return total.hexdigest()
+
+    def _with_references(self, parts: Parts) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+        edges, unresolved = dict(parts.edges), {}
+        for relation, references in parts.references.items():
+            pairs, unresolved[relation] = resolve(references, self._documents(references.docnos), self._places)
+            edges[relation] = np.concatenate([edges[relation], pairs]) if relation in edges else pairs
+        return edges, unresolved
+
+    def _store(self, name: str, back: str, pairs: np.ndarray, rows: int, columns: int) -> None:
+        """Compresses pairs i, j in both directions."""
+        i, j = pairs.T
+        for relation, adjacency in (name, CSR.distinct(i, j, rows)), (back, CSR.distinct(j, i, columns)):
+            self._arrays |= {f"{relation}.indptr": adjacency.indptr, f"{relation}.indices": adjacency.indices}
+
+    def _array(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def _texts(self, nodes: np.ndarray) -> list[str]:
+        return [self._node_texts[node] for node in nodes.tolist()]
+
+    def _documents(self, docnos: list[str]) -> np.ndarray:
+        return np.array([self._document_by_docno.get(docno, -1) for docno in docnos], dtype=np.int64)
+
+    def _docnos(self, documents: np.ndarray) -> list[str]:
+        return [self._docno_list[document] for document in documents.tolist()]

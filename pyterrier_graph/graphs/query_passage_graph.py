@@ -104,9 +104,6 @@ class QueryPassageGraph(WithSignature, StoredGraph):
             batch_size: Queries to retrieve for at once.
             verbose: Whether to show progress.
 
-        Returns:
-            This graph.
-
         Raises:
             FileExistsError: If there is something at its path already.
             pt.validate.InputValidationError: If a frame lacks a column.
