@@ -21,14 +21,7 @@ TEXTS = "texts.lz4"
 BLOCKS = "text_blocks"
 BLOCK = 64
 
-_DTYPES = {
-    "node_type": "u1",
-    "indices": "u4",
-    "pairs": "u4",
-    "edges": "u4",
-    "scores": "f4",
-    "features": "f2",
-}
+_DTYPES = {"node_type": "u1", "indices": "u4", "pairs": "u4", "edges": "u4", "scores": "f4", "features": "f2"}
 
 
 def array_file(folder: Path, name: str) -> Path:

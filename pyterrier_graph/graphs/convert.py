@@ -34,9 +34,7 @@ def to_hetero_data(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | N
     aggregates from j. So the edge becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``. Edge
     types without edges are left out.
 
-    Args:
-        graph: The graph.
-        documents: Docnos, or document numbers, whose nodes and edges between them are taken; None for all.
+    Of ``documents``, docnos or document numbers, nodes and edges between them are taken; None stands for all.
     """
     import torch
     from torch_geometric.data import HeteroData

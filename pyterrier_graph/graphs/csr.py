@@ -79,11 +79,9 @@ class CSR:
         return cls(offsets(np.bincount(rows[new], minlength=count)), indices[new])
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.indptr) - 1
 
     def __getitem__(self, row: int) -> Array:
-        """The elements of one row."""
         return self.indices[int(self.indptr[row]) : int(self.indptr[row + 1])]
 
     @property
@@ -106,10 +104,9 @@ class CSR:
         return _repeated(lengths, len(place)), place
 
     def select(self, rows: Array) -> tuple[Array, Array]:
-        """The elements of some rows, whose numbers may repeat; IndexError if there is no such row.
+        """Per element of some rows, which may repeat: the position in ``rows``, and the element, int64.
 
-        Returns:
-            Two int64 arrays with one entry per element: the position in ``rows``, and the element.
+        An IndexError says that there is no such row.
         """
         position, place = self.places(rows)
         elements = self.indices[place]

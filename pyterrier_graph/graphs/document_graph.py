@@ -133,11 +133,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return json.loads((self._folder / CODES).read_text(encoding="utf-8"))
 
     def passages(self, *, titles: bool = False) -> Passages:
-        """A transformer from documents to their passages; see :class:`~pyterrier_graph.graphs.passages.Passages`.
-
-        With ``titles``, the column ``text`` has the titles of a passage's sections before the passage. This is for
-        rerankers that read texts; rerankers that take token vectors from a store or the graph ignore it.
-        """
+        """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""
         return Passages(self, titles=titles)
 
     def text_loader(

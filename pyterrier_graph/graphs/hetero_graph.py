@@ -115,10 +115,9 @@ class HeteroGraph(ABC):
         return self._adjacency(relation)
 
     def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        """The neighbors of some nodes, whose numbers may repeat.
+        """The neighbors of some nodes, whose numbers may repeat: per edge the position in ``nodes``, and the neighbor.
 
-        Returns:
-            Two int64 arrays with one entry per edge: the position in ``nodes``, and the neighbor.
+        A KeyError says that there is no such relation, an IndexError that there is no such node.
         """
         return self.adjacency(relation).select(nodes)
 
@@ -278,7 +277,11 @@ class MemoryGraph(HeteroGraph):
         self._arrays = parts.arrays()
         for name in ("node_offsets", "passage_offsets"):
             self._arrays[name] = np.append(0, self._arrays[name])
-        edges, self.unresolved = self._with_references(parts)
+        edges, unresolved = dict(parts.edges), {}
+        for relation, references in parts.references.items():
+            pairs, unresolved[relation] = resolve(references, self._documents(references.docnos), self._places)
+            edges[relation] = np.concatenate([edges[relation], pairs]) if relation in edges else pairs
+        self.unresolved = unresolved
         self.relations = relation_names([*edges])
         no_edges = np.empty((0, 2), dtype=np.int64)
         for relation in self.relations[::2]:
@@ -309,13 +312,6 @@ class MemoryGraph(HeteroGraph):
         for name, array in sorted(self._arrays.items()):
             total.update(name.encode() + np.ascontiguousarray(array, dtype=np.int64).tobytes())
         return total.hexdigest()
-
-    def _with_references(self, parts: Parts) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        edges, unresolved = dict(parts.edges), {}
-        for relation, references in parts.references.items():
-            pairs, unresolved[relation] = resolve(references, self._documents(references.docnos), self._places)
-            edges[relation] = np.concatenate([edges[relation], pairs]) if relation in edges else pairs
-        return edges, unresolved
 
     def _store(self, name: str, back: str, pairs: np.ndarray, rows: int, columns: int) -> None:
         """Compresses pairs i, j in both directions."""

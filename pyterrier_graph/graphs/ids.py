@@ -64,10 +64,7 @@ def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
 
 
 def parse_id(identifier: Any) -> tuple[str, int, bool]:
-    """Splits the id of a node: docno, number (-1 if there is none), and whether it is the id of a section.
-
-    What is not a text has the docno ``''``, which no document has.
-    """
+    """Docno (``''`` for what is no text), number (-1: there is none), and whether this is the id of a section."""
     if not isinstance(identifier, str):
         return "", NO_NUMBER, False
     for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):

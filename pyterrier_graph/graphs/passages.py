@@ -28,7 +28,8 @@ class Passages(WithSignature, pt.Transformer):
     Args:
         graph: The graph that the documents are in.
         titles: Whether the column ``text`` has the titles of a passage's sections before the passage, as in
-            ``"title - section: passage"``; see :meth:`~pyterrier_graph.DocumentGraph.passages`.
+            ``"title - section: passage"``. This is for rerankers that read texts; rerankers that take token vectors
+            from a store or the graph ignore it.
 
     Raises:
         KeyError: If a document is not in the graph.

@@ -266,14 +266,11 @@ class QueryPassageGraph(WithSignature, StoredGraph):
 
         Returns:
             A row per query: passage numbers, which ascend, with ``scores`` (float32) and ``edges``, the number of the
-            edge among all of its type: the row of its features.
-
-        Raises:
-            KeyError: If there is no such type of edges.
-            IndexError: If there is no such query.
+            edge among all of its type: the row of its features. A KeyError says that there is no such type of edges, an
+            IndexError that there is no such query.
         """
-        self._check_type(edge_type)
         queries = np.asarray(queries, dtype=np.int64)
+        self._check_type(edge_type)
         row, edges = self._stored(edge_type).places(queries)
         passages = self._array(f"{edge_type}.indices")[edges].astype(np.int64)
         return self._edges(len(queries), row, queries[row], passages, edges, edge_type)

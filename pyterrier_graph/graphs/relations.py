@@ -74,10 +74,8 @@ def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray
     """The nodes that some nodes reach along a path of relations; no node reaches the same node.
 
     A path is a relation, or several joined by ``/``: ``'structural/structural_i'`` leads from a passage to its section,
-    and on to what lies in that section.
-
-    Returns:
-        Two int64 arrays with one entry per pair: the position in ``nodes``, and the node reached. Each pair comes once.
+    and on to what lies in that section. The results have one entry per pair: the position in ``nodes``, and the node
+    reached, int64. Each pair comes once.
     """
     steps = path.split(STEP)
     rows, reached = graph.neighbors(nodes, steps[0])
@@ -97,15 +95,8 @@ def inverse_path(path: str) -> str:
 
 
 def nearest_titled(parent: np.ndarray, titled: np.ndarray) -> np.ndarray:
-    """The nearest section above each node that has a title, or -1; as many as ``parent`` and ``titled``.
-
-    ``parent`` has the position of the section that holds a node, or -1; ``titled`` says which nodes are sections with
-    a title.
-    """
+    """Per node the nearest ``titled`` section above it, or -1; ``parent`` is the section that holds it, or -1."""
     above = parent.copy()
-    while True:
-        further = np.flatnonzero(above >= 0)
-        further = further[~titled[above[further]]]
-        if not len(further):
-            return above
+    while len(further := np.flatnonzero((above >= 0) & ~titled[above])):
         above[further] = parent[above[further]]
+    return above
