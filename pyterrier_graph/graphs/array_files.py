@@ -104,13 +104,12 @@ class TextReader:
     def read(self, numbers: np.ndarray) -> list[str]:
         """Texts by number, shape (n,)."""
         unique, position = np.unique(numbers, return_inverse=True)  # ascending, so that each block is needed once
-        texts = [self._text(number) for number in unique.tolist()]
+        texts = []
+        for number in unique.tolist():
+            data, bounds = self._block(number // BLOCK)
+            place = number % BLOCK
+            texts.append(data[bounds[place] : bounds[place + 1]].decode("utf-8"))
         return [texts[place] for place in position.tolist()]
-
-    def _text(self, number: int) -> str:
-        block, place = divmod(number, BLOCK)
-        data, bounds = self._block(block)
-        return data[bounds[place] : bounds[place + 1]].decode("utf-8")
 
     def _decompress(self, block: int) -> tuple[bytes, list[int]]:
         """A block's texts, one after the other, and where each begins."""

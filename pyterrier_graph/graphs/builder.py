@@ -67,16 +67,16 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
             for relation, ends in (there, pairs), (back, pairs[:, ::-1]):
                 indptr, indices = (array_file(folder, f"{relation}.{part}") for part in ("indptr", "indices"))
                 sizes[relation] = write_compressed(ends, rows[relation], indptr, indices, scratch)
-        about = {
-            "documents": num_documents,
-            "nodes": writer.num_nodes,
-            "passages": writer.num_passages,
-            "codes": num_codes,
-            "relations": names,
-            "edges": {relation: sizes[relation] for relation in names},
-            "unresolved": unresolved,
-        }
-    return about | {"sha256": digest(folder)}
+    return {
+        "documents": num_documents,
+        "nodes": writer.num_nodes,
+        "passages": writer.num_passages,
+        "codes": num_codes,
+        "relations": names,
+        "edges": {relation: sizes[relation] for relation in names},
+        "unresolved": unresolved,
+        "sha256": digest(folder),
+    }
 
 
 def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[StructuredDocument]]:

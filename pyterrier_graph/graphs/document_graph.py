@@ -53,7 +53,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return f"DocumentGraph({str(self.path)!r})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         from pyterrier_graph.plots.graph_html import graph_html
         from pyterrier_graph.plots.html import value
 

@@ -89,12 +89,9 @@ class HeteroGraph(ABC):
     parent = _stored_array("parent", "Per node the section that holds it, -1 for a document's root section; int64.")
     document = _stored_array("document", "Per node the number of its document; int64.")
     roots = _stored_array("roots", "Per document its root section; int64.")
-    node_offsets = _stored_array(
-        "node_offsets", "Document d has the nodes ``node_offsets[d]`` to ``node_offsets[d + 1] - 1``; int64."
-    )
+    node_offsets = _stored_array("node_offsets", "First node per document, and the end; (documents + 1,), int64.")
     passage_offsets = _stored_array(
-        "passage_offsets",
-        "Document d has the passages ``passage_nodes[passage_offsets[d]:passage_offsets[d + 1]]``; int64.",
+        "passage_offsets", "Per document the position of its first passage in ``passage_nodes``, and the end; int64."
     )
     passage_nodes = _stored_array("passage_nodes", "The nodes that are passages, ascending; int64.")
 
@@ -122,10 +119,7 @@ class HeteroGraph(ABC):
         return self.adjacency(relation).select(nodes)
 
     def texts(self, nodes: np.ndarray, *, titles: bool = False) -> list[str]:
-        """Texts of nodes: passages, or titles of sections.
-
-        With ``titles``, a passage comes after the titles of its sections, as in ``"title - section: passage"``.
-        """
+        """Texts of nodes; ``titles`` puts the titles of sections before passages: ``"title - section: passage"``."""
         nodes = np.asarray(nodes, dtype=np.int64)
         texts = self._texts(nodes)
         if not titles:
@@ -232,7 +226,6 @@ class HeteroGraph(ABC):
     to_networkx = to_networkx
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         from pyterrier_graph.plots.graph_html import graph_html
 
         return graph_html(self, type(self).__name__, ["graph.to_networkx()"])

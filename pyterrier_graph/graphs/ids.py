@@ -22,8 +22,8 @@ NO_NUMBER = -1
 class _PlainIds(FwdFixedBytes):
     """Stores ids as they are.
 
-    npids 0.1.3 picks the shortest form. Its forms for numbered ids fail where there is a '%' before the number, as in
-    every passage id, and looking up an id that does not look like the stored ones may raise.
+    The forms of npids 0.1.3 for numbered ids fail where there is a '%' before the number, as in every passage id, and
+    looking up an id that does not look like the stored ones may raise.
     """
 
     def seed(self, id: str) -> bool:

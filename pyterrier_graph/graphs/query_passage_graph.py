@@ -68,7 +68,6 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         return *super().__reduce__(), {"_masked": self._masked}
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         from pyterrier_graph.plots.graph_html import query_passage_html
         from pyterrier_graph.plots.html import value
 
