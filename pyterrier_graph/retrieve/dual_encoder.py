@@ -312,15 +312,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         digests = [check_examples(data) for data in datasets]
         self._start_fit()
         place = self.training.output_dir or self.pretraining.output_dir
-        names = [
-            "encoder",
-            "separate_encoders",
-            "seed",
-            "dtype",
-            "similarity",
-            "max_query_tokens",
-            "max_passage_tokens",
-        ]
+        names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
         identity = {name: getattr(self, name) for name in names} | {"dtype": self.dtype}
         self.pretraining_log = []
         for (stage, _, options), data, digest in zip(stages, datasets, digests, strict=True):
