@@ -33,7 +33,7 @@ from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.training import trainer
 from pyterrier_graph.training.negatives import Strategy
 from pyterrier_graph.training.options import HGATTraining
-from pyterrier_graph.training.triple_draws import draw_triples
+from pyterrier_graph.training.triples import draw_triples
 from pyterrier_graph.training.validation import RunEvaluator
 
 QUICK = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "scalar_learning_rate": None, "patience": 3}

@@ -21,7 +21,7 @@ from pyterrier_graph.rerank.document_evidence import DocumentEvidence
 from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
 from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.training.options import HGATTraining
-from pyterrier_graph.training.triple_draws import draw_triples
+from pyterrier_graph.training.triples import draw_triples
 from pyterrier_graph.training.validation import Validation
 
 RUN, QRELS = tiny.run(), tiny.qrels()

@@ -37,7 +37,7 @@ class NegativeSampler:
       as in the paper; where queries have no codes, with one of the query's relevant documents. Each of these documents
       is drawn with the same probability, then one of its passages.
     * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6. A pair for which one of them finds
-      nothing gets a negative by the other.
+      nothing gets a negative by the other. Without any codes, there is a warning.
     * ``candidates``: from the passages that the first stage ranked for the query. Not in the paper.
 
     Args:
@@ -52,9 +52,6 @@ class NegativeSampler:
     Raises:
         ValueError: If the strategy is unknown, or no passage is judged as relevant.
         KeyError: If a judged passage is not in the graph.
-
-    Warns:
-        UserWarning: If the strategy is ``mixed`` and there are no codes: it is then ``relevant_docs``.
     """
 
     def __init__(
