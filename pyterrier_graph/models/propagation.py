@@ -8,7 +8,7 @@ state that depends on it; the states of all other nodes are computed once for al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,10 +30,8 @@ class Hop:
 
     Attributes:
         previous: For each new state the earlier state of the same node, shape (states,).
-        edges: Per relation, SELF included, pairs of a new state and an earlier state that it attends to;
-            shape (2, edges).
-        without_self: Whether a new state is that of a target that does not attend to itself (No self),
-            shape (states,).
+        edges: Per relation and SELF, pairs of a new state and an earlier state that it attends to, shape (2, edges).
+        without_self: Whether a new state is that of a target that does not attend to itself (Eq. 8), shape (states,).
     """
 
     previous: Tensor
@@ -64,22 +62,12 @@ class Propagation:
 
     def to(self, device: torch.device | str, **options: Any) -> Propagation:
         """Moves the tensors; ``nodes`` stay, because token vectors are looked up by them."""
-        return replace(
-            self,
-            hops=tuple(hop.to(device, **options) for hop in self.hops),
-            targets=self.targets.to(device, **options),
-            inputs=self.inputs.to(device, **options),
-        )
+        hops = tuple(hop.to(device, **options) for hop in self.hops)
+        return Propagation(self.nodes, hops, self.targets.to(device, **options), self.inputs.to(device, **options))
 
 
 def plan_propagation(
-    graph: HeteroGraph,
-    targets: np.ndarray,
-    relations: Sequence[str],
-    *,
-    layers: int,
-    no_out: bool,
-    no_self: bool,
+    graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], *, layers: int, no_out: bool, no_self: bool
 ) -> Propagation:
     """Works backwards from the targets to the encoded texts.
 
@@ -119,11 +107,8 @@ def plan_propagation(
         without_self = is_target & no_self
         with_self = np.flatnonzero(~without_self)
         pairs = [(with_self, previous[with_self]), *zip(rows, sources, strict=True)]
-        edges = {
-            relation: torch.from_numpy(np.stack(pair))
-            for relation, pair in zip([SELF, *relations], pairs, strict=True)
-            if len(pair[0])
-        }
+        named = zip([SELF, *relations], pairs, strict=True)
+        edges = {relation: torch.from_numpy(np.stack(pair)) for relation, pair in named if len(pair[0])}
         hops.append(Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self)))
         node, target = states.split(numbers)
     return Propagation(
@@ -135,14 +120,7 @@ def plan_propagation(
 
 
 class _States:
-    """Numbers the states (node, target), and decides which of them depend on the target.
-
-    Args:
-        graph: The graph.
-        targets: Node numbers of the targets, ascending.
-        relations: Relations, or paths of them, along which states are aggregated.
-        hops: The number of layers.
-    """
+    """Numbers the states (node, target), and decides which of them depend on the target. ``targets`` ascend."""
 
     def __init__(self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], hops: int) -> None:
         self.num_nodes = graph.num_nodes
@@ -162,12 +140,9 @@ class _States:
             self.within.append(within)
 
     def number(self, node: np.ndarray, target: np.ndarray, radius: int) -> np.ndarray:
-        """The number of the state of each node for its target: the same for all targets that are farther away.
+        """The number of the state of each node for its target (a position in the targets, or ``ALL_TARGETS``).
 
-        Args:
-            node: Node numbers, shape (n,).
-            target: The position of the target for each, or ``ALL_TARGETS``; shape (n,).
-            radius: States of nodes within so many hops depend on the target; -1 where none does.
+        It is the same for all targets that are more than ``radius`` hops away; with -1, for all targets.
         """
         if radius < 0 or not len(node):
             return node.astype(np.int64)
