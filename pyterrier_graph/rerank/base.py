@@ -100,7 +100,7 @@ class GraphReranker(LearnedModel):
 
     @abstractmethod
     def _learn(self, training: Judged, validation: Judged | None) -> None:
-        """What :meth:`fit` does when it has checked the columns of the runs."""
+        """Does the work of :meth:`fit`, which has checked the columns of the runs."""
 
     @abstractmethod
     def _shown(self) -> tuple[dict[str, Any], list[str]]:
@@ -142,29 +142,23 @@ class GraphReranker(LearnedModel):
         graph = graph if graph is not None else self.graph
         if graph is None:
             raise ValueError("explain needs the graph that the passage is in")
-        return graph, graph.nodes_of([docno]), self._fresh_tokens(graph)
+        return graph, graph.nodes_of([docno]), FreshTokens(graph, self.encoder, titles=self._with_titles)
 
-    def _fresh_tokens(self, graph: HeteroGraph) -> FreshTokens:
-        return FreshTokens(graph, self.encoder, titles=self._with_titles)
+    def _tokens_of(self, graph: HeteroGraph) -> TokenStore | FreshTokens:
+        return FreshTokens(graph, self.encoder, titles=self.titles) if self.tokens is None else self.tokens
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores passages anew.
+        """Scores passages: adds ``score`` and ``rank``, with a warning if scores are worse than they could be.
 
         Args:
             inp: ``qid, query, docno``, where docno is a passage id (``docno%pN``) of the graph;
                 without a graph of its own the reranker needs a ``graph`` column, as ``CandidateGraph`` makes it.
-
-        Returns:
-            The rows with new ``score`` and ``rank``.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
             KeyError: If a passage is not in the graph.
             TypeError: If the graph of a query is missing.
             ValueError: If a query is empty or not a text.
-
-        Warns:
-            UserWarning: If scores are random, or worse or slower than they could be.
         """
         self._check_frame(inp)
         scores = self._scores(inp)
@@ -195,10 +189,6 @@ class GraphReranker(LearnedModel):
             pt.validate.InputValidationError: If a column is missing.
             ValueError: If no query is judged, there is nothing to learn, or ``training.output_dir`` holds another
                 training.
-
-        Warns:
-            UserWarning: If the model is trained already, no validation candidate is judged, or stored token vectors
-                can no longer be used.
         """
         self._check_frame(topics_or_res_tr)
         validation = None
@@ -245,17 +235,14 @@ class GraphReranker(LearnedModel):
         texts = query_texts(run)
         queries = self.encoder.encode_queries(texts.tolist())
         query = texts.index.get_indexer(run["qid"])
-        if self.graph is not None:
-            tokens = self.tokens if self.tokens is not None else self._fresh_tokens(self.graph)
-            nodes = self.graph.nodes_of(run["docno"].tolist())
-            yield QueryPassages(self.graph, tokens, queries, query, nodes, np.arange(len(run)))
-            return
-        groups = run.groupby(query).indices.values()
-        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, disable=not self.verbose):
+        single = self.graph is not None
+        groups = [np.arange(len(run))] if single else run.groupby(query).indices.values()
+        hidden = single or not self.verbose
+        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, disable=hidden):
             part = run.iloc[rows]
-            graph = graph_of(part)
+            graph = self.graph if self.graph is not None else graph_of(part)
             nodes = graph.nodes_of(part["docno"].tolist())
-            yield QueryPassages(graph, self._fresh_tokens(graph), queries, query[rows], nodes, rows)
+            yield QueryPassages(graph, self._tokens_of(graph), queries, query[rows], nodes, rows)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.encoder.network.save(str(folder / "encoder"), create_model_card=False)

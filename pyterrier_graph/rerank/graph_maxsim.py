@@ -153,15 +153,11 @@ class GraphMaxSim(GraphReranker):
         Args:
             query: The query.
             docno: A passage id.
-            graph: The graph, where the reranker has none of its own.
+            graph: The graph; by default the graph of the reranker.
 
         Returns:
             A row per query token, with ``token``, ``relation`` (``'SELF'`` for the passage), ``node`` (its id),
             ``match`` (the token matched), ``similarity`` (cosine), ``score`` (weighted: the part of the score).
-
-        Raises:
-            KeyError: If the passage is not in the graph.
-            ValueError: If there is no graph.
         """
         graph, passage, tokens = self._explained(docno, graph)
         vectors = self.encoder.encode_queries([query])[0]

@@ -196,9 +196,8 @@ class HGATReranker(GraphReranker):
             in_context = self.contextualized.states(nodes, self._device)
             late = self.config.framework == "late"
             return tokens.states(nodes, self._device) if late else in_context, in_context
-        propagation = self.network.plan(graph, nodes)
+        propagation = self.network.plan(graph, nodes).to(self._device)
         inputs = tokens.states(propagation.nodes, self._device)
-        propagation = propagation.to(self._device)
         return inputs.select(propagation.inputs), self.network(inputs, propagation)
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
@@ -212,11 +211,10 @@ class HGATReranker(GraphReranker):
             encoder = copy.copy(encoder)
             encoder.network = copy.deepcopy(encoder.network)
             freeze_first_layers(encoder.network, options.frozen_encoder_layers)
-        identity = {
+        identity = {  # of this training, for checkpoints; the weights of an encoder that learns are in them
             "config": json.loads(json.dumps(asdict(self.config) | {"relations": self.relations})),
             "seed": self.seed,
             "start": self._digest() if self.training_log else "untrained",
-            # the weights of an encoder that learns are in the checkpoint; they differ from the first ones
             "encoder": encoder.name if learned else encoder.fingerprint(),
             "triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
@@ -232,7 +230,7 @@ class HGATReranker(GraphReranker):
         self.training_log = train_on_triples(
             self.network,
             encoder,
-            [(graph, self._fresh_tokens(graph) if self.tokens is None else self.tokens) for graph in graphs],
+            [(graph, self._tokens_of(graph)) for graph in graphs],
             queries,
             triples,
             options,
@@ -246,9 +244,6 @@ class HGATReranker(GraphReranker):
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
         Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute).
-
-        Args:
-            path: Folder of the store; it may not exist yet.
 
         Raises:
             FileExistsError: If something lies at ``path``.
@@ -270,12 +265,12 @@ class HGATReranker(GraphReranker):
 
         about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
         about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
+        size = graph.num_nodes, self.encoder.dimension
         with tempfile.TemporaryDirectory() as scratch:  # every node is encoded once, and none is kept in memory
             tokens = self.tokens
             if tokens is None:
                 tokens = TokenStore(Path(scratch, "tokens"))
                 tokens.build(graph, self.encoder, titles=self.titles, verbose=self.verbose)
-            size = graph.num_nodes, self.encoder.dimension
             return store.write(chunks(tokens), *size, about, task="contextualizing", verbose=self.verbose)
 
     def relation_weights(self) -> pd.DataFrame:
@@ -296,20 +291,18 @@ class HGATReranker(GraphReranker):
             ``contribution``; largest contributions first. For the arguments see :meth:`GraphMaxSim.explain`.
         """
         graph, target, tokens = self._explained(docno, graph)
-        propagation = self.network.plan(graph, target)
+        propagation = self.network.plan(graph, target).to(self._device)
         inputs = tokens.states(propagation.nodes, self._device)
         vectors = inputs.values.detach().clone().requires_grad_(True)
         states = inputs.with_values(vectors)
-        propagation = propagation.to(self._device)
-        vector = self.encoder.encode_queries([query])[0].to(self._device)
         in_context = self.network(states, propagation, linear=True)
-        score = self.network.score(vector, states.select(propagation.inputs), in_context)
+        query_vectors = self.encoder.encode_queries([query])[0].to(self._device)
+        score = self.network.score(query_vectors, states.select(propagation.inputs), in_context)
         # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
-        relation_of: dict[int, str] = {}
-        for relation in reversed(self.relations):
-            relation_of |= dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation)
-        relation_of[int(target[0])] = SELF
+        relation_of = {int(target[0]): SELF}
+        for relation in self.relations:
+            relation_of = dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation) | relation_of
         nodes = propagation.nodes[inputs.row_index.cpu().numpy()]
         pieces = [self.encoder.tokens(text) if text.strip() else [] for text in tokens.texts(propagation.nodes)]
         return pd.DataFrame(

@@ -82,8 +82,7 @@ class HGATTraining(HeadOptions):
         max_triples: At most so many triples are used, drawn at random; None takes all.
         scalar_learning_rate: Of the relation weights W, lambda and alpha; None takes ``learning_rate``. At the rate of
             the matrices these scalars need thousands of steps.
-        frozen_encoder_layers: The number of the encoder's first layers that do not learn, embeddings included. Without
-            an ``encoder_learning_rate`` no layer learns.
+        frozen_encoder_layers: If the encoder learns, so many of its first layers, and its embeddings, do not.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """

@@ -28,6 +28,9 @@ from pyterrier_graph.training.validation import PASSAGE_NUMBER, judged_ids
 if TYPE_CHECKING:
     from pyterrier_graph.training.options import HGATTraining
 
+Graphs = Sequence[tuple[HeteroGraph, Any]]
+"""Graphs, each with an object whose ``states(nodes)`` (``texts(nodes)``, if the encoder learns) are its nodes'."""
+
 
 def draw_triples(
     run: pd.DataFrame, qrels: pd.DataFrame, graph: HeteroGraph | None, options: HGATTraining
@@ -51,19 +54,15 @@ def draw_triples(
     elif options.negatives == "candidates":
         sources = list(_learnable(run, qrels))
     else:
-        raise ValueError(
-            "without a document graph, negatives can only come from each query's own passages: "
-            "use HGATTraining(negatives='candidates')"
-        )
+        advice = "use HGATTraining(negatives='candidates')"
+        raise ValueError(f"without a document graph, negatives are each query's own passages: {advice}")
     if not sources:
         raise ValueError("no training query has both a relevant passage among its own and one that is judged lower")
     codes = run.drop_duplicates("qid").set_index("qid")["codes"].to_dict() if "codes" in run.columns else None
     drawn = []
     for number, (source, labels, candidates) in enumerate(sources):
-        given = candidates if options.negatives == "candidates" else None
-        sampler = NegativeSampler(
-            source, labels, options.negatives, candidates=given, codes=codes, seed=options.seed + number
-        )
+        given = {"candidates": candidates, "codes": codes, "seed": options.seed + number}
+        sampler = NegativeSampler(source, labels, options.negatives, **given)
         query = texts.index.get_indexer(sampler.qids)
         for _ in range(options.repeats):
             new = sampler.sample()
@@ -113,19 +112,12 @@ def _learnable(run: pd.DataFrame, qrels: pd.DataFrame) -> Iterator[tuple[HeteroG
 
 @dataclass(frozen=True)
 class Group:
-    """The triples of a batch that are from one graph.
+    """The triples of a batch that are from one graph."""
 
-    Attributes:
-        queries: Token vectors of the queries, or their texts if the encoder learns, too.
-        inputs: The same for the nodes of the propagation.
-        propagation: How the passages of the triples are contextualized.
-        triples: Query, p+ and p- (positions in the propagation's targets), shape (triples, 3).
-    """
-
-    queries: TokenStates | list[str]
-    inputs: TokenStates | list[str]
+    queries: TokenStates | list[str]  # token vectors, or texts if the encoder learns, too
+    inputs: TokenStates | list[str]  # the same for the nodes of the propagation
     propagation: Propagation
-    triples: Tensor
+    triples: Tensor  # query, p+ and p- (positions in the targets of the propagation), shape (triples, 3)
 
 
 class TripleCollator:
@@ -134,13 +126,7 @@ class TripleCollator:
     The arguments are those of :func:`train_on_triples`; ``encoder`` is None if the encoder learns, too.
     """
 
-    def __init__(
-        self,
-        hgat: HGAT,
-        graphs: Sequence[tuple[HeteroGraph, Any]],
-        queries: Sequence[str],
-        encoder: TokenEncoder | None,
-    ) -> None:
+    def __init__(self, hgat: HGAT, graphs: Graphs, queries: Sequence[str], encoder: TokenEncoder | None) -> None:
         self.hgat = hgat
         self.graphs = graphs
         self.queries = queries
@@ -199,7 +185,7 @@ class TripleModel(nn.Module):
 def train_on_triples(
     hgat: HGAT,
     encoder: TokenEncoder,
-    graphs: Sequence[tuple[HeteroGraph, Any]],
+    graphs: Graphs,
     queries: Sequence[str],
     triples: np.ndarray,
     options: HGATTraining,
@@ -210,8 +196,7 @@ def train_on_triples(
     Args:
         hgat: The network.
         encoder: The encoder.
-        graphs: The graphs, each with what has the token vectors of its nodes (``states(nodes)``) or, if the encoder
-            learns, too, their texts (``texts(nodes)``).
+        graphs: The graphs, each with the source of its nodes' token vectors.
         queries: The texts of the queries.
         triples: What :func:`draw_triples` returned.
         options: How to train.
@@ -234,10 +219,9 @@ def freeze_first_layers(network: nn.Module, count: int) -> None:
     network.requires_grad_(True)
     if not count:
         return
-    stacks = [module for module in network.modules() if isinstance(module, nn.ModuleList)]
-    if not stacks:
+    layers = max((module for module in network.modules() if isinstance(module, nn.ModuleList)), key=len, default=None)
+    if layers is None:
         raise ValueError("the encoder has no list of layers: use frozen_encoder_layers=0")
-    layers = max(stacks, key=len)
     if count >= len(layers):
         raise ValueError(
             f"encoder_learning_rate has no effect: the encoder has {len(layers)} layers, and frozen_encoder_layers="
