@@ -16,32 +16,26 @@ PADDED_TOKENS_AT_ONCE = 2_048
 def attend_along_edges(
     queries: TokenStates, keys: TokenStates, values: TokenStates, edges: Tensor, *, heads: int, dropout: float = 0.0
 ) -> Tensor:
-    """Each query node's tokens attend to the tokens of each of its neighbors; the results are summed over the neighbors.
+    """Each query node's tokens attend to the tokens of each of its neighbors; returns the sums over the neighbors.
 
     The attention of one edge is independent of all others: the softmax is over the tokens of one neighbor.
 
     Args:
-        queries: Projected states of the query nodes, d = heads * d_head.
+        queries: Projected states of the query nodes.
         keys: Projected states of the neighbors.
         values: Likewise, of the same lengths as ``keys``.
         edges: Query node and neighbor of each edge, shape (2, edges).
-        heads: Number of attention heads.
+        heads: Number of attention heads, which divides d.
         dropout: Probability of dropping an attention weight.
-
-    Returns:
-        Sums per token, of the shape of ``queries.values``.
     """
     total = torch.zeros_like(queries.values)
     for node, neighbor in _batches(edges, queries.lengths, keys.lengths):
         query_rows, query_mask = _padded_rows(queries, node)
         key_rows, key_mask = _padded_rows(keys, neighbor)
         padded = queries.values[query_rows], keys.values[key_rows], values.values[key_rows]  # (edges, tokens, d)
-        by_head = (tensor.unflatten(2, (heads, -1)).transpose(1, 2) for tensor in padded)
-        attended = functional.scaled_dot_product_attention(
-            *by_head,
-            attn_mask=key_mask[:, None, None, :],  # padding gets no attention
-            dropout_p=dropout,
-        )
+        q, k, v = (tensor.unflatten(2, (heads, -1)).transpose(1, 2) for tensor in padded)
+        mask = key_mask[:, None, None, :]  # padding gets no attention
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         attended = attended.transpose(1, 2).flatten(2)  # (edges, tokens, d)
         total = total.index_add(0, query_rows[query_mask], attended[query_mask].to(total.dtype))
     return total

@@ -41,8 +41,8 @@ class HGATConfig:
         layers: Number of layers.
         heads: Attention heads; they divide the dimension of a token vector.
         dropout: Dropout on attention weights in training.
-        init: ``'identity'``: the untrained network is plain MaxSim of the encoder (see :class:`HGAT`). ``'random'``:
-            as in the paper; the untrained network ranks at random.
+        init: ``'identity'``, at which the network is plain MaxSim of the encoder, or ``'random'``, as in the paper; see
+            :class:`HGAT`.
         aggregation: ``'sum'`` over all neighbors as in Eq. 1, or the ``'mean'`` over the neighbors of each relation.
         registers: Rows that are added to the token matrix of every node. They hold what a node aggregates from its
             neighbors, so that this need not be mixed into the vectors of its tokens. Each has a learned query vector.
@@ -107,7 +107,7 @@ class HGATLayer(nn.Module):
     """
 
     def __init__(
-        self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int, *, first: bool = True
+        self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int, *, first: bool
     ) -> None:
         super().__init__()
         self.config = config
@@ -187,7 +187,7 @@ class HGATLayer(nn.Module):
         return torch.where(position < tokens, position, position - tokens + self.positions)
 
     def _messages(self, relation: str, states: TokenStates, own: TokenStates, edges: Tensor, linear: bool) -> Tensor:
-        """Sum (or mean) over the neighbors of a node of ``MultiHead_r(h_i, h_j, h_j)``, shape (tokens of all nodes, d).
+        """Sum (or mean) over the neighbors of each node of ``MultiHead_r(h_i, h_j, h_j)``, a row per row of ``own``.
 
         Keys and values are projected once per neighbor, queries once per node, the output after summing.
         """
@@ -196,9 +196,8 @@ class HGATLayer(nn.Module):
         neighbors, neighbor = edges[1].unique(return_inverse=True)
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
         sources, targets = states.select(neighbors), own.select(nodes)
-        source_values, target_values = sources.values, targets.values
-        if linear:
-            source_values, target_values = source_values.detach(), target_values.detach()
+        parts = sources.values, targets.values
+        source_values, target_values = (part.detach() for part in parts) if linear else parts
         queries = targets.with_values(nn.functional.linear(target_values, weights[0], biases[0]))
         keys = sources.with_values(nn.functional.linear(source_values, weights[1], biases[1]))
         values = sources.with_values(nn.functional.linear(sources.values, weights[2], biases[2]))
@@ -264,8 +263,7 @@ class HGAT(nn.Module):
 
     def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
         """Plans which states have to be computed to represent some targets, which are node numbers of the graph."""
-        options = {"layers": self.config.layers, "no_out": self.config.no_out, "no_self": self.config.no_self}
-        return plan_propagation(graph, targets, self.relations, **options)
+        return plan_propagation(graph, targets, self.relations, self.config)
 
     def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
         """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.

@@ -19,6 +19,7 @@ from pyterrier_graph.graphs.relations import follow, inverse_path
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
+    from pyterrier_graph.models.hgat import HGATConfig
 
 SELF = "SELF"
 ALL_TARGETS = -1
@@ -67,7 +68,7 @@ class Propagation:
 
 
 def plan_propagation(
-    graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], *, layers: int, no_out: bool, no_self: bool
+    graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], config: HGATConfig
 ) -> Propagation:
     """Works backwards from the targets to the encoded texts.
 
@@ -75,10 +76,9 @@ def plan_propagation(
         graph: The graph.
         targets: Node numbers; repetitions are computed once.
         relations: The relations (or paths of relations) of the model, without SELF.
-        layers: Number of layers.
-        no_out: Whether no node aggregates from the target (Eq. 2).
-        no_self: Whether the target does not attend to itself (Eq. 8).
+        config: Says how many layers there are, whether nodes aggregate from the target, and the target from itself.
     """
+    layers, no_out, no_self = config.layers, config.no_out, config.no_self
     unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
     node = unique
     target_dependent = no_out or no_self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +70,6 @@ class GraphReranker(LearnedModel):
     ARTIFACT_TYPE = "reranker"
     GIVEN = ("graph",)
     KEEP_WEIGHTS = frozenset({"graph", "tokens", "titles", "device", "dtype", "verbose"})
-    _warned_of: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -222,11 +220,6 @@ class GraphReranker(LearnedModel):
                 f"the texts of the run begin with titles, but {type(self).__name__} encodes the passages of the graph "
                 "without: use titles=True (stored tokens: TokenStore(path).build(graph, encoder, titles=True))",
             )
-
-    def _warn_once(self, topic: str, message: str) -> None:
-        if topic not in self._warned_of:
-            self._warned_of |= {topic}
-            warnings.warn(message, stacklevel=4)
 
     def _work(self, run: pd.DataFrame) -> Iterator[QueryPassages]:
         """The frame, a graph at a time: all of it, or query by query where each has a graph of its own."""

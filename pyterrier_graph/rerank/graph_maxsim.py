@@ -161,30 +161,26 @@ class GraphMaxSim(GraphReranker):
         """
         graph, passage, tokens = self._explained(docno, graph)
         vectors = self.encoder.encode_queries([query])[0]
-        sources = [(SELF, 1.0, passage)]
-        sources += [(name, weight, follow(graph, passage, name)[1]) for name, weight in self.weights.items() if weight]
+        sources = [(name, weight, follow(graph, passage, name)[1]) for name, weight in self.weights.items() if weight]
         candidates = []
-        for relation, weight, nodes in sources:
+        for relation, weight, nodes in [(SELF, 1.0, passage), *sources]:
             for node in np.unique(nodes)[:, None]:
                 found, pieces = tokens.states(node, vectors.device).values, self.encoder.tokens(tokens.texts(node)[0])
                 if not len(found) and relation != SELF:
                     continue
                 if not len(found):  # a passage without text matches with 0
                     found, pieces = torch.zeros_like(vectors[:1]), [""]
-                similarity, position = (vectors @ found.T).max(1)
-                candidates.append(
-                    pd.DataFrame(
-                        {
-                            "place": np.arange(len(vectors)),
-                            "token": self.encoder.tokens(query, query=True),
-                            "relation": relation,
-                            "node": graph.ids_of(node)[0],
-                            "match": [pieces[p] for p in position.tolist()],
-                            "similarity": similarity.cpu().numpy(),
-                            "score": weight * similarity.cpu().numpy(),
-                        }
-                    )
-                )
+                similarity, position = (array.cpu().numpy() for array in (vectors @ found.T).max(1))
+                matches = {
+                    "place": np.arange(len(vectors)),
+                    "token": self.encoder.tokens(query, query=True),
+                    "relation": relation,
+                    "node": graph.ids_of(node)[0],
+                    "match": [pieces[p] for p in position],
+                    "similarity": similarity,
+                    "score": weight * similarity,
+                }
+                candidates.append(pd.DataFrame(matches))
         best = pd.concat(candidates).sort_values("score", ascending=False, kind="stable").drop_duplicates("place")
         return best.sort_values("place").drop(columns="place").reset_index(drop=True)
 

@@ -70,7 +70,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
     network: Any = None
     training_log: list[dict[str, float]] = []  # noqa: RUF012, replaced as a whole
     random_start: bool = False
-    _warned: bool = False
+    _warned_of: frozenset[str] = frozenset()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks the arguments that all models share, also when they are set later, as by ``pt.GridSearch``."""
@@ -186,7 +186,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
 
     def _start_fit(self) -> None:
         """Warns that ``fit`` continues from trained weights, if there are any."""
-        self._warned = True  # measuring the untrained model is part of training
+        self._warned_of |= {"random"}  # measuring the untrained model is part of training
         if self.training_log:
             name = type(self).__name__
             warnings.warn(
@@ -197,10 +197,15 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
 
     def _warn_if_random(self) -> None:
         """Warns once that the scores of this model are random, if they are."""
-        if self.random_start and not self.training_log and not self._warned:
-            self._warned = True
-            warnings.warn(
+        if self.random_start and not self.training_log:
+            self._warn_once(
+                "random",
                 f"{self!r} is not trained and ranks at random: call fit, load a trained model, or choose a start that "
                 "ranks without training",
-                stacklevel=3,
             )
+
+    def _warn_once(self, topic: str, message: str) -> None:
+        """Warns of a topic, unless this model has done so already."""
+        if topic not in self._warned_of:
+            self._warned_of |= {topic}
+            warnings.warn(message, stacklevel=4)
