@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -27,44 +27,31 @@ ALL_TARGETS = -1
 
 @dataclass(frozen=True)
 class Hop:
-    """The work of one layer: new states are computed from the states of the layer before.
+    """The work of one layer: new states are computed from the states of the layer before."""
 
-    Attributes:
-        previous: For each new state the earlier state of the same node, shape (states,).
-        edges: Per relation and SELF, pairs of a new state and an earlier state that it attends to, shape (2, edges).
-        without_self: Whether a new state is that of a target that does not attend to itself (Eq. 8), shape (states,).
-    """
+    previous: Tensor  # for each new state the earlier state of the same node, shape (states,)
+    edges: dict[str, Tensor]  # per relation and SELF: new states, and earlier ones they attend to; (2, edges)
+    without_self: Tensor  # whether a new state is that of a target that does not attend to itself (Eq. 8), (states,)
 
-    previous: Tensor
-    edges: dict[str, Tensor]
-    without_self: Tensor
-
-    def to(self, device: torch.device | str, **options: Any) -> Hop:
+    def to(self, device: torch.device | str) -> Hop:
         """Moves the tensors."""
-        edges = {relation: edges.to(device, **options) for relation, edges in self.edges.items()}
-        return Hop(self.previous.to(device, **options), edges, self.without_self.to(device, **options))
+        edges = {relation: edges.to(device) for relation, edges in self.edges.items()}
+        return Hop(self.previous.to(device), edges, self.without_self.to(device))
 
 
 @dataclass(frozen=True)
 class Propagation:
-    """The work of all layers for a set of targets.
+    """The work of all layers for a set of targets."""
 
-    Attributes:
-        nodes: Nodes whose encoded texts are the input of the first layer, shape (inputs,).
-        hops: The layers, first to last.
-        targets: For each given target its state after the last layer, shape (targets,).
-        inputs: For each given target its position in ``nodes``, shape (targets,).
-    """
+    nodes: np.ndarray  # nodes whose encoded texts are the input of the first layer, shape (inputs,)
+    hops: tuple[Hop, ...]  # the layers, first to last
+    targets: Tensor  # for each given target its state after the last layer, shape (targets,)
+    inputs: Tensor  # for each given target its position in ``nodes``, shape (targets,)
 
-    nodes: np.ndarray
-    hops: tuple[Hop, ...]
-    targets: Tensor
-    inputs: Tensor
-
-    def to(self, device: torch.device | str, **options: Any) -> Propagation:
+    def to(self, device: torch.device | str) -> Propagation:
         """Moves the tensors; ``nodes`` stay, because token vectors are looked up by them."""
-        hops = tuple(hop.to(device, **options) for hop in self.hops)
-        return Propagation(self.nodes, hops, self.targets.to(device, **options), self.inputs.to(device, **options))
+        hops = tuple(hop.to(device) for hop in self.hops)
+        return Propagation(self.nodes, hops, self.targets.to(device), self.inputs.to(device))
 
 
 def plan_propagation(

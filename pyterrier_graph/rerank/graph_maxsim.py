@@ -60,6 +60,8 @@ class GraphMaxSim(GraphReranker):
     WRITTEN = ("weights", "titles", "measure")
     KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"encoder", "weights", "measure"}
 
+    weights: Mapping[str, float]
+
     def __init__(
         self,
         graph: HeteroGraph | None = None,
@@ -86,21 +88,17 @@ class GraphMaxSim(GraphReranker):
         calls = ["reranker.save(path)", "plots.token_matches(reranker.explain(query, docno))"]
         return {"weights": weights or "none: plain MaxSim"}, calls
 
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """Weight per relation, or path of relations."""
-        return self._weights
-
-    @weights.setter
-    def weights(self, weights: Mapping[str, float]) -> None:
-        checked = check_weights(weights)
-        if self.graph is not None:
-            check_relations(self.graph, checked)
-        self._weights = checked
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Checks weights, also when they are set later, as by ``pt.GridSearch``."""
+        if name == "weights":
+            value = check_weights(value)
+            if self.graph is not None:
+                check_relations(self.graph, value)
+        super().__setattr__(name, value)
 
     def _check_attributes(self) -> None:
         super()._check_attributes()
-        self.weights = self._weights
+        self.weights = self.weights  # checks them
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))

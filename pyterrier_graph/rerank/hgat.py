@@ -82,7 +82,7 @@ class HGATReranker(GraphReranker):
     KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size"}
 
     network: HGAT
-    _contextualized: TokenStore | None = None
+    contextualized: TokenStore | None
 
     def __init__(
         self,
@@ -138,26 +138,21 @@ class HGATReranker(GraphReranker):
     def _device(self) -> torch.device:
         return device_of(self.device)
 
-    @property
-    def contextualized(self) -> TokenStore | None:
-        """What :meth:`contextualize` stored for these weights and this graph."""
-        return self._contextualized
-
-    @contextualized.setter
-    def contextualized(self, store: TokenStore | None) -> None:
-        if store is not None:
-            check_type("contextualized", store, TokenStore, "what reranker.contextualize(path) returns")
-            if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
-                raise ValueError(f"{store!r} holds representations of other passages than those of {self.graph!r}")
-            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._digest(), self._with_titles):
-                raise ValueError(f"{store!r} was computed with other weights or titles: contextualize again")
-        self._contextualized = store
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Checks stored representations, also when they are set later."""
+        if name == "contextualized" and value is not None:
+            check_type(name, value, TokenStore, "what reranker.contextualize(path) returns")
+            if self.graph is None or value.meta.get("graph_sha256") != self.graph.fingerprint():
+                raise ValueError(f"{value!r} holds representations of other passages than those of {self.graph!r}")
+            if (value.meta.get("model_sha256"), value.meta.get("titles")) != (self._digest(), self._with_titles):
+                raise ValueError(f"{value!r} was computed with other weights or titles: contextualize again")
+        super().__setattr__(name, value)
 
     def _check_attributes(self) -> None:
         super()._check_attributes()
         if self.graph is not None:
             check_relations(self.graph, self.relations)
-        self.contextualized = self._contextualized
+        self.contextualized = self.contextualized  # checks it
 
     def _warn_about(self, run: pd.DataFrame) -> None:
         super()._warn_about(run)
