@@ -390,6 +390,7 @@ def train_as(rank: int, folder: Path) -> None:
 SHARED = {"max_triples": 16, "epochs": 4, "learning_rate": 0.02, "patience": None}
 
 
+@pytest.mark.slow
 @forks
 def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
     """And both end with the best weights, which only the first one writes."""
