@@ -14,9 +14,9 @@ from sentence_transformers import CrossEncoder
 from torch import Tensor, nn
 
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
-from pyterrier_graph.encoders.devices import DType, device_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of
 from pyterrier_graph.rerank.text_reranker import TextReranker
-from pyterrier_graph.training.pairs import CrossEncoderTraining, PairModel, cross_encoder_loss
+from pyterrier_graph.training.pairs import CrossEncoderTraining, PairModel, cross_encoder_loss, pair_logits
 
 CHECKPOINT = "cross-encoder"
 
@@ -40,7 +40,7 @@ class CrossEncoderReranker(TextReranker):
         training: Options of :meth:`fit`.
         probabilities: Whether a score is the sigmoid of the logit instead of the logit. It is a probability if the
             model was trained by binary cross-entropy.
-        batch_size: See :class:`~pyterrier_graph.rerank.lgre.LGReReranker`, as for all below.
+        batch_size: See :class:`~pyterrier_graph.rerank.lgre.LGReReranker`, as for all other arguments.
         max_tokens: Likewise.
         text_field: Likewise.
         seed: Seed of a random head.
@@ -75,29 +75,16 @@ class CrossEncoderReranker(TextReranker):
         dtype: DType = "float32",
         verbose: bool = True,
     ) -> None:
-        super().__init__(
-            encoder,
-            training=CrossEncoderTraining() if training is None else training,
-            batch_size=batch_size,
-            max_tokens=max_tokens,
-            text_field=text_field,
-            seed=seed,
-            device=device,
-            dtype=dtype,
-            verbose=verbose,
-        )
+        training = CrossEncoderTraining() if training is None else training
+        super().__init__(encoder, training, batch_size, max_tokens, text_field, seed, device, dtype, verbose)
         self.probabilities = probabilities
         if self._labels > 1:
             raise ValueError(f"{self.encoder!r} is no cross-encoder with one label: it has {self._labels}")
         self.random_start = not self._labels
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.network = CrossEncoder(
-                self.checkpoint,
-                num_labels=1,
-                model_kwargs={"dtype": torch.float32},
-                device=str(device_of(device)),
-            ).eval()
+            place, kind = str(device_of(device)), {"dtype": torch.float32}
+            self.network = CrossEncoder(self.checkpoint, num_labels=1, model_kwargs=kind, device=place).eval()
 
     def __repr__(self) -> str:
         return f"CrossEncoderReranker({checkpoint_name(self.encoder)!r})"
@@ -108,25 +95,22 @@ class CrossEncoderReranker(TextReranker):
         return self.network.model.base_model
 
     def _scores(self, batch: dict[str, Tensor]) -> Tensor:
-        batch = {name: tensor for name, tensor in batch.items() if name != "segments"}
-        logits = self.network.model(**batch).logits[:, 0].float()
+        logits = pair_logits(self.network.model, batch).float()
         # in 32 bits the sigmoid of 17 is 1, and scores would tie
         return logits.double().sigmoid() if self.probabilities else logits
 
     def encode_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
         """[CLS] states of pairs, shape (pairs, d), for ``QueryPassageGraph.add_edge_features``."""
-        states = np.zeros((len(queries), self.network.model.config.hidden_size), dtype=np.float32)
-        for rows, batch in self._batches(queries, documents):
+
+        def state(batch: dict[str, Tensor]) -> Tensor:
             del batch["segments"]
-            with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
-                states[rows] = self.base_model(**batch).last_hidden_state[:, 0].float().cpu().numpy()
-        return states
+            return self.base_model(**batch).last_hidden_state[:, 0].float()
+
+        shape = (len(queries), self.network.model.config.hidden_size)
+        return self._compute(state, queries, documents, out=np.zeros(shape, dtype=np.float32))
 
     def _with_loss(self) -> PairModel:
         return PairModel(self.network.model, partial(cross_encoder_loss, self.training.ranking))
-
-    def _shape(self) -> dict[str, Any]:
-        return {}
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.network.activation_fn = nn.Sigmoid() if self.probabilities else nn.Identity()

@@ -52,12 +52,7 @@ def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transforme
 
 
 class RunEvaluator:
-    """Evaluates runs by one measure against one set of judgments.
-
-    Args:
-        measure: Name of an ir_measures measure, such as ``'nDCG@10'``.
-        qrels: ``qid, docno, label``.
-    """
+    """Evaluates runs by one measure, such as ``'nDCG@10'``, against judgments: ``qid, docno, label``."""
 
     def __init__(self, measure: str, qrels: pd.DataFrame) -> None:
         self.measure = ir_measures.parse_measure(measure)
@@ -70,17 +65,14 @@ class RunEvaluator:
 
 
 class Validation:
-    """Measures a model on validation queries, as often as training asks for it.
-
-    A model that scores the same candidates each time gives its scores: ``validation(scores)``. A model whose candidates
-    change gives a run: ``validation.measure_run(run)``.
+    """Measures a model on validation queries: ``validation(scores)``, or ``validation.measure_run(run)``.
 
     If only documents are judged, passages (``docno%pN``) count for their document: the score of a document is the score
     of its best passage.
 
     Args:
         run: ``qid``, and what the model needs; with ``docno`` if the candidates are always the same.
-        qrels: ``qid, docno, label``.
+        qrels: ``qid, docno, label``; for errors see :func:`judged`.
         measure: Name of an ir_measures measure, such as ``'nDCG@10'``.
         context: The model, which messages name.
         candidates: Use only so many documents per query, the first by ``rank`` (or in the order of the rows). None
@@ -89,10 +81,6 @@ class Validation:
     Attributes:
         run: The rows that are measured, with ids as text, numbered from 0.
         qrels: The judgments, with ids as text.
-
-    Raises:
-        pt.validate.InputValidationError: If a column of the judgments is missing.
-        ValueError: If there are no judgments, or none of the queries is judged.
 
     Warns:
         UserWarning: If no candidate is judged, so that the measure is 0 for all scores.
