@@ -92,20 +92,15 @@ class LGReConfig:
 class LGReOutput:
     """The output of :class:`LGRe` for query-document pairs.
 
-    Attributes:
-        scores: f, shape (batch,).
-        layer_scores: s_l, shape (batch, layers).
-        representations: h_l^G, shape (batch, layers, 2 d): the vector of the graph, then the layer's [CLS].
-        states: E_L, the encoder's last hidden state, shape (batch, tokens, d).
-        adjacency: The word graphs of Eq. 3, shape (batch, layers, tokens, tokens), or None: row i holds the weights
-            with which word i aggregates from each word. Rows of padding have no meaning.
+    Row i of ``adjacency`` holds the weights with which word i aggregates from each word; rows of padding have no
+    meaning.
     """
 
-    scores: Tensor
-    layer_scores: Tensor
-    representations: Tensor
-    states: Tensor
-    adjacency: Tensor | None
+    scores: Tensor  # f, shape (batch,)
+    layer_scores: Tensor  # s_l, shape (batch, layers)
+    representations: Tensor  # h_l^G, shape (batch, layers, 2 d): the vector of the graph, then the layer's [CLS]
+    states: Tensor  # E_L, the encoder's last hidden state, shape (batch, tokens, d)
+    adjacency: Tensor | None  # A of Eq. 3, shape (batch, layers, tokens, tokens)
 
 
 def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> Tensor:
@@ -142,10 +137,9 @@ def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> 
 class LGRe(nn.Module):
     """Scores query-document pairs from word states that are refined on a word graph, layer by layer.
 
-    With ``init='random'``, as in the authors' code, all weights above the encoder are random: a score for which the
-    encoder was trained is lost, and a few thousand pairs do not restore it. With ``init='identity'`` the score before
-    training equals that of a cross-encoder: its logit is added to Eq. 11 (the only change of an equation), W_s and b_s
-    start at 0, and w_f at 1 / layers.
+    With ``init='random'``, as in the authors' code, all weights above the encoder are random: a trained score is lost,
+    and a few thousand pairs do not restore it. With ``init='identity'`` the score before training equals that of a
+    cross-encoder: its logit is added to Eq. 11 (no other equation changes), W_s and b_s start at 0, w_f at 1 / layers.
 
     Args:
         encoder: Any Hugging Face encoder. ``init='identity'`` needs a model for sequence classification with one label,
@@ -250,16 +244,10 @@ class LGRe(nn.Module):
         self.checkpointing = True
 
     def represent(self, states: Tensor, links: Tensor, real: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-        """Eq. 3 and 6 to 9, for several layers at once.
+        """Eq. 3 and 6 to 9 for a part of :attr:`layers`: h^G, shape (layers, batch, 2 d), and A.
 
-        Args:
-            states: E, shape (layers, batch, tokens, d).
-            links: M, shape (batch, tokens, tokens).
-            real: Whether tokens are no padding, shape (batch, tokens).
-            part: The positions in :attr:`layers` of these layers.
-
-        Returns:
-            h^G, shape (layers, batch, 2 d), and A, shape (layers, batch, tokens, tokens).
+        ``states`` are E, shape (layers, batch, tokens, d); ``links`` are M, shape (batch, tokens, tokens); ``real`` says
+        which tokens are no padding, shape (batch, tokens). A has the shape (layers, batch, tokens, tokens).
         """
         graph = self.adjacency(states, links, part)
         refined = self.propagate(states, functional.dropout(graph, self.config.dropout, self.training))

@@ -21,7 +21,7 @@ from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.models.lgre import LGRe, LGReConfig
 from pyterrier_graph.rerank.text_reranker import TextReranker
 from pyterrier_graph.training.learned_model import options_from
-from pyterrier_graph.training.pairs import LGReTraining, PairModel, lgre_loss
+from pyterrier_graph.training.pairs import Batch, LGReTraining, PairModel, lgre_loss
 
 SIDES = ("query", "document")
 ENCODER = "encoder"
@@ -60,13 +60,11 @@ class LGReReranker(TextReranker):
     On a cross-encoder the model starts at the scores of the cross-encoder, and training improves on them. On any other
     encoder, such as the default, scores are random before training.
 
-    A document is cut at ``max_tokens``. To use the whole document, split it into passages and take the best one::
+    A document is cut at ``max_tokens``. To use the whole document, split it into passages and take the best one. Such a
+    pipeline can be trained with judgments of documents, because passages are recognized by their ids (``docno%pN``)::
 
         passages = pt.text.sliding(text_attr="text", length=150, stride=75, prepend_attr=None)
         bm25 >> pt.text.get_text(dataset) >> passages >> lgre >> pt.text.max_passage()
-
-    Such a pipeline can be trained with judgments of documents, because passages are recognized by their ids
-    (``docno%pN``).
 
     Args:
         encoder: Name or folder of a checkpoint: a cross-encoder (a model for sequence classification), or any encoder.
@@ -132,7 +130,7 @@ class LGReReranker(TextReranker):
         layers = ", ".join(str(layer) for layer in self.network.layers)
         return {"word graph": f"{self.config.word_graph}, of hidden states {layers}", "steps": self.config.steps}
 
-    def _scores(self, batch: dict[str, Tensor]) -> Tensor:
+    def _scores(self, batch: Batch) -> Tensor:
         return self.network(**batch).scores.float()
 
     def _with_loss(self) -> PairModel:
@@ -162,12 +160,9 @@ class LGReReranker(TextReranker):
         )
 
     def states(self, run: pd.DataFrame) -> pd.DataFrame:
-        """E^q and E^d of Eq. 13, for :func:`pyterrier_graph.plots.state_map` (Fig. 5).
+        """E^q and E^d of Eq. 13 for a run as for :meth:`transform`; see :func:`pyterrier_graph.plots.state_map` (Fig. 5).
 
         The encoder reads query and document together, so a query has another state with each document.
-
-        Args:
-            run: As for :meth:`transform`, which describes the errors, too.
 
         Returns:
             Two rows for each row of the run, with ``qid, docno``, ``side`` (``'query'`` or ``'document'``), and
@@ -175,13 +170,13 @@ class LGReReranker(TextReranker):
         """
         self._check_run(run)
 
-        def means(batch: dict[str, Tensor]) -> Tensor:
+        def means(batch: Batch) -> Tensor:
             words = torch.stack([batch["segments"] == side for side in range(len(SIDES))], 1)[..., None]
             states = self.network(**batch).states.float()[:, None]
             return (words * states).sum(2) / words.sum(2).clamp(min=1)
 
         shape = (len(run), len(SIDES), self.base_model.config.hidden_size)
-        states = self._compute(means, *self._texts(run), out=np.zeros(shape, dtype=np.float32))
+        states = self._compute(means, self._texts(run), np.zeros(shape, dtype=np.float32))
         sides = enumerate(SIDES)
         parts = [run[["qid", "docno"]].assign(side=side, state=list(states[:, number])) for number, side in sides]
         return pd.concat(parts, ignore_index=True)

@@ -22,22 +22,16 @@ from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.rerank.base import ranked
 from pyterrier_graph.training.learned_model import LearnedModel
-from pyterrier_graph.training.pairs import PairCollator, PairModel, PairTraining, QueryPairs, tokenize_pairs
+from pyterrier_graph.training.pairs import Batch, PairCollator, PairModel, PairTraining, QueryPairs, tokenize_pairs
 from pyterrier_graph.training.trainer import train
 from pyterrier_graph.training.validation import Validation, judged, judged_ids
 
 
 class TextReranker(LearnedModel):
-    """Base of the rerankers that score pairs of texts, each query with one document.
-
-    Attributes:
-        tokenizer: The tokenizer of the checkpoint.
-        checkpoint: Folder or Hugging Face id of the checkpoint that ``encoder`` names.
-        CALLS: Code that explains scores, for :meth:`_repr_html_`.
-    """
+    """Base of the rerankers that score pairs of texts, each query with one document."""
 
     ARTIFACT_TYPE = "reranker"
-    CALLS: tuple[str, ...] = ()
+    CALLS: tuple[str, ...] = ()  # code that explains scores, for notebooks
     WRITTEN: tuple[str, ...] = ("max_tokens", "text_field", "seed")
 
     training: Any
@@ -86,7 +80,7 @@ class TextReranker(LearnedModel):
         """The part of the network that is trained with ``training.encoder_learning_rate``."""
 
     @abstractmethod
-    def _scores(self, batch: dict[str, Tensor]) -> Tensor:
+    def _scores(self, batch: Batch) -> Tensor:
         """Scores of tokenized pairs, shape (pairs,)."""
 
     @abstractmethod
@@ -114,14 +108,11 @@ class TextReranker(LearnedModel):
         return reranker_html(self, sizes | training_sizes(self), [*training_calls(self), *self.CALLS])
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores documents; the score of a row does not depend on the other rows.
+        """Scores documents: adds ``score`` and ``rank``; the score of a row does not depend on the other rows.
 
         Args:
             inp: ``qid, query, docno`` and the column with the text. An empty text is allowed. The text of a query must
                 be in at least one of its rows.
-
-        Returns:
-            The rows with new ``score`` and ``rank``.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
@@ -130,19 +121,16 @@ class TextReranker(LearnedModel):
         self._check_run(inp)
         if len(inp):
             self._warn_if_random()
-        return ranked(inp, self._compute(self._scores, *self._texts(inp), out=np.zeros(len(inp))), self)
+        return ranked(inp, self._compute(self._scores, self._texts(inp), np.zeros(len(inp))), self)
 
     def _check_run(self, run: pd.DataFrame) -> None:
         pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
 
     def _compute(
-        self,
-        function: Callable[[dict[str, Tensor]], Tensor],
-        queries: Sequence[str],
-        documents: Sequence[str],
-        out: np.ndarray,
+        self, function: Callable[[Batch], Tensor], texts: tuple[list[str], list[str]], out: np.ndarray
     ) -> np.ndarray:
         """Fills ``out`` with a function of tokenized pairs. Texts of similar length are in the same batch."""
+        queries, documents = texts
         lengths = np.array([len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)], dtype=int)
         order = np.argsort(-lengths, kind="stable")
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
@@ -152,7 +140,7 @@ class TextReranker(LearnedModel):
                 out[rows] = function(batch).cpu().numpy()
         return out
 
-    def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> dict[str, Tensor]:
+    def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> Batch:
         batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
         return {name: tensor.to(device_of(self.device)) for name, tensor in batch.items()}
 

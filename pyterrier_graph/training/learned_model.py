@@ -48,7 +48,7 @@ def options_from(kind: type[Options], values: Mapping[str, Any]) -> Options:
 class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
     """Base of the Estimators that are artifacts: weights in safetensors, configuration in JSON.
 
-    A subclass calls :meth:`_start_fit` in ``fit``, and :meth:`_warn_if_random` in ``transform``.
+    A subclass calls :meth:`_start_fit` in ``fit`` and :meth:`_warn_if_random` in ``transform``.
 
     Attributes:
         encoder: The encoder, or the name of the checkpoint that the network started from.
@@ -56,8 +56,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         training_log: Losses, and the validation measure under its own name, of the last training; empty before.
         random_start: Whether the scores of the untrained model are random.
         STAGES: The class of the options of each training stage, by the name of the constructor's argument.
-        WRITTEN: Arguments of the constructor that are saved, and given to the constructor again by :meth:`load`.
-        KEEP_WEIGHTS: Arguments of the constructor that a copy may have other values of without losing its weights.
+        WRITTEN: Arguments of the constructor that :meth:`save` writes and :meth:`load` restores.
+        KEEP_WEIGHTS: Arguments of the constructor that may change in a copy with the same weights.
     """
 
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
@@ -96,10 +96,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         return weights_sha256(self.network)
 
     def save(self, path: str | os.PathLike[str]) -> Self:
-        """Writes the model as an artifact, with the options and the log of its training.
-
-        Args:
-            path: Folder of the artifact; it must not exist yet.
+        """Writes the model with the options and the log of its training as an artifact.
 
         Raises:
             FileExistsError: If something lies at ``path``.
@@ -128,12 +125,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Reads what :meth:`save` wrote. The model scores as before, and has the same options of training.
-
-        Args:
-            path: The artifact's folder.
-            **options: Arguments of the constructor that do not shape the model, such as ``device``, ``batch_size`` or
-                ``training``; they replace the saved ones.
+        """Reads what :meth:`save` wrote; ``options`` replace saved arguments, such as ``training``, or add ``device``.
 
         Raises:
             FileNotFoundError: If there is no artifact.

@@ -19,21 +19,20 @@ from pyterrier_graph.models.lgre_losses import LGReLoss, Ranking, pairwise_loss
 from pyterrier_graph.training.options import HeadOptions
 
 PairRanking = Literal[Ranking, "pointwise"]
+Batch = dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairTraining(HeadOptions):
-    """Options of a training on pairs of documents.
+    """Options of a training on pairs of documents; see also :class:`~pyterrier_graph.training.options.HeadOptions`.
 
     With the defaults training takes minutes on two cores: there are few pairs, and learning rates are higher than in
-    the paper. :meth:`paper` has the values of Dong and Niu 2021.
+    the paper.
 
     Attributes:
         pairs_per_epoch: Number of pairs, drawn anew for each epoch.
         validation_candidates: Documents per validation query that are scored at each evaluation: the first ones of the
             run. None scores all of them.
-
-    For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """
 
     epochs: int = 2
@@ -65,13 +64,7 @@ class PairTraining(HeadOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LGReTraining(PairTraining):
-    """Options of ``LGReReranker.fit()``.
-
-    Attributes:
-        loss: Ranking loss, distance, and lambda.
-
-    For the other attributes see :class:`~pyterrier_graph.training.pairs.PairTraining`.
-    """
+    """Options of ``LGReReranker.fit()``: ``loss``, and those of :class:`~pyterrier_graph.training.pairs.PairTraining`."""
 
     loss: LGReLoss = field(default_factory=LGReLoss)
 
@@ -82,14 +75,12 @@ class LGReTraining(PairTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEncoderTraining(PairTraining):
-    """Options of ``CrossEncoderReranker.fit()``; ``learning_rate`` is that of the classification head.
+    """Options of ``CrossEncoderReranker.fit()``; see also :class:`~pyterrier_graph.training.pairs.PairTraining`.
 
     Attributes:
         ranking: ``'hinge'`` or ``'softmax'``: see :class:`~pyterrier_graph.models.lgre_losses.LGReLoss`.
             ``'pointwise'``: binary cross-entropy of each document. The sigmoid of a score is then the probability that
             the document is relevant, in a collection where half of the documents are; labels above 0 are relevant.
-
-    For the other attributes see :class:`~pyterrier_graph.training.pairs.PairTraining`.
     """
 
     ranking: PairRanking = "hinge"
@@ -160,21 +151,10 @@ class QueryPairs(Dataset):
 
 def tokenize_pairs(
     tokenizer: PreTrainedTokenizerBase, max_tokens: int, queries: Sequence[str], documents: Sequence[str]
-) -> dict[str, Tensor]:
-    """Tokenizes each query with its document, as ``[CLS] query [SEP] document [SEP]``; the longer of both is cut.
-
-    Returns:
-        Arguments of :meth:`LGRe.forward`, each of shape (pairs, tokens); ``token_type_ids`` only if the encoder has
-        them.
-    """
-    encoding = tokenizer(
-        list(queries),
-        list(documents),
-        padding=True,
-        truncation="longest_first",
-        max_length=max_tokens,
-        return_tensors="pt",
-    )
+) -> Batch:
+    """Arguments of :meth:`LGRe.forward` for each query with its document; the longer one of both is cut."""
+    options = {"padding": True, "truncation": "longest_first", "max_length": max_tokens, "return_tensors": "pt"}
+    encoding = tokenizer(list(queries), list(documents), **options)
     sides = np.array([pair.sequence_ids for pair in encoding.encodings], dtype=float)  # NaN for special tokens
     return {**encoding, "segments": torch.from_numpy(np.nan_to_num(sides, nan=-1).astype(np.int64))}
 
@@ -190,12 +170,12 @@ class PairCollator:
         relevant: Whether each document is relevant, shape (documents,).
     """
 
-    tokenize: Callable[[Sequence[str], Sequence[str]], dict[str, Tensor]]
+    tokenize: Callable[[Sequence[str], Sequence[str]], Batch]
     queries: Sequence[str]
     documents: Sequence[str]
     relevant: np.ndarray
 
-    def __call__(self, pairs: Sequence[tuple[int, int]]) -> dict[str, Tensor]:
+    def __call__(self, pairs: Sequence[tuple[int, int]]) -> Batch:
         """The arguments of :class:`PairModel`."""
         rows = [row for pair in pairs for row in pair]
         batch = self.tokenize([self.queries[row] for row in rows], [self.documents[row] for row in rows])
@@ -204,15 +184,13 @@ class PairCollator:
 
 
 class PairModel(nn.Module):
-    """A network with its loss on pairs; a query that has several pairs in a batch counts once for each of them.
+    """A network with its loss: :func:`lgre_loss` or :func:`cross_encoder_loss`.
 
-    Args:
-        network: The network.
-        loss: Takes the network, its arguments, and whether documents are relevant, where documents 2 i and 2 i + 1 are
-            d+ and d- of pair i; such as :func:`lgre_loss` or :func:`cross_encoder_loss`.
+    The loss is called with the network, the network's arguments, and whether documents are relevant, where documents
+    2 i and 2 i + 1 are d+ and d- of pair i. A query with several pairs in a batch counts once for each of them.
     """
 
-    def __init__(self, network: nn.Module, loss: Callable[[Any, dict[str, Tensor], Tensor], Tensor]) -> None:
+    def __init__(self, network: nn.Module, loss: Callable[[Any, Batch, Tensor], Tensor]) -> None:
         super().__init__()
         self.network: Any = network
         self.loss: Any = loss
@@ -225,11 +203,10 @@ class PairModel(nn.Module):
         segments: Tensor,
         relevant: Tensor,
         token_type_ids: Tensor | None = None,
-    ) -> dict[str, Tensor]:
-        """The mean loss of pairs (d+, d-).
+    ) -> Batch:
+        """The mean loss of pairs (d+, d-), of tensors of shape (pairs, 2, tokens).
 
-        Token tensors are those of :meth:`LGRe.forward`, of shape (pairs, 2, tokens). ``relevant``, of shape (pairs, 2),
-        says whether documents are relevant; in a pair of two grades d- is relevant, too.
+        ``relevant``, of shape (pairs, 2), says whether documents are relevant; d- can be relevant in a lower grade.
         """
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "segments": segments}
         if token_type_ids is not None:
@@ -238,24 +215,22 @@ class PairModel(nn.Module):
         return {"loss": self.loss(self.network, inputs, relevant.flatten())}
 
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
-        """Called by ``Trainer`` for ``TrainingArguments(gradient_checkpointing=True)``."""
+        """Called by the trainer if ``options.arguments`` say so."""
         self.network.gradient_checkpointing_enable(**arguments)
 
 
-def lgre_loss(loss: LGReLoss, lgre: LGRe, inputs: dict[str, Tensor], relevant: Tensor) -> Tensor:
+def lgre_loss(loss: LGReLoss, lgre: LGRe, inputs: Batch, relevant: Tensor) -> Tensor:
     """The loss of an LGRe; see :class:`PairModel`."""
     document = torch.arange(len(relevant), device=relevant.device)
     return loss(lgre(**inputs), inputs["segments"], document % 2 == 0, document // 2, relevant)
 
 
-def pair_logits(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+def pair_logits(model: PreTrainedModel, inputs: Batch) -> Tensor:
     """Scores by a model for sequence classification with one label, which does not use ``segments``."""
     return model(**{name: tensor for name, tensor in inputs.items() if name != "segments"}).logits[:, 0]
 
 
-def cross_encoder_loss(
-    ranking: PairRanking, model: PreTrainedModel, inputs: dict[str, Tensor], relevant: Tensor
-) -> Tensor:
+def cross_encoder_loss(ranking: PairRanking, model: PreTrainedModel, inputs: Batch, relevant: Tensor) -> Tensor:
     """The loss of a model for sequence classification with one label; see :class:`PairModel`."""
     scores = pair_logits(model, inputs)
     if ranking == "pointwise":
