@@ -7,6 +7,7 @@ code" is the authors' release (github.com/Deriq-Qian-Dong/LGRe); where it differ
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Self, cast
 
 import torch
@@ -196,13 +197,13 @@ class LGRe(nn.Module):
         *,
         adjacency: bool = False,
     ) -> LGReOutput:
-        """Scores pairs ``[CLS] query [SEP] document [SEP]``.
+        """Scores pairs ``[CLS] query [SEP] document [SEP]``; all tensors have the shape (batch, tokens).
 
         Args:
-            input_ids: Token numbers, shape (batch, tokens).
-            attention_mask: 1 for tokens, 0 for padding, shape (batch, tokens).
-            segments: 0 for the query's words, 1 for the document's, -1 for special tokens and padding, likewise.
-            token_type_ids: For encoders that have them, likewise.
+            input_ids: Token numbers.
+            attention_mask: 1 for tokens, 0 for padding.
+            segments: 0 for the query's words, 1 for the document's, -1 for special tokens and padding.
+            token_type_ids: For encoders that have them.
             adjacency: Whether to return the word graphs.
         """
         inputs: dict[str, Any] = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
@@ -213,14 +214,13 @@ class LGRe(nn.Module):
         # on a CPU, one layer at a time is fastest: its states stay in the cache
         at_once = 1 if links.device.type == "cpu" else len(self.layers)
         real = attention_mask.bool()
+        again = self.training and self.checkpointing
+        represent = partial(checkpoint, self.represent, use_reentrant=False) if again else self.represent
         vectors, graphs = [], []
         for start in range(0, len(self.layers), at_once):
             part = slice(start, start + at_once)
             states = torch.stack([encoded.hidden_states[layer] for layer in self.layers[part]])  # E_l of Eq. 2
-            if self.training and self.checkpointing:
-                vector, graph = checkpoint(self.represent, states, links, real, part, use_reentrant=False)
-            else:
-                vector, graph = self.represent(states, links, real, part)
+            vector, graph = represent(states, links, real, part)
             vectors.append(vector)
             if adjacency:
                 graphs.append(graph)
@@ -246,8 +246,8 @@ class LGRe(nn.Module):
     def represent(self, states: Tensor, links: Tensor, real: Tensor, part: slice) -> tuple[Tensor, Tensor]:
         """Eq. 3 and 6 to 9 for a part of :attr:`layers`: h^G, shape (layers, batch, 2 d), and A.
 
-        ``states`` are E, shape (layers, batch, tokens, d); ``links`` are M, shape (batch, tokens, tokens); ``real`` says
-        which tokens are no padding, shape (batch, tokens). A has the shape (layers, batch, tokens, tokens).
+        ``states`` are E, shape (layers, batch, tokens, d); ``links`` are M, shape (batch, tokens, tokens); ``real``
+        tells tokens from padding, shape (batch, tokens). A has shape (layers, batch, tokens, tokens).
         """
         graph = self.adjacency(states, links, part)
         refined = self.propagate(states, functional.dropout(graph, self.config.dropout, self.training))

@@ -60,8 +60,8 @@ class LGReLoss:
         A query without both kinds of documents has no pairs, and is only in Eq. 13.
 
         Args:
-            output: Output of the model for the documents of the batch.
-            segments: The segments that the model was given, shape (batch, tokens).
+            output: Output of the model.
+            segments: Those of the model's arguments, shape (batch, tokens).
             positive: Whether a document belongs above the other documents of its query, shape (batch,).
             queries: Number of each document's query, shape (batch,).
             relevant: y, whether a document is relevant, shape (batch,); by default ``positive``.

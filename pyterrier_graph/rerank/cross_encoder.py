@@ -67,7 +67,6 @@ class CrossEncoderReranker(TextReranker):
         dtype: DType = "float32",
         verbose: bool = True,
     ) -> None:
-        training = CrossEncoderTraining() if training is None else training
         super().__init__(encoder, training, batch_size, max_tokens, text_field, seed, device, dtype, verbose)
         self.probabilities = probabilities
         if self._labels > 1:

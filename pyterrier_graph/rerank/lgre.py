@@ -32,22 +32,16 @@ WEIGHTS = "lgre.safetensors"
 class LearnedWordGraph:
     """The word graph of a query and a document.
 
-    Attributes:
-        tokens: The word pieces, special tokens included.
-        segments: 0 for the query's words, 1 for the document's, -1 for special tokens; shape (tokens,).
-        layers: The hidden states that have a graph.
-        adjacency: The weight with which word i aggregates from word j in each layer, shape (layers, tokens, tokens).
-            Rows add up to 1; words that are not linked have 0.
-        layer_scores: s_l, shape (layers,).
-        score: The pair's score.
+    Row i of each layer's ``adjacency`` holds the weights with which word i aggregates from each word. They add up to 1;
+    words that are not linked have 0.
     """
 
-    tokens: list[str]
-    segments: np.ndarray
-    layers: tuple[int, ...]
-    adjacency: np.ndarray
-    layer_scores: np.ndarray
-    score: float
+    tokens: list[str]  # the word pieces, special tokens included
+    segments: np.ndarray  # 0 for the query's words, 1 for the document's, -1 for special tokens; shape (tokens,)
+    layers: tuple[int, ...]  # the hidden states that have a graph
+    adjacency: np.ndarray  # shape (layers, tokens, tokens)
+    layer_scores: np.ndarray  # s_l, shape (layers,)
+    score: float  # of the pair
 
 
 class LGReReranker(TextReranker):
@@ -105,7 +99,6 @@ class LGReReranker(TextReranker):
         dtype: DType = "float32",
         verbose: bool = True,
     ) -> None:
-        training = LGReTraining() if training is None else training
         super().__init__(encoder, training, batch_size, max_tokens, text_field, seed, device, dtype, verbose)
         self.config = LGReConfig() if config is None else config
         check_type("config", self.config, LGReConfig, "an LGReConfig, such as LGReConfig(word_graph='full')")
@@ -151,7 +144,7 @@ class LGReReranker(TextReranker):
             output = self.network(**batch, adjacency=True)
         assert output.adjacency is not None
         return LearnedWordGraph(
-            self.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()),
+            list(self.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())),
             batch["segments"][0].cpu().numpy(),
             self.network.layers,
             output.adjacency[0].float().cpu().numpy(),
@@ -160,9 +153,10 @@ class LGReReranker(TextReranker):
         )
 
     def states(self, run: pd.DataFrame) -> pd.DataFrame:
-        """E^q and E^d of Eq. 13 for a run as for :meth:`transform`; see :func:`pyterrier_graph.plots.state_map` (Fig. 5).
+        """E^q and E^d of Eq. 13, for :func:`pyterrier_graph.plots.state_map` (Fig. 5).
 
-        The encoder reads query and document together, so a query has another state with each document.
+        The run is one for :meth:`transform`. As the encoder reads query and document together, a query has another
+        state with each document.
 
         Returns:
             Two rows for each row of the run, with ``qid, docno``, ``side`` (``'query'`` or ``'document'``), and

@@ -40,7 +40,7 @@ class TextReranker(LearnedModel):
     def __init__(
         self,
         encoder: str | os.PathLike[str],
-        training: PairTraining,
+        training: PairTraining | None,
         batch_size: int,
         max_tokens: int,
         text_field: str,
@@ -55,7 +55,7 @@ class TextReranker(LearnedModel):
         check_count("max_tokens", max_tokens, 4)
         self.encoder = os.fspath(encoder)
         self.checkpoint = resolve(encoder)
-        self.training = training
+        self.training = self.STAGES["training"]() if training is None else training
         self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.text_field = text_field
@@ -163,7 +163,8 @@ class TextReranker(LearnedModel):
         """Trains on pairs of documents of the same query: a relevant one and a less relevant one.
 
         If only documents are judged, a judgment holds for all passages of a document (``docno%pN``), and the validation
-        measure ranks documents by their best passage.
+        measure ranks documents by their best passage. There is a warning if the model is trained already, or no
+        validation candidate is judged.
 
         Args:
             topics_or_res_tr: Training queries with their documents, as for :meth:`transform`.
@@ -175,9 +176,6 @@ class TextReranker(LearnedModel):
             pt.validate.InputValidationError: If a column is missing.
             ValueError: If there is nothing to learn from, ``training.output_dir`` holds another training, or training
                 diverges.
-
-        Warns:
-            UserWarning: If the model is trained already, or no validation candidate is judged.
         """
         options: PairTraining = self.training
         self._check_run(topics_or_res_tr)

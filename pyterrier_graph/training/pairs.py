@@ -64,7 +64,7 @@ class PairTraining(HeadOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LGReTraining(PairTraining):
-    """Options of ``LGReReranker.fit()``: ``loss``, and those of :class:`~pyterrier_graph.training.pairs.PairTraining`."""
+    """Options of ``LGReReranker.fit()``; see also :class:`~pyterrier_graph.training.pairs.PairTraining`."""
 
     loss: LGReLoss = field(default_factory=LGReLoss)
 
@@ -99,12 +99,9 @@ class QueryPairs(Dataset):
 
     Args:
         query: Number of the query of each document, shape (documents,).
-        label: Relevance of each document to its query, likewise.
+        label: Relevance of each document to its query, shape (documents,).
         pairs: Pairs per epoch.
         seed: The same seed gives the same pairs in the same epoch.
-
-    Raises:
-        ValueError: If no query has both a relevant document and one with a lower label.
     """
 
     def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0) -> None:

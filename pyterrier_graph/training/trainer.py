@@ -60,8 +60,7 @@ class RankingTrainer(Trainer):
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure on the validation queries, for early stopping."""
-        if self.validate is None:
-            raise ValueError("there are no validation queries to evaluate on")
+        assert self.validate is not None  # without validation queries, the trainer has no dataset for evaluation
         self.model.eval()
         # all processes use the value of the main process, so that they stop at the same time
         metrics = {PREFIX + self.measure: broadcast_object_list([self.validate()])[0]}
@@ -174,7 +173,7 @@ def run_trainer(
         make: Makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure with
             :data:`PREFIX` before its name.
         options: How to train.
-        arguments: Makes the trainer's arguments, with defaults of its own.
+        arguments: Makes the trainer's arguments, with further defaults.
         load: Reads the model's weights from the folder of a checkpoint.
         validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
         identity: Distinguishes this training from others, whose checkpoints are refused.
