@@ -649,7 +649,7 @@ def test_a_map_of_states(method: Any) -> None:
     np.testing.assert_array_equal(again.collections[0].get_offsets(), axes.collections[0].get_offsets())
     only = plots.state_map(states, QRELS.assign(label=0), method=method)
     assert len(only.collections) == 4
-    with pytest.raises(ValueError, match="three vectors at least, there are 2"):
+    with pytest.raises(ValueError, match="3 or more vectors, dimensions.*, got .2, 16"):
         plots.state_map(states.iloc[:2], QRELS)
     with pytest.raises(ValueError, match="'tsne' or 'pca', got 'umap'"):
         plots.state_map(states, QRELS, method="umap")  # type: ignore[arg-type]
