@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import importlib.util
 import io
 import re
@@ -23,7 +25,13 @@ import pyterrier_graph as ptg
 
 ROOT = Path(__file__).parent.parent
 PT_DOCS = ROOT / "pyterrier_graph" / "pt_docs"
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(PT_DOCS.glob("*.rst"))]
+RESULTS = ROOT / "docs" / "results.md"
+TABLES = sorted(ROOT.glob("experiments/results/*.md"))
+MARKDOWN = [
+    ROOT / "README.md",
+    *(page for folder in ("docs", "experiments") for page in sorted(ROOT.glob(f"{folder}/*.md"))),
+]
+PAGES = [*MARKDOWN, *TABLES, *sorted(PT_DOCS.glob("*.rst"))]
 BLOCK = re.compile(
     r"^```(?P<fenced>\w+)\n(?P<markdown>(?:.*\n)*?)```|"
     r"^(?P<indent> *)\.\. code-block:: (?P<directive>\w+)\n(?P<rst>(?:(?P=indent) +.*\n|\n)+)",
@@ -106,13 +114,13 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
     namespace = what_a_reader_has(page, tmp_path) if code else {}
     for block in code:
         exec(compile(block, page, "exec"), namespace)
-    assert code or page.parent.name == "docs" or page.stem.startswith(("api-", "from-"))
+    assert code or page.parent.name in ("docs", "experiments", "results") or page.stem.startswith(("api-", "from-"))
 
 
 def test_blocks_are_found() -> None:
     for page in PAGES:
         text = page.read_text("utf-8")
-        assert sum(len(blocks(page, language)) for language in ("python", "sh")) == len(
+        assert sum(len(blocks(page, language)) for language in ("python", "sh", "mermaid")) == len(
             re.findall(r"^```\w|\.\. code-block::", text, re.MULTILINE)
         )
 
@@ -120,12 +128,16 @@ def test_blocks_are_found() -> None:
 # --- commands and files
 
 
+def words_of(line: str) -> list[str]:
+    """The words of a command, without the environment variables before it."""
+    return [word for word in shlex.split(line) if "=" not in word or word.startswith("-")]
+
+
 def commands(page: Path) -> Iterator[list[str]]:
     """The words of each command in a page's blocks, and of those that begin with a file in its text."""
     shown = [line for block in blocks(page, "sh") for line in re.split(r"\n|&&", block) if line.strip()]
     named = re.findall(r"``?((?:python -m|docs/|tests/|examples/|experiments/)[^`]*)``?", page.read_text("utf-8"))
-    for line in [*shown, *named]:
-        yield [word for word in shlex.split(line) if "=" not in word or word.startswith("-")]
+    yield from map(words_of, [*shown, *named])
 
 
 def source_of(module: str) -> str:
@@ -135,6 +147,39 @@ def source_of(module: str) -> str:
     source = Path(spec.origin).read_text("utf-8")
     ours = re.findall(r"from ((?:pyterrier_graph|experiments)[\w.]*) import", source)
     return "".join([source, *(Path(str(importlib.util.find_spec(name).origin)).read_text("utf-8") for name in ours)])  # type: ignore[union-attr]
+
+
+class ParserFound(Exception):  # noqa: N818  # it is no error
+    """Ends a program when it parses its arguments; holds its parser."""
+
+
+def parser_of(module: str) -> argparse.ArgumentParser:
+    """The parser of an experiment, whose ``main`` takes arguments."""
+
+    def found(parser: argparse.ArgumentParser, *_: Any) -> None:
+        raise ParserFound(parser)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_args", found)
+        with pytest.raises(ParserFound) as caught:
+            importlib.import_module(module).main([])
+    parser: argparse.ArgumentParser = caught.value.args[0]
+    return parser
+
+
+def check_experiment(module: str, arguments: list[str], *, complete: bool) -> None:
+    """Checks a command line: options, choices, types, the collection's name, and whether anything is missing."""
+    parser = parser_of(module)
+    for action in parser._actions:
+        action.required = action.required and complete
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit:
+        pytest.fail(f"python -m {module} does not take {shlex.join(arguments)}")
+    if getattr(options, "collection", None) is not None:
+        from experiments.collections import COLLECTIONS
+
+        assert options.collection.startswith("irds:") or options.collection in COLLECTIONS, options.collection
 
 
 @pages
@@ -150,45 +195,107 @@ def test_commands_and_files_exist(page: Path) -> None:
             continue
         if program == "python":
             program, *arguments = arguments
+        module = ""
         if program == "-m":
             program, *arguments = arguments
             module = {"pyterrier_graph": "pyterrier_graph.demo", "pytest": "pytest"}.get(program, program)
         else:
             assert (ROOT / program).exists(), program
-            module = Path(program).stem if program.startswith("examples/") else ""
+            if program.startswith(("examples/", "experiments/")) and program.endswith(".py"):
+                module = program.removeprefix("examples/").removesuffix(".py").replace("/", ".")
+        if module.startswith("experiments."):
+            if module != "experiments.NAME":  # which stands for any
+                check_experiment(module, arguments, complete=False)
+            continue
         options = [word for word in arguments if word.startswith("--")]
         source = source_of(module) if module else ""
         assert not (missing := [option for option in options if f'"{option}"' not in source]), f"{program}: {missing}"
 
 
+@pytest.mark.parametrize("page", TABLES, ids=lambda page: page.name)
+def test_commands_of_tables_are_complete(page: Path) -> None:
+    """So are those that have, in place of their own, options that the text names below them."""
+    last: list[str] = []
+    for found in re.finditer(r"^```sh\n((?:.*\n)*?)```|`(--[^`]+)`", page.read_text("utf-8"), re.MULTILINE):
+        for line in (found[1] or "").splitlines():
+            _, _, *last = words_of(line)
+            if last[0].startswith("experiments."):
+                check_experiment(last[0], last[1:], complete=True)
+        if found[2]:
+            assert last, f"no command stands above {found[2]}"
+            check_experiment(last[0], [*last[1:], *words_of(found[2])], complete=True)
+
+
+@pytest.mark.parametrize("page", [*MARKDOWN, *TABLES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\((?!\w+:|#)([^)#]+)", page.read_text("utf-8"))
+    assert not (missing := [target for target in targets if not (page.parent / target).exists()]), missing
+
+
 # --- numbers
 
-DATASETS = ("numpydoc, numpy", "MedQuAD", "TREC CAR test200")
+DATASETS = ("numpydoc-numpy", "medquad", "trec-car-test200")
 DECIMAL = r"(?<![\w.])\d+\.\d{1,3}(?![\w.])"
+NUMBER = r"(?<![\w.@])\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?"
+VERSION = r"(?:Python|Apache) \d\.\d+(?: to \d\.\d+)?"
+FIELD_TRIAL = r"<!-- field trial -->.*?<!-- end of the field trial -->"
+LINK = r"\]\(\.\./experiments/results/(\w+\.md#[\w-]+)\)"
 
 
-def results() -> dict[str, set[str]]:
-    """The numbers in each section of the results, bold or not."""
-    sections = re.split(r"^## (.*)\n", (ROOT / "docs" / "results.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
-    return {name: {*re.findall(DECIMAL, text)} for name, text in zip(sections[::2], sections[1::2], strict=True)}
+def sections(page: Path) -> dict[str, str]:
+    """The text of each section of a page, by the anchor that links to it have."""
+    _, *parts = re.split(r"^## (.*)\n", page.read_text("utf-8"), flags=re.MULTILINE)
+    anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in parts[::2]]
+    return dict(zip(anchors, parts[1::2], strict=True))
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", PT_DOCS / "which-model-when.rst"], ids=lambda page: page.name)
-def test_tables_are_those_of_the_results(page: Path) -> None:
-    measured = results()
+def measured() -> dict[str, set[str]]:
+    """The numbers in each section of the tables' pages, bold or not, by ``page.md#section``."""
+    texts = {f"{page.name}#{anchor}": text for page in TABLES for anchor, text in sections(page).items()}
+    return {name: {*re.findall(NUMBER, text)} for name, text in texts.items()}
+
+
+@pytest.mark.parametrize("page", TABLES, ids=lambda page: page.name)
+def test_tables_have_their_command(page: Path) -> None:
+    found = sections(page)
+    assert any("|---" in text for text in found.values())
+    assert not (missing := [name for name, text in found.items() if "|---" in text and "```sh" not in text]), missing
+
+
+def test_conclusions_are_those_of_the_tables() -> None:
+    """Each number stands in the section that the next link leads to; the field trial has no tables."""
+    tables = measured()
+    text, field_trials = re.subn(FIELD_TRIAL, "", RESULTS.read_text("utf-8"), flags=re.DOTALL)
+    assert field_trials == 1
+    checked = 0
+    for block in re.split(r"\n\n|\n(?=- )", text):
+        *claims, rest = re.split(LINK, block)
+        for claim, link in zip(claims[::2], claims[1::2], strict=True):
+            numbers = {*re.findall(NUMBER, claim)}
+            assert link in tables, f"no section {link}"
+            assert not (wrong := numbers - tables[link]), f"{link} has no {wrong}"
+            checked += len(numbers)
+        assert not re.findall(NUMBER, rest), f"no link follows the numbers of {rest!r}"
+    assert checked > 50
+
+
+def test_tables_are_those_of_the_results() -> None:
+    tables = measured()
     number = r"(0\.\d{3})\W+"
-    rows = re.findall(rf"^.*?{number * 2}(0\.\d{{3}})\W*?$", page.read_text("utf-8"), re.MULTILINE)
+    page = (PT_DOCS / "which-model-when.rst").read_text("utf-8")
+    rows = re.findall(rf"^.*?{number * 2}(0\.\d{{3}})\W*?$", page, re.MULTILINE)
     assert rows
     for row in rows:
         for value, dataset in zip(row, DATASETS, strict=True):
-            assert value in measured[dataset], f"{row}: {dataset} has no {value}"
+            assert value in tables[f"graph_rerankers.md#{dataset}"], f"{row}: {dataset} has no {value}"
 
 
-@pytest.mark.parametrize("name", ["which-model-when.rst", "patents.rst"])
-def test_numbers_were_measured(name: str) -> None:
-    prose = re.sub(r"``.*?``", "", BLOCK.sub("", (PT_DOCS / name).read_text("utf-8")))
-    measured = set().union(*results().values())
-    assert {*re.findall(DECIMAL, prose)} <= measured
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", PT_DOCS / "which-model-when.rst", PT_DOCS / "patents.rst"], ids=lambda page: page.name
+)
+def test_numbers_were_measured(page: Path) -> None:
+    prose = re.sub(rf"``.*?``|{VERSION}", "", BLOCK.sub("", page.read_text("utf-8")))
+    assert not (wrong := {*re.findall(DECIMAL, prose)} - set().union(*measured().values())), wrong
 
 
 # --- Sphinx

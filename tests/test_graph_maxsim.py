@@ -161,7 +161,7 @@ def test_explanation_with_stored_titles(tmp_path: Path) -> None:
     assert abs(scored - bare) > 1e-2
 
 
-def quality(reranker: GraphMaxSim, frame: pd.DataFrame, qrels: pd.DataFrame) -> float:
+def measured(reranker: GraphMaxSim, frame: pd.DataFrame, qrels: pd.DataFrame) -> float:
     return RunEvaluator("nDCG@10", qrels)(reranker(frame))
 
 
@@ -170,9 +170,9 @@ def test_fit_raises_the_measure() -> None:
     start = {"structural/structural": 0.0, "order_i": 0.0, "order": 0.7}
     frame, qrels = tiny.run(), tiny.qrels()
     reranker = GraphMaxSim(tiny.graph(), tiny.encoder(), start)
-    before = quality(reranker, frame, qrels)
+    before = measured(reranker, frame, qrels)
     assert reranker.fit(frame, qrels) is reranker
-    after = quality(reranker, frame, qrels)
+    after = measured(reranker, frame, qrels)
     assert after > before + 0.05
     assert set(reranker.weights) == set(start)
     assert all(weight in [step / 10 for step in range(11)] for weight in reranker.weights.values())

@@ -90,7 +90,7 @@ def test_gradients_equal_those_of_the_equations(variant: str, graph: EdgeGraph, 
         else:
             scores = fast_scores(model, graph, texts, query, targets)
         model.zero_grad()
-        connected = sum(0 * p.sum() for p in model.parameters())  # a lone No self target has no gradient at all
+        connected = sum(0 * p.sum() for p in model.parameters())  # an isolated No self target has no gradient at all
         ((scores * torch.arange(1, len(scores) + 1)).sum() + connected).backward()
         found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
         found |= {f"text {number}": text.grad for number, text in enumerate(texts) if text.grad is not None}
@@ -192,7 +192,7 @@ def test_a_score_does_not_depend_on_the_batch(variant: str, graph: EdgeGraph, se
     torch.testing.assert_close(repeated, together.repeat(2), atol=1e-5, rtol=1e-5)
 
 
-def test_a_target_without_neighbors_and_without_itself_has_no_representation() -> None:
+def test_a_target_without_neighbors_and_without_self_has_no_representation() -> None:
     graph = EdgeGraph(2, {"order": []})
     model, texts = model_of(graph, "NS"), texts_of(graph, 0, empty=False)
     assert fast_scores(model, graph, texts, texts[0], [0]).item() == 0.0

@@ -67,7 +67,7 @@ def scores(reranker: pt.Transformer) -> np.ndarray:
     return reranker(RUN)["score"].to_numpy()
 
 
-def qualities(reranker: HGATReranker) -> list[float]:
+def values_of(reranker: HGATReranker) -> list[float]:
     """After each epoch; the log begins with that of the untrained model."""
     return [entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry][1:]
 
@@ -89,8 +89,8 @@ def test_training_with_each_strategy(negatives: str) -> None:
     reranker = hgat(training={"negatives": negatives, "epochs": 3, "learning_rate": 0.02}, dropout=0.0)
     before = measured(reranker)
     assert reranker.fit(RUN, QRELS, RUN, QRELS) is reranker
-    assert len(qualities(reranker)) == 3
-    assert measured(reranker) == pytest.approx(max(qualities(reranker)))
+    assert len(values_of(reranker)) == 3
+    assert measured(reranker) == pytest.approx(max(values_of(reranker)))
     if negatives != "random":  # of which few show what is relevant here
         assert measured(reranker) > before
 
@@ -98,13 +98,13 @@ def test_training_with_each_strategy(negatives: str) -> None:
 def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves() -> None:
     reranker = hgat(training={"epochs": 12, "learning_rate": 0.05, "patience": 2}, dropout=0.0)
     reranker.fit(RUN, QRELS, RUN, QRELS)
-    reached = qualities(reranker)
+    reached = values_of(reranker)
     best = reached.index(max(reached))
     assert len(reached) == best + 3 < 12
     assert reached[-1] < max(reached)
     assert measured(reranker) == pytest.approx(max(reached))
     without_patience = hgat(training={"epochs": 12, "learning_rate": 0.05, "patience": None}, dropout=0.0)
-    assert len(qualities(without_patience.fit(RUN, QRELS, RUN, QRELS))) == 12
+    assert len(values_of(without_patience.fit(RUN, QRELS, RUN, QRELS))) == 12
 
 
 def test_several_evaluations_per_epoch() -> None:
@@ -120,7 +120,7 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
     best = RUN.assign(label=reranker(RUN)["rank"].eq(0).astype(int))[["qid", "docno", "label"]]
     reranker.fit(RUN, QRELS, RUN, best)
     assert reranker.training_log[0] == {"nDCG@10": pytest.approx(1.0), "epoch": 0.0, "step": 0}
-    assert max(qualities(reranker)) < 1
+    assert max(values_of(reranker)) < 1
     np.testing.assert_array_equal(scores(reranker), before)
     assert not reranker.network.training
 
@@ -128,7 +128,7 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
 def test_without_validation_queries_the_last_weights_are_kept() -> None:
     reranker = hgat()
     reranker.fit(RUN, QRELS, None, None)
-    assert qualities(reranker) == []
+    assert values_of(reranker) == []
     losses = [entry["loss"] for entry in reranker.training_log if "loss" in entry]
     assert len(losses) == 2 and losses[1] < losses[0]
     assert not reranker.network.training
@@ -157,7 +157,7 @@ def test_accumulated_gradients_are_those_of_a_larger_batch() -> None:
     whole = fitted(batch_size=8)
     halves = fitted(batch_size=4, arguments={"gradient_accumulation_steps": 2})
     np.testing.assert_allclose(scores(whole), scores(halves), atol=1e-4)
-    assert len(qualities(halves)) == 2  # once per epoch, however many steps that is
+    assert len(values_of(halves)) == 2  # once per epoch, however many steps that is
 
 
 def test_half_precision() -> None:
@@ -269,7 +269,7 @@ def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -
     assert any("embeddings.word" in name for name in changed) == (frozen == 0)
     assert any("layer.0." in name for name in changed) == (frozen == 0)
     assert reranker.tokens is None  # those were of other weights
-    assert measured(reranker) == pytest.approx(max(qualities(reranker)))
+    assert measured(reranker) == pytest.approx(max(values_of(reranker)))
     reranker.save(tmp_path / "saved")
     loaded = HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), device="cpu")
     np.testing.assert_array_equal(scores(loaded), scores(reranker))
@@ -310,21 +310,21 @@ def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, encoder_rate: f
     whole = hgat(encoder=fresh_encoder(), training=training).fit(RUN, QRELS, RUN, QRELS)
     kept = training | {"output_dir": str(tmp_path)}
     # one evaluation without improvement is over, the next one would be the last
-    assert 3 <= len(qualities(whole)) < 12
-    reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), len(qualities(whole)) + 1, stop, "_scores")
+    assert 3 <= len(values_of(whole)) < 12
+    reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), len(values_of(whole)) + 1, stop, "_scores")
     with pytest.raises(KeyboardInterrupt):
         reranker.fit(RUN, QRELS, RUN, QRELS)
     # a checkpoint whose writing was cut short is passed over, and written anew
-    cut_short = tmp_path / f"checkpoint-{3 * len(qualities(whole))}"
+    cut_short = tmp_path / f"checkpoint-{3 * len(values_of(whole))}"
     cut_short.mkdir()
     (cut_short / "model.safetensors").write_bytes(b"half")
     del reranker._scores
     reranker.fit(RUN, QRELS, RUN, QRELS)
-    assert qualities(reranker) == qualities(whole)
+    assert values_of(reranker) == values_of(whole)
     assert_same_weights(reranker, whole)
     # and one that has ended is not gone on with
     again = hgat(encoder=fresh_encoder(), training=kept).fit(RUN, QRELS, RUN, QRELS)
-    assert qualities(again) == qualities(whole)
+    assert values_of(again) == values_of(whole)
     assert_same_weights(again, whole)
 
 
@@ -342,7 +342,7 @@ def test_a_training_that_was_killed_goes_on_in_another_process(tmp_path: Path) -
     assert len(list(tmp_path.glob("checkpoint-*"))) == 1
     resumed = hgat(training=training).fit(RUN, QRELS, RUN, QRELS)
     whole = hgat(training=LONG).fit(RUN, QRELS, RUN, QRELS)
-    assert qualities(resumed) == qualities(whole)
+    assert values_of(resumed) == values_of(whole)
     assert_same_weights(resumed, whole)
 
 
@@ -355,7 +355,9 @@ def test_more_epochs_go_on_from_the_last(tmp_path: Path) -> None:
 
 def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     kept = {"output_dir": str(tmp_path / "own"), "epochs": 1}
-    hgat(training=kept).fit(RUN, QRELS)
+    first = hgat(training=kept).fit(RUN, QRELS)
+    with pytest.raises(ValueError, match=r"another training \(other: start\)"), pytest.warns(match="trained already"):
+        first.fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: training.learning_rate\): choose another"):
         hgat(training=kept | {"learning_rate": 0.5}).fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: seed\)"):
@@ -397,7 +399,7 @@ def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
     together = hgat(dropout=0.0)
     together.network.load_state_dict(one)
     alone = hgat(training=SHARED | {"batch_size": 8}, dropout=0.0).fit(RUN, QRELS, RUN, QRELS)
-    assert qualities(alone)[-1] < max(qualities(alone))
+    assert values_of(alone)[-1] < max(values_of(alone))
     np.testing.assert_allclose(scores(together), scores(alone), atol=1e-3)
 
 
@@ -535,10 +537,14 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
     reranker.contextualized = store
     reranker.fit(RUN, QRELS)
     assert reranker.contextualized is None
-    with pytest.raises(ValueError, match="computed with other weights: contextualize again"):
+    with pytest.raises(ValueError, match="computed with other weights or titles: contextualize again"):
         reranker.contextualized = store
     with pytest.raises(ValueError, match="computed with other weights"):
         hgat(seed=5, contextualized=store)
+    with pytest.raises(ValueError, match="computed with other weights or titles"):
+        hgat(contextualized=hgat(variant="NO").contextualize(tmp_path / "other_variant"), variant="BASE")
+    with pytest.raises(ValueError, match="computed with other weights or titles"):
+        hgat(titles=True, contextualized=store)
     with pytest.raises(ValueError, match="representations of other passages"):
         hgat(tiny.graph(4), contextualized=store)
     with pytest.raises(ValueError, match="other weights or lengths"):

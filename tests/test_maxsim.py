@@ -97,7 +97,7 @@ def test_graph_maxsim_by_loops(data: st.DataObject, seed: int) -> None:
 
 
 def test_a_relation_that_is_off_is_not_a_match_of_zero() -> None:
-    """0 x a cosine would beat a negative match in the passage itself."""
+    """0 x a cosine would beat a negative match in the passage."""
     own, context = torch.tensor([[-0.5]]), torch.tensor([[[0.9]]])
     assert graph_maxsim(own, context, torch.tensor([0.0])).tolist() == [-0.5]
     assert graph_maxsim(own, context - INFINITY, torch.tensor([1.0])).tolist() == [-0.5]

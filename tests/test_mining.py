@@ -411,6 +411,16 @@ def test_topics_and_judgments_that_cannot_be(topics: pd.DataFrame, qrels: pd.Dat
         miner().labeled(topics, qrels)
 
 
+def test_judgments_of_documents_where_passages_are_retrieved() -> None:
+    """All passages of relevant documents would be negatives."""
+    passages = {"d1%p0": "alpha", "d1%p1": "beta", "d2%p0": "gamma"}
+    made = HardNegativeMiner(Ranking({"q": [*passages]}), Texts(passages | {"d1": "alpha beta"}), verbose=False)
+    topics = pd.DataFrame({"qid": ["q"], "query": ["alpha"]})
+    with pytest.raises(ValueError, match=r"qrels judge documents \('d1'\), but candidates are passages \('d1%p0'\)"):
+        made.labeled(topics, pd.DataFrame({"qid": ["q"], "docno": ["d1"], "label": [1]}))
+    assert rows(made.labeled(topics, pd.DataFrame({"qid": ["q"], "docno": ["d1%p0"], "label": [1]})))
+
+
 @pytest.mark.parametrize("name", ["candidates", "texts", "teacher"])
 def test_pipelines_that_are_none(name: str) -> None:
     given = {"candidates": Ranking({}), "texts": Texts({}), "teacher": None} | {name: "index.flex"}

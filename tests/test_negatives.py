@@ -126,7 +126,7 @@ def test_every_passage_of_the_pool_can_be_drawn(strategy: str) -> None:
     candidates = tiny.run(4)[["qid", "docno"]]
     found = check(documents, qrels, candidates, strategy)
     # per query p+ of grade 2 may be compared with all but itself, the two of grade 1 with what is not relevant:
-    # of 12 passages, of the document itself, of the two documents with a code (d0, d2)
+    # of 12 passages, of its document, of the two documents with a code (d0, d2)
     expected = {
         "random": 4 * (11 + 2 * 9),
         "same_doc": 4 * 2,

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyterrier as pt
 import torch
 
 from pyterrier_graph.artifacts import BuiltArtifact, kind_of, writing
-from pyterrier_graph.checks import WithSignature
+from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.graphs import HeteroGraph
 from pyterrier_graph.graphs.csr import ranges
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs import HeteroGraph
-
 
 CHUNK = 512  # nodes encoded between two steps of the progress bar
 
@@ -52,6 +49,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         Raises:
             FileExistsError: If there is a store already.
         """
+        check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
         encoder = open_encoder(encoder)
         about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
         about["graph_sha256"] = graph.fingerprint()

@@ -135,7 +135,7 @@ def plan_propagation(
 
 
 class _States:
-    """Numbers the states (node, target), and tells which of them depend on the target.
+    """Numbers the states (node, target), and decides which of them depend on the target.
 
     Args:
         graph: The graph.

@@ -127,8 +127,7 @@ class HGATReranker(GraphReranker):
         self.contextualized = contextualized
 
     def _relations_from(self, relations: Sequence[str] | None) -> tuple[str, ...]:
-        if relations is None:
-            relations = self.config.relations
+        relations = self.config.relations if relations is None else relations
         if relations is None:
             relations = PAPER_RELATIONS if self.graph is None else paper_relations(self.graph)
         return (relations,) if isinstance(relations, str) else tuple(relations)
@@ -149,9 +148,8 @@ class HGATReranker(GraphReranker):
         }
         store = self.graph is not None and self.contextualized is None
         calls = [*training_calls(self), *(["reranker.contextualized = reranker.contextualize(path)"] if store else [])]
-        calls += ["plots.relation_weights(reranker.relation_weights())"]
-        calls += ["plots.contributions(reranker.explain(query, docno))"]
-        return reranker_html(self, sizes | training_sizes(self), calls)
+        shown = ["relation_weights(reranker.relation_weights())", "contributions(reranker.explain(query, docno))"]
+        return reranker_html(self, sizes | training_sizes(self), calls + [f"plots.{call}" for call in shown])
 
     @property
     def _device(self) -> torch.device:
@@ -168,8 +166,8 @@ class HGATReranker(GraphReranker):
             check_type("contextualized", store, TokenStore, "what reranker.contextualize(path) returns")
             if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
                 raise ValueError(f"{store!r} holds representations of other passages than those of {self.graph!r}")
-            if store.meta.get("model_sha256") != self._digest():
-                raise ValueError(f"{store!r} was computed with other weights: contextualize again")
+            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._digest(), self._with_titles):
+                raise ValueError(f"{store!r} was computed with other weights or titles: contextualize again")
         self._contextualized = store
 
     def _check_attributes(self) -> None:
@@ -228,7 +226,7 @@ class HGATReranker(GraphReranker):
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> HGATReranker:
-        """Trains on triples <q, p+, p->, with Adam and pairwise softmax cross-entropy (Sect. 5.2.3).
+        """Trains on triples <q, p+, p->, with pairwise softmax cross-entropy (Sect. 5.2.3).
 
         Where no passage is judged, judgments of documents count for all their passages, and in validation a document
         has the score of its best passage. An encoder that learns is a copy: the caller's stays as it is.
@@ -265,6 +263,7 @@ class HGATReranker(GraphReranker):
         identity = {
             "config": json.loads(json.dumps(asdict(self.config) | {"relations": self.relations})),
             "seed": self.seed,
+            "start": self._digest() if self.training_log else "untrained",
             # the weights of an encoder that learns are in the checkpoint; they differ from the first ones
             "encoder": encoder.name if learned else encoder.fingerprint(),
             "triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
@@ -275,8 +274,8 @@ class HGATReranker(GraphReranker):
             self.encoder, tokens, self.titles, self.tokens = encoder, self.tokens, self._with_titles, None
             if tokens is not None:
                 warnings.warn(
-                    f"fit trains a copy of the encoder. The vectors in {tokens!r} are of the old one and no longer "
-                    "used; afterwards, reranker.tokens = TokenStore(path).build(graph, reranker.encoder) stores new ones",
+                    f"fit trains a copy of the encoder. The vectors in {tokens!r} are of the old one and not used any "
+                    "more. To store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
                     stacklevel=2,
                 )
         self.training_log = train_on_triples(
@@ -321,8 +320,8 @@ class HGATReranker(GraphReranker):
                     values = in_context.values.cpu()
                 yield TokenStates(values, offsets(lengths))
 
-        about = {"encoder": self.encoder.name, "model": self.config.name, "model_sha256": self._digest()}
-        about["graph_sha256"] = graph.fingerprint()
+        about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
+        about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
         store = TokenStore(path)
         check_vacant(store.path)
         with tempfile.TemporaryDirectory() as scratch:  # every node is encoded once, and none is kept in memory
@@ -397,4 +396,5 @@ class HGATReranker(GraphReranker):
         return reranker
 
     def _digest(self) -> str:
-        return weights_sha256(self.network, before=self.encoder.fingerprint())
+        config = json.dumps(asdict(self.config))
+        return weights_sha256(self.network, before=self.encoder.fingerprint(), after=config)

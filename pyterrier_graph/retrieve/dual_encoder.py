@@ -313,7 +313,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         self._start_fit()
         place = self.training.output_dir or self.pretraining.output_dir
         names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
-        identity = {name: getattr(self, name) for name in names}
+        identity = {name: getattr(self, name) for name in names} | {"dtype": self.dtype}
         self.pretraining_log = []
         for (stage, _, options), data, digest in zip(stages, datasets, digests, strict=True):
             folder = options.output_dir or place

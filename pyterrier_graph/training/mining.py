@@ -23,6 +23,7 @@ from datasets import Dataset
 from pyterrier_graph.checks import check_count, check_number, check_type
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.training.teacher_scores import TeacherScores, frame_from
+from pyterrier_graph.training.validation import judged_ids
 
 QUERY_COLUMNS = ["qid", "query", "docno", "source"]  # of documents, indexed by the position of their query
 RELEVANT, TOP, DRAWN = "relevant", "top", "drawn"  # sources of documents
@@ -189,7 +190,13 @@ class HardNegativeMiner:
         """The documents of each query with their texts: relevant ones, then candidates in their order."""
         found = relevant
         if pseudo or self.hard_negatives:
-            found = pd.concat([relevant, self._retrieved(topics, drawing=not pseudo)]).sort_index(kind="stable")
+            retrieved = self._retrieved(topics, drawing=not pseudo)
+            if len(relevant) and not judged_ids(retrieved["docno"], relevant).equals(retrieved["docno"]):
+                raise ValueError(
+                    f"qrels judge documents ({relevant['docno'].iloc[0]!r}), but candidates are passages "
+                    f"({retrieved['docno'].iloc[0]!r}): give judgments of passages, or candidates that are documents"
+                )
+            found = pd.concat([relevant, retrieved]).sort_index(kind="stable")
         return found.assign(text=self._texts_of(found))
 
     def _retrieved(self, topics: pd.DataFrame, drawing: bool) -> pd.DataFrame:

@@ -95,7 +95,6 @@ class NegativeSampler:
             # in front of each pair of a query and a code: the number of documents of all codes before
             self._before = offsets(graph.code_documents.lengths[self._codes.indices])
             if strategy == "mixed" and not self._before[-1]:
-                self.strategy = "relevant_docs"
                 warnings.warn(
                     "negatives='mixed' draws from documents that share a code, but no training query or relevant "
                     "document has a code: all negatives are drawn by 'relevant_docs'",
@@ -119,7 +118,7 @@ class NegativeSampler:
             # Each pair keeps its strategy when a draw is rejected; else the pairs would drift to the larger pool.
             by_document = self.random.random(len(negative)) < MIXED_RELEVANT_DOCS
             for chosen in (by_document, ~by_document):  # the second round is for pairs that the first found nothing for
-                for strategy, pairs in (("relevant_docs", chosen), ("shared_codes", ~chosen)):
+                for strategy, pairs in (("relevant_docs", chosen), ("shared_codes", ~chosen & bool(self._before[-1]))):
                     self._fill(negative, np.flatnonzero(pairs & (negative < 0)), strategy, MIXED_ATTEMPTS)
         else:
             self._fill(negative, np.arange(len(negative)), self.strategy, ATTEMPTS)
