@@ -7,6 +7,7 @@ code" is the authors' release (github.com/Deriq-Qian-Dong/LGRe); where it differ
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Self, cast
 
 import torch
@@ -35,8 +36,7 @@ class LGReConfig:
             ``'bipartite+neighbor'`` only document words are (Eq. 5). A word without any link is then linked to all
             words, because Eq. 3 adds the same number to its whole row.
         layers: Hidden states that have a graph; 0 is the output of the encoder's embeddings, and negative numbers count
-            from the end. The default, the last layer, takes half the time of None: all layers, as in the code (Eq. 11
-            begins with layer 1).
+            from the end. None: all, as in the code (Eq. 11 begins with layer 1), which takes twice the time.
         per_layer: Whether each layer has its own W_A, W_s and b_s (the code), or all layers share them (Eq. 3 and 10).
         steps: T (the code: 2; the paper does not say).
         gate: Eq. 7. ``'ggnn'``: [h, Ah] makes the gates, and [r * h, Ah] the candidate (the code). ``'gru'``: a
@@ -72,10 +72,7 @@ class LGReConfig:
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
-        """The model of Dong and Niu 2021: every layer has a graph, and the start is random.
-
-        ``changes`` are other attributes, such as ``word_graph='full'`` (Table 3).
-        """
+        """The model of Dong and Niu 2021: a graph for all layers, a random start; ``changes`` replace attributes."""
         return cls(**{"init": "random", "layers": None} | changes)
 
     def chosen_layers(self, hidden_states: int) -> tuple[int, ...]:
@@ -92,20 +89,15 @@ class LGReConfig:
 class LGReOutput:
     """The output of :class:`LGRe` for query-document pairs.
 
-    Attributes:
-        scores: f, shape (batch,).
-        layer_scores: s_l, shape (batch, layers).
-        representations: h_l^G, shape (batch, layers, 2 d): the vector of the graph, then the layer's [CLS].
-        states: E_L, the encoder's last hidden state, shape (batch, tokens, d).
-        adjacency: The word graphs of Eq. 3, shape (batch, layers, tokens, tokens), or None: row i holds the weights
-            with which word i aggregates from each word. Rows of padding have no meaning.
+    Row i of ``adjacency`` holds the weights with which word i aggregates from each word; rows of padding have no
+    meaning.
     """
 
-    scores: Tensor
-    layer_scores: Tensor
-    representations: Tensor
-    states: Tensor
-    adjacency: Tensor | None
+    scores: Tensor  # f, shape (batch,)
+    layer_scores: Tensor  # s_l, shape (batch, layers)
+    representations: Tensor  # h_l^G, shape (batch, layers, 2 d): the vector of the graph, then the layer's [CLS]
+    states: Tensor  # E_L, the encoder's last hidden state, shape (batch, tokens, d)
+    adjacency: Tensor | None  # A of Eq. 3, shape (batch, layers, tokens, tokens)
 
 
 def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> Tensor:
@@ -142,10 +134,9 @@ def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> 
 class LGRe(nn.Module):
     """Scores query-document pairs from word states that are refined on a word graph, layer by layer.
 
-    With ``init='random'``, as in the authors' code, all weights above the encoder are random: a score for which the
-    encoder was trained is lost, and a few thousand pairs do not restore it. With ``init='identity'`` the score before
-    training equals that of a cross-encoder: its logit is added to Eq. 11 (the only change of an equation), W_s and b_s
-    start at 0, and w_f at 1 / layers.
+    With ``init='random'``, as in the authors' code, all weights above the encoder are random: a trained score is lost,
+    and a few thousand pairs do not restore it. With ``init='identity'`` the score before training equals that of a
+    cross-encoder: its logit is added to Eq. 11 (no other equation changes), W_s and b_s start at 0, w_f at 1 / layers.
 
     Args:
         encoder: Any Hugging Face encoder. ``init='identity'`` needs a model for sequence classification with one label,
@@ -202,13 +193,13 @@ class LGRe(nn.Module):
         *,
         adjacency: bool = False,
     ) -> LGReOutput:
-        """Scores pairs ``[CLS] query [SEP] document [SEP]``.
+        """Scores pairs ``[CLS] query [SEP] document [SEP]``; all tensors have the shape (batch, tokens).
 
         Args:
-            input_ids: Token numbers, shape (batch, tokens).
-            attention_mask: 1 for tokens, 0 for padding, shape (batch, tokens).
-            segments: 0 for the query's words, 1 for the document's, -1 for special tokens and padding, likewise.
-            token_type_ids: For encoders that have them, likewise.
+            input_ids: Token numbers.
+            attention_mask: 1 for tokens, 0 for padding.
+            segments: 0 for the query's words, 1 for the document's, -1 for special tokens and padding.
+            token_type_ids: For encoders that have them.
             adjacency: Whether to return the word graphs.
         """
         inputs: dict[str, Any] = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
@@ -219,14 +210,13 @@ class LGRe(nn.Module):
         # on a CPU, one layer at a time is fastest: its states stay in the cache
         at_once = 1 if links.device.type == "cpu" else len(self.layers)
         real = attention_mask.bool()
+        again = self.training and self.checkpointing
+        represent = partial(checkpoint, self.represent, use_reentrant=False) if again else self.represent
         vectors, graphs = [], []
         for start in range(0, len(self.layers), at_once):
             part = slice(start, start + at_once)
             states = torch.stack([encoded.hidden_states[layer] for layer in self.layers[part]])  # E_l of Eq. 2
-            if self.training and self.checkpointing:
-                vector, graph = checkpoint(self.represent, states, links, real, part, use_reentrant=False)
-            else:
-                vector, graph = self.represent(states, links, real, part)
+            vector, graph = represent(states, links, real, part)
             vectors.append(vector)
             if adjacency:
                 graphs.append(graph)
@@ -244,22 +234,21 @@ class LGRe(nn.Module):
             torch.cat(graphs).transpose(0, 1) if adjacency else None,
         )
 
+    @property
+    def base_model(self) -> PreTrainedModel:
+        """The encoder below the word graphs and, with ``init='identity'``, below the cross-encoder's head."""
+        return cast(PreTrainedModel, self.encoder.base_model)
+
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
         """Makes training recompute encoder layers and graphs in the backward pass instead of storing them."""
         self.encoder.gradient_checkpointing_enable(**arguments)
         self.checkpointing = True
 
     def represent(self, states: Tensor, links: Tensor, real: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-        """Eq. 3 and 6 to 9, for several layers at once.
+        """Eq. 3 and 6 to 9 for a part of :attr:`layers`: h^G, shape (layers, batch, 2 d), and A.
 
-        Args:
-            states: E, shape (layers, batch, tokens, d).
-            links: M, shape (batch, tokens, tokens).
-            real: Whether tokens are no padding, shape (batch, tokens).
-            part: The positions in :attr:`layers` of these layers.
-
-        Returns:
-            h^G, shape (layers, batch, 2 d), and A, shape (layers, batch, tokens, tokens).
+        ``states`` are E, shape (layers, batch, tokens, d); ``links`` are M, shape (batch, tokens, tokens); ``real``
+        tells tokens from padding, shape (batch, tokens). A has shape (layers, batch, tokens, tokens).
         """
         graph = self.adjacency(states, links, part)
         refined = self.propagate(states, functional.dropout(graph, self.config.dropout, self.training))

@@ -22,22 +22,16 @@ from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.rerank.base import ranked
 from pyterrier_graph.training.learned_model import LearnedModel
-from pyterrier_graph.training.pairs import PairCollator, PairModel, PairTraining, QueryPairs, tokenize_pairs
+from pyterrier_graph.training.pairs import Batch, PairCollator, PairModel, PairTraining, QueryPairs, tokenize_pairs
 from pyterrier_graph.training.trainer import train
 from pyterrier_graph.training.validation import Validation, judged, judged_ids
 
 
 class TextReranker(LearnedModel):
-    """Base of the rerankers that score pairs of texts, each query with one document.
-
-    Attributes:
-        tokenizer: The tokenizer of the checkpoint.
-        checkpoint: Folder or Hugging Face id of the checkpoint that ``encoder`` names.
-        CALLS: Code that explains scores, for :meth:`_repr_html_`.
-    """
+    """Base of the rerankers that score pairs of texts, each query with one document."""
 
     ARTIFACT_TYPE = "reranker"
-    CALLS: tuple[str, ...] = ()
+    CALLS: tuple[str, ...] = ()  # code that explains scores, for notebooks
     WRITTEN: tuple[str, ...] = ("max_tokens", "text_field", "seed")
 
     training: Any
@@ -46,7 +40,7 @@ class TextReranker(LearnedModel):
     def __init__(
         self,
         encoder: str | os.PathLike[str],
-        training: PairTraining,
+        training: PairTraining | None,
         batch_size: int,
         max_tokens: int,
         text_field: str,
@@ -61,7 +55,7 @@ class TextReranker(LearnedModel):
         check_count("max_tokens", max_tokens, 4)
         self.encoder = os.fspath(encoder)
         self.checkpoint = resolve(encoder)
-        self.training = training
+        self.training = self.STAGES["training"]() if training is None else training
         self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.text_field = text_field
@@ -80,18 +74,9 @@ class TextReranker(LearnedModel):
         classifies = any("ForSequenceClassification" in name for name in shape.architectures or ())
         self._labels: int = shape.num_labels if classifies else 0
 
-    @property
     @abstractmethod
-    def base_model(self) -> nn.Module:
-        """The part of the network that is trained with ``training.encoder_learning_rate``."""
-
-    @abstractmethod
-    def _scores(self, batch: dict[str, Tensor]) -> Tensor:
+    def _scores(self, batch: Batch) -> Tensor:
         """Scores of tokenized pairs, shape (pairs,)."""
-
-    @abstractmethod
-    def _with_loss(self) -> PairModel:
-        """The network with its loss."""
 
     def _shape(self) -> dict[str, Any]:
         """What distinguishes this network from others with the same checkpoint."""
@@ -114,14 +99,10 @@ class TextReranker(LearnedModel):
         return reranker_html(self, sizes | training_sizes(self), [*training_calls(self), *self.CALLS])
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores documents; the score of a row does not depend on the other rows.
+        """Scores documents: adds ``score`` and ``rank``; the score of a row does not depend on the other rows.
 
         Args:
-            inp: ``qid, query, docno`` and the column with the text. An empty text is allowed. The text of a query must
-                be in at least one of its rows.
-
-        Returns:
-            The rows with new ``score`` and ``rank``.
+            inp: ``qid, query, docno`` and the column with the text, which may be empty. A query is in one row at least.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
@@ -130,19 +111,16 @@ class TextReranker(LearnedModel):
         self._check_run(inp)
         if len(inp):
             self._warn_if_random()
-        return ranked(inp, self._compute(self._scores, *self._texts(inp), out=np.zeros(len(inp))), self)
+        return ranked(inp, self._compute(self._scores, self._texts(inp), np.zeros(len(inp))), self)
 
     def _check_run(self, run: pd.DataFrame) -> None:
         pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
 
     def _compute(
-        self,
-        function: Callable[[dict[str, Tensor]], Tensor],
-        queries: Sequence[str],
-        documents: Sequence[str],
-        out: np.ndarray,
+        self, function: Callable[[Batch], Tensor], texts: tuple[list[str], list[str]], out: np.ndarray
     ) -> np.ndarray:
         """Fills ``out`` with a function of tokenized pairs. Texts of similar length are in the same batch."""
+        queries, documents = texts
         lengths = np.array([len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)], dtype=int)
         order = np.argsort(-lengths, kind="stable")
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
@@ -152,7 +130,7 @@ class TextReranker(LearnedModel):
                 out[rows] = function(batch).cpu().numpy()
         return out
 
-    def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> dict[str, Tensor]:
+    def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> Batch:
         batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
         return {name: tensor.to(device_of(self.device)) for name, tensor in batch.items()}
 
@@ -175,7 +153,8 @@ class TextReranker(LearnedModel):
         """Trains on pairs of documents of the same query: a relevant one and a less relevant one.
 
         If only documents are judged, a judgment holds for all passages of a document (``docno%pN``), and the validation
-        measure ranks documents by their best passage.
+        measure ranks documents by their best passage. There is a warning if the model is trained already, or no
+        validation candidate is judged.
 
         Args:
             topics_or_res_tr: Training queries with their documents, as for :meth:`transform`.
@@ -185,11 +164,7 @@ class TextReranker(LearnedModel):
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
-            ValueError: If there is nothing to learn from, ``training.output_dir`` holds another training, or training
-                diverges.
-
-        Warns:
-            UserWarning: If the model is trained already, or no validation candidate is judged.
+            ValueError: If there is nothing to learn from, ``output_dir`` holds another training, or training diverges.
         """
         options: PairTraining = self.training
         self._check_run(topics_or_res_tr)
@@ -209,7 +184,7 @@ class TextReranker(LearnedModel):
         self._start_fit()
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
         self.training_log = train(
-            self._with_loss(),
+            PairModel(self.network, options),
             pairs,
             PairCollator(partial(tokenize_pairs, self.tokenizer, self.max_tokens), queries, documents, label > 0),
             options,
@@ -231,12 +206,8 @@ class TextReranker(LearnedModel):
 
     def _rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The learning rate of each group of parameters; an encoder without one is frozen."""
-        options: PairTraining = self.training
-        encoder = list(self.base_model.parameters())
+        rate = self.training.encoder_learning_rate
+        encoder = [*self.network.base_model.requires_grad_(rate is not None).parameters()]
         inside = {id(parameter) for parameter in encoder}
         others = [parameter for parameter in self.network.parameters() if id(parameter) not in inside]
-        self.base_model.requires_grad_(options.encoder_learning_rate is not None)
-        rates = [(others, options.learning_rate)]
-        if options.encoder_learning_rate is not None:
-            rates.append((encoder, options.encoder_learning_rate))
-        return rates
+        return [(others, self.training.learning_rate), *([] if rate is None else [(encoder, rate)])]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import ir_measures
+
 from pyterrier_graph.checks import check_fields, check_type
 from pyterrier_graph.training.negatives import Strategy
 
@@ -22,14 +24,12 @@ class TrainerOptions:
             highest value are kept, the weights before training included.
         evaluations: How often the measure is computed per epoch.
         patience: Training stops after so many evaluations without improvement; None trains to the end.
-        output_dir: Folder for checkpoints. A ``fit`` that was killed continues from the last checkpoint when it is
-            called again. By default nothing is kept after training.
+        output_dir: Folder for checkpoints, from which a ``fit`` that was killed continues when it is called again.
         seed: Seed of sampling, order and dropout.
-        arguments: Further ``transformers.TrainingArguments``, such as
-            ``{'bf16': True, 'gradient_accumulation_steps': 4}``.
+        arguments: Further ``transformers.TrainingArguments``, such as ``{'gradient_accumulation_steps': 4}``.
 
     Raises:
-        ValueError: If an option has a value that makes no sense.
+        ValueError: If an option has a value that is not allowed.
     """
 
     epochs: int = 10
@@ -43,8 +43,6 @@ class TrainerOptions:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        import ir_measures
-
         check_fields(self, epochs=1, batch_size=1, evaluations=1, patience=1, learning_rate=0, seed=0)
         check_type("measure", self.measure, str, "the name of a measure, such as 'nDCG@10'")
         ir_measures.parse_measure(self.measure)
@@ -53,13 +51,11 @@ class TrainerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOptions(TrainerOptions):
-    """Options of trainings that can train the encoder, or only what is on top of the encoder.
+    """:class:`TrainerOptions` of trainings that can train the encoder, or only what is on top of it.
 
     Attributes:
         learning_rate: Learning rate of what is on top of the encoder.
         encoder_learning_rate: Learning rate of the encoder; None leaves the encoder unchanged.
-
-    For the other attributes see :class:`~pyterrier_graph.training.options.TrainerOptions`.
     """
 
     encoder_learning_rate: float | None = None

@@ -36,31 +36,23 @@ from pyterrier_graph.training.options import TrainerOptions
 logger = logging.getLogger(__name__)
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 START = "start.safetensors"
+MAY_DIFFER = {"epochs", "output_dir", "patience"}  # options of a training that continues from a checkpoint
 Rates = list[tuple[list[nn.Parameter], float]]
 
 
 class RankingTrainer(Trainer):
-    """A Trainer that is evaluated by a ranking measure; ``validate`` and ``rates`` are those of :func:`train`."""
+    """A Trainer that is evaluated by ``validate`` (see :func:`train`) instead of the loss."""
 
     model: nn.Module
 
-    def __init__(self, *, validate: Callable[[], float] | None, measure: str, rates: Rates, **arguments: Any) -> None:
+    def __init__(self, *, validate: Callable[[], float] | None, measure: str, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.validate = validate
         self.measure = measure
-        self.rates = rates
-
-    def create_optimizer(self, *_: Any, **__: Any) -> torch.optim.Optimizer:
-        """Makes Adam, which the papers use, with a learning rate per group."""
-        if self.optimizer is None:
-            groups = [{"params": parameters, "lr": rate} for parameters, rate in self.rates]
-            self.optimizer = torch.optim.Adam(groups)
-        return self.optimizer
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure on the validation queries, for early stopping."""
-        if self.validate is None:
-            raise ValueError("there are no validation queries to evaluate on")
+        assert self.validate is not None  # without validation queries, the trainer has no dataset for evaluation
         self.model.eval()
         # all processes use the value of the main process, so that they stop at the same time
         metrics = {PREFIX + self.measure: broadcast_object_list([self.validate()])[0]}
@@ -73,7 +65,7 @@ class Patience(EarlyStoppingCallback):
     """Early stopping that, after a restart from a checkpoint, counts the evaluations before the restart, too."""
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Counts the evaluations before the restart."""
+        """Sets the counter."""
         self.early_stopping_patience_counter = stalled(state, args.metric_for_best_model)
 
 
@@ -115,7 +107,7 @@ def train(
     validate: Callable[[], float] | None,
     **arguments: Any,
 ) -> list[dict[str, float]]:
-    """Trains a model in place by a :class:`RankingTrainer`; see :func:`run_trainer`.
+    """Trains a model in place by a :class:`RankingTrainer`. For the other arguments see :func:`run_trainer`.
 
     Args:
         model: Its ``forward(**batch)`` returns ``{'loss': ...}``.
@@ -123,9 +115,10 @@ def train(
         collate: Makes a batch of examples.
         options: How to train.
         rates: Learning rate per group of parameters.
-        validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
-        **arguments: ``identity, device, dtype, verbose`` of :func:`run_trainer`.
+        validate: Computes the measure on the validation queries.
+        **arguments: ``identity, device, dtype, verbose``.
     """
+    groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
 
     def make(settings: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
         if (draw := getattr(examples, "draw", None)) is not None:
@@ -139,7 +132,7 @@ def train(
             callbacks=callbacks,
             validate=validate,
             measure=options.measure,
-            rates=rates,
+            optimizers=(torch.optim.Adam(groups), None),  # the optimizer of the papers
         )
 
     return run_trainer(
@@ -168,17 +161,15 @@ def run_trainer(
 ) -> list[dict[str, float]]:
     """Trains a model in place and keeps the weights that are best on the validation queries.
 
-    Without an ``output_dir``, checkpoints hold no more than the best weights, and there are none without validation.
-
     Args:
         model: The model.
-        make: Makes the trainer from its arguments and callbacks. Its evaluation returns the measure, under its name
-            after :data:`PREFIX`.
+        make: Makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure with
+            :data:`PREFIX` before its name.
         options: How to train.
-        arguments: Makes the trainer's arguments, with defaults of its own.
+        arguments: Makes the trainer's arguments.
         load: Reads the model's weights from the folder of a checkpoint.
         validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
-        identity: Distinguishes this training from others: a checkpoint of a training with another identity is refused.
+        identity: Distinguishes this training from others, whose checkpoints are refused.
         device: Where to train.
         dtype: Precision of the forward pass; weights stay in float32.
         verbose: Whether to show progress.
@@ -188,8 +179,7 @@ def run_trainer(
         before training; if no later value is better, the weights from before training are kept.
 
     Raises:
-        ValueError: If ``options.output_dir`` holds checkpoints of another training, or the weights are not finite in
-            the end.
+        ValueError: If ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
     """
     measured = validate is not None
     with tempfile.TemporaryDirectory() as scratch:
@@ -201,8 +191,7 @@ def run_trainer(
             schedule = {"save_strategy": "best" if measured else "no", "save_only_model": True, "save_total_limit": 1}
         if measured:
             schedule |= {"eval_strategy": strategy, "eval_steps": share}
-            schedule |= {"load_best_model_at_end": True, "greater_is_better": True}
-            schedule |= {"metric_for_best_model": PREFIX + options.measure}
+            schedule |= {"load_best_model_at_end": True, "metric_for_best_model": PREFIX + options.measure}
         defaults: dict[str, Any] = {
             "num_train_epochs": options.epochs,
             "per_device_train_batch_size": options.batch_size,
@@ -221,7 +210,7 @@ def run_trainer(
         folder = Path(options.output_dir or broadcast_object_list([scratch])[0])
         settings.output_dir = str(folder)
         with settings.main_process_first(local=False):
-            checkpoint = _checkpoint_of(folder, identity | _identity_of(options))
+            checkpoint = _checkpoint_of(folder, options, identity)
         start = folder / START
         if validate is not None and (checkpoint is None or not start.exists()):
             model.eval()
@@ -246,16 +235,10 @@ def run_trainer(
     return log
 
 
-def _identity_of(options: TrainerOptions) -> dict[str, Any]:
-    """The options that must be equal to continue from a checkpoint: all but the length of training and the folder."""
-    identity = {f"training.{name}": value for name, value in dataclasses.asdict(options).items()}
-    for name in ("epochs", "output_dir", "patience"):
-        identity.pop(f"training.{name}")
-    return json.loads(json.dumps(identity, default=str))
-
-
-def _checkpoint_of(folder: Path, identity: dict[str, Any]) -> Path | None:
-    """The last complete checkpoint of the same training, if there is one."""
+def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, Any]) -> Path | None:
+    """The last complete checkpoint of the same training, if there is one. Its length may differ."""
+    equal = {f"training.{name}": value for name, value in dataclasses.asdict(options).items() if name not in MAY_DIFFER}
+    identity = identity | json.loads(json.dumps(equal, default=str))
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "training.json"
     # the trainer's state is the last file that is written to a checkpoint
