@@ -651,5 +651,5 @@ def test_a_map_of_states(method: Any) -> None:
     assert len(only.collections) == 4
     with pytest.raises(ValueError, match="3 or more vectors, dimensions.*, got .2, 16"):
         plots.state_map(states.iloc[:2], QRELS)
-    with pytest.raises(ValueError, match="'tsne' or 'pca', got 'umap'"):
+    with pytest.raises(ValueError, match="method must be one of 'tsne', 'pca', got 'umap'"):
         plots.state_map(states, QRELS, method="umap")  # type: ignore[arg-type]
