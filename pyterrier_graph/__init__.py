@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim as GraphMaxSim
     from pyterrier_graph.rerank.hgat import HGATReranker as HGATReranker
     from pyterrier_graph.rerank.lgre import LGReReranker as LGReReranker
+    from pyterrier_graph.retrieve.contextual_index import ContextualIndex as ContextualIndex
     from pyterrier_graph.retrieve.dual_encoder import DualEncoder as DualEncoder
     from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder as GNNEncoder
     from pyterrier_graph.retrieve.graph_mean import GraphMean as GraphMean
@@ -46,6 +47,7 @@ __version__ = "0.1.0"
 # measures are registered with ir_measures at once.
 _MODULES = {
     "CandidateGraph": "graphs.candidate_graph",
+    "ContextualIndex": "retrieve.contextual_index",
     "CrossEncoderReranker": "rerank.cross_encoder",
     "CrossEncoderTraining": "training.pairs",
     "DocumentEvidence": "rerank.document_evidence",

@@ -36,14 +36,14 @@ def gat(
     features: Tensor | None = None,
     own_features: Tensor | None = None,
 ) -> tuple[Tensor, list[dict[int | str, list[float]]]]:
-    """Eq. 3-5: what each target hears, and per target the weights of its edges, by number, and of ``'own'``."""
+    """Eq. 3-5: the sum of each target, and per target the weights of its edges, by number, and of ``'own'``."""
     d = targets.shape[1]
     size = d // layer.heads
     w_s = layer.source.weight
     w_t = w_s if layer.target is None else layer.target.weight
     rows, all_weights = [], []
     for i, h_i in enumerate(targets):
-        # vector and edge feature of whom is heard
+        # vector and edge features of each source
         neighbors: dict[int | str, tuple[Tensor, Tensor | None]] = {
             number: (sources[source], None if features is None else features[number])
             for number, (target, source) in enumerate(edges)
@@ -90,9 +90,9 @@ def query_states(
     config = network.config
     if not config.gnn or config.average is not None or config.layers == 1:
         return queries
-    heard, _ = gat(network.query_layer, queries, passages, edges, features, own_features)
+    aggregated, _ = gat(network.query_layer, queries, passages, edges, features, own_features)
     weight, bias = network.fusion.weight, network.fusion.bias
-    rows = [weight @ torch.cat([h_tilde, h]) + bias for h_tilde, h in zip(heard, queries, strict=True)]
+    rows = [weight @ torch.cat([h_tilde, h]) + bias for h_tilde, h in zip(aggregated, queries, strict=True)]
     return torch.stack(rows) if rows else queries
 
 
@@ -111,9 +111,9 @@ def passage_states(
     if config.average is not None:
         rows = [h + config.average * mean([queries[j] for t, j in edges if t == i], h) for i, h in enumerate(passages)]
         return torch.stack(rows) if rows else passages
-    heard, _ = gat(network.passage_layer, passages, queries, edges, features, own_features)
+    aggregated, _ = gat(network.passage_layer, passages, queries, edges, features, own_features)
     rows = []
-    for h_tilde, h in zip(heard, passages, strict=True):
+    for h_tilde, h in zip(aggregated, passages, strict=True):
         if config.gate == "filter":
             f = sigmoid(network.gate.weight @ torch.cat([h_tilde, h]) + network.gate.bias)
         else:
@@ -122,28 +122,28 @@ def passage_states(
     return torch.stack(rows) if rows else passages
 
 
-def typed_passage_states(
+def relation_passage_states(
     network: GNNEncoderNetwork, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
 ) -> Tensor:
-    """normalize(x + g_0 W_0 x + sum over c of s_c g_c GAT_c), longer where no known query is heard."""
-    heard = {name: gat(network.channel[name].attention, passages, sources[name], edges[name])[0] for name in edges}
+    """normalize(x + g_0 W_0 x + sum over r of s_r g_r GAT_r), longer without relevant queries."""
+    messages = {name: gat(network.relation[name].attention, passages, sources[name], edges[name])[0] for name in edges}
     rows = []
     for i, x in enumerate(passages):
         state = x + 2 * sigmoid(network.own_gate.weight @ x + network.own_gate.bias) * (network.own.weight @ x)
         for name in edges:
-            channel, message = network.channel[name], heard[name][i]
-            gate = 2 * sigmoid(channel.gate.weight @ torch.cat([message, x]) + channel.gate.bias)
-            state = state + channel.weight * gate * message
-        alone = "relevant" in edges and i not in {target for target, _ in edges["relevant"]}
-        rows.append(state / dot(state, state).sqrt() * (network.config.isolated_norm if alone else 1))
+            relation, message = network.relation[name], messages[name][i]
+            gate = 2 * sigmoid(relation.gate.weight @ torch.cat([message, x]) + relation.gate.bias)
+            state = state + relation.weight * gate * message
+        isolated = "relevant" in edges and i not in {target for target, _ in edges["relevant"]}
+        rows.append(state / dot(state, state).sqrt() * (network.config.isolated_norm if isolated else 1))
     return torch.stack(rows) if rows else passages
 
 
-def graph_mean(passages: Tensor, queries: Tensor, edges: Edges, beta: float) -> Tensor:
-    """The simple rule: normalize(x + beta * mean of its queries)."""
+def graph_mean(passages: Tensor, queries: Tensor, edges: Edges, weight: float) -> Tensor:
+    """Mean aggregation: normalize(x + weight * mean of its queries)."""
     rows = []
     for i, x in enumerate(passages):
-        state = x + beta * mean([queries[j] for t, j in edges if t == i], x)
+        state = x + weight * mean([queries[j] for t, j in edges if t == i], x)
         rows.append(state / dot(state, state).sqrt())
     return torch.stack(rows)
 

@@ -1,4 +1,4 @@
-"""GNNEncoder and GraphMean: from a dual-encoder's index to a fused one."""
+"""GNNEncoder and GraphMean: from the vectors of passages to contextual indexes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import gnn_encoder_reference as reference
 import numpy as np
 import pandas as pd
@@ -21,28 +22,32 @@ from tiny import WORDS, checkpoint
 from torch import Tensor, nn
 from trainings import forks, in_two_processes, interrupt, stop
 
+import pyterrier_graph as ptg
 from pyterrier_graph import plots
 from pyterrier_graph.documents import Node, StructuredDocument
 from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, PaperGNNEncoderConfig, PaperGNNEncoderNetwork
-from pyterrier_graph.retrieve.contextual_encoder import ISOLATED_NORMS, passages_of
+from pyterrier_graph.models.gnn_encoder import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
+from pyterrier_graph.retrieve.contextual_index import ContextualIndex
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
+from pyterrier_graph.retrieve.gnn_training import loss_queries as loss_queries_of
 from pyterrier_graph.retrieve.graph_mean import GraphMean
+from pyterrier_graph.retrieve.tuning import ISOLATED_NORMS, passages_of, validation
 from pyterrier_graph.training.grid_search import WEIGHTS
-from pyterrier_graph.training.masked_graph import BatchCollator, GNNEncoderTraining, LossQueries, MaskedGraphModel
+from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
+from pyterrier_graph.training.masked_graph_model import BatchCollator, MaskedGraphModel
 from pyterrier_graph.training.validation import RunEvaluator
 
 COUNT, TINY, FEATURES = 24, 16, 6
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 8, "masked": 0.2, "negatives": 2, "learning_rate": 0.01}
 NETWORKS: dict[str, Any] = {
-    "papers": PaperGNNEncoderConfig(TINY, heads=2),
-    "edge features": PaperGNNEncoderConfig(TINY, heads=2, edge_features=FEATURES),
-    "one layer": PaperGNNEncoderConfig(TINY, heads=1, layers=1, gate=0.3, shared_weights=True),
-    "average": PaperGNNEncoderConfig(TINY, average=0.7),
-    "typed": {"relevant": 0.5, "retrieved": 0.2},
-    "relations": {"relevant": 0.5, "structural": 0.4, "order": 0.3},
+    "papers": PaperGNNEncoderConfig(heads=2),
+    "edge features": PaperGNNEncoderConfig(heads=2, edge_features=FEATURES),
+    "one layer": PaperGNNEncoderConfig(heads=1, layers=1, gate=0.3, shared_weights=True),
+    "average": PaperGNNEncoderConfig(average=0.7),
+    "queries": {"relevant": 0.5, "retrieved": 0.2},
+    "relations": {"relevant": 0.5, "title": 0.4, "order": 0.3},
 }
 
 
@@ -51,7 +56,7 @@ def words(number: int) -> str:
 
 
 def document(number: int) -> StructuredDocument:
-    title = WORDS[number % 12] if number else ""  # a title that is empty is not heard
+    title = WORDS[number % 12] if number else ""  # nothing is aggregated from an empty title
     nodes = (Node("section", title, -1), *(Node("passage", words(4 * number + n), 0) for n in range(4)))
     return StructuredDocument(f"d{number}", nodes)
 
@@ -65,7 +70,7 @@ def features(queries: list[str], passages: list[str]) -> np.ndarray:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """24 passages of 6 documents; two queries for each, those of the first 20 passages are in the graph."""
     folder = tmp_path_factory.mktemp("gnn")
-    encoder = DualEncoder(checkpoint(), device="cpu", max_query_tokens=12, max_passage_tokens=24)
+    encoder = DualEncoder(checkpoint(), device="cpu", max_query_tokens=12, max_passage_tokens=24, verbose=False)
     documents = MemoryGraph.from_documents([document(number) for number in range(6)])
     docnos = [str(name) for name in documents.ids_of(documents.passage_nodes)]
     texts = dict(zip(docnos, documents.texts(documents.passage_nodes), strict=True))
@@ -87,9 +92,16 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def gnn(small: Any, network: Any = None, **options: Any) -> GNNEncoder:
     training = GNNEncoderTraining(**QUICK | options.pop("training", {}))
-    documents = small.documents if isinstance(network, dict) and "structural" in network else None
-    options = {"training": training, "device": "cpu", "documents": documents, "queries": small.graph} | options
-    return GNNEncoder(options.pop("encoder", small.encoder), small.index, network=network, **options)
+    graph = small.documents if isinstance(network, dict) and {"title", "order"} & {*network} else None
+    shape = {"weights": network} if isinstance(network, dict) else {"config": network}
+    common = {"training": training, "device": "cpu", "query_graph": small.graph, "vectors": small.index}
+    options = common | {"verbose": False} | shape | options
+    return GNNEncoder(options.pop("graph", graph), options.pop("encoder", small.encoder), **options)
+
+
+def mean(small: Any, weights: dict[str, float] | None = None, **options: Any) -> GraphMean:
+    options = {"query_graph": small.graph, "vectors": small.index, "device": "cpu", "verbose": False} | options
+    return GraphMean(options.pop("graph", None), small.encoder, weights, **options)
 
 
 def randomized(model: GNNEncoder) -> GNNEncoder:
@@ -99,9 +111,8 @@ def randomized(model: GNNEncoder) -> GNNEncoder:
     return model
 
 
-def fused(model: Any, folder: Path, **options: Any) -> np.ndarray:
-    index = model.fuse(options.pop("base", model.index), FlexIndex(str(folder), verbose=False), **options)
-    return np.array(index.payload(return_docnos=False)[0])
+def indexed(model: Any, folder: Path, **options: Any) -> np.ndarray:
+    return np.array(model.index(folder, **options).flex.payload(return_docnos=False)[0])
 
 
 def edges_of(graph: QueryPassageGraph, edge_type: str, masked: set[int]) -> tuple[list[tuple[int, int]], list[int]]:
@@ -125,10 +136,10 @@ def literal(small: Any, model: GNNEncoder, masked: set[int] = frozenset()) -> Te
         return reference.passage_states(network, passages, queries, [(p, q) for q, p in pairs], about)
     sources: dict[str, Tensor] = {}
     edges: dict[str, list[tuple[int, int]]] = {}
-    for name in network.channels:
+    for name in network.relations:
         if name in graph.edge_types:
             sources[name], edges[name] = queries, [(p, q) for q, p in edges_of(graph, name, masked)[0]]
-        elif name == "structural":
+        elif name == "title":
             sources[name] = torch.tensor(small.encoder.encode_docs([WORDS[number] for number in range(6)]))
             edges[name] = [(p, p // 4) for p in range(COUNT) if p // 4]
         else:
@@ -137,7 +148,7 @@ def literal(small: Any, model: GNNEncoder, masked: set[int] = frozenset()) -> Te
             sources[name] = passages
             edges[name] = [(r, places[n]) for r, n in zip(row.tolist(), node.tolist(), strict=True)]
             assert edges[name]
-    return reference.typed_passage_states(network, passages, sources, edges)
+    return reference.relation_passage_states(network, passages, sources, edges)
 
 
 # --- vectors and indexes
@@ -148,110 +159,190 @@ def test_fusing_equals_the_equations_on_the_whole_graph(small: Any, tmp_path: Pa
     model = randomized(gnn(small, NETWORKS[name]))
     with torch.no_grad():
         expected = literal(small, model).numpy()
-    if name in ("papers", "typed"):
-        heard = {p for _, p in edges_of(small.graph, "retrieved", set())[0]}
-        assert len(heard) < COUNT, "passages that nobody retrieved are to be among them"
-    found = fused(model, tmp_path / "fused", passages_at_once=7)
+    if name in ("papers", "queries"):
+        targets = {p for _, p in edges_of(small.graph, "retrieved", set())[0]}
+        assert len(targets) < COUNT, "passages that nobody retrieved are to be among them"
+    found = indexed(model, tmp_path / "index", chunk_size=7)
     np.testing.assert_allclose(found, expected, atol=2e-4)
     np.testing.assert_allclose(model.vectors(small.docnos), found, atol=1e-5)
     np.testing.assert_allclose(model.vectors(small.docnos[5:3:-1]), found[5:3:-1], atol=1e-5)
     assert not np.allclose(found, small.vectors, atol=1e-2)
-    index = FlexIndex(str(tmp_path / "fused"), verbose=False)
+    index = FlexIndex(str(tmp_path / "index"), verbose=False)
     results = (model.query_encoder() >> index.np_retriever(num_results=3))(small.topics[:2])
     scores = small.encoder.encode_queries(small.topics["query"][:2].tolist()) @ expected.T
     best = [small.docnos[p] for row in scores for p in np.argsort(-row)[:3]]
     assert results.sort_values(["qid", "rank"])["docno"].tolist() == best
 
 
-def test_added_queries_touch_only_their_passages(small: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model = randomized(gnn(small, NETWORKS["typed"]))
-    before = FlexIndex(str(tmp_path / "before"), verbose=False)
-    model.fuse(small.index, before)
-    larger = small.graph.add(tmp_path / "larger", small.dev, small.retriever, qrels=small.qrels, verbose=False)
-    again = model.apply_attributes(queries=larger)
-    expected = fused(again, tmp_path / "anew")
-    found = fused(again, tmp_path / "added", previous=before)
+@pytest.fixture(scope="module")
+def before(small: Any) -> Any:
+    """A network with edge features and ours, and indexes that they wrote before queries were added."""
+    larger = small.graph.add(small.folder / "larger", small.dev, small.retriever, qrels=small.qrels, verbose=False)
+    models = {name: randomized(gnn(small, NETWORKS[name])) for name in ("queries", "edge features")}
+    indexes = {name: model.index(small.folder / f"{name}.flex") for name, model in models.items()}
+    return SimpleNamespace(larger=larger, models=models, indexes=indexes)
+
+
+def test_added_queries_touch_only_their_passages(small: Any, before: Any, tmp_path: Path) -> None:
+    index, larger = before.indexes["queries"], before.larger
+    again = before.models["queries"].apply_attributes(query_graph=larger)
+    expected = indexed(again, tmp_path / "anew")
+    found = indexed(again, tmp_path / "added", previous=index)
     np.testing.assert_allclose(found, expected, atol=1e-6)
     touched = {p for t in ("retrieved", "relevant") for q, p in edges_of(larger, t, set())[0] if q >= 40}
     about = FlexIndex(str(tmp_path / "added")).payload(return_dvecs=False, return_docnos=False)[0]
-    assert about["fused"]["previous"]["copied"] == COUNT - len(touched) > 0
-    same = (found == np.array(before.payload(return_docnos=False)[0])).all(axis=1)
+    assert about["contextual"]["previous"]["copied"] == COUNT - len(touched) > 0
+    same = (found == np.array(index.flex.payload(return_docnos=False)[0])).all(axis=1)
     assert {*np.flatnonzero(~same).tolist()} == touched
-    control = again.apply_attributes(control=True)
-    swapped = QueryPassageGraph(tmp_path / "swapped")
-    swapped.build(small.topics[39::-1], small.index, small.retriever, k=5, qrels=small.qrels, verbose=False)
     other_base = FlexIndex(str(tmp_path / "base"), verbose=False)
     other_base.index({"docno": d, "doc_vec": v} for d, v in zip(small.docnos, 2 * small.vectors.numpy(), strict=True))
-    for wrong, base, message in [
-        (gnn(small, NETWORKS["typed"], queries=larger), small.index, "another network: fuse without previous="),
-        (control, small.index, "another channels"),
-        (again, other_base, "another vectors"),
-        (model.apply_attributes(queries=swapped), small.index, "other queries than the first 40"),
-        (gnn(small, {"structural": 1.0}, queries=None), small.index, "there is no graph of queries"),
+    for wrong, message in [
+        (gnn(small, NETWORKS["queries"], query_graph=larger), "another network: index without previous="),
+        (again.apply_attributes(edges=False), "another relations"),
+        (again.apply_attributes(vectors=other_base), "another vectors"),
+        (gnn(small, {"title": 1.0}, query_graph=None), "another network and relations and graph"),
     ]:
         with pytest.raises(ValueError, match=message):
-            fused(wrong, tmp_path / "wrong", base=base, previous=before)
+            wrong.index(tmp_path / "wrong", previous=index)
+    with pytest.raises(TypeError, match="previous must be a ContextualIndex"):
+        again.index(tmp_path / "wrong", previous=str(index.path))
     assert not (tmp_path / "wrong").exists()
 
 
-def test_the_rule(small: Any, tmp_path: Path) -> None:
-    rule = GraphMean(small.encoder, small.index, small.graph, 0.7, device="cpu")
-    queries = small.encoder.encode_queries(small.topics["query"].tolist())
-    expected = small.vectors.numpy().copy()
-    for number, docno in enumerate(small.docnos):
-        known = [row for row, qid in enumerate(small.topics["qid"][:40]) if small.relevant[qid] == docno]
-        if known:
-            expected[number] += 0.7 * queries[known].mean(axis=0)
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert rule.beta == {"relevant": pytest.approx(0.7)}
-    np.testing.assert_allclose(fused(rule, tmp_path / "rule"), expected, atol=1e-5)
-    np.testing.assert_allclose(gnn(small, rule.beta).vectors(small.docnos), expected, atol=1e-5)
-    assert gnn(small).network.weights == {"relevant": 0.5, "retrieved": 0.0}
-    # what its weight was is found, and the untrained network is the rule with it
-    scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ expected.T
-    ranked = [
-        (qid, small.docnos[p], 10 - rank)
-        for qid, row in zip(small.dev["qid"], scores, strict=True)
-        for rank, p in enumerate(np.argsort(-row)[:10])
-    ]
-    graded = pd.DataFrame(ranked, columns=["qid", "docno", "label"])
-    for given in ((None, None, small.dev, graded), (small.dev, graded)):
-        tuned = GraphMean(small.encoder, small.index, small.graph, 0.0, device="cpu")
-        assert tuned.fit(*given) is tuned and tuned.beta == {"relevant": pytest.approx(0.7)}
-    assert repr(tuned) == f"GraphMean({small.encoder!r}, beta={{'relevant': 0.7}})"
-    copied = pt.inspect.transformer_apply_attributes(tuned, candidates=5)
-    assert copied.beta == tuned.beta and copied.candidates == 5
-    # so is the length of those that hear nothing
-    heard = np.array([sum(small.relevant[qid] == docno for qid in small.topics["qid"][:40]) for docno in small.docnos])
-    scores = scores * np.where(heard > 0, 1, 1.15)
+@pytest.mark.parametrize("change", ["k", "query texts", "qrels", "edge features", "masks", "order"])
+def test_an_index_of_a_changed_graph_is_not_updated(small: Any, before: Any, tmp_path: Path, change: str) -> None:
+    """Nor does an interrupted run continue with it: its vectors would be mixed with stale ones."""
+    topics, qrels, k = small.topics[:40].copy(), small.qrels, 5
+    name = "edge features" if change == "edge features" else "queries"
+    message = "relevant edges"
+    if change == "k":
+        k, message = 10, "other retrieved edges than those of the first 40 queries"
+    elif change == "query texts":
+        topics.loc[3, "query"] += " mu mu"
+        message = "other texts"
+    elif change == "qrels":
+        qrels = qrels.assign(docno=[*qrels["docno"][1:], qrels["docno"].iloc[0]])
+    elif change == "order":
+        topics, message = topics[::-1], "with other qids and"
+    if change == "masks":
+        changed = before.larger.without(np.array([2, 7]))
+    else:
+        changed = QueryPassageGraph(tmp_path / "changed")
+        found = (small.encoder.query_encoder() >> small.index.np_retriever(num_results=k))(small.topics[:40])
+        found = found.set_index("qid").loc[topics["qid"].unique()].reset_index()
+        found["query"] = found["qid"].map(dict(zip(topics["qid"], topics["query"], strict=True)))
+        changed.from_results(found, small.index, k=k, qrels=qrels, verbose=False)
+        if change == "edge features":
+            changed.add_edge_features(lambda q, p: features(q, p) + 1, small.load, verbose=False)
+            message = "other retrieved features"
+    model = before.models[name].apply_attributes(query_graph=changed)
+    with pytest.raises(ValueError, match=message):
+        model.index(tmp_path / "index", previous=before.indexes[name])
+    begun = before.models[name].apply_attributes(verbose=False)
+    make = begun._vectors_of
+
+    def failing(sampler: Any) -> Any:
+        vectors_of, calls = make(sampler), iter(range(5))
+        return lambda passages: vectors_of(passages) if next(calls) < 1 else stop()
+
+    begun._vectors_of = failing  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        begun.index(tmp_path / "begun", chunk_size=7)
+    with pytest.raises(ValueError, match="is unfinished work of something else: contextual.identity.quer"):
+        model.index(tmp_path / "begun", chunk_size=7)
+    finished = indexed(before.models[name], tmp_path / "begun", chunk_size=7)
+    written = np.array(before.indexes[name].flex.payload(return_docnos=False)[0])
+    np.testing.assert_allclose(finished, written, atol=1e-6)
+
+
+def ranked(small: Any, scores: np.ndarray) -> pd.DataFrame:
+    """Judgments that grade the ten best passages of each validation query."""
     rows = [
         (qid, small.docnos[p], 10 - rank)
         for qid, row in zip(small.dev["qid"], scores, strict=True)
         for rank, p in enumerate(np.argsort(-row)[:10])
     ]
-    longer = pd.DataFrame(rows, columns=["qid", "docno", "label"])
-    alone = GraphMean(small.encoder, small.index, small.graph, 0.7, device="cpu").fit(small.dev, longer)
-    assert alone.beta == {"relevant": pytest.approx(0.7)} and alone.isolated_norm == pytest.approx(1.15)
-    assert repr(alone) == f"GraphMean({small.encoder!r}, beta={{'relevant': 0.7}}, isolated_norm=1.15)"
-    lengths = np.linalg.norm(alone.vectors(small.docnos), axis=1)
-    np.testing.assert_allclose(lengths, np.where(heard > 0, 1, 1.15), rtol=1e-5)
-    config = GNNEncoderConfig(TINY, alone.beta, isolated_norm=alone.isolated_norm)
-    np.testing.assert_allclose(gnn(small, config).vectors(small.docnos), alone.vectors(small.docnos), atol=1e-5)
-    assert pt.inspect.transformer_apply_attributes(alone, candidates=5).isolated_norm == alone.isolated_norm
-    both = GraphMean(small.encoder, small.index, small.graph, {"relevant": 0.0, "retrieved": 0.0}, device="cpu")
-    assert set(both.fit(None, None, small.dev, graded).beta) == {"relevant", "retrieved"}
+    return pd.DataFrame(rows, columns=["qid", "docno", "label"])
 
 
-def test_the_rule_with_a_title(small: Any) -> None:
-    rule = GraphMean(small.encoder, small.index, beta={"structural": 1.0}, documents=small.documents, device="cpu")
+def test_mean_aggregation(small: Any, tmp_path: Path) -> None:
+    model = mean(small, {"relevant": 0.7})
+    queries = small.encoder.encode_queries(small.topics["query"].tolist())
+    expected = small.vectors.numpy().copy()
+    for number, docno in enumerate(small.docnos):
+        relevant = [row for row, qid in enumerate(small.topics["qid"][:40]) if small.relevant[qid] == docno]
+        if relevant:
+            expected[number] += 0.7 * queries[relevant].mean(axis=0)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert model.weights == {"relevant": 0.7}
+    np.testing.assert_allclose(indexed(model, tmp_path / "mean"), expected, atol=1e-5)
+    np.testing.assert_allclose(gnn(small, model.weights).vectors(small.docnos), expected, atol=1e-5)
+    # its weight is found, and the untrained network is the mean with this weight
+    scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ expected.T
+    graded = ranked(small, scores)
+    for given in ((None, None, small.dev, graded), (small.dev, graded)):
+        tuned = mean(small, {"relevant": 0.0})
+        assert tuned.fit(*given) is tuned and tuned.weights == {"relevant": 0.7}
+    assert repr(tuned) == f"GraphMean(None, {small.encoder!r}, {{'relevant': 0.7}})"
+    copied = pt.inspect.transformer_apply_attributes(tuned, num_candidates=5)
+    assert copied.weights == tuned.weights and copied.num_candidates == 5
+    # so is the length of passages without relevant queries, which a network that starts as the mean keeps
+    isolated = np.array(
+        [not any(small.relevant[q] == docno for q in small.topics["qid"][:40]) for docno in small.docnos]
+    )
+    longer = mean(small, {"relevant": 0.7}).fit(small.dev, ranked(small, scores * np.where(isolated, 1.15, 1)))
+    assert longer.weights == {"relevant": 0.7} and longer.isolated_norm == 1.15
+    assert repr(longer) == f"GraphMean(None, {small.encoder!r}, {{'relevant': 0.7}}, isolated_norm=1.15)"
+    lengths = np.linalg.norm(longer.vectors(small.docnos), axis=1)
+    np.testing.assert_allclose(lengths, np.where(isolated, 1.15, 1), rtol=1e-5)
+    start = gnn(small, longer.config)
+    np.testing.assert_allclose(start.vectors(small.docnos), longer.vectors(small.docnos), atol=1e-5)
+    assert pt.inspect.transformer_apply_attributes(longer, num_candidates=5).isolated_norm == 1.15
+    both = mean(small, {"relevant": 0.0, "retrieved": 0.0})
+    assert {*both.fit(None, None, small.dev, graded).weights} == {"relevant", "retrieved"}
+    loaded = GraphMean.load(longer.save(tmp_path / "saved").path, query_graph=small.graph, vectors=small.index)
+    np.testing.assert_array_equal(loaded.vectors(small.docnos), longer.vectors(small.docnos))
+    third = mean(small, {"relevant": 1 / 3}).save(tmp_path / "third")
+    assert GraphMean.load(third.path).weights == third.weights == {"relevant": pytest.approx(1 / 3)}
+
+
+def test_titles(small: Any) -> None:
+    model = mean(small, graph=small.documents, query_graph=None)
+    assert model.weights == {"title": 1.0}
     titled = small.vectors[9].numpy() + small.encoder.encode_docs([WORDS[2]])[0]
-    np.testing.assert_allclose(rule.vectors(["d2%p1"])[0], titled / np.linalg.norm(titled), atol=1e-5)
+    np.testing.assert_allclose(model.vectors(["d2%p1"])[0], titled / np.linalg.norm(titled), atol=1e-5)
 
 
-def test_the_control_hears_nothing(small: Any, tmp_path: Path) -> None:
-    for name in ("typed", "papers", "relations"):
-        model = randomized(gnn(small, NETWORKS[name], control=True))
-        none = randomized(gnn(small, NETWORKS[name], control=True, queries=None, documents=None))
+def test_default_weights(small: Any, tmp_path: Path) -> None:
+    plain = MemoryGraph.from_documents([StructuredDocument("d0", (Node("section", "", -1), Node("passage", "mu", 0)))])
+    bare = QueryPassageGraph(tmp_path / "bare").build(
+        small.topics[:3], small.index, small.retriever, k=2, verbose=False
+    )
+    assert mean(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5}
+    assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5, "retrieved": 0.0}
+    assert mean(small).weights == {"relevant": 0.5}
+    assert mean(small, query_graph=bare).weights == gnn(small, query_graph=bare).weights == {"retrieved": 0.5}
+    with pytest.warns(UserWarning, match="aggregates from nothing: the passages have no titles or queries"):
+        alone = GraphMean(plain, small.encoder, verbose=False)
+    vector = small.encoder.encode_docs(["mu"])
+    np.testing.assert_allclose(alone.vectors(["d0%p0"]), vector / np.linalg.norm(vector), atol=1e-6)
+
+
+def test_numbers_that_are_set_later(small: Any) -> None:
+    model = mean(small, {"relevant": 0.5})
+    model.set_parameter("weights", {"retrieved": 0.3})
+    np.testing.assert_array_equal(model.vectors(small.docnos), mean(small, {"retrieved": 0.3}).vectors(small.docnos))
+    for name, value in {"weights": {"relevant": -1.0}, "isolated_norm": 0.0, "num_candidates": 0}.items():
+        with pytest.raises(ValueError, match="must be"):
+            model.set_parameter(name, value)
+    with pytest.raises(ValueError, match="title are relations of documents: give graph="):
+        model.weights = {"title": 1.0}
+
+
+def test_the_network_without_edges(small: Any, tmp_path: Path) -> None:
+    for name in ("queries", "papers", "relations"):
+        model = randomized(gnn(small, NETWORKS[name], edges=False))
+        none = randomized(gnn(small, NETWORKS[name], edges=False, query_graph=None, graph=None))
         np.testing.assert_array_equal(model.vectors(small.docnos), none.vectors(small.docnos))
         assert model.explain("d0%p0").empty
     network: Any = model.network
@@ -260,46 +351,46 @@ def test_the_control_hears_nothing(small: Any, tmp_path: Path) -> None:
         gate = 2 * torch.sigmoid(own @ network.own_gate.weight.T + network.own_gate.bias)
         expected = nn.functional.normalize(own + gate * (own @ network.own.weight.T), dim=1)
     np.testing.assert_allclose(model.vectors(small.docnos), expected, atol=1e-5)
-    listening = model.apply_attributes(control=False)
-    assert not np.allclose(listening.vectors(small.docnos), expected, atol=1e-2)
+    with_edges = model.apply_attributes(edges=True)
+    assert not np.allclose(with_edges.vectors(small.docnos), expected, atol=1e-2)
     before = [value.clone() for value in network.parameters()]
     model.fit(small.train, small.qrels)
     moved = [not torch.equal(one, other) for one, other in zip(before, network.parameters(), strict=True)]
     assert any(moved) and not any(value.requires_grad and value.grad is not None for value in network.scalars())
 
 
-@pytest.mark.parametrize("name", ["papers", "typed", "relations", "average"])
+@pytest.mark.parametrize("name", ["papers", "queries", "relations", "average"])
 def test_explanations(small: Any, name: str) -> None:
     model = randomized(gnn(small, NETWORKS[name]))
     docno = small.docnos[6]
     said = model.explain(docno)
-    assert list(said) == ["qid", "query", "weight", "edge", "gate"]
+    assert list(said) == ["qid", "query", "weight", "relation", "gate"]
     assert said["weight"].is_monotonic_decreasing
     queries = dict(zip(small.topics["qid"], small.topics["query"], strict=True))
-    for channel, rows in said.groupby("edge"):
-        if channel == "retrieved":
+    for relation, rows in said.groupby("relation"):
+        if relation == "retrieved":
             expected = [small.topics["qid"][q] for q, p in edges_of(small.graph, "retrieved", set())[0] if p == 6]
-        elif channel == "relevant":
+        elif relation == "relevant":
             expected = ["q6", "q30"]
-        elif channel == "structural":
+        elif relation == "title":
             assert rows["query"].tolist() == [WORDS[1]]
             expected = rows["qid"].tolist()
         else:
             assert {*rows["qid"]} <= {*small.docnos} and docno not in {*rows["qid"]}
             expected = rows["qid"].tolist()
         assert sorted(rows["qid"]) == sorted(expected) and rows["gate"].nunique() == 1
-        if channel in small.graph.edge_types:
+        if relation in small.graph.edge_types:
             assert rows["query"].tolist() == [queries[qid] for qid in rows["qid"]]
         total = rows["weight"].sum()
         assert (0 < total < 1) if name == "papers" else total == pytest.approx(1)
     if name == "relations":
         untrained = gnn(small, NETWORKS[name]).explain(docno)
-        assert untrained.groupby("edge")["gate"].first().to_dict() == pytest.approx(NETWORKS[name])
+        assert untrained.groupby("relation")["gate"].first().to_dict() == pytest.approx(NETWORKS[name])
     plots.passage_queries(said, title=docno)
-    hears_nothing = gnn(small, {"relevant": 0.5}).explain(small.docnos[23])
-    assert hears_nothing.empty and list(hears_nothing) == list(said)
-    with pytest.raises(KeyError, match="'nobody' is not a passage of the index"):
-        model.explain("nobody")
+    isolated = gnn(small, {"relevant": 0.5}).explain(small.docnos[23])
+    assert isolated.empty and list(isolated) == list(said)
+    with pytest.raises(KeyError, match="'unknown' is not a passage of the index"):
+        model.explain("unknown")
 
 
 def test_explained_attention_is_that_of_the_equations(small: Any) -> None:
@@ -317,11 +408,11 @@ def test_explained_attention_is_that_of_the_equations(small: Any) -> None:
 
 
 def test_queries_are_encoded_once(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    encoded: list[str] = []
     encode = DualEncoder.encode_queries
 
     def counting(self: DualEncoder, texts: Any, batch_size: int | None = None) -> np.ndarray:
-        asked.extend(texts)
+        encoded.extend(texts)
         return encode(self, texts, batch_size)
 
     monkeypatch.setattr(DualEncoder, "encode_queries", counting)
@@ -329,18 +420,21 @@ def test_queries_are_encoded_once(small: Any, tmp_path: Path, monkeypatch: pytes
     for docno in small.docnos[:3]:
         model.explain(docno)
         model.vectors([docno])
-    assert len(set(asked)) <= len(asked) <= 41  # and one for their dimensions
+    assert len(set(encoded)) <= len(encoded) <= 43  # and some for their dimensions
     gnn(small, folder=tmp_path).explain(small.docnos[0])
-    assert len(asked) <= 41 and len([*tmp_path.glob("queries-*/vecs.f4")]) == 1
+    assert len(encoded) <= 43 and len([*tmp_path.glob("queries-*/vecs.f4")]) == 1
 
 
 # --- masked graph training
 
 
-def loss_queries(small: Any, qrels: pd.DataFrame | None = None, graph: Any = None, **options: Any) -> LossQueries:
-    model = gnn(small, {"relevant": 0.5, "retrieved": 0.1}, queries=graph or small.graph)
+def loss_queries(
+    small: Any, qrels: pd.DataFrame | None = None, topics: pd.DataFrame | None = None, graph: Any = None, **options: Any
+) -> LossQueries:
+    model = gnn(small, {"relevant": 0.5, "retrieved": 0.1}, query_graph=graph or small.graph)
     training = GNNEncoderTraining(**QUICK | options)
-    return model._loss_queries(small.train, small.qrels if qrels is None else qrels, training)
+    topics = small.train if topics is None else topics
+    return loss_queries_of(model, topics, small.qrels if qrels is None else qrels, training)
 
 
 def test_the_split_of_algorithm_1(small: Any) -> None:
@@ -356,11 +450,11 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
         assert len(out) == 8 and {*rows} - out == {40, 41, 42, 43}
         everything = np.arange(COUNT)
         for edge_type in ("retrieved", "relevant"):
-            left = queries.graph.edges_of_passages(everything, edge_type)
+            left = queries.query_graph.edges_of_passages(everything, edge_type)
             pairs, _ = edges_of(small.graph, edge_type, out)
             assert sorted(zip(left.indices, np.repeat(everything, np.diff(left.indptr)), strict=True)) == sorted(pairs)
         batch = BatchCollator(queries)(rows[:9])["batch"]
-        around = queries.sampler.sample(everything, queries.graph)
+        around = queries.sampler.sample(everything, queries.query_graph)
         assert not out & {*around.queries.tolist()} and len(batch.queries) == 9
         where = np.array(rows)
         np.testing.assert_array_equal(queries.positives(where), same.positives(where))
@@ -373,22 +467,31 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
     assert [loss_queries(small, seed=1)[n] for n in range(8)] != seen[0][:8]
     unmasked = loss_queries(small, masked=None)
     assert len(unmasked) == 44 and not len(set(range(44)) - {unmasked[n] for n in range(44)})
-    assert len(unmasked.graph.edges_of_passages(np.arange(COUNT)).indices) == 200
+    assert len(unmasked.query_graph.edges_of_passages(np.arange(COUNT)).indices) == 200
     assert loss_queries(small, negatives=0).negatives(np.arange(3)).shape == (3, 0)
 
 
-def test_supported_positives_are_known_to_answer_another_query(small: Any, tmp_path: Path) -> None:
+def test_masked_is_a_share_of_the_graphs_queries(small: Any) -> None:
+    few = loss_queries(small, topics=small.train[:10], masked=0.2, skip_unanswerable=False)
+    assert len(few) == 8 == 0.2 * small.graph.num_queries
+    paper = GNNEncoderTraining.paper(batch_size=8)
+    assert (paper.epochs, paper.batch_size, paper.masked, paper.encoder_learning_rate) == (5, 8, 0.05, 2e-6)
+
+
+def test_answerable_positives_are_relevant_to_another_query(small: Any, tmp_path: Path) -> None:
     graph = QueryPassageGraph(tmp_path / "graph")
     inside = small.topics[:25]  # q0 to q19, and q24 to q28
     graph.build(inside, small.index, small.retriever, k=5, qrels=small.qrels, verbose=False)
-    queries = loss_queries(small, graph=graph, skip_unanswerable=True, masked=0.99)
+    queries = loss_queries(small, graph=graph, masked=0.99)
     rows = {small.train["qid"][queries[n]] for n in range(len(queries))}
     other = {f"q{n}": f"q{(n + COUNT) % (2 * COUNT)}" for n in range(2 * COUNT)}  # whose passage is the same
     within = {*inside["qid"]}
+    every = loss_queries(small, graph=graph, skip_unanswerable=False, masked=0.99)
+    assert "q10" in {small.train["qid"][every[n]] for n in range(len(every))}
     assert rows == {qid for qid in small.train["qid"] if other[qid] in within or qid not in within}
     assert "q0" in rows and "q39" in rows and "q10" not in rows
     with pytest.raises(ValueError, match="no training query can give a loss"):
-        loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph, skip_unanswerable=True)
+        loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph)
 
 
 def test_judgments_of_documents(small: Any) -> None:
@@ -405,6 +508,11 @@ def test_judgments_of_documents(small: Any) -> None:
         best = max(of_document, key=lambda n: float(queries.vectors[row] @ small.vectors[n]))
         assert queries.positives(np.array([row])) == best
         assert not {*queries.negatives(np.array([row]))[0]} & {*of_document}
+    unknown = pd.concat([small.qrels, small.qrels[:1].assign(docno="elsewhere")])
+    with pytest.warns(
+        UserWarning, match="1 relevant docnos of the qrels are not in the index, and left out: 'elsewhere'"
+    ):
+        assert passages_of(sampler, unknown)[0].equals(passages_of(sampler, small.qrels)[0])
     with pytest.raises(KeyError, match="are the judgments of another corpus"):
         passages_of(sampler, qrels.assign(docno="elsewhere"))
     with pytest.raises(KeyError, match="are the judgments of another corpus"):
@@ -414,7 +522,7 @@ def test_judgments_of_documents(small: Any) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_loss_of_a_batch(small: Any, name: str) -> None:
     model = randomized(gnn(small, NETWORKS[name]))
-    queries = model._loss_queries(small.train, small.qrels, model.training)
+    queries = loss_queries_of(model, small.train, small.qrels, model.training)
     queries.draw(1)
     rows = [queries[n] for n in (0, 3, 7, 9, 10)]
     out = {queries[n] for n in range(8)}
@@ -447,19 +555,23 @@ def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor], equal: bool =
     assert all(torch.equal(value, other[name]) for name, value in one.items()) == equal
 
 
-def qualities(log: list[dict[str, float]]) -> list[float]:
+def measures(log: list[dict[str, float]]) -> list[float]:
     return [entry["nDCG@10"] for entry in log if "nDCG@10" in entry]
+
+
+def measured(model: Any, topics: pd.DataFrame, qrels: pd.DataFrame) -> float:
+    return validation(model, topics, qrels, "nDCG@10")()
 
 
 def losses(log: list[dict[str, float]]) -> list[float]:
     return [entry["loss"] for entry in log if "loss" in entry]
 
 
-@pytest.mark.parametrize("name", ["papers", "edge features", "one layer", "typed", "relations"])
+@pytest.mark.parametrize("name", ["papers", "edge features", "one layer", "queries", "relations"])
 def test_training(small: Any, name: str) -> None:
     training = {"epochs": 6, "learning_rate": 0.01, "scalar_learning_rate": 0.05}
     model, same, other = (gnn(small, NETWORKS[name], training=training | {"seed": n}) for n in (0, 0, 1))
-    queries = model._loss_queries(small.train, small.qrels, model.training)
+    queries = loss_queries_of(model, small.train, small.qrels, model.training)
     batch = BatchCollator(queries)([queries[n] for n in range(len(queries))])
     before = MaskedGraphModel(model.network)(**batch)["loss"].item()
     assert model.fit(small.train, small.qrels) is model and not model.network.training
@@ -471,19 +583,29 @@ def test_training(small: Any, name: str) -> None:
 
 def test_the_best_weights_are_kept(small: Any, caplog: pytest.LogCaptureFixture) -> None:
     training = {"epochs": 4, "patience": None, "learning_rate": 0.03}
-    model = gnn(small, NETWORKS["typed"], training=training).fit(small.train, small.qrels, small.dev, small.qrels)
-    assert len(qualities(model.training_log)) == 5 and "in the graph" not in caplog.text
-    assert model.quality(small.dev, small.qrels)() == pytest.approx(max(qualities(model.training_log)))
-    rule = GraphMean(small.encoder, small.index, small.graph, NETWORKS["typed"], device="cpu")
-    untrained = qualities(model.training_log)[0]
-    assert untrained == pytest.approx(rule._quality(rule._sampler(rule.index), small.dev, small.qrels, "nDCG@10")())
-    model.quality(small.topics[:3], small.qrels)
-    assert "3 of 3 validation queries are in the graph" in caplog.text
+    model = gnn(small, NETWORKS["queries"], training=training).fit(small.train, small.qrels, small.dev, small.qrels)
+    assert len(measures(model.training_log)) == 5 and "in the graph" not in caplog.text
+    assert measured(model, small.dev, small.qrels) == pytest.approx(max(measures(model.training_log)))
+    untrained = measures(model.training_log)[0]
+    assert untrained == pytest.approx(measured(mean(small, NETWORKS["queries"]), small.dev, small.qrels))
+
+
+def test_queries_in_the_graph_are_named(small: Any) -> None:
+    """By qid, and by text under another qid."""
+    model = gnn(small)
+    with pytest.warns(UserWarning, match=r"3 of 3 validation queries are in the graph \(0 by their text"):
+        measured(model, small.topics[:3], small.qrels)
+    twins = small.topics[:2].assign(qid=["a", "b"], query=small.topics["query"][:2].str.upper() + " ")
+    qrels = pd.DataFrame({"qid": ["a", "b"], "docno": small.docnos[:2], "label": 1})
+    with pytest.warns(UserWarning, match=r"2 of 2 validation queries are in the graph \(2 by their text"):
+        measured(model, twins, qrels)
+    with pytest.warns(UserWarning, match="6 training queries, such as 'q20', are in the graph under another qid"):
+        loss_queries(small, pd.concat([small.qrels, qrels]), pd.concat([small.train, twins]))
 
 
 @pytest.mark.parametrize("candidates", [2, 1000])
-def test_quality_is_what_is_found_among_all_candidates(small: Any, candidates: int, tmp_path: Path) -> None:
-    model = gnn(small, NETWORKS["typed"], candidates=candidates)
+def test_the_measure_is_of_what_is_found_among_all_candidates(small: Any, candidates: int, tmp_path: Path) -> None:
+    model = gnn(small, NETWORKS["queries"], num_candidates=candidates)
     found = (small.encoder.query_encoder() >> small.index.np_retriever(num_results=candidates))(small.dev)
     relevant = small.qrels[small.qrels["qid"].isin(small.dev["qid"]) & (small.qrels["label"] > 0)]
     everything = sorted({*found["docno"], *relevant["docno"]})
@@ -496,13 +618,13 @@ def test_quality_is_what_is_found_among_all_candidates(small: Any, candidates: i
     run = pd.DataFrame(rows, columns=["qid", "docno", "score"])
     run = run[run.groupby("qid")["score"].rank(ascending=False, method="first") <= candidates]
     literal = RunEvaluator("nDCG@10", small.qrels[small.qrels["qid"].isin(small.dev["qid"])])(run)
-    quality = model.quality(small.dev, small.qrels)()
-    assert quality == pytest.approx(literal, abs=1e-6)
+    value = measured(model, small.dev, small.qrels)
+    assert value == pytest.approx(literal, abs=1e-6)
     if candidates > len(small.docnos):
-        fused = model.fuse(small.index, FlexIndex(str(tmp_path / "fused.flex"), verbose=False))
-        run = (model.query_encoder() >> fused.np_retriever())(small.dev)
-        measured = pt.Experiment([run], small.dev, small.qrels, [parse_measure("nDCG@10")]).iloc[0, 1]
-        assert quality == pytest.approx(measured, abs=1e-6)
+        run = model.index(tmp_path / "index.flex").retriever()(small.dev)
+        assert value == pytest.approx(
+            pt.Experiment([run], small.dev, small.qrels, [parse_measure("nDCG@10")]).iloc[0, 1]
+        )
 
 
 def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
@@ -510,28 +632,28 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
     model = gnn(small, {"relevant": 0.0}, training={"epochs": 3, "learning_rate": 0.03})
     model.fit(small.train, small.qrels)
     learned = weights(model)
-    measured = {}
+    values = {}
     for weight, length in itertools.product(WEIGHTS, ISOLATED_NORMS):
         with torch.no_grad():
-            model.network.channel["relevant"].weight.fill_(weight)
+            model.network.relation["relevant"].weight.fill_(weight)
             model.network.isolated_norm.fill_(length)
-        measured[weight, length] = model.quality(small.dev, small.qrels)()
+        values[weight, length] = measured(model, small.dev, small.qrels)
     with torch.no_grad():
-        model.network.channel["relevant"].weight.fill_(0)
+        model.network.relation["relevant"].weight.fill_(0)
         model.network.isolated_norm.fill_(1)
     assert model.tune(small.dev, small.qrels) is model
     after = weights(model)
     changed = {name for name, value in after.items() if not torch.equal(value, learned[name])}
-    assert changed <= {"channel.known.weight", "isolated_norm"} and changed
-    found = model.network.weights["relevant"], round(float(model.network.isolated_norm), 6)
-    best = max(value for (weight, length), value in measured.items() if weight or length == 1)
-    assert measured[found] == best == pytest.approx(model.quality(small.dev, small.qrels)())
-    with pytest.raises(ValueError, match="must be a typed one"):
+    assert changed <= {"relation.relevant.weight", "isolated_norm"} and changed
+    found = model.weights["relevant"], round(float(model.network.isolated_norm), 6)
+    best = max(value for (weight, length), value in values.items() if weight or length == 1)
+    assert values[found] == best == pytest.approx(measured(model, small.dev, small.qrels))
+    with pytest.raises(ValueError, match="the papers' network cannot be tuned"):
         gnn(small, NETWORKS["papers"]).tune(small.dev, small.qrels)
 
 
 def test_half_precision(small: Any) -> None:
-    for network in (NETWORKS["edge features"], NETWORKS["typed"]):
+    for network in (NETWORKS["edge features"], NETWORKS["queries"]):
         full, half = (gnn(small, network, training={"arguments": a}) for a in ({}, {"bf16": True}))
         logs = [losses(model.fit(small.train, small.qrels).training_log) for model in (full, half)]
         np.testing.assert_allclose(*logs, rtol=0.1)
@@ -541,22 +663,22 @@ def test_half_precision(small: Any) -> None:
 def test_a_training_that_was_interrupted_goes_on(small: Any, tmp_path: Path) -> None:
     training = {"epochs": 2, "evaluations": 2, "patience": None, "masked": 0.5}
     data = small.train, small.qrels, small.dev, small.qrels
-    expected = gnn(small, NETWORKS["typed"], training=training).fit(*data)
+    expected = gnn(small, NETWORKS["queries"], training=training).fit(*data)
     training["output_dir"] = str(tmp_path)
-    model = interrupt(gnn(small, NETWORKS["typed"], training=training), 4, stop, "_vectors_of")
+    model = interrupt(gnn(small, NETWORKS["queries"], training=training), 4, stop, "_vectors_of")
     before = weights(model)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*data)
     assert_equal(weights(model), before)
     del model._vectors_of
-    for resumed in (model, gnn(small, NETWORKS["typed"], training=training)):
+    for resumed in (model, gnn(small, NETWORKS["queries"], training=training)):
         resumed.fit(*data)
         assert_equal(weights(resumed), weights(expected))
-        assert qualities(resumed.training_log) == qualities(expected.training_log)
+        assert measures(resumed.training_log) == measures(expected.training_log)
     for network, options, part, differs in [
         ({"relevant": 0.1, "retrieved": 0.2}, {}, small.train, "start"),
-        (NETWORKS["typed"], {"control": True}, small.train, "channels"),
-        (NETWORKS["typed"], {}, small.train[1:], "training_queries"),
+        (NETWORKS["queries"], {"edges": False}, small.train, "relations"),
+        (NETWORKS["queries"], {}, small.train[1:], "training_queries"),
     ]:
         with pytest.raises(ValueError, match=rf"another training \(other: .*{differs}"):
             gnn(small, network, training=training, **options).fit(part, small.qrels)
@@ -565,29 +687,32 @@ def test_a_training_that_was_interrupted_goes_on(small: Any, tmp_path: Path) -> 
 def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
     training = {"encoder_learning_rate": 0.001, "epochs": 1, "patience": None}
     frozen = {name: value.clone() for name, value in small.encoder.network.state_dict().items()}
-    quality = gnn(small, NETWORKS["typed"]).quality(small.dev, small.qrels)()
-    for network in (NETWORKS["typed"], PaperGNNEncoderConfig(TINY, gnn=False)):
+    untrained = measured(gnn(small, NETWORKS["queries"]), small.dev, small.qrels)
+    for network in (NETWORKS["queries"], PaperGNNEncoderConfig(gnn=False)):
         model = gnn(small, network, training=training)
         model.fit(small.train, small.qrels, small.dev, small.qrels, texts=small.load)
-        if network is NETWORKS["typed"]:
-            assert qualities(model.training_log)[0] == pytest.approx(quality)
+        if network is NETWORKS["queries"]:
+            assert measures(model.training_log)[0] == pytest.approx(untrained)
         else:
-            assert not model._channels  # so that nothing is encoded that nobody hears
-    model = gnn(small, NETWORKS["typed"], training=training).fit(small.train, small.qrels, texts=small.load)
+            assert not model._relations  # so that no query of the graph is encoded
+    model = gnn(small, NETWORKS["queries"], training=training).fit(small.train, small.qrels, texts=small.load)
     assert_equal(frozen, small.encoder.network.state_dict())
     assert model.encoder is not small.encoder and model.encoder.model_name != small.encoder.model_name
-    assert model.index is None
     with pytest.raises(ValueError, match="the passages' vectors are needed"):
         model.vectors(small.docnos[:1])
-    model.index = FlexIndex(str(tmp_path / "base"), verbose=False)
+    base = FlexIndex(str(tmp_path / "base"), verbose=False)
     texts = ({"docno": docno, "text": text} for docno, text in small.texts.items())
-    (model.encoder.doc_encoder() >> model.index).index(texts)
-    found = fused(model, tmp_path / "fused")
+    (model.encoder.doc_encoder() >> base).index(texts)
+    model.vectors = base
+    found = indexed(model, tmp_path / "index")
     np.testing.assert_allclose(model.vectors(small.docnos), found, atol=1e-5)
-    loaded = GNNEncoder.load(model.save(tmp_path / "model").path, index=model.index, queries=small.graph, device="cpu")
+    loaded = GNNEncoder.load(model.save(tmp_path / "model").path, vectors=base, query_graph=small.graph, device="cpu")
     np.testing.assert_allclose(loaded.vectors(small.docnos), found, atol=1e-5)
+    # with a document graph texts come from it, and so do the vectors of the encoder that has learned
+    graph = gnn(small, NETWORKS["queries"], training=training, graph=small.documents).fit(small.train, small.qrels)
+    np.testing.assert_allclose(graph.vectors(small.docnos), found, atol=1e-5)
     for options, message in [
-        ({}, "training the encoder needs the passages' texts: give texts="),
+        ({}, "training the encoder needs the passages' texts: give graph="),
         ({"texts": pt.apply.generic(lambda run: run.assign(text=None))}, "has no text of passage 'd"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -601,10 +726,9 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
 
 def test_the_query_encoder_is_trained_anew(small: Any, tmp_path: Path) -> None:
     model = gnn(small, NETWORKS["papers"])
-    index = FlexIndex(str(tmp_path / "fused"), verbose=False)
-    model.fuse(small.index, index)
+    index = model.index(tmp_path / "index")
     text = ["alpha beta"]
-    before, vectors = small.encoder.encode_queries(text), np.array(index.payload(return_docnos=False)[0])
+    before, vectors = small.encoder.encode_queries(text), np.array(index.flex.payload(return_docnos=False)[0])
     training = GNNEncoderTraining(epochs=3, batch_size=8, encoder_learning_rate=0.003, patience=None)
     data = small.train, small.qrels
     assert model.fit_query_encoder(index, *data, training=training) is model
@@ -614,7 +738,10 @@ def test_the_query_encoder_is_trained_anew(small: Any, tmp_path: Path) -> None:
     assert losses(model.query_training_log)[-1] < losses(model.query_training_log)[0]
     np.testing.assert_allclose(model.vectors(small.docnos), vectors, atol=1e-5)  # do not depend on it
     model.save(tmp_path / "model")
-    loaded = GNNEncoder.load(tmp_path / "model", index=small.index, queries=small.graph, device="cpu")
+    assert index.encoder is model.query_model
+    reopened = ContextualIndex(index.path, small.documents, model)
+    np.testing.assert_allclose(reopened.encoder.encode_queries(text)[0], after, atol=1e-6)
+    loaded = GNNEncoder.load(tmp_path / "model", vectors=small.index, query_graph=small.graph, device="cpu")
     assert loaded.query_model is not None and model.query_model is not None
     np.testing.assert_allclose(loaded.query_model.encode_queries(text)[0], after, atol=1e-6)
     np.testing.assert_allclose(loaded.vectors(small.docnos), vectors, atol=1e-5)
@@ -622,8 +749,8 @@ def test_the_query_encoder_is_trained_anew(small: Any, tmp_path: Path) -> None:
     scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ vectors.T
     right = [(row > row[small.docnos.index(small.relevant[q])]).sum() for q, row in zip(small.dev["qid"], scores)]  # noqa: B905
     expected = np.mean([1 / np.log2(2 + rank) if rank < 10 else 0 for rank in right])
-    assert qualities(again.query_training_log)[0] == pytest.approx(expected)
-    with pytest.raises(ValueError, match="is not a fused index"):
+    assert measures(again.query_training_log)[0] == pytest.approx(expected)
+    with pytest.raises(TypeError, match="index must be a ContextualIndex"):
         model.fit_query_encoder(small.index, *data)
 
 
@@ -638,9 +765,7 @@ def given(small: Any) -> None:
 
 
 TestGNNEncoder = pt.testing.transformer_test_class(lambda: gnn(_given["small"]))
-TestMeanQueries = pt.testing.transformer_test_class(
-    lambda: GraphMean(_given["small"].encoder, _given["small"].index, _given["small"].graph)
-)
+TestGraphMean = pt.testing.transformer_test_class(lambda: mean(_given["small"]))
 
 
 def test_frames(small: Any) -> None:
@@ -668,22 +793,24 @@ def test_frames(small: Any) -> None:
         gnn(small).fit(small.train, small.qrels, small.dev)
     with pytest.raises(KeyError, match="'elsewhere%p0' is not a passage of the index"):
         model.vectors(["d0%p0", "elsewhere%p0"])
-    assert "listens to" in model._repr_html_() and repr(model).startswith("GNNEncoder(DualEncoder(")
+    assert "aggregates from" in model._repr_html_() and repr(model).startswith("GNNEncoder(None, DualEncoder(")
+    assert "GraphMean" in mean(small)._repr_html_()
 
 
 def test_artifacts(small: Any, tmp_path: Path) -> None:
     model = randomized(gnn(small, NETWORKS["relations"])).save(tmp_path / "model")
-    graphs = {"queries": small.graph, "documents": small.documents, "device": "cpu"}
-    loaded = GNNEncoder.load(tmp_path / "model", index=small.index, **graphs)
+    graphs = {"query_graph": small.graph, "graph": small.documents, "device": "cpu"}
+    loaded = GNNEncoder.load(tmp_path / "model", vectors=small.index, **graphs)
+    assert loaded.training == model.training
     np.testing.assert_allclose(loaded.vectors(small.docnos), model.vectors(small.docnos), atol=1e-6)
     serving = GNNEncoder.load(tmp_path / "model", device="cpu")
     np.testing.assert_allclose(
         serving(small.topics[:2])["query_vec"].tolist(), model(small.topics[:2])["query_vec"].tolist(), atol=1e-6
     )
-    with pytest.raises(ValueError, match="the passages' vectors are needed: give index="):
+    with pytest.raises(ValueError, match="the passages' vectors are needed: give graph="):
         serving.explain(small.docnos[0])
-    with pytest.raises(ValueError, match="are queries: give queries="):
-        GNNEncoder.load(tmp_path / "model", index=small.index)
+    with pytest.raises(ValueError, match="are relations of queries: give query_graph="):
+        GNNEncoder.load(tmp_path / "model", vectors=small.index)
     other = DualEncoder(checkpoint(), device="cpu", max_query_tokens=11, max_passage_tokens=24)
     with pytest.raises(ValueError, match="the encoder must be .*, got"):
         GNNEncoder.load(tmp_path / "model", encoder=other)
@@ -707,57 +834,178 @@ def test_artifacts(small: Any, tmp_path: Path) -> None:
 
 def test_copies(small: Any) -> None:
     model = randomized(gnn(small, NETWORKS["papers"]))
-    copy = pt.inspect.transformer_apply_attributes(model, candidates=3)
+    copy = pt.inspect.transformer_apply_attributes(model, num_candidates=3)
     before = model.vectors(small.docnos)
     np.testing.assert_array_equal(copy.vectors(small.docnos), before)
     copy.fit(small.train, small.qrels)
-    assert copy.candidates == 3 and not np.allclose(copy.vectors(small.docnos), before, atol=1e-4)
+    assert copy.num_candidates == 3 and not np.allclose(copy.vectors(small.docnos), before, atol=1e-4)
     np.testing.assert_array_equal(model.vectors(small.docnos), before)
     one, same = (pt.inspect.transformer_apply_attributes(model, seed=1) for _ in range(2))
+    for lost in ({"seed": 2}, {"encoder": small.encoder.apply_attributes(batch_size=4)}):
+        with pytest.warns(
+            UserWarning, match=rf"is not trained: with another {[*lost][0]} the trained weights do not fit"
+        ):
+            copy.apply_attributes(**lost)
     assert_equal(weights(one), weights(same))
     assert_equal(weights(one), weights(gnn(small, NETWORKS["papers"], seed=1)))
 
 
 def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
-    wide, other = (FlexIndex(str(tmp_path / name), verbose=False) for name in ("wide", "other"))
+    wide, other, strange = (FlexIndex(str(tmp_path / name), verbose=False) for name in ("wide", "other", "strange"))
     wide.index({"docno": docno, "doc_vec": np.ones(8, dtype=np.float32)} for docno in small.docnos)
     other.index({"docno": f"x{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy()))
-    bare = QueryPassageGraph(tmp_path / "bare").build(
-        small.topics[:3], small.index, small.retriever, k=2, verbose=False
+    strange.index(
+        {"docno": d, "doc_vec": -vector} for d, vector in zip(small.docnos, small.vectors.numpy(), strict=True)
     )
-    assert gnn(small, queries=bare).network.config == PaperGNNEncoderConfig(TINY)
-    assert GraphMean(small.encoder, small.index, bare, 0.3).beta == {"retrieved": pytest.approx(0.3)}
-    given = {"queries": small.graph, "device": "cpu"}
+    bare = QueryPassageGraph(tmp_path / "bare")
+    bare.build(small.topics[:3], small.index, small.retriever, k=2, verbose=False)
+    short = small.encoder.apply_attributes(max_passage_tokens=20)
+    made = GraphMean(small.documents, short, {}, folder=tmp_path, verbose=False)._base()
+    contextual = mean(small).index(tmp_path / "contextual").flex
     for options, message in [
-        (
-            {"index": wide, "network": PaperGNNEncoderConfig(TINY)},
-            "has vectors of 8 dimensions, the network is made for 16",
-        ),
-        ({"index": other}, "was built for the passages of another index"),
-        (
-            {"index": small.index, "queries": bare, "network": {"relevant": 1.0}},
-            "no 'relevant' edges: build it with qrels=",
-        ),
-        ({"index": small.index, "network": {"order": 1.0}}, "channels order are relations: give documents="),
-        ({"index": small.index, "queries": None}, "are queries: give queries="),
-        ({"network": None}, "the passages' vectors are needed"),
+        ({"vectors": wide, "graph": small.documents}, "has vectors of another encoder than DualEncoder"),
+        ({"vectors": made, "graph": None}, "has vectors of another encoder than DualEncoder"),
+        ({"vectors": strange, "graph": small.documents}, "has vectors of another encoder than DualEncoder"),
+        ({"vectors": contextual}, "is a contextual index: give the encoder's own vectors"),
+        ({"vectors": other}, "was built for the passages of another index"),
+        ({"query_graph": bare, "network": {"relevant": 1.0}}, "no 'relevant' edges: build it with qrels="),
+        ({"network": {"order": 1.0}, "graph": None}, "order are relations of documents: give graph="),
+        ({"network": {"relevant": 1.0}, "query_graph": None}, "are relations of queries: give query_graph="),
+        ({"network": {"above": 1.0}, "graph": small.documents}, "the graph has no relation 'above'"),
+        ({"num_candidates": 0}, "num_candidates must be a whole number, 1 or more"),
+        ({"network": PaperGNNEncoderConfig(), "weights": {"title": 1.0}}, "no weights of relations"),
     ]:
         with pytest.raises(ValueError, match=message):
-            GNNEncoder(small.encoder, **given | options)
-    with pytest.raises(ValueError, match="the graph has no relation 'above'"):
-        gnn(small, {"above": 1.0}, documents=small.documents)
+            gnn(small, **options)
+    for wrong, message in [
+        (lambda: GraphMean(small.encoder), "graph must be a DocumentGraph"),
+        (lambda: GNNEncoder("corpus.graph"), "graph must be a DocumentGraph"),
+        (lambda: GraphMean(small.graph), "graph must be a DocumentGraph"),
+        (lambda: mean(small, query_graph=small.documents), "query_graph must be a QueryPassageGraph"),
+        (lambda: mean(small, vectors="base.flex"), "vectors must be a FlexIndex"),
+        (lambda: gnn(small, encoder=3), "encoder must be the name of a checkpoint"),
+        (lambda: GNNEncoder(training={"epochs": 3}), "training must be a GNNEncoderTraining"),
+        (lambda: GNNEncoder(config={"relevant": 1.0}), "config must be a GNNEncoderConfig"),
+        (lambda: ContextualIndex(contextual, small.documents), "path must be the folder of an index"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            wrong()
     with pytest.raises(FileNotFoundError, match="no index at"):
-        GNNEncoder(small.encoder, FlexIndex(str(tmp_path / "none")), small.graph, PaperGNNEncoderConfig(TINY))
+        mean(small, vectors=FlexIndex(str(tmp_path / "none")))
     with pytest.raises(KeyError, match="has no features"):
-        gnn(small, NETWORKS["edge features"], queries=bare).vectors(small.docnos)
-    for wrong, message in [({"masked": 1.0}, "masked is a share"), ({"negatives": -1}, "must not be negative")]:
+        gnn(small, NETWORKS["edge features"], query_graph=bare).vectors(small.docnos)
+    for wrong, message in [
+        ({"masked": 1.0}, "masked is a share"),
+        ({"negatives": -1}, "negatives must be a whole number"),
+    ]:
         with pytest.raises(ValueError, match=message):
             GNNEncoderTraining(**wrong)
     odd = FlexIndex(str(tmp_path / "odd"), verbose=False)  # whose docnos some look-ups fail on
     odd.index({"docno": f"q{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy()))
-    sampler = GNNEncoder(small.encoder, odd, network={"relevant": 1.0}, control=True)._sampler(odd)
-    assert sampler.numbers_of(["q3", "5", "", "nobody"]).tolist() == [3, -1, -1, -1]
+    sampler = gnn(small, {"relevant": 1.0}, vectors=odd, query_graph=None, edges=False)._sampler()
+    assert sampler.numbers_of(["q3", "5", "", "unknown"]).tolist() == [3, -1, -1, -1]
     assert sampler.numbers_of([]).shape == (0,)
+
+
+# --- the shortest programs
+
+
+@pytest.fixture(scope="module")
+def corpus(small: Any) -> ptg.DocumentGraph:
+    return ptg.DocumentGraph(small.folder / "corpus.graph").index(map(document, range(6)), verbose=False)
+
+
+def test_a_mean_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path: Path) -> None:
+    index = ptg.GraphMean(corpus, checkpoint(positions=128), device="cpu", verbose=False).index(
+        tmp_path / "corpus.flex"
+    )
+    found = index.retriever(num_results=3)(small.topics[:2])
+    assert list(found) == ["qid", "query", "docno", "score", "rank", "text"] and len(found) == 6
+    assert [small.texts[docno] for docno in found["docno"]] == found["text"].tolist()
+    assert isinstance(index.flex, FlexIndex) and len(index) == len(index.flex) == COUNT
+    assert len((index.retriever() % 2)(small.topics[:1])) == 2
+    again = ptg.ContextualIndex(tmp_path / "corpus.flex", corpus, checkpoint(positions=128))
+    pd.testing.assert_frame_equal(again.retriever(3)(small.topics[:2]), found)
+    texts = ptg.ContextualIndex(index.path, None, checkpoint(positions=128)).retriever(3)(small.topics[:2])
+    pd.testing.assert_frame_equal(texts, found.drop(columns="text"))
+    assert "'corpus.flex'" in repr(again) or "corpus.flex" in repr(again)
+    other = ptg.DocumentGraph(tmp_path / "other").index([document(7)], verbose=False)
+    changed = ptg.DocumentGraph(tmp_path / "changed").index([*map(document, range(5)), document(5)], verbose=False)
+    assert ptg.ContextualIndex(index.path, changed, checkpoint(positions=128))  # an equal graph
+    renamed = [StructuredDocument(f"d{n}", (Node("section", "mu", -1), *document(n).nodes[1:])) for n in range(6)]
+    changed = ptg.DocumentGraph(tmp_path / "renamed").index(renamed, verbose=False)
+    for path, graph, encoder, error, message in [
+        (index.path, other, checkpoint(positions=128), ValueError, "has passages that are not in"),
+        (index.path, changed, checkpoint(positions=128), ValueError, "was made of another graph"),
+        (index.path, corpus, small.encoder, ValueError, "needs encoder="),
+        (small.index.path, corpus, small.encoder, ValueError, "is not a contextual index"),
+        (tmp_path / "none", corpus, small.encoder, FileNotFoundError, "no index at"),
+    ]:
+        with pytest.raises(error, match=message):
+            ptg.ContextualIndex(path, graph, encoder)
+
+
+def test_vectors_are_made_once_and_after_a_kill_completed(
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyterrier_graph.retrieve import base_vectors
+
+    monkeypatch.setattr(base_vectors, "PASSAGES_AT_ONCE", 7)
+    graph = ptg.DocumentGraph(tmp_path / "corpus.graph").index(map(document, range(6)), verbose=False)
+    encoded: list[int] = []
+    encode = DualEncoder.encode_docs
+
+    def counting(self: DualEncoder, texts: Any, batch_size: int | None = None) -> np.ndarray:
+        encoded.append(len(texts))
+        if len(encoded) == 4:
+            raise KeyboardInterrupt
+        return encode(self, texts, batch_size)
+
+    monkeypatch.setattr(DualEncoder, "encode_docs", counting)
+    with pytest.raises(KeyboardInterrupt):
+        GraphMean(graph, small.encoder, {}, verbose=False).vectors(small.docnos)
+    assert encoded == [1, 7, 7, 7]  # the first one tells the dimensions
+    found = GraphMean(graph, small.encoder, {}, verbose=False).vectors(small.docnos)
+    assert encoded[4:] == [1, 7, 3]
+    np.testing.assert_allclose(found, nn.functional.normalize(small.vectors, dim=1), atol=1e-5)
+    model = GNNEncoder(graph, small.encoder, edges=False, verbose=False)
+    np.testing.assert_allclose(model.vectors(small.docnos), found, atol=1e-5)
+    assert len(encoded) == 7
+    assert [place.name.split("-")[0] for place in (tmp_path / "corpus.graph.vectors").iterdir()] == ["passages"]
+
+
+def test_a_network_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path: Path) -> None:
+    queries = ptg.QueryPassageGraph(tmp_path / "queries")
+    queries.build(small.topics[:40], corpus, small.retriever, k=5, qrels=small.qrels, verbose=False)
+    training = GNNEncoderTraining(**QUICK)
+    model = GNNEncoder(
+        corpus, checkpoint(positions=128), query_graph=queries, training=training, device="cpu", verbose=False
+    )
+    model.fit(small.train, small.qrels, small.dev, small.qrels)
+    found = model.index(tmp_path / "corpus.flex").retriever(num_results=3)(small.dev)
+    assert found["text"].map({text: docno for docno, text in small.texts.items()}).tolist() == found["docno"].tolist()
+    loaded = GNNEncoder.load(model.save(tmp_path / "model").path, graph=corpus, query_graph=queries, device="cpu")
+    np.testing.assert_allclose(loaded.vectors(small.docnos), model.vectors(small.docnos), atol=1e-5)
+    assert not (tmp_path / "model" / "encoder").exists()  # its name is enough
+
+
+def test_examples_of_a_miner(small: Any) -> None:
+    """Positives and negatives come from it; passages that the index lacks are left out."""
+    rows = [("q0", small.docnos[3], small.docnos[5], small.docnos[6]), ("q1", small.docnos[4], small.docnos[7], "gone")]
+    columns = ["qid", "positive_docno", "negative_1_docno", "negative_2_docno"]
+    ids = datasets.Dataset.from_pandas(pd.DataFrame(rows, columns=columns))
+    model = gnn(small, {"retrieved": 0.1}, training={"masked": 0.5})
+    examples = ptg.TrainingExamples(ids, ids, pd.DataFrame())
+    with pytest.raises(TypeError, match="examples must be what HardNegativeMiner"):
+        model.fit(small.train, None, examples=ids)
+    queries = loss_queries_of(model, small.train, None, model.training, examples)
+    assert sorted(queries.texts[row] for row in (queries[0], queries[1])) == sorted(small.train["query"][:2])
+    where = np.array([0, 1])
+    assert queries.positives(where).tolist() == [3, 4]
+    assert {*queries.negatives(where)[0]} <= {5, 6} and {*queries.negatives(where)[1]} == {7}
+    assert model.fit(small.train, None, examples=examples).training_log
+    with pytest.raises(ValueError, match="there are no judgments: give qrels_tr, or examples="):
+        model.fit(small.train, None)
 
 
 # --- several processes
@@ -769,7 +1017,7 @@ STATE: dict[str, Any] = {}
 def train_as(rank: int, folder: Path) -> None:
     small = STATE["small"]
     training = SHARED | {"output_dir": str(folder / "run")}
-    model = gnn(small, NETWORKS["typed"], training=training, folder=folder / "vectors")
+    model = gnn(small, NETWORKS["queries"], training=training, folder=folder / "vectors")
     model.fit(small.train, small.qrels, small.dev, small.qrels)
     save_file(weights(model), folder / f"{rank}.safetensors")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import gnn_encoder_reference as reference
@@ -15,34 +14,37 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
-from pyterrier_graph.models.bipartite_attention import (
-    CSR,
-    BipartiteAttention,
-    mean_of_sources,
-    weighted_sum,
-)
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.models import bipartite_attention
+from pyterrier_graph.models.bipartite_attention import FEATURES, BipartiteAttention, mean_of_sources, weighted_sum
 from pyterrier_graph.models.gnn_encoder import (
-    RELEVANT,
-    RETRIEVED,
     GNNEncoderConfig,
     GNNEncoderNetwork,
     PaperGNNEncoderConfig,
     PaperGNNEncoderNetwork,
-    PassageNetwork,
     in_batch_loss,
 )
 from pyterrier_graph.models.losses import pair_loss
+from pyterrier_graph.models.passage_network import PassageNetwork
 
 D, D_E = 8, 5
 Edges = reference.Edges
 
 
-def csr(edges: Edges, targets: int, dtype: torch.dtype = torch.int64, **features: Tensor | None) -> CSR:
+def csr(
+    edges: Edges,
+    targets: int,
+    dtype: torch.dtype = torch.int64,
+    features: Tensor | None = None,
+    own_features: Tensor | None = None,
+) -> CSR:
     """Edges in the order of their targets."""
     assert edges == sorted(edges, key=lambda edge: edge[0])
     degrees = np.bincount([target for target, _ in edges], minlength=targets)
     indptr = torch.tensor([0, *np.cumsum(degrees)], dtype=dtype)
-    return CSR(indptr, torch.tensor([source for _, source in edges], dtype=dtype), **features)
+    data, row_data = ({} if given is None else {FEATURES: given} for given in (features, own_features))
+    return CSR(indptr, torch.tensor([source for _, source in edges], dtype=dtype), data, row_data)
 
 
 @st.composite
@@ -53,7 +55,7 @@ def graphs(draw: st.DrawFn) -> tuple[int, int, Edges]:
     return queries, passages, sorted(draw(st.sets(pairs))) if queries and passages else []
 
 
-def turned(edges: Edges) -> tuple[Edges, list[int]]:
+def transposed(edges: Edges) -> tuple[Edges, list[int]]:
     """Edges from the other side, and the number that each had."""
     order = sorted(range(len(edges)), key=lambda number: edges[number][1])
     return [(edges[number][1], edges[number][0]) for number in order], order
@@ -139,9 +141,9 @@ def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool, befo
     features = torch.randn(len(edges), D_E, requires_grad=True) if d_e else None
     own_features = torch.randn(targets, D_E, requires_grad=True) if d_e and own else None
 
-    ready = layer.prepare(h_s, None if beforehand else 0)
-    assert ready.projected == beforehand
-    ours = layer(h_t, ready, csr(edges, targets, features=features, own_features=own_features))
+    prepared = layer.prepare(h_s, None if beforehand else 0)
+    assert prepared.projected == beforehand
+    ours = layer(h_t, prepared, csr(edges, targets, features=features, own_features=own_features))
     pairs = [(j, i) for i, j in edges] + [(sources + i, i) for i in range(targets) if own]
     index = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
     everyone = torch.cat([h_s, h_t]) if own else h_s
@@ -195,8 +197,9 @@ def test_features_of_a_node_to_itself_default_to_nothing() -> None:
     targets, sources, edges = BIPARTITE["some isolated"]
     h_t, h_s, features = values(targets, D), values(sources, D, seed=1), values(len(edges), D_E, seed=2)
     without = csr(edges, targets, features=features)
-    zeros = replace(without, own_features=torch.zeros(targets, D_E, dtype=torch.float64))
-    others = replace(without, own_features=values(targets, D_E, seed=3))
+    own = torch.zeros(targets, D_E, dtype=torch.float64)
+    zeros = csr(edges, targets, features=features, own_features=own)
+    others = csr(edges, targets, features=features, own_features=values(targets, D_E, seed=3))
     assert torch.equal(layer(h_t, h_s, without), layer(h_t, h_s, zeros))
     assert not torch.allclose(layer(h_t, h_s, without), layer(h_t, h_s, others))
 
@@ -253,22 +256,16 @@ def test_mean_start(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (lambda: CSR(torch.tensor([0, 2]), torch.tensor([0])), "number of edges, 1; it goes from 0 to 2"),
-        (lambda: CSR(torch.tensor([1, 1]), torch.tensor([0])), "it goes from 1 to 1"),
-        (lambda: CSR(torch.tensor([], dtype=torch.long), torch.tensor([0])), r"shapes \(targets \+ 1,\)"),
-        (lambda: CSR(torch.tensor([0, 1]), torch.tensor([0], dtype=torch.int32)), "both be int64 or both int32"),
-        (
-            lambda: CSR(torch.tensor([0, 1]), torch.tensor([0]), torch.zeros(2, 3)),
-            r"features must have shape \(1, d_e\)",
-        ),
-        (
-            lambda: CSR(torch.tensor([0, 0]), torch.tensor([], dtype=torch.long), None, torch.zeros(2, 3)),
-            r"own_features must have shape \(1, d_e\)",
-        ),
         (lambda: BipartiteAttention(8, 3), "heads must divide"),
-        (lambda: BipartiteAttention(D)(torch.zeros(1, D), torch.zeros(1, D), CSR.empty(2)), "row per target, 1, got 2"),
-        (lambda: BipartiteAttention(D)(torch.zeros(1, D + 1), torch.zeros(1, D), CSR.empty(1)), "targets must have"),
-        (lambda: BipartiteAttention(D)(torch.zeros(1, D), torch.zeros(D), CSR.empty(1)), "sources must have"),
+        (
+            lambda: BipartiteAttention(D)(torch.zeros(1, D), torch.zeros(1, D), CSR.empty(2, "cpu")),
+            "row per target, 1, got 2",
+        ),
+        (
+            lambda: BipartiteAttention(D)(torch.zeros(1, D + 1), torch.zeros(1, D), CSR.empty(1, "cpu")),
+            "targets must have",
+        ),
+        (lambda: BipartiteAttention(D)(torch.zeros(1, D), torch.zeros(D), CSR.empty(1, "cpu")), "sources must have"),
         (
             lambda: BipartiteAttention(D)(
                 torch.zeros(1, D), torch.zeros(1, D), csr([(0, 0)], 1, features=torch.zeros(1, D_E))
@@ -320,11 +317,10 @@ def both_hops(
     *,
     cached: Tensor | None = None,
     with_own_features: bool = True,
-    **options: Any,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Ours, the reference's, and what gradients can be taken of."""
     queries, passages, edges = graph
-    back, order = turned(edges)
+    back, order = transposed(edges)
     h_q, h_p = values(queries, D), values(passages, D, seed=1)
     first = h_p if cached is None else cached
     f = f_q = f_p = f_back = None
@@ -338,8 +334,8 @@ def both_hops(
             inputs += [f_q, f_p]
     to_queries = csr(edges, queries, features=f, own_features=f_q)
     to_passages = csr(back, passages, features=f_back, own_features=f_p)
-    states = network.query_states(h_q, first, to_queries, **options)
-    ours = network.passage_states(h_p, {RETRIEVED: states}, {RETRIEVED: to_passages}, **options)
+    states = network.query_states(h_q, first, to_queries)
+    ours = network.passage_states(h_p, {RETRIEVED: states}, {RETRIEVED: to_passages})
     theirs = reference.query_states(network, h_q, first, edges, f, f_q)
     torch.testing.assert_close(states, theirs)
     return ours, reference.passage_states(network, h_p, theirs, back, f_back, f_p), inputs
@@ -349,7 +345,7 @@ def both_hops(
 @given(graph=graphs())
 @settings(max_examples=8, deadline=None)
 def test_network_equals_the_equations(switches: dict[str, Any], graph: tuple[int, int, Edges]) -> None:
-    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D, **{"heads": 2, **switches})))
+    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(**{"heads": 2, **switches}), D))
     assert_same(*both_hops(network, graph))
 
 
@@ -358,41 +354,46 @@ GRAPH = (4, 6, [(0, 1), (0, 3), (1, 3), (1, 0), (2, 3), (2, 1)])
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 @pytest.mark.parametrize("at_once", [1, 4])
-def test_parts_give_what_the_whole_gives(switches: dict[str, Any], at_once: int) -> None:
-    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D, **{"heads": 2, **switches})))
-    assert_same(*both_hops(network, GRAPH, targets_at_once=at_once))
+def test_parts_give_what_the_whole_gives(
+    switches: dict[str, Any], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(**{"heads": 2, **switches}), D))
+    monkeypatch.setattr(bipartite_attention, "TARGETS_AT_ONCE", at_once)
+    with torch.no_grad():
+        ours, expected, _ = both_hops(network, GRAPH)
+    torch.testing.assert_close(ours, expected)
 
 
 def test_first_hop_on_cached_passages_alone() -> None:
     """001, Sect. 3.4: passages in Eq. 6 are cached, those of Eq. 8 to 10 are not."""
-    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D)))
+    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), D))
     cached = values(6, D, seed=9).detach()
     assert_same(*both_hops(network, GRAPH, cached=cached))
     assert not torch.allclose(both_hops(network, GRAPH, cached=cached)[0], both_hops(network, GRAPH)[0])
 
 
 def test_edge_features_matter_and_own_ones_may_be_missing() -> None:
-    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D, edge_features=D_E)))
+    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(edge_features=D_E), D))
     without, expected, _ = both_hops(network, GRAPH, with_own_features=False)
     torch.testing.assert_close(without, expected)
     assert not torch.allclose(without, both_hops(network, GRAPH)[0])
 
 
 @pytest.mark.parametrize("switches", [{}, {"average": 0.3}, {"gnn": False}], ids=str)
-def test_no_edges_is_the_control(switches: dict[str, Any]) -> None:
+def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None:
     """The same parameters, and nothing of any query."""
-    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D, **switches)))
+    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(**switches), D))
     passages = values(3, D)
     expected = reference.passage_states(network, passages, values(0, D), [])
     assert_same(network.passage_states(passages, {}, {}), expected, [passages, *network.parameters()])
-    assert network.passage_states(passages, {RETRIEVED: values(2, D)}, {RETRIEVED: CSR.empty(3)}).equal(
+    assert network.passage_states(passages, {RETRIEVED: values(2, D)}, {RETRIEVED: CSR.empty(3, "cpu")}).equal(
         network.passage_states(passages, {}, {})
     )
 
 
 def test_what_switches_leave_in_the_network() -> None:
     def names(**switches: Any) -> set[str]:
-        network = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D, **switches))
+        network = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(**switches), D)
         return {name.rpartition(".")[0] or name for name, _ in network.named_parameters()}
 
     layer = {"source", "target"}
@@ -407,34 +408,42 @@ def test_what_switches_leave_in_the_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "changes", "message"),
+    ("config", "options", "message"),
     [
-        (PaperGNNEncoderConfig, {"dimension": 6}, "heads must divide"),
-        (PaperGNNEncoderConfig, {"layers": 3}, "layers must be 1 or 2"),
-        (PaperGNNEncoderConfig, {"gate": "open"}, "gate must be 'filter' or a number"),
-        (PaperGNNEncoderConfig, {"edge_features": 0}, "edge_features must be positive"),
+        (PaperGNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
+        (PaperGNNEncoderConfig, {"layers": 3}, "layers must be one of 1, 2"),
+        (PaperGNNEncoderConfig, {"gate": "open"}, "gate, unless it is 'filter', must be a finite number"),
+        (PaperGNNEncoderConfig, {"edge_features": 0}, "edge_features must be a whole number, 1 or more"),
         (PaperGNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "shared_weights leaves no W_e"),
         (PaperGNNEncoderConfig, {"gnn": False, "average": 0.1}, "no average either"),
-        (GNNEncoderConfig, {"channels": {}}, "at least one type"),
-        (GNNEncoderConfig, {"channels": {RELEVANT: 1.0}, "heads": 0}, "heads must divide"),
-        (GNNEncoderConfig, {"channels": {RELEVANT: 1.0}, "isolated_norm": 0.0}, "isolated_norm must be positive"),
-        (GNNEncoderConfig, {"channels": {RELEVANT: 1.0}, "isolated_norm": math.nan}, "isolated_norm must be positive"),
+        (GNNEncoderConfig, {"weights": {RELEVANT: -1.0}}, "the weight of 'relevant' must be 0 or more"),
+        (GNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
+        (GNNEncoderConfig, {"isolated_norm": 0.0}, "isolated_norm must be"),
+        (GNNEncoderConfig, {"isolated_norm": math.nan}, "isolated_norm must be"),
     ],
 )
-def test_options_out_of_range(config: Any, changes: dict[str, Any], message: str) -> None:
+def test_options_out_of_range(config: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        config(**{"dimension": D, **changes})
+        config(**options)
 
 
-# --- one channel per type of edges ---
+def test_configurations() -> None:
+    assert GNNEncoderConfig.paper(layers=1) == PaperGNNEncoderConfig(layers=1)
+    with pytest.raises(ValueError, match="heads must divide"):
+        PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), 6)
+    with pytest.raises(TypeError, match="weights must be a weight per relation"):
+        GNNEncoderConfig(0.5)  # type: ignore[arg-type]
 
-CHANNELS = {RETRIEVED: 0.0, RELEVANT: 0.7, "title": 0.2}
+
+# --- one path per relation ---
+
+RELATIONS = {RETRIEVED: 0.0, RELEVANT: 0.7, "title": 0.2}
 
 
-def typed_inputs(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tensor], dict[str, Edges]]:
+def inputs_of(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tensor], dict[str, Edges]]:
     """Queries along all edges and along all but one, and titles for every passage but the first."""
     queries, passages, edges = graph
-    back, _ = turned(edges)
+    back, _ = transposed(edges)
     h_q = values(queries, D)
     titles = [(i, j) for i in range(1, passages) for j in range(1 + i % 3)]
     return (
@@ -446,41 +455,42 @@ def typed_inputs(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tenso
 
 @given(graphs())
 @settings(max_examples=20, deadline=None)
-def test_typed_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
-    network = randomized(GNNEncoderNetwork(GNNEncoderConfig(D, CHANNELS, heads=2, isolated_norm=1.5)))
-    passages, sources, edges = typed_inputs(graph)
+def test_our_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
+    network = randomized(GNNEncoderNetwork(GNNEncoderConfig(RELATIONS, heads=2, isolated_norm=1.5), D))
+    passages, sources, edges = inputs_of(graph)
     lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
-    expected = reference.typed_passage_states(network, passages, sources, edges)
+    expected = reference.relation_passage_states(network, passages, sources, edges)
     inputs = [passages, sources[RELEVANT], sources["title"], *network.parameters()]
     assert_same(network.passage_states(passages, sources, lists), expected, inputs)
-    parts = network.passage_states(passages, network.prepare(sources), lists, targets_at_once=2)
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bipartite_attention, "TARGETS_AT_ONCE", 2)
+        parts = network.passage_states(passages, network.prepare(sources), lists)
     torch.testing.assert_close(parts, expected)
 
 
 @pytest.mark.parametrize("heads", [1, 4])
-def test_untrained_typed_network_is_the_rule(heads: int) -> None:
+def test_the_untrained_network_is_the_mean(heads: int) -> None:
     """In 32 bits, for unit vectors."""
-    network = GNNEncoderNetwork(GNNEncoderConfig(D, {RETRIEVED: 0.0, RELEVANT: 0.7}, heads))
-    passages, sources, edges = typed_inputs(GRAPH)
+    network = GNNEncoderNetwork(GNNEncoderConfig({RETRIEVED: 0.0, RELEVANT: 0.7}, heads), D)
+    passages, sources, edges = inputs_of(GRAPH)
     passages, queries = (nn.functional.normalize(x.detach().float()) for x in (passages, sources[RELEVANT]))
     lists = {name: csr(edges[name], len(passages)) for name in (RETRIEVED, RELEVANT)}
     with torch.no_grad():
         states = network.passage_states(passages, dict.fromkeys(lists, queries), lists)
-    rule = reference.graph_mean(passages, queries, edges[RELEVANT], beta=0.7)
-    torch.testing.assert_close(states, rule, rtol=0, atol=1e-6)
-    heard = torch.isin(torch.arange(6), torch.tensor([target for target, _ in edges[RELEVANT]]))
-    assert torch.allclose(states[~heard], passages[~heard], atol=1e-6)
-    assert not torch.isclose(states[heard], passages[heard], atol=1e-3).all(1).any()
+    mean = reference.graph_mean(passages, queries, edges[RELEVANT], weight=0.7)
+    torch.testing.assert_close(states, mean, rtol=0, atol=1e-6)
+    targets = torch.isin(torch.arange(6), torch.tensor([target for target, _ in edges[RELEVANT]]))
+    assert torch.allclose(states[~targets], passages[~targets], atol=1e-6)
+    assert not torch.isclose(states[targets], passages[targets], atol=1e-3).all(1).any()
 
 
-def test_typed_network_without_edges_is_an_adapter_of_equal_parameters() -> None:
-    network = randomized(GNNEncoderNetwork(GNNEncoderConfig(D, CHANNELS)))
-    assert (
-        not [name for name, _ in network.named_parameters() if "lone" in name]
-        and "isolated_norm" in network.state_dict()
+def test_network_without_edges_is_an_adapter_of_equal_parameters() -> None:
+    network = randomized(GNNEncoderNetwork(GNNEncoderConfig(RELATIONS), D))
+    assert "isolated_norm" in network.state_dict() and "isolated_norm" not in dict(network.named_parameters())
+    passages, sources, _ = inputs_of(GRAPH)
+    with_lists = network.passage_states(
+        passages, sources, {name: CSR.empty(len(passages), "cpu") for name in RELATIONS}
     )
-    passages, sources, _ = typed_inputs(GRAPH)
-    with_lists = network.passage_states(passages, sources, {name: CSR.empty(len(passages)) for name in CHANNELS})
     without = network.passage_states(passages, {}, {})
     assert with_lists.equal(without)
     gate = 2 * torch.sigmoid(passages @ network.own_gate.weight.T + network.own_gate.bias)
@@ -488,11 +498,11 @@ def test_typed_network_without_edges_is_an_adapter_of_equal_parameters() -> None
     torch.testing.assert_close(without, adapted / adapted.norm(dim=1, keepdim=True))
 
 
-def test_every_part_of_a_typed_network_learns_from_its_start() -> None:
+def test_every_part_of_the_network_learns_from_its_start() -> None:
     """Nothing is stuck at 0: within two steps all parameters have moved."""
     torch.manual_seed(0)
-    network = GNNEncoderNetwork(GNNEncoderConfig(D, CHANNELS))
-    passages, sources, edges = typed_inputs(GRAPH)
+    network = GNNEncoderNetwork(GNNEncoderConfig(RELATIONS), D)
+    passages, sources, edges = inputs_of(GRAPH)
     passages, sources = passages.detach().float(), {name: x.detach().float() for name, x in sources.items()}
     lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
     before = {name: parameter.clone() for name, parameter in network.named_parameters()}
@@ -503,30 +513,30 @@ def test_every_part_of_a_typed_network_learns_from_its_start() -> None:
         in_batch_loss(sources[RELEVANT], states, torch.tensor([1, 0, 3, 2])).backward()
         optimizer.step()
     assert not [name for name, parameter in network.named_parameters() if parameter.equal(before[name])]
-    assert len(network.scalars()) == len(CHANNELS)
+    assert len(network.scalars()) == len(RELATIONS)
 
 
 @pytest.mark.parametrize(
     "network",
-    [PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D)), GNNEncoderNetwork(GNNEncoderConfig(D, {RETRIEVED: 0.1}))],
-    ids=["papers'", "typed"],
+    [PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), D), GNNEncoderNetwork(GNNEncoderConfig({RETRIEVED: 0.1}), D)],
+    ids=["papers'", "ours"],
 )
-def test_channels_are_checked(network: PassageNetwork) -> None:
-    passages, lists = torch.zeros(2, D), CSR.empty(2)
-    with pytest.raises(KeyError, match="channels must be among retrieved, got other"):
+def test_relations_are_checked(network: PassageNetwork) -> None:
+    passages, lists = torch.zeros(2, D), CSR.empty(2, "cpu")
+    with pytest.raises(KeyError, match="relations must be among retrieved, got other"):
         network.passage_states(passages, {}, {"other": lists})
-    with pytest.raises(KeyError, match="channels must be among retrieved, got other"):
+    with pytest.raises(KeyError, match="relations must be among retrieved, got other"):
         network.prepare({"other": passages})
     with pytest.raises(KeyError, match="retrieved has edges, but no sources"):
         network.passage_states(passages, {}, {RETRIEVED: lists})
     with pytest.raises(ValueError, match="row for each of the 2 passages, got 3"):
-        network.passage_states(passages, {RETRIEVED: passages}, {RETRIEVED: CSR.empty(3)})
+        network.passage_states(passages, {RETRIEVED: passages}, {RETRIEVED: CSR.empty(3, "cpu")})
 
 
 def test_queries_are_checked() -> None:
-    network = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(D))
+    network = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), D)
     with pytest.raises(ValueError, match="row for each of the 2 queries, got 3"):
-        network.query_states(torch.zeros(2, D), torch.zeros(1, D), CSR.empty(3))
+        network.query_states(torch.zeros(2, D), torch.zeros(1, D), CSR.empty(3, "cpu"))
 
 
 # --- loss ---

@@ -1,11 +1,14 @@
-"""What fuses an index has in common, whether it is a rule or a network."""
+"""What GraphMean and GNNEncoder have in common: from the vectors of passages to contextual vectors and their index."""
 
 from __future__ import annotations
 
-import hashlib
-import logging
+import copy
+import json
 import os
+import tempfile
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -13,409 +16,379 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
+from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import weights_sha256
-from pyterrier_graph.encoders.devices import device_of
-from pyterrier_graph.encoders.queries import query_texts
+from pyterrier_graph.checks import check_count, check_type
+from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.vector_files import VectorsOf
-from pyterrier_graph.graphs.ids import numbers_of
-from pyterrier_graph.models.gnn_encoder import RELEVANT, GNNEncoderNetwork, PassageNetwork, Paths
-from pyterrier_graph.retrieve.index_writer import fused_identity, write_fused
-from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler, name_of
-from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
-from pyterrier_graph.training.validation import RunEvaluator, documents_of, judged, judged_ids
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, TITLE
+from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, PaperGNNEncoderConfig
+from pyterrier_graph.models.passage_network import NeighborBatch
+from pyterrier_graph.retrieve.base_vectors import base_vectors, check_vectors
+from pyterrier_graph.retrieve.contextual_index import ContextualIndex, encoder_of
+from pyterrier_graph.retrieve.dual_encoder import DualEncoder
+from pyterrier_graph.retrieve.index_identity import (
+    QUERIES_AT_ONCE,
+    changed_passages,
+    encoder_name,
+    query_digests,
+    vector_space,
+)
+from pyterrier_graph.retrieve.index_writer import write_index
+from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler, check_graphs
+from pyterrier_graph.training.learned_model import LearnedModel
 
 if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder, FlexIndex
+    from pyterrier_dr import BiEncoder
 
-    from pyterrier_graph.graphs import HeteroGraph
-    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-
-logger = logging.getLogger(__name__)
-QUERIES_AT_ONCE = 4096
-ISOLATED_NORM = "isolated_norm"
-ISOLATED_NORMS = (1.0, 1.05, 1.1, 1.15, 1.2)
+CONFIG, ENCODER = "config.json", "encoder"
+NUMBERS = ("weights", "isolated_norm")  # fields of a configuration that the network has as numbers of its own
+EXPECTED: dict[str, tuple[type, str]] = {
+    "graph": (HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path).index(docs)"),
+    "query_graph": (QueryPassageGraph, "a QueryPassageGraph, such as ptg.QueryPassageGraph(path)"),
+    "vectors": (FlexIndex, "a FlexIndex of the encoder's vectors, such as pyterrier_dr.FlexIndex(path)"),
+}
 Result = TypeVar("Result")
 
 
-class FusedEncoder(pt.Estimator):
-    """Makes vectors of passages that have listened to what is around them.
+class ContextualEncoder(LearnedModel):
+    """Makes vectors of passages that aggregate from their neighbors; the base of GraphMean and GNNEncoder.
+
+    The arguments of the constructor are those of :class:`~pyterrier_graph.GraphMean`. The argument ``vectors`` is set
+    by ``model.vectors = index``; ``model.vectors(docnos)`` computes vectors.
 
     Attributes:
-        encoder: The dual-encoder.
-        index: Its vectors of the passages.
-        queries: The graph of training queries and passages.
-        documents: The graph of the passages' documents.
+        encoder: The bi-encoder.
         network: Makes the vectors.
-        folder: Where vectors of queries and titles are kept.
-        candidates: Passages per validation query; each is ranked among the candidates of all.
-        device: As torch names it.
-        verbose: Whether to show progress.
     """
 
+    GIVEN = ("graph", "query_graph")
+    KEEP_WEIGHTS = frozenset(
+        {"graph", "query_graph", "vectors", "folder", "num_candidates", "device", "dtype", "verbose"}
+    )
+
     encoder: BiEncoder
-    index: FlexIndex | None
-    queries: QueryPassageGraph | None
-    documents: HeteroGraph | None
-    network: PassageNetwork
+    graph: HeteroGraph | None
+    query_graph: QueryPassageGraph | None
+    network: Any  # a PassageNetwork
     folder: str | os.PathLike[str] | None
-    candidates: int
-    device: str | None
+    num_candidates: int
+    dtype: DType
     verbose: bool
+    _vectors: FlexIndex | None
+    _checkpoint: str | None
     _last: tuple[tuple[Any, ...], NeighborSampler] | None = None
+    _temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Checks arguments of the constructor, also when they are set later."""
+        if name in EXPECTED and value is not None:
+            check_type(name, value, *EXPECTED[name])
+            if name == "vectors" and not value.built():
+                raise FileNotFoundError(f"no index at {str(value.index_path)!r}")
+        elif name == "num_candidates":
+            check_count(name, value)
+        elif name == "encoder":
+            self._checkpoint = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+            value = encoder_of(value, device=self.device, dtype=self.dtype)
+        super().__setattr__("_vectors" if name == "vectors" else name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # memory-mapped files and temporary folders stay with this process
+        return {name: value for name, value in vars(self).items() if name not in ("_last", "_temporary")}
+
+    def _set_up(self, graph: Any, encoder: Any, **options: Any) -> None:
+        """Sets and checks what both models have; the arguments are those of the constructor."""
+        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
+        for name, value in {"graph": graph, **options, "encoder": encoder}.items():
+            setattr(self, name, value)
+
+    def _default_weights(self) -> dict[str, float]:
+        """The relations that the graphs have, with the weights that they have by default."""
+        weights = {}
+        graph, queries = self.graph, self.query_graph
+        if graph is not None and TITLE in graph.relations and len(graph.adjacency(TITLE).indices):
+            weights[TITLE] = 1.0
+        if queries is not None:
+            weights[RELEVANT if RELEVANT in queries.edge_types else RETRIEVED] = 0.5
+        return weights
+
+    def _check_attributes(self) -> None:
+        if self.graph is None and self.query_graph is None and self._vectors is None:
+            return  # enough to encode queries
+        check_graphs(self._relations, self.graph, self.query_graph)
+        if not self._relations:
+            warnings.warn(f"{self!r} aggregates from nothing: the passages have no titles or queries", stacklevel=4)
+        if self._vectors is not None:
+            check_vectors(self._vectors, self.encoder, self.graph, self.network.dimension)
+            self._sampler()
+
+    def apply_attributes(self, **attributes: Any) -> Self:
+        """See :meth:`LearnedModel.apply_attributes`; a copy keeps its numbers unless the network changes."""
+        present = {attribute.name: attribute.value for attribute in pt.inspect.transformer_attributes(self)}
+        attributes = {name: value for name, value in attributes.items() if value is not present.get(name, self)}
+        if attributes.keys() <= self.KEEP_WEIGHTS:
+            return super().apply_attributes(**attributes)
+        if self.training_log:
+            warnings.warn(
+                f"the copy of {self!r} is not trained: with another {', '.join(sorted(attributes))} the trained "
+                "weights do not fit",
+                stacklevel=2,
+            )
+        return type(self)(**present | attributes)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Encodes queries, for the retrievers of a fused index.
-
-        Args:
-            inp: ``qid, query``.
-
-        Returns:
-            The same with ``query_vec``.
-        """
+        """Encodes queries, for retrievers of a contextual index: adds ``query_vec`` to ``qid, query``."""
         return self.query_encoder().transform(inp)
 
     def query_encoder(self) -> pt.Transformer:
-        """Encodes queries, for the retrievers of a fused index: ``query`` to ``query_vec``."""
+        """Encodes queries, for retrievers of a contextual index: ``query`` to ``query_vec``."""
         return self.encoder.query_encoder()
 
-    def fuse(
+    def index(
         self,
-        base_index: FlexIndex,
-        fused_index: FlexIndex,
+        path: str | os.PathLike[str],
         *,
-        previous: FlexIndex | None = None,
-        passages_at_once: int = 16_384,
-    ) -> FlexIndex:
-        """Writes the index of what passages are after they have listened.
+        previous: ContextualIndex | FlexIndex | None = None,
+        chunk_size: int = 16_384,
+    ) -> ContextualIndex:
+        """Writes the index of the contextual vectors of all passages.
 
-        It is an ordinary ``FlexIndex`` with the passages of the base index, those that hear nothing included. Queries
-        are computed once, then passages chunk by chunk: memory does not grow with the passages. Until the index is
-        complete there is none; a call that was killed goes on when it is repeated.
+        Queries are computed once, then passages chunk by chunk: memory does not grow with the passages. Until the index
+        is complete there is none; a call that was killed continues when it is repeated.
 
         Args:
-            base_index: The dual-encoder's vectors.
-            fused_index: Where to write; nothing may be there yet.
-            previous: An index that the same network has made before queries were added (``QueryPassageGraph.add``):
-                only passages that the new queries touch are computed, all others copied from it.
-            passages_at_once: Passages per chunk.
+            path: Folder of the index; nothing may be there yet.
+            previous: An index that the same model has written before queries were added to the query graph
+                (``QueryPassageGraph.add``): only passages with edges to the new queries are computed, all others are
+                copied. The queries that were there before, their texts and edges must be unchanged.
+            chunk_size: Passages per chunk.
 
         Returns:
-            ``fused_index``.
+            The index; its ``flex`` is an ordinary ``FlexIndex``.
 
         Raises:
-            FileExistsError: If something lies at its path.
-            FileNotFoundError: If there is no base index.
-            ValueError: If the base index has other passages than the graphs or other dimensions than the network, or
-                ``previous`` was made by another network, of another base index, or before other queries.
+            FileExistsError: If something lies at the path.
+            ValueError: If vectors are missing or of other passages than the graphs; if ``previous`` is of another
+                network, other vectors or an otherwise changed graph; or if unfinished work is of something else.
         """
-        sampler = self._sampler(base_index)
-        identity = {"network": self._digest(), "vectors": sampler.vectors_digest()} | self._heard()
-        changed = None if previous is None else (previous, self._changed(previous, identity))
-        return write_fused(
-            base_index,
-            fused_index,
+        check_count("chunk_size", chunk_size)
+        self._warn_if_random()
+        sampler = self._sampler()
+        identity = {"network": self._digest(), "vectors": sampler.vectors_sha256} | self._neighbors_identity()
+        changed = None
+        if previous is not None:
+            old = previous.flex if isinstance(previous, ContextualIndex) else previous
+            check_type("previous", old, FlexIndex, "a ContextualIndex or its FlexIndex")
+            changed = old, changed_passages(old, identity, self.query_graph, features=self._edge_features)
+        flex = FlexIndex(str(path), verbose=False)
+        write_index(
+            sampler.index,
+            flex,
             self._vectors_of(sampler),
             identity=identity,
             previous=changed,
-            passages_at_once=passages_at_once,
+            chunk_size=chunk_size,
             verbose=self.verbose,
         )
+        return ContextualIndex(path, self.graph, self)
 
     def vectors(self, docnos: Sequence[str]) -> np.ndarray:
-        """What passages are after they have listened: float32 of shape (passages, d).
+        """The contextual vectors of passages: float32 of shape (passages, d).
 
         Raises:
-            KeyError: If a passage is not in the index.
+            KeyError: If a passage is not in the index of vectors.
         """
-        sampler = self._sampler(self.index)
+        sampler = self._sampler()
         return self._vectors_of(sampler)(_numbers_of(sampler, docnos))
 
     def explain(self, docno: str) -> pd.DataFrame:
-        """Says what a passage listened to, and how much.
+        """The sources that a passage aggregates from, and the weights of these sources.
 
         Args:
             docno: The passage.
 
         Returns:
-            A row per source, the most heard first: ``qid`` (of a query, or id of a node), ``query`` (its text),
-            ``weight`` (attention, mean over heads: within a channel they add up to 1, the passage itself included where
-            it is a source), ``edge`` (the channel), ``gate`` (what the channel's sum is multiplied by, mean over
-            dimensions). For ``plots.passage_queries``.
+            A row per source, the highest weight first: ``qid`` (of a query, or id of a node), ``query`` (its text),
+            ``weight`` (attention, mean over heads: within a relation the weights add up to 1, with the passage's own),
+            ``relation``, ``gate`` (the factor of the relation's sum, mean over dimensions).
 
         Raises:
-            KeyError: If the passage is not in the index.
+            KeyError: If the passage is not in the index of vectors.
         """
-        sampler = self._sampler(self.index)
-        neighborhood, queries, nodes = sampler.sample(_numbers_of(sampler, [docno]))
+        sampler = self._sampler()
+        batch = sampler.sample(_numbers_of(sampler, [docno]))
         with torch.inference_mode():
-            attended = self.network.attended(neighborhood.to(self._device))
+            attended = self.network.to(self._device).eval().attended(batch.to(self._device))
         rows = []
-        for channel, (weights, gate) in attended.items():
-            place = neighborhood.edges[channel].indices.numpy()
-            if channel in nodes:
-                documents = sampler.documents
-                assert documents is not None
-                numbers = nodes[channel][place]
-                ids, texts = [*map(str, documents.ids_of(numbers))], documents.texts(numbers)
-            else:
-                graph = sampler.queries
+        for relation, (weights, gate) in attended.items():
+            place = batch.edges[relation].indices.numpy()
+            if relation in batch.nodes:
+                graph, numbers = sampler.graph, batch.nodes[relation][place]
                 assert graph is not None
-                ids, texts = graph.qids_of(queries[place]), graph.texts(queries[place])
-            about = {"qid": ids, "query": texts, "weight": weights.cpu().numpy(), "edge": channel, "gate": float(gate)}
-            rows.append(pd.DataFrame(about))
-        columns = ["qid", "query", "weight", "edge", "gate"]
-        heard = pd.concat(rows) if rows else pd.DataFrame(columns=columns)
-        return heard[columns].sort_values("weight", ascending=False, kind="stable").reset_index(drop=True)
-
-    def tune(self, topics: pd.DataFrame, qrels: pd.DataFrame, *, measure: str = "nDCG@10") -> Self:
-        """Sets the numbers of a typed network: the weights of its channels, and ``isolated_norm``.
-
-        Each in turn takes the value of a grid that is best by ``measure``, in two sweeps; that of known queries and
-        ``isolated_norm`` as a pair: the more is heard, the more falls behind. All else that the network has learned stays.
-
-        Args:
-            topics: Validation queries: ``qid, query``. They should not be in the graph: a query finds what listens to
-                it.
-            qrels: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
-            measure: What is maximized.
-
-        Raises:
-            ValueError: If none of the queries is judged, or the network is not a typed one.
-        """
-        network = self.network
-        if not isinstance(network, GNNEncoderNetwork):
-            raise ValueError(f"{self!r} has no weights of channels: the network must be a typed one")
-        sampler = self._sampler(self.index)
-        paths_of = self._computed(sampler, network.paths)
-        kept: dict[int, Paths] = {}
-
-        @torch.inference_mode()
-        def vectors_of(passages: np.ndarray) -> np.ndarray:
-            first = int(passages[0])
-            if first not in kept:
-                kept[first] = paths_of(passages)
-            return network.joined(kept[first]).cpu().numpy()
-
-        numbers = dict(zip(network.channels, network.scalars(), strict=True)) | {ISOLATED_NORM: network.isolated_norm}
-        quality = self._quality(sampler, topics, qrels, measure, lambda: vectors_of)
-
-        def assign(values: Numbers) -> float:
-            with torch.no_grad():
-                for name, value in values.items():
-                    numbers[name].fill_(value)
-            return quality()
-
-        grid: list[Numbers] = []
-        for name in network.channels:
-            if name == RELEVANT:
-                grid += [{name: w, ISOLATED_NORM: n} for w in WEIGHTS for n in ISOLATED_NORMS if w or n == 1]
+                ids, texts = [*map(str, graph.ids_of(numbers))], graph.texts(numbers)
             else:
-                grid += [{name: w} for w in WEIGHTS]
-        start = {name: float(number) for name, number in numbers.items()}
-        best = coordinate_search(start, grid, assign, verbose=self.verbose)
-        with torch.no_grad():
-            for name, value in best.items():
-                numbers[name].fill_(value)
-        return self
+                queries = sampler.query_graph
+                assert queries is not None
+                ids, texts = queries.qids_of(batch.queries[place]), queries.texts(batch.queries[place])
+            about = {
+                "qid": ids,
+                "query": texts,
+                "weight": weights.cpu().numpy(),
+                "relation": relation,
+                "gate": float(gate),
+            }
+            rows.append(pd.DataFrame(about))
+        columns = ["qid", "query", "weight", "relation", "gate"]
+        found = pd.concat(rows) if rows else pd.DataFrame(columns=columns)
+        return found[columns].sort_values("weight", ascending=False, kind="stable").reset_index(drop=True)
 
     @property
-    def _channels(self) -> Sequence[str]:
-        """What is listened to."""
-        return self.network.channels
+    def _relations(self) -> Sequence[str]:
+        """The relations that passages aggregate from."""
+        return self.network.relations
+
+    @property
+    def _edge_features(self) -> bool:
+        """Whether attention depends on features of the query graph's edges."""
+        return bool(getattr(self.network.config, "edge_features", None))
 
     @property
     def _device(self) -> torch.device:
         return device_of(self.device)
 
-    def _sampler(self, index: FlexIndex | None) -> NeighborSampler:
-        """Passages of an index, with all that the network listens to; the last ones are kept, as queries are encoded.
+    @property
+    def _dimension(self) -> int:
+        """d, of the encoder's vectors."""
+        if self._vectors is not None:
+            return self._vectors.payload(return_docnos=False)[0].shape[1]
+        return int(np.asarray(self.encoder.encode_queries(["dimension"])).shape[1])
+
+    @property
+    def _folder(self) -> Path:
+        """Where vectors of passages, queries and titles are kept."""
+        graphs: list[Any] = [self.graph, self.query_graph]
+        place = next((graph.path for graph in graphs if getattr(graph, "path", None)), None)
+        if self.folder is not None or place is not None:
+            return Path(f"{place}.vectors" if self.folder is None else self.folder)
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="vectors-", ignore_cleanup_errors=True)
+        return Path(self._temporary.name)
+
+    def _base(self) -> FlexIndex:
+        """The encoder's own vectors of the passages: those given, or made from the graph's texts."""
+        if self._vectors is not None:
+            return self._vectors
+        if self.graph is None:
+            raise ValueError(
+                "the passages' vectors are needed: give graph=DocumentGraph(...) or vectors=FlexIndex(...)"
+            )
+        return base_vectors(self._folder, self.graph, self.encoder, verbose=self.verbose)
+
+    def _sampler(self) -> NeighborSampler:
+        """The sampler for the model as it is; the last one is kept, with the queries that it has encoded.
 
         Raises:
             FileNotFoundError: If there is no index at its path.
-            ValueError: If there is none at all, or it does not fit.
+            ValueError: If there are no vectors, or they do not fit.
         """
-        if index is None:
-            raise ValueError("the passages' vectors are needed: give index=FlexIndex(...)")
-        config: Any = self.network.config
-        key = (index, self.encoder, name_of(self.encoder), self.queries, self.documents, *self._channels, self.folder)
+        key = (self._vectors, encoder_name(self.encoder), self.query_graph, self.graph, *self._relations, self.folder)
         if self._last is not None and len(key) == len(self._last[0]) and all(map(_same, key, self._last[0])):
             return self._last[1]
         sampler = NeighborSampler(
-            index,
+            self._base(),
             self.encoder,
-            self._channels,
-            self.queries,
-            self.documents,
+            self._relations,
+            self.graph,
+            self.query_graph,
             two_hops=self.network.two_hops,
-            edge_features=bool(getattr(config, "edge_features", None)),
-            folder=None if self.folder is None else Path(self.folder),
+            edge_features=self._edge_features,
+            folder=self._folder,
             verbose=self.verbose,
         )
-        if sampler.vectors.shape[1] != config.dimension:
-            raise ValueError(
-                f"{index!r} has vectors of {sampler.vectors.shape[1]} dimensions, "
-                f"the network is made for {config.dimension}"
-            )
         self._last = (key, sampler)
         return sampler
 
     def _vectors_of(self, sampler: NeighborSampler) -> VectorsOf:
-        """Computes any passages; what queries are is computed now."""
-        states_of = self._computed(sampler, self.network.passage_states)
-        return lambda passages: states_of(passages).cpu().numpy()
+        """Computes any passages; the states of queries are computed at once."""
+        network = self.network
+        states_of = self._computed(sampler, network.forward)
+        return lambda passages: states_of(passages).float().cpu().numpy()
 
-    def _computed(self, sampler: NeighborSampler, function: Callable[..., Result]) -> Callable[[np.ndarray], Result]:
-        """Gives a function of the network what it takes for any passages."""
-        network = self.network.to(self._device).eval()
-        device, graph = self._device, sampler.queries
-        ready: dict[str, Any] = {}
-        if graph is not None and sampler.query_channels:
-            with torch.inference_mode():
+    def _computed(
+        self, sampler: NeighborSampler, function: Callable[[NeighborBatch], Result]
+    ) -> Callable[[np.ndarray], Result]:
+        """Gives a function of the network the neighborhoods of any passages."""
+        network, device = self.network.to(self._device).eval(), self._device
+        graph, prepared = sampler.query_graph, None
+        if graph is not None and sampler.query_relations:
+            with torch.inference_mode(), precision(self.dtype, device):
                 states = torch.from_numpy(np.array(sampler.query_vectors))
-                if network.two_hops:
-                    for start in range(0, len(states), QUERIES_AT_ONCE):
-                        part = np.arange(start, min(start + QUERIES_AT_ONCE, len(states)))
-                        heard, edges = sampler.heard_by(part, graph)
-                        own = states[part].to(device)
-                        states[part] = network.query_states(own, heard.to(device), edges.to(device)).cpu()
-                ready = network.prepare(dict.fromkeys(sampler.query_channels, states.to(device)))
+                for start in range(0, len(states) if network.two_hops else 0, QUERIES_AT_ONCE):
+                    part = np.arange(start, min(start + QUERIES_AT_ONCE, len(states)))
+                    passages, edges = sampler.passages_of_queries(part, graph)
+                    own = states[part].to(device)
+                    states[part] = network.query_states(own, passages.to(device), edges.to(device)).float().cpu()
+                prepared = network.prepare(dict.fromkeys(sampler.query_relations, states.to(device)))
 
         @torch.inference_mode()
         def computed(passages: np.ndarray) -> Result:
-            sources, edges = dict(ready), {}
-            if graph is not None:
-                for channel in ready:
-                    edges[channel] = sampler.query_edges(graph, passages, channel).to(device)
-            for relation in sampler.relations:
-                _, vectors, lists = sampler.related(passages, relation)
-                sources[relation], edges[relation] = vectors.to(device), lists.to(device)
-            own = sampler.own(passages).to(device)
-            return function(own, sources, edges)
+            with precision(self.dtype, device):
+                return function(sampler.sample(passages, prepared=prepared).to(device))
 
         return computed
 
-    def _quality(
-        self,
-        sampler: NeighborSampler,
-        topics: pd.DataFrame,
-        qrels: pd.DataFrame | None,
-        measure: str,
-        compute: Callable[[], VectorsOf] | None = None,
-        encode: Callable[[list[str]], Any] | None = None,
-    ) -> Callable[[], float]:
-        """What measures the model as it is, by what each query finds among the candidates of all.
-
-        The candidates are what the dual-encoder finds for any of the queries, and all relevant passages. With those of
-        the query alone nothing could show that what listens comes up where it should not.
-
-        Args:
-            sampler: The passages.
-            topics: ``qid, query``.
-            qrels: Judgments for them.
-            measure: What is measured.
-            compute: Makes what computes passages, by default by the network as it then is.
-            encode: Encodes queries, where that changes from one call to the next.
-        """
-        topics, qrels = judged(topics.assign(docno=""), qrels, self)
-        qrels = qrels[qrels["qid"].isin(topics["qid"])]
-        queries = query_texts(topics)
-        graph = sampler.queries
-        if graph is not None and sampler.query_channels:
-            inside = int((numbers_of(graph.qids, queries.index.tolist()) >= 0).sum())
-            if inside:
-                logger.warning("%d of %d validation queries are in the graph: these are too easy", inside, len(queries))
-        retriever = sampler.index.np_retriever(num_results=self.candidates)
-        vectors = np.asarray(self.encoder.encode_queries(queries.tolist()), dtype=np.float32)
-        found = retriever(pd.DataFrame({"qid": queries.index, "query": queries.tolist(), "query_vec": [*vectors]}))
-        docnos = pd.concat([found["docno"], passages_of(sampler, qrels)[0]["docno"]]).unique()
-        numbers = sampler.numbers_of([*docnos])
-        order = numbers.argsort()
-        numbers, ids = numbers[order], np.asarray(judged_ids(pd.Series(docnos), qrels), dtype=object)[order]
-        evaluate = RunEvaluator(measure, qrels)
-        count = min(self.candidates, len(numbers))
-        qids = np.repeat(queries.index.to_numpy(), count)
-
-        def quality() -> float:
-            vectors_of = compute() if compute is not None else self._vectors_of(sampler)
-            parts = (numbers[start : start + QUERIES_AT_ONCE] for start in range(0, len(numbers), QUERIES_AT_ONCE))
-            states = torch.from_numpy(np.concatenate([vectors_of(part) for part in parts]))
-            current = vectors if encode is None else np.asarray(encode(queries.tolist()), dtype=np.float32)
-            best = [(part @ states.T).topk(count) for part in torch.from_numpy(current).split(QUERIES_AT_ONCE // 64)]
-            scores, places = (torch.cat(parts).flatten().numpy() for parts in zip(*best, strict=True))
-            run = pd.DataFrame({"qid": qids, "docno": ids[places], "score": scores})
-            return evaluate(run.groupby(["qid", "docno"], as_index=False, sort=False)["score"].max())
-
-        return quality
-
     def _digest(self) -> str:
-        config: Any = self.network.config
-        return weights_sha256(self.network, before=repr(sorted(config.to_dict().items())))
+        """SHA-256 of the network: its shape and all of its numbers."""
+        shape = {name: value for name, value in asdict(self.network.config).items() if name not in NUMBERS}
+        return weights_sha256(self.network, before=json.dumps(shape, sort_keys=True))
 
-    def _heard(self) -> dict[str, Any]:
-        """What is listened to, for telling one fused index from another."""
-        heard: dict[str, Any] = {"encoder": name_of(self.encoder), "channels": list(self._channels)}
-        if self.queries is not None:
-            heard |= {"graph": self.queries.fingerprint(), "queries": self.queries.num_queries}
-            heard["query_ids"] = _digest_of_queries(self.queries, self.queries.num_queries)
-        if self.documents is not None:
-            heard["documents"] = self.documents.fingerprint()
-        return heard
+    def _neighbors_identity(self) -> dict[str, Any]:
+        """Digests of all that vectors depend on beside the network and the passages' own vectors."""
+        identity: dict[str, Any] = {"encoder": vector_space(self.encoder), "relations": list(self._relations)}
+        queries = [name for name in self._relations if name in (RETRIEVED, RELEVANT)]
+        if self.query_graph is not None and queries:
+            identity["queries"] = self.query_graph.num_queries
+            count, features = self.query_graph.num_queries, self._edge_features
+            identity["query_graph"] = query_digests(self.query_graph, queries, count, features=features)
+        if self.graph is not None and len(queries) < len(self._relations):
+            identity["graph"] = self.graph.fingerprint()
+        return identity
 
-    def _changed(self, previous: FlexIndex, identity: dict[str, Any]) -> np.ndarray:
-        """Numbers of the passages that queries touch which were added since an index was fused."""
-        before, graph = fused_identity(previous), self.queries
-        if graph is None or "queries" not in before:
-            raise ValueError("previous= is for added queries, but there is no graph of queries")
-        fixed = ("network", "encoder", "channels", "vectors", "documents")
-        differing = [name for name in fixed if before.get(name) != identity.get(name)]
-        if differing:
-            raise ValueError(f"{previous!r} was fused with another {' and '.join(differing)}: fuse without previous=")
-        old = before["queries"]
-        if old > graph.num_queries or _digest_of_queries(graph, old) != before["query_ids"]:
-            raise ValueError(f"{previous!r} was fused with other queries than the first {old} of {graph!r}")
-        new = np.arange(old, graph.num_queries)
-        found = [graph.edges_of_queries(new, edge_type).indices for edge_type in graph.edge_types]
-        return np.unique(np.concatenate(found))
+    def _write(self, folder: Path) -> dict[str, Any]:
+        config = self._config_to_write()
+        about = {"paper": isinstance(config, PaperGNNEncoderConfig), "dimension": self.network.dimension}
+        (folder / CONFIG).write_text(json.dumps({**about, "config": asdict(config)}, indent=1), encoding="utf-8")
+        if self._checkpoint is None and isinstance(self.encoder, DualEncoder):
+            copy.copy(self.encoder).save(folder / ENCODER)  # a copy, whose path may change
+        return {"checkpoint": self._checkpoint, "encoder_space": vector_space(self.encoder)}
 
+    def _config_to_write(self) -> GNNEncoderConfig | PaperGNNEncoderConfig:
+        return self.network.config
 
-def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
-    """The relevant passages of queries: judgments of documents are those of all their passages.
-
-    Args:
-        sampler: Knows the passages.
-        qrels: ``qid, docno, label``, ids as text.
-
-    Returns:
-        ``qid, docno`` of passages in the index, and whether it was documents that were judged.
-
-    Raises:
-        KeyError: If no relevant passage is in the index.
-    """
-    relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
-    known = sampler.numbers_of(relevant["docno"].tolist()) >= 0
-    if known.any():
-        return relevant[known].reset_index(drop=True), False
-    parts = []
-    for docnos in sampler.docnos_in_parts():
-        passages = pd.DataFrame({"passage": pd.Series(docnos, dtype=object)})
-        parts.append(relevant.merge(passages.assign(docno=documents_of(passages["passage"])), on="docno"))
-    joined = pd.concat(parts, ignore_index=True)[["qid", "passage"]].rename(columns={"passage": "docno"})
-    if not len(joined):
-        raise KeyError("no relevant passage is in the index: are the judgments of another corpus?")
-    return joined, True
+    @classmethod
+    def _read_parts(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        """Options of the constructor, with the configuration and the encoder that were saved."""
+        saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = (PaperGNNEncoderConfig if saved["paper"] else GNNEncoderConfig)(**saved["config"])
+        device, dtype = options.get("device"), options.get("dtype", "float32")
+        if "encoder" not in options and about["checkpoint"] is not None:
+            options["encoder"] = about["checkpoint"]
+        elif "encoder" not in options and (folder / ENCODER).exists():
+            options["encoder"] = DualEncoder.load(folder / ENCODER, device=device)
+        if "encoder" not in options:
+            raise ValueError(f"{about['encoder_space']} is not part of the artifact: give encoder=")
+        encoder = encoder_of(options["encoder"], device=device, dtype=dtype)
+        if vector_space(encoder) != about["encoder_space"]:
+            raise ValueError(f"the encoder must be {about['encoder_space']}, got {vector_space(encoder)}")
+        return options | {"config": config}
 
 
 def _same(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, str) and one == other)
-
-
-def _digest_of_queries(graph: QueryPassageGraph, count: int) -> str:
-    digest = hashlib.sha256()
-    for start in range(0, count, QUERIES_AT_ONCE):
-        qids = graph.qids_of(np.arange(start, min(start + QUERIES_AT_ONCE, count)))
-        digest.update("\n".join(qids).encode() + b"\n")
-    return digest.hexdigest()
 
 
 def _numbers_of(sampler: NeighborSampler, docnos: Sequence[str]) -> np.ndarray:

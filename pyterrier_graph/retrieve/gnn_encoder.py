@@ -1,11 +1,10 @@
-"""GNNEncoder: passage vectors that have listened to training queries, for a dual-encoder's price."""
+"""GNNEncoder: passage vectors from a graph neural network, for a dual-encoder's price of retrieval."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,55 +14,51 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
-from accelerate import PartialState
+from pyterrier_dr import FlexIndex
 from safetensors.torch import load_model, save_model
 
-from pyterrier_graph.encoders.queries import query_texts
-from pyterrier_graph.encoders.vector_files import VectorsOf
-from pyterrier_graph.graphs.edge_features import texts_of_passages
+from pyterrier_graph.checks import check_type
+from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
     GNNEncoderNetwork,
     PaperGNNEncoderConfig,
     PaperGNNEncoderNetwork,
-    PassageNetwork,
 )
-from pyterrier_graph.plots.model_html import parameters, reranker_html
-from pyterrier_graph.retrieve.contextual_encoder import FusedEncoder, passages_of
+from pyterrier_graph.models.passage_network import PassageNetwork
+from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
+from pyterrier_graph.retrieve.contextual_index import ContextualIndex
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
-from pyterrier_graph.retrieve.index_writer import fused_identity
-from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler, name_of
+from pyterrier_graph.retrieve.gnn_training import joint_vectors, loss_queries, texts_by_docno, trainable
+from pyterrier_graph.retrieve.index_identity import identity_of
+from pyterrier_graph.retrieve.tuning import tune_weights, validation
 from pyterrier_graph.training.dual import is_normalized, scale_of
-from pyterrier_graph.training.learned_model import LearnedModel
-from pyterrier_graph.training.masked_graph import (
+from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
+from pyterrier_graph.training.masked_graph_model import (
     BatchCollator,
-    FusedCollator,
-    GNNEncoderTraining,
-    LossQueries,
     MaskedGraphModel,
-    PassageTexts,
+    QueryCollator,
     QueryEncoderModel,
-    renewed,
-    texts_of,
 )
 from pyterrier_graph.training.options import TrainerOptions
 from pyterrier_graph.training.trainer import train
 
 if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder, FlexIndex
+    from pyterrier_dr import BiEncoder
 
     from pyterrier_graph.graphs import HeteroGraph
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+    from pyterrier_graph.training.mining import TrainingExamples
 
-WEIGHTS, CONFIG, ENCODER, QUERY_ENCODER = "network.safetensors", "config.json", "encoder", "query-encoder"
-RELEVANT_AT_FIRST = 0.5
+WEIGHTS, QUERY_ENCODER = "network.safetensors", "query-encoder"
 
 Config = PaperGNNEncoderConfig | GNNEncoderConfig
 
 
-class GNNEncoder(FusedEncoder, LearnedModel):
-    """Passages listen to training queries before they are indexed; queries are encoded as ever.
+class GNNEncoder(ContextualEncoder):
+    """Passages aggregate from queries, titles and neighbors before they are indexed; queries are encoded as ever.
 
     .. cite:: liu2022gnnencoder
         :citation: Liu et al. GNN-encoder: Learning a dual-encoder architecture via graph neural networks for passage
@@ -72,173 +67,225 @@ class GNNEncoder(FusedEncoder, LearnedModel):
 
     ::
 
-        graph = ptg.QueryPassageGraph("train.graph").build(topics, index, encoder.query_encoder() >> index.retriever())
-        gnn = ptg.GNNEncoder(encoder, index, graph).fit(topics, qrels, dev_topics, dev_qrels)
-        fused = gnn.fuse(index, FlexIndex("fused.flex"))
-        retriever = gnn.query_encoder() >> fused.retriever()
+        queries = ptg.QueryPassageGraph("train.graph").build(train_topics, graph, retriever, qrels=train_qrels)
+        gnn = ptg.GNNEncoder(graph, query_graph=queries).fit(train_topics, train_qrels, dev_topics, dev_qrels)
+        retriever = gnn.index("corpus.flex").retriever()
+
+    The untrained network is a :class:`~pyterrier_graph.GraphMean`; ``config=mean.config`` starts with the weights, and
+    the ``isolated_norm``, of a mean that was tuned.
 
     Args:
-        encoder: A bi-encoder of pyterrier_dr, such as :class:`DualEncoder`.
-        index: Its vectors of the passages; None to do no more than encode queries.
-        queries: The graph of training queries.
-        network: A ``PaperGNNEncoderConfig`` for the papers' network; for the typed one a ``GNNEncoderConfig``, or just
-            its channels with the weights that they start at, such as ``GraphMean(...).fit(...).beta``. Channels are
-            ``'relevant'``, ``'retrieved'``, and relations, or paths, of the document graph. By default the typed one with
-            ``{'relevant': 0.5, 'retrieved': 0}`` where the graph knows relevant passages, else the papers' one.
-        documents: The document graph, where relations are heard.
-        control: Whether nothing is heard: the same network with as many parameters and no edges, which tells what the
-            graph does from what a projection does.
+        graph: The document graph; None for passages without documents, which are given by ``vectors``, and to do no
+            more than encode queries.
+        encoder: See :class:`~pyterrier_graph.GraphMean`, as for all that is not described here.
+        query_graph: The graph of training queries.
+        weights: The relations, each with the weight that it starts with, in place of ``config.weights``. The default is
+            that of GraphMean, with ``'retrieved': 0.0`` beside 'relevant'.
+        config: A :class:`~pyterrier_graph.GNNEncoderConfig`, or ``GNNEncoderConfig.paper()`` for the papers' network.
+        edges: Whether passages aggregate at all. The same network without edges has as many parameters: it tells the
+            effect of the graph from that of a projection.
+        vectors: See GraphMean.
+        folder: See GraphMean.
         training: Options of training.
-        candidates: Passages per validation query; each is ranked among the candidates of all.
-        folder: Where vectors of queries and titles are kept, so that they are encoded once; by default temporary.
+        num_candidates: See GraphMean.
         seed: Seed of the network's first weights.
-        device: As torch names it; by default a GPU where there is one.
+        device: See GraphMean.
+        dtype: See GraphMean.
         verbose: Whether to show progress.
 
     Attributes:
         network: The network.
-        training_log: Losses, and the measure under its own name, of the last training.
+        training_log: Losses, and the validation measure under its own name, of the last training.
         query_model: The query encoder after :meth:`fit_query_encoder`; None before.
 
     Raises:
-        FileNotFoundError: If there is no index.
-        ValueError: If a channel lacks its graph, the graph is of other passages, or the network of other dimensions.
+        Exception: As GraphMean; and ValueError if ``weights`` are given for the papers' network.
     """
 
     schematic = {"label": "GNNEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_TYPE = "gnn_encoder"
     ARTIFACT_FORMAT = "safetensors"
-    WRITTEN = ("control", "seed")
-    GIVEN = ("index", "queries")
+    WRITTEN = ("edges", "seed")
     STAGES = {"training": GNNEncoderTraining}
-    KEEP_WEIGHTS = frozenset(
-        {"control", "training", "candidates", "folder", "device", "verbose", "index", "queries", "documents"}
-    )
+    KEEP_WEIGHTS = ContextualEncoder.KEEP_WEIGHTS | {"edges", "training"}
 
     def __init__(
         self,
-        encoder: BiEncoder,
-        index: FlexIndex | None = None,
-        queries: QueryPassageGraph | None = None,
-        network: Config | Mapping[str, float] | None = None,
+        graph: HeteroGraph | None = None,
+        encoder: str | os.PathLike[str] | BiEncoder = DEFAULT,
         *,
-        documents: HeteroGraph | None = None,
-        control: bool = False,
-        training: GNNEncoderTraining | None = None,
-        candidates: int = 100,
+        query_graph: QueryPassageGraph | None = None,
+        weights: Mapping[str, float] | None = None,
+        config: Config | None = None,
+        edges: bool = True,
+        vectors: FlexIndex | None = None,
         folder: str | os.PathLike[str] | None = None,
+        training: GNNEncoderTraining | None = None,
+        num_candidates: int = 100,
         seed: int = 0,
         device: str | None = None,
-        verbose: bool = False,
+        dtype: DType = "float32",
+        verbose: bool = True,
     ) -> None:
-        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        self.encoder, self.index, self.queries, self.documents = encoder, index, queries, documents
-        self.control, self.candidates, self.folder, self.seed = control, candidates, folder, seed
-        self.training = training or GNNEncoderTraining()
-        self.device, self.verbose = device, verbose
-        self.model = str(getattr(encoder, "model", getattr(encoder, "model_name", encoder)))
+        options = {"query_graph": query_graph, "vectors": vectors, "folder": folder, "num_candidates": num_candidates}
+        self._set_up(graph, encoder, device=device, dtype=dtype, verbose=verbose, **options)
+        self.training = GNNEncoderTraining() if training is None else training
+        self.edges, self.seed = edges, seed
+        self.config, self._weights = config, weights
+        resolved = self._resolved(config, weights)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.network = _network(self._config(network)).to(self._device).eval()
-        self.training_log: list[dict[str, float]] = []
+            paper = isinstance(resolved, PaperGNNEncoderConfig)
+            kind: Any = PaperGNNEncoderNetwork if paper else GNNEncoderNetwork
+            self.network = cast(PassageNetwork, kind(resolved, self._dimension).to(self._device).eval())
+        self.random_start = bool([*self.network.parameters()]) and paper
         self.query_model: DualEncoder | None = None
-        if index is not None:
-            self._sampler(index)
+        self.query_training_log: list[dict[str, float]] = []
+        self._check_attributes()
+
+    def _resolved(self, config: Any, weights: Mapping[str, float] | None) -> Config:
+        """The configuration, with weights."""
+        if config is None:
+            config = GNNEncoderConfig()
+        check_type("config", config, (GNNEncoderConfig, PaperGNNEncoderConfig), "a GNNEncoderConfig")
+        if isinstance(config, PaperGNNEncoderConfig):
+            if weights is not None:
+                raise ValueError("the papers' network has no weights of relations: leave out weights= or config=")
+            return config
+        if weights is None and (weights := config.weights) is None:
+            weights = self._default_weights()
+            if RELEVANT in weights:
+                weights[RETRIEVED] = 0.0
+        return dataclasses.replace(config, weights=weights)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The present weight per relation; of the papers' network, which has no such weights, none."""
+        return self.network.weights if isinstance(self.network, GNNEncoderNetwork) else {}
+
+    @property
+    def _relations(self) -> Sequence[str]:
+        without_gnn = isinstance(self.network.config, PaperGNNEncoderConfig) and not self.network.config.gnn
+        return () if not self.edges or without_gnn else self.network.relations
+
+    def _check_attributes(self) -> None:
+        with warnings.catch_warnings():
+            if not self.edges or isinstance(self.network, PaperGNNEncoderNetwork):
+                warnings.simplefilter("ignore")  # nothing is aggregated on purpose
+            super()._check_attributes()
 
     def __repr__(self) -> str:
-        heard = "control" if self.control else ", ".join(self.network.channels)
-        return f"GNNEncoder({self.encoder!r}, {heard})"
+        relations = ", ".join(self._relations) if self.edges else "without edges"
+        return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from pyterrier_graph.plots.model_html import parameters, reranker_html
+
         sizes = {
             "encoder": repr(self.encoder),
-            "listens to": "nothing (control)" if self.control else ", ".join(self.network.channels),
+            "aggregates from": ", ".join(self._relations) or "nothing",
             "parameters": parameters(self.network),
         }
         if isinstance(self.network, GNNEncoderNetwork):
-            weights = (f"{name}: {weight:.2f}" for name, weight in self.network.weights.items())
-            sizes["weights"] = ", ".join(weights)
-            sizes["length where no query is known"] = f"{float(self.network.isolated_norm):g}"
+            sizes["weights"] = ", ".join(f"{name}: {weight:.2f}" for name, weight in self.weights.items())
+            sizes["norm where no query is relevant"] = f"{float(self.network.isolated_norm):g}"
         calls = [
             "gnn.fit(topics, qrels, dev_topics, dev_qrels)",
-            "fused = gnn.fuse(index, FlexIndex(path))",
-            "gnn.query_encoder() >> fused.retriever()",
+            "gnn.index(path).retriever()",
             "plots.passage_queries(gnn.explain(docno))",
         ]
         return reranker_html(self, sizes, calls)
 
     def query_encoder(self) -> pt.Transformer:
-        """Encodes queries, for the retrievers of a fused index: ``query`` to ``query_vec``."""
+        """Encodes queries, for retrievers of a contextual index: ``query`` to ``query_vec``."""
         return (self.query_model or self.encoder).query_encoder()
 
     def fit(
         self,
         topics_or_res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame | None,
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
         *,
+        examples: TrainingExamples | None = None,
         texts: pt.Transformer | None = None,
     ) -> Self:
         """Masked graph training (Algorithm 1).
 
-        Training queries that are in the graph are taken out of it, some in each epoch, when they give the loss; others
-        always give it. Negatives are the other passages of the batch, and such as were retrieved for a query and are
-        not relevant to it. What is learned from are the index's vectors (000). With ``encoder_learning_rate`` the
-        dual-encoder, which has to be a :class:`DualEncoder`, learns as well (001): a copy of it becomes
-        ``gnn.encoder``. The index then is of the encoder that was, so ``gnn.index`` is None: make one anew, fuse that,
-        and set ``gnn.index`` to it for :meth:`vectors` and :meth:`explain`.
+        Training queries that are in the query graph are taken out of it, some in each epoch, when they give the loss;
+        others always give it. Negatives are the other passages of the batch, and passages that were retrieved for a
+        query and are not relevant to it. The network learns from the encoder's own vectors (000). With
+        ``encoder_learning_rate`` the encoder, which has to be a :class:`~pyterrier_graph.DualEncoder`, learns as well
+        (001): a copy of it becomes ``gnn.encoder``. Vectors that were given are then of the encoder before, so they are
+        dropped: the passages of the graph are encoded anew, or new vectors are set by ``gnn.vectors = index``.
 
-        A call that was killed goes on where it was, with ``output_dir``, and ends with the same weights. One that is
-        interrupted leaves the model as it was.
+        A call that was killed continues, with ``output_dir``, and ends with the same weights. One that is interrupted
+        leaves the model as it was.
 
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.
             qrels_tr: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
+                None with ``examples``.
             topics_or_res_va: Validation queries: the weights that rank best are kept, the untrained ones included.
             qrels_va: Judgments for them.
-            texts: Adds ``text`` to a frame with ``docno``, as ``pt.text.get_text(dataset)`` does; for training the
-                dual-encoder, too.
+            examples: What :class:`~pyterrier_graph.HardNegativeMiner` has made of the training queries: its denoised
+                positives and negatives take the place of judgments and retrieved passages (Algorithm 1, line 7).
+            texts: Adds ``text`` to a frame with ``docno``, for training the encoder without a document graph.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
-            KeyError: If no relevant passage is in the index.
-            ValueError: If there is nothing to learn, or to learn from, ``texts`` or a DualEncoder is missing where the
+            KeyError: If no relevant passage is in the index of vectors.
+            ValueError: If there is nothing to learn, or to learn from, texts or a DualEncoder are missing where the
                 encoder learns, ``output_dir`` holds another training, or training diverges.
+
+        Warns:
+            UserWarning: If relevant passages are unknown, validation queries are in the query graph, or the model is
+                trained already.
         """
+        self._start_fit()
         options = self.training
-        queries = self._loss_queries(topics_or_res_tr, qrels_tr, options)
-        sampler = queries.sampler
+        queries = loss_queries(self, topics_or_res_tr, qrels_tr, options, examples)
         rates = [(self._matrices(), options.learning_rate)]
-        if gates := self.network.scalars():
-            rates.append((gates, options.scalar_learning_rate or options.learning_rate))
+        if scalars := self.network.scalars():
+            rates.append((scalars, options.scalar_learning_rate or options.learning_rate))
         encoder = passage_texts = compute = None
         if options.encoder_learning_rate is not None:
-            passage_texts, encoder = _loader(texts), _own_copy(self.encoder)
-            compute = partial(self._jointly, encoder, sampler, passage_texts)
+            passage_texts, encoder = texts_by_docno(self.graph, texts), trainable(self.encoder)
+            compute = partial(joint_vectors, self.network, encoder, queries.sampler, passage_texts)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         model = MaskedGraphModel(self.network, options.scale, None if encoder is None else encoder.network)
-        quality = None
+        validate = None
         if topics_or_res_va is not None and len(topics_or_res_va):
             encode = None if encoder is None else encoder.encode_queries
-            quality = self._quality(sampler, topics_or_res_va, qrels_va, options.measure, compute, encode)
+            validate = validation(self, topics_or_res_va, qrels_va, options.measure, compute, encode)
         before = {name: value.clone() for name, value in self.network.state_dict().items()}
+        collate = BatchCollator(queries, passage_texts)
         try:
-            self.training_log = self._train(
-                model, queries, BatchCollator(queries, passage_texts), options, rates=rates, quality=quality
-            )
+            self.training_log = self._train(model, queries, collate, options, rates=rates, validate=validate)
         except BaseException:
             self.network.load_state_dict(before)
             raise
         if encoder is not None:
-            encoder._fingerprint = None
-            self.encoder, self.index = encoder, None
+            self.encoder, self._vectors = encoder, None
+        return self
+
+    def tune(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
+        """Sets the weights of relations, and ``isolated_norm``, by grid search; all else that was learned stays.
+
+        Args:
+            topics: Validation queries: ``qid, query``. They should not be in the query graph.
+            qrels: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
+
+        Raises:
+            ValueError: If none of the queries is judged, or the network is the papers'.
+        """
+        tune_weights(self, topics, qrels, self.training.measure)
         return self
 
     def fit_query_encoder(
         self,
-        fused_index: FlexIndex,
+        index: ContextualIndex,
         topics_or_res_tr: pd.DataFrame,
         qrels_tr: pd.DataFrame,
         topics_or_res_va: pd.DataFrame | None = None,
@@ -246,13 +293,13 @@ class GNNEncoder(FusedEncoder, LearnedModel):
         *,
         training: GNNEncoderTraining | None = None,
     ) -> Self:
-        """Trains the query encoder anew, for what passages have become (000, Sect. 4.3).
+        """Trains the query encoder anew, for the contextual vectors of passages (000, Sect. 4.3).
 
-        The encoder, which has to be a :class:`DualEncoder`, stays; a copy of it learns, and becomes
-        ``gnn.query_model``. All training queries give the loss in every epoch.
+        The encoder, which has to be a :class:`~pyterrier_graph.DualEncoder`, stays. A copy of it learns, and becomes
+        ``gnn.query_model`` and ``index.encoder``. All training queries give the loss in every epoch.
 
         Args:
-            fused_index: What :meth:`fuse` has made. It does not change.
+            index: What :meth:`index` has made. Its vectors do not change.
             topics_or_res_tr: See :meth:`fit`, as for all below.
             qrels_tr: Likewise.
             topics_or_res_va: Likewise.
@@ -262,63 +309,36 @@ class GNNEncoder(FusedEncoder, LearnedModel):
         Raises:
             Exception: As :meth:`fit`.
         """
+        check_type("index", index, ContextualIndex, "a ContextualIndex, such as gnn.index(path)")
         options = training or GNNEncoderTraining(epochs=3, batch_size=32, encoder_learning_rate=2e-5)
         every = dataclasses.replace(options, masked=None, skip_unanswerable=False)
-        queries = self._loss_queries(topics_or_res_tr, qrels_tr, every)
-        sampler = queries.sampler
-        encoder = _own_copy(self.query_model or self.encoder)
-        vectors = fused_index.payload(return_docnos=False)[0]
-        if vectors.shape != sampler.vectors.shape:
-            raise ValueError(
-                f"{fused_index!r} has vectors of shape {vectors.shape}, {self.index!r} of {sampler.vectors.shape}"
-            )
-        quality = None
+        queries = loss_queries(self, topics_or_res_tr, qrels_tr, every)
+        encoder = trainable(self.query_model or self.encoder)
+        vectors = index.flex.payload(return_docnos=False)[0]
+        if vectors.shape != (shape := queries.sampler.vectors.shape):
+            raise ValueError(f"{index!r} has vectors of shape {vectors.shape}, the passages' own are of {shape}")
+        validate = None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            quality = self._quality(
-                sampler,
+            validate = validation(
+                self,
                 topics_or_res_va,
                 qrels_va,
                 options.measure,
-                compute=lambda: lambda passages: np.asarray(vectors[passages]),
-                encode=encoder.encode_queries,
+                lambda: lambda passages: np.asarray(vectors[passages]),
+                encoder.encode_queries,
             )
         rate = options.encoder_learning_rate or 2e-5
         self.query_training_log = self._train(
             QueryEncoderModel(encoder.network, scale_of(options.scale, is_normalized(encoder.network))),
             queries,
-            FusedCollator(queries, vectors),
+            QueryCollator(queries, vectors),
             options,
             rates=[([*encoder.network.parameters()], rate)],
-            quality=quality,
-            fused=fused_identity(fused_index),
+            validate=validate,
+            index=identity_of(index.flex),
         )
-        encoder._fingerprint = None
-        self.query_model = encoder
+        self.query_model = index.encoder = encoder
         return self
-
-    def quality(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Callable[[], float]:
-        """What measures the model as it then is, on validation queries, by ``training.measure``.
-
-        Args:
-            topics: ``qid, query``.
-            qrels: ``qid, docno, label``.
-        """
-        return self._quality(self._sampler(self.index), topics, qrels, self.training.measure)
-
-    def _jointly(self, encoder: DualEncoder, sampler: NeighborSampler, passage_texts: PassageTexts) -> VectorsOf:
-        """Computes passages by the network and an encoder as they are."""
-        encoder.network.eval()
-        network, device = self.network.eval(), encoder.network.device
-
-        @torch.inference_mode()
-        def vectors_of(passages: np.ndarray) -> np.ndarray:
-            around = sampler.sample(passages)
-            texts = texts_of(sampler, passage_texts, passages, around.queries)
-            own = torch.from_numpy(encoder.encode_docs(texts.passages)).to(device)
-            heard = torch.from_numpy(encoder.encode_queries(texts.heard)).to(device) if texts.heard else None
-            return network(renewed(around.neighborhood.to(device), own, heard)).cpu().numpy()
-
-        return vectors_of
 
     def _train(
         self,
@@ -328,119 +348,38 @@ class GNNEncoder(FusedEncoder, LearnedModel):
         options: TrainerOptions,
         *,
         rates: list[tuple[list[torch.nn.Parameter], float]],
-        quality: Callable[[], float] | None,
+        validate: Callable[[], float] | None,
         **identity: Any,
     ) -> list[dict[str, float]]:
         if not any(parameters for parameters, _ in rates):
-            raise ValueError(
-                f"{self!r} has nothing to learn: its network has no weights, and the encoder stays as it is"
-            )
-        identity |= {"start": self._digest(), "training_queries": queries.fingerprint()} | self._heard()
+            raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
+        identity |= {"start": self._digest(), "training_queries": queries.fingerprint()} | self._neighbors_identity()
         return train(
             model,
             queries,
             cast(Any, collate),
             options,
             rates=[(parameters, rate) for parameters, rate in rates if parameters],
-            validate=quality,
-            identity=identity,
+            validate=validate,
+            identity=identity | {"vectors": queries.sampler.vectors_sha256},
             device=self._device,
             verbose=self.verbose,
         )
 
-    def _loss_queries(self, topics: pd.DataFrame, qrels: pd.DataFrame, options: GNNEncoderTraining) -> LossQueries:
-        pt.validate.columns(topics, includes=["qid", "query"], context=self)
-        pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=self)
-        topics = query_texts(topics.astype({"qid": str})).rename_axis("qid").reset_index()
-        qrels = qrels.astype({"qid": str, "docno": str})
-        sampler = self._sampler(self.index)
-        with PartialState(cpu=self._device.type == "cpu").main_process_first():
-            sampler.encode()
-        relevant, by_document = passages_of(sampler, qrels[qrels["qid"].isin(topics["qid"])])
-        return LossQueries(topics, relevant, by_document, sampler, options)
-
     def _matrices(self) -> list[torch.nn.Parameter]:
-        gates = {id(gate) for gate in self.network.scalars()}
-        return [parameter for parameter in self.network.parameters() if id(parameter) not in gates]
-
-    def apply_attributes(self, **attributes: Any) -> Self:
-        """See :meth:`LearnedModel.apply_attributes`."""
-        if attributes.keys() <= self.KEEP_WEIGHTS:
-            return super().apply_attributes(**attributes)
-        return super().apply_attributes(**{"network": self.network.config} | attributes)
-
-    @property
-    def _channels(self) -> Sequence[str]:
-        without_gnn = isinstance(self.network.config, PaperGNNEncoderConfig) and not self.network.config.gnn
-        return () if self.control or without_gnn else self.network.channels
-
-    def _config(self, network: Config | Mapping[str, float] | None) -> Config:
-        if isinstance(network, (PaperGNNEncoderConfig, GNNEncoderConfig)):
-            return network
-        if self.index is None:
-            raise ValueError(
-                "the passages' vectors are needed: give index=FlexIndex(...), or a network's configuration"
-            )
-        dimension = self.index.payload(return_docnos=False)[0].shape[1]
-        if network is None:
-            if self.queries is None or RELEVANT not in self.queries.edge_types:
-                return PaperGNNEncoderConfig(dimension)
-            network = {RELEVANT: RELEVANT_AT_FIRST, RETRIEVED: 0.0}
-        return GNNEncoderConfig(dimension, network)
+        scalars = {id(scalar) for scalar in self.network.scalars()}
+        return [parameter for parameter in self.network.parameters() if id(parameter) not in scalars]
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))
-        config: Any = self.network.config
-        typed = isinstance(config, GNNEncoderConfig)
-        text = json.dumps({"typed": typed, **config.to_dict()}, indent=1)
-        (folder / CONFIG).write_text(text, encoding="utf-8")
-        for name, encoder in ((ENCODER, self.encoder), (QUERY_ENCODER, self.query_model)):
-            if isinstance(encoder, DualEncoder):
-                copy.copy(encoder).save(folder / name)  # a copy, whose path may change
-        return {"heard": self._heard()}
+        if self.query_model is not None:
+            self.query_model.apply_attributes().save(folder / QUERY_ENCODER)
+        return super()._write(folder)
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        kind = GNNEncoderConfig if config.pop("typed") else PaperGNNEncoderConfig
-        own = {
-            name: DualEncoder.load(folder / name, device=options.get("device"))
-            for name in (ENCODER, QUERY_ENCODER)
-            if (folder / name).exists()
-        }
-        encoder = options.setdefault("encoder", own.get(ENCODER))
-        if encoder is None:
-            raise ValueError(f"{about['heard']['encoder']} is not part of the artifact: give encoder=")
-        if name_of(encoder) != about["heard"]["encoder"]:
-            raise ValueError(f"the encoder must be {about['heard']['encoder']}, got {name_of(encoder)}")
-        model = cls(network=kind(**config), **options)
+        model = cls(**cls._read_parts(folder, about, options))
         load_model(model.network, folder / WEIGHTS)
-        model.query_model = own.get(QUERY_ENCODER)
+        if (folder / QUERY_ENCODER).exists():
+            model.query_model = DualEncoder.load(folder / QUERY_ENCODER, device=options.get("device"))
         return model
-
-
-def _network(config: Config) -> PassageNetwork:
-    return GNNEncoderNetwork(config) if isinstance(config, GNNEncoderConfig) else PaperGNNEncoderNetwork(config)
-
-
-def _own_copy(encoder: BiEncoder) -> DualEncoder:
-    """A copy, which learns.
-
-    Raises:
-        ValueError: If the encoder cannot learn.
-    """
-    if not isinstance(encoder, DualEncoder):
-        raise ValueError(f"only a DualEncoder learns, this encoder is {encoder!r}")
-    return encoder.apply_attributes(batch_size=encoder.batch_size)
-
-
-def _loader(texts: pt.Transformer | None) -> PassageTexts:
-    """Texts of passages by docno.
-
-    Raises:
-        ValueError: If there is nothing that has them.
-    """
-    if texts is None:
-        raise ValueError("training the encoder needs the passages' texts: give texts=pt.text.get_text(dataset)")
-
-    return partial(texts_of_passages, texts)

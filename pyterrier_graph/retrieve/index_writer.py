@@ -1,10 +1,9 @@
-"""Writes an index of fused vectors: those of a base index's passages after they have heard something."""
+"""Writes an index with the passages of another index, and other vectors."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,55 +13,55 @@ from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, che
 from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of
+from pyterrier_graph.retrieve.index_identity import file_sha256, identity_of
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
 
 
-def write_fused(
+def write_index(
     base_index: FlexIndex,
-    fused_index: FlexIndex,
+    index: FlexIndex,
     vectors_of: VectorsOf,
     *,
     identity: dict[str, Any],
     previous: tuple[FlexIndex, np.ndarray] | None = None,
-    passages_at_once: int = 16_384,
+    chunk_size: int = 16_384,
     verbose: bool = True,
 ) -> FlexIndex:
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
 
-    Until it is complete there is nothing at its path. Unfinished work lies in ``<path>.unfinished``; the same call goes
-    on from the last whole chunk.
+    Until the index is complete there is nothing at its path. Unfinished work lies in ``<path>.unfinished``; the same
+    call continues after the last whole chunk.
 
     Args:
-        base_index: Whose passages these are.
-        fused_index: Where to write; nothing may be there yet.
+        base_index: The index that has the passages.
+        index: Where to write; nothing may be there yet.
         vectors_of: Numbers of passages in the base index, int64 and ascending, to their vectors, floating point of
             shape (passages, d), where d is the base index's. Called with one chunk after the other, or, with
             ``previous``, with those passages of a chunk that changed.
-        identity: What tells these vectors from others, for JSON: digests of weights, graph, base vectors.
-            :func:`fused_identity` gives it back.
-        previous: A fused index of the same passages, and the numbers of those whose vectors are no longer right. All
+        identity: Digests of all that the vectors depend on, for JSON. :func:`identity_of` returns it.
+        previous: A contextual index of the same passages, and the numbers of those whose vectors have changed. All
             others are copied from it.
-        passages_at_once: Passages per chunk. Memory grows with it, not with the index.
+        chunk_size: Passages per chunk. Memory grows with it, not with the index.
         verbose: Whether to show progress.
 
     Returns:
-        ``fused_index``.
+        ``index``.
 
     Raises:
-        FileExistsError: If something lies at the fused index's path.
+        FileExistsError: If something lies at the index's path.
         FileNotFoundError: If there is no base index.
         IndexError: If there is no passage with a number that ``previous`` comes with.
-        ValueError: If vectors are of another shape or not finite, ``previous`` is of other passages or not fused, or
-            the unfinished work is of something else.
+        ValueError: If vectors are of another shape or not finite, ``previous`` is of other passages or not contextual,
+            or the unfinished work is of something else.
     """
     base = base_index.index_path
     docnos, about = base_index.payload(return_dvecs=False)
     count, dimension = shape = about["doc_count"], about["vec_size"]
     kind = {name: about[name] for name in ("type", "format", "doc_count", "vec_size")}
-    digest = _sha256(base / DOCNOS)
-    fused: dict[str, Any] = {"identity": identity, "docnos_sha256": digest}
+    digest = file_sha256(base / DOCNOS)
+    contextual: dict[str, Any] = {"identity": identity, "docnos_sha256": digest}
 
     def new(numbers: np.ndarray) -> np.ndarray:
         return checked_vectors(
@@ -71,25 +70,25 @@ def write_fused(
 
     chunk = new
     if previous is not None:
-        index, numbers = previous
-        fused["previous"] = {"identity": fused_identity(index)}
-        read_meta(index.index_path, kind)
-        if _sha256(index.index_path / DOCNOS) != digest:
-            raise ValueError(f"{index!r} has other docnos than {base_index!r}: nothing can be copied from it")
+        old, numbers = previous
+        contextual["previous"] = {"identity": identity_of(old)}
+        read_meta(old.index_path, kind)
+        if file_sha256(old.index_path / DOCNOS) != digest:
+            raise ValueError(f"{old!r} has other docnos than {base_index!r}: nothing can be copied from it")
         if np.asarray(numbers).dtype.kind not in "iu":
             raise ValueError(f"changed passages are given by number, got {np.asarray(numbers).dtype}")
         changed = np.zeros(count, dtype=bool)
         changed[checked(numbers, count)] = True
-        fused["previous"] |= {
+        contextual["previous"] |= {
             "copied": int(count - changed.sum()),
             "changed_sha256": hashlib.sha256(np.packbits(changed).tobytes()).hexdigest(),
         }
 
         def chunk(numbers: np.ndarray) -> np.ndarray:
             here = changed[numbers]
-            # not mapped: pages that were read would count as memory until somebody else needs it
+            # not mapped: pages that were read would count as memory until another process needs it
             vectors = np.fromfile(
-                index.index_path / VECTORS,
+                old.index_path / VECTORS,
                 FLOAT,
                 count=len(numbers) * dimension,
                 offset=int(numbers[0]) * dimension * FLOAT.itemsize,
@@ -99,26 +98,9 @@ def write_fused(
             return vectors
 
     files = {DOCNOS: (base / DOCNOS).stat().st_size, VECTORS: count * dimension * FLOAT.itemsize}
-    meta = kind | {"package_hint": "pyterrier_dr", "fused": fused, "files": files}
-    with unfinished(fused_index.index_path, meta) as (folder, out):
+    meta = kind | {"package_hint": "pyterrier_dr", "contextual": contextual, "files": files}
+    with unfinished(index.index_path, meta) as (folder, out):
         shutil.copyfile(base / DOCNOS, folder / DOCNOS)
-        progress = {"desc": "fusing", "unit": "passage", "disable": not verbose}
-        write_vectors(out, shape, chunk, at_once=passages_at_once, progress=progress)
-    return fused_index
-
-
-def fused_identity(index: FlexIndex) -> dict[str, Any]:
-    """What :func:`write_fused` was told that an index's vectors are.
-
-    Raises:
-        ValueError: If the index was not made by it.
-    """
-    (meta,) = index.payload(return_dvecs=False, return_docnos=False)
-    if "fused" not in meta:
-        raise ValueError(f"{index!r} is not a fused index")
-    return meta["fused"]["identity"]
-
-
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        progress = {"desc": "indexing", "unit": "passage", "disable": not verbose}
+        write_vectors(out, shape, chunk, at_once=chunk_size, progress=progress)
+    return index

@@ -1,52 +1,52 @@
-"""Masked graph training (Algorithm 1 of Liu et al. 2022): which queries give the loss, and on which graph.
+"""Masked graph training (Algorithm 1 of Liu et al. 2022): the queries that give the loss, and the graph of an epoch.
 
-A query that is in the graph finds its positive by itself: what it is looking for has listened to it. So in each epoch
-some queries are taken out of the graph, and only those give the loss. Queries that are not in the graph always do.
+The relevant passage of a query in the graph aggregates from that query, so that the query finds it too easily. So in
+each epoch some queries are taken out of the graph, and of the graph's queries only these give the loss. Queries that
+are not in the graph always give the loss.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import batch_to_device
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 from torch.utils.data import Dataset
 
-from pyterrier_graph.graphs.csr import offsets
-from pyterrier_graph.graphs.ids import ids_of, numbers_of
-from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
-from pyterrier_graph.models.gnn_encoder import Neighborhood, PassageNetwork, in_batch_loss
-from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
-from pyterrier_graph.training.dual import prompts_of, scale_of
+from pyterrier_graph.checks import check_count, check_number
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.training.options import HeadOptions
 
-PassageTexts = Callable[[list[str]], list[str]]
+if TYPE_CHECKING:
+    from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
+
+RETRIEVED_PER_QUERY = 25  # for hard negatives, where no graph says how many
+SCORED = 65_536  # pairs whose similarity is computed at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class GNNEncoderTraining(HeadOptions):
-    """Options of ``GNNEncoder.fit()``.
+    """Options of ``GNNEncoder.fit()``; the defaults train the network alone, in minutes for hundreds of queries.
 
     Attributes:
-        epochs: An epoch has the queries that are taken out of the graph, so it is short.
-        learning_rate: Of the network (001: 5e-5, for 8,000 passages a batch; ours is for batches of hundreds).
-        encoder_learning_rate: Of the dual-encoder: None leaves it as it is (000); 001 trains both, this one at 2e-6.
-        scalar_learning_rate: Of the channels' weights, single numbers; None takes ``learning_rate``.
+        epochs: Passes over the masked queries; each has few steps.
+        learning_rate: Of the network.
+        encoder_learning_rate: Of the dual-encoder. None leaves it unchanged (000); 001 trains both.
+        scalar_learning_rate: Of the weights of relations, single numbers; None takes ``learning_rate``.
         masked: Share of the graph's queries that are taken out, and give the loss, in each epoch (Algorithm 1; both
             papers 5 %). None takes out none, and all give the loss: the ablation "w/o mask".
-        negatives: Hard negatives per query, drawn from the passages that were retrieved for it.
-        skip_unanswerable: Whether only those of the graph's queries count whose positive is known to answer another query, too.
-            Without that, where known queries are heard, masking teaches that who has one is wrong. Queries that are not
-            in the graph always count: what their positives hear is what those of new queries will.
+        negatives: Hard negatives per query, drawn from the passages that were retrieved for it, or from its examples.
+        skip_unanswerable: Whether of the graph's queries only those count whose positive is relevant to another query,
+            too. Without this, where passages aggregate from relevant queries, a masked query teaches that a passage
+            with a relevant query is wrong, since its own positive has lost its only one. None: where passages aggregate
+            from relevant queries.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
@@ -58,7 +58,7 @@ class GNNEncoderTraining(HeadOptions):
     scalar_learning_rate: float | None = None
     masked: float | None = 0.05
     negatives: int = 4
-    skip_unanswerable: bool = False
+    skip_unanswerable: bool | None = None
     scale: float | None = None
     patience: int | None = 5
 
@@ -66,8 +66,17 @@ class GNNEncoderTraining(HeadOptions):
         super().__post_init__()
         if self.masked is not None and not 0 < self.masked < 1:
             raise ValueError(f"masked is a share of the queries, between 0 and 1, or None, got {self.masked}")
-        if self.negatives < 0:
-            raise ValueError(f"negatives must not be negative, got {self.negatives}")
+        check_count("negatives", self.negatives, 0)
+        for name in ("scalar_learning_rate", "scale"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 0)
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """The setting of 001, Sect. 4.3, on each of four GPUs; ``changes`` replace options."""
+        rates = {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6}
+        paper: dict[str, Any] = {"epochs": 5, "batch_size": 1024, "negatives": 1, "scale": 1.0, "patience": None}
+        return cls(**{**rates, **paper, "skip_unanswerable": False} | changes)
 
 
 class LossQueries(Dataset):
@@ -80,14 +89,19 @@ class LossQueries(Dataset):
             drawn: for judgments of whole documents, of which most passages do not answer.
         sampler: The passages.
         options: How to train.
+        negatives: ``qid, docno``: hard negatives; None takes passages that were retrieved.
 
     Attributes:
         texts: The queries.
-        vectors: Those of the dual-encoder, shape (queries, d).
-        number: Number of each query in the graph, -1 where it is not there.
+        vectors: Their vectors by the dual-encoder, shape (queries, d).
+        number: Number of each query in the graph, -1 for queries outside of it.
+        query_graph: The graph of the present epoch, without the masked queries.
 
     Raises:
         ValueError: If no query can give a loss.
+
+    Warns:
+        UserWarning: If the text of a query outside of the graph is in the graph, where it is never masked.
     """
 
     def __init__(
@@ -97,33 +111,39 @@ class LossQueries(Dataset):
         best: bool,
         sampler: NeighborSampler,
         options: GNNEncoderTraining,
+        negatives: pd.DataFrame | None = None,
     ) -> None:
         topics = topics[topics["qid"].isin(relevant["qid"])].reset_index(drop=True)
         self.sampler, self.options = sampler, options
         self.texts: list[str] = topics["query"].tolist()
-        graph, qids = sampler.queries, topics["qid"].tolist()
-        self.number = np.full(len(qids), -1) if graph is None else numbers_of(graph.qids, qids)
+        graph, qids = sampler.query_graph, topics["qid"].tolist()
+        self.number, twins = sampler.in_query_graph(qids, self.texts)
+        if sampler.query_relations and twins.any():
+            warnings.warn(
+                f"{int(twins.sum())} training queries, such as {qids[int(twins.argmax())]!r}, are in the graph under "
+                "another qid: they are never masked, and their positives aggregate from them",
+                stacklevel=5,
+            )
         self.vectors = self._encoded()
-        row = pd.Series(np.arange(len(qids)), index=qids)
-        self._positives = _lists(
-            row.loc[relevant["qid"]].to_numpy(), sampler.numbers_of(relevant["docno"].tolist()), len(qids)
-        )
-        self._negatives = self._retrieved(qids)
+        self._row = pd.Series(np.arange(len(qids)), index=qids)
+        self._positives = self._passages_of(relevant)
+        self._negatives = self._retrieved() if negatives is None else self._passages_of(negatives)
         if best:
             self._positives = self._best()
         usable = self._usable()
         self._masked, self._always = usable[self.number[usable] >= 0], usable[self.number[usable] < 0]
         self._count = len(self._masked)
-        if options.masked is not None:
-            self._count = min(self._count, max(1, round(options.masked * (self.number >= 0).sum())))
+        if options.masked is not None and graph is not None:
+            self._count = min(self._count, max(1, round(options.masked * graph.num_queries)))
         if not len(self):
-            raise ValueError("no training query can give a loss: none has a relevant passage that hears another query")
+            raise ValueError("no training query can give a loss: none has a positive that is relevant to another query")
         self.draw(0)
 
     def fingerprint(self) -> str:
         """A digest of the queries, their vectors, positives and negatives."""
         digest = hashlib.sha256(json.dumps(self.texts).encode())
-        for array in (self.vectors.numpy(), self.number, *self._positives, *self._negatives):
+        rows = (self._positives, self._negatives)
+        for array in (self.vectors.numpy(), self.number, *(part for of in rows for part in (of.indptr, of.indices))):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
@@ -138,9 +158,8 @@ class LossQueries(Dataset):
         self._random = np.random.default_rng((self.options.seed, epoch))
         drawn = self._random.permutation(self._masked)[: self._count]
         self._rows = np.concatenate([drawn, self._always])
-        graph = self.sampler.queries
-        out = self.number[drawn]
-        self.graph = graph if graph is None or self.options.masked is None else graph.without(out)
+        graph, out = self.sampler.query_graph, self.number[drawn]
+        self.query_graph = graph if graph is None or self.options.masked is None else graph.without(out)
         self._positive = self._drawn(self._positives, 1)[:, 0]
         self._negative = self._drawn(self._negatives, self.options.negatives)
 
@@ -159,232 +178,69 @@ class LossQueries(Dataset):
         return passages, torch.from_numpy(np.searchsorted(passages, positives))
 
     def _encoded(self) -> Tensor:
-        """Vectors of the queries: those of the graph's are there."""
+        """Vectors of the queries; those of the graph's queries are stored."""
         sampler = self.sampler
-        there = np.flatnonzero(self.number >= 0)
+        stored = np.flatnonzero((self.number >= 0) & bool(sampler.query_relations))
         vectors = np.empty((len(self.texts), sampler.vectors.shape[1]), dtype=np.float32)
-        if len(there):
-            vectors[there] = sampler.query_vectors[self.number[there]]
-        if len(others := np.flatnonzero(self.number < 0)):
+        if len(stored):
+            vectors[stored] = sampler.query_vectors[self.number[stored]]
+        if len(others := np.setdiff1d(np.arange(len(vectors)), stored)):
             vectors[others] = sampler.encoder.encode_queries([self.texts[row] for row in others])
         return torch.from_numpy(vectors)
 
-    def _drawn(self, lists: tuple[np.ndarray, np.ndarray], count: int) -> np.ndarray:
-        """Elements of each list, drawn at random with replacement; -1 of empty ones."""
-        bounds, elements = lists
-        lengths = np.diff(bounds)[:, None]
-        places = (self._random.random((len(lengths), count)) * lengths).astype(np.int64) + bounds[:-1, None]
-        padded = np.append(elements, -1)
-        return np.where(lengths > 0, padded[np.minimum(places, len(elements))], -1)
+    def _passages_of(self, pairs: pd.DataFrame) -> CSR:
+        """For each query its passages in a ``qid, docno`` frame."""
+        rows = self._row.loc[pairs["qid"]].to_numpy()
+        return CSR.group(rows, self.sampler.numbers_of(pairs["docno"].tolist()), len(self._row))
 
-    def _retrieved(self, qids: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """What was retrieved for each query, the relevant passages left out."""
-        sampler = self.sampler
-        graph = sampler.queries
-        inside = np.flatnonzero(self.number >= 0)
+    def _drawn(self, passages: CSR, count: int) -> np.ndarray:
+        """Elements of each row, drawn at random with replacement; -1 for empty rows."""
+        lengths = passages.lengths[:, None]
+        places = (self._random.random((len(lengths), count)) * lengths).astype(np.int64) + passages.indptr[:-1, None]
+        padded = np.append(passages.indices, -1)
+        return np.where(lengths > 0, padded[np.minimum(places, len(padded) - 1)], -1)
+
+    def _retrieved(self) -> CSR:
+        """The passages that were retrieved for each query, without the relevant ones."""
+        sampler, graph = self.sampler, self.sampler.query_graph
+        inside, outside = np.flatnonzero(self.number >= 0), np.flatnonzero(self.number < 0)
         rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         if graph is not None and len(inside):
             edges = graph.edges_of_queries(self.number[inside])
-            rows.append(inside[_owners(edges.indptr)])
+            rows.append(inside[edges.row_index])
             found.append(edges.indices)
-        outside = np.flatnonzero(self.number < 0)
         if len(outside) and self.options.negatives:
-            depth = 25 if graph is None else graph.meta["k"]
+            depth = RETRIEVED_PER_QUERY if graph is None else graph.meta["k"]
             topics = pd.DataFrame({"qid": [str(row) for row in outside], "query": [self.texts[row] for row in outside]})
             topics["query_vec"] = [*self.vectors[outside].numpy()]
             results = sampler.index.np_retriever(num_results=depth)(topics)
             rows.append(results["qid"].astype(np.int64).to_numpy())
             found.append(sampler.numbers_of(results["docno"].tolist()))
         row, passage = np.concatenate(rows), np.concatenate(found)
-        count = len(sampler)
-        bounds, relevant = self._positives
-        owner = _owners(bounds)
-        kept = ~np.isin(row * count + passage, owner * count + relevant)
-        return _lists(row[kept], passage[kept], len(qids))
+        count, relevant = len(sampler), self._positives
+        kept = ~np.isin(row * count + passage, relevant.row_index * count + relevant.indices)
+        return CSR.group(row[kept], passage[kept], len(self.texts))
 
-    def _best(self) -> tuple[np.ndarray, np.ndarray]:
+    def _best(self) -> CSR:
         """Each query's positive that is most similar to it."""
-        bounds, passages = self._positives
-        owner = _owners(bounds)
+        row, passages = self._positives.row_index, self._positives.indices
         scores = np.empty(len(passages), dtype=np.float32)
-        for start in range(0, len(passages), 65_536):
-            part = slice(start, start + 65_536)
-            scores[part] = np.einsum(
-                "nd,nd->n", self.vectors.numpy()[owner[part]], self.sampler.vectors[passages[part]]
-            )
-        order = np.lexsort((-scores, owner))
-        first = np.unique(owner[order], return_index=True)[1]
-        return _lists(owner[order][first], passages[order][first], len(bounds) - 1)
+        for start in range(0, len(passages), SCORED):
+            part = slice(start, start + SCORED)
+            vectors = self.sampler.vectors[passages[part]]
+            scores[part] = np.einsum("nd,nd->n", self.vectors.numpy()[row[part]], vectors)
+        order = np.lexsort((-scores, row))
+        first = order[np.unique(row[order], return_index=True)[1]]
+        return CSR.group(row[first], passages[first], len(self.texts))
 
     def _usable(self) -> np.ndarray:
-        """Rows of the queries that can give a loss; of those with several positives only those that may stay stay."""
-        bounds, passages = self._positives
-        owner = _owners(bounds)
-        graph = self.sampler.queries
-        if self.options.skip_unanswerable and graph is not None and RELEVANT in self.sampler.query_channels:
-            known = graph.edges_of_passages(passages, RELEVANT)
-            hearing = _owners(known.indptr)
-            others = known.indices != self.number[owner][hearing]
-            heard = np.bincount(hearing[others], minlength=len(owner))
-            stays = (heard > 0) | (self.number[owner] < 0)
-            self._positives = _lists(owner[stays], passages[stays], len(bounds) - 1)
-        return np.flatnonzero(np.diff(self._positives[0]) > 0)
-
-
-class Texts(NamedTuple):
-    """Texts of a batch: of the queries that give the loss, of the passages, and of the queries that these hear."""
-
-    queries: list[str]
-    passages: list[str]
-    heard: list[str]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a step learns from.
-
-    Attributes:
-        queries: Vectors of the queries that give the loss, shape (queries, d).
-        positives: Row of each query's positive among the neighborhood's passages, shape (queries,).
-        neighborhood: All positives and negatives, and what they hear.
-        texts: Of all these, for training the encoder, too; None if it stays as it is.
-    """
-
-    queries: Tensor
-    positives: Tensor
-    neighborhood: Neighborhood
-    texts: Texts | None
-
-
-class BatchCollator:
-    """Makes batches of loss queries.
-
-    Args:
-        queries: The loss queries.
-        passage_texts: Texts of passages by docno, for training the encoder, too; None if it stays as it is.
-    """
-
-    def __init__(self, queries: LossQueries, passage_texts: PassageTexts | None = None) -> None:
-        self.queries = queries
-        self.passage_texts = passage_texts
-
-    def __call__(self, rows: Sequence[int]) -> dict[str, Batch]:
-        """The batch of some queries."""
-        loss, where = self.queries, np.asarray(rows)
-        passages, positives = loss.passages(where)
-        around = loss.sampler.sample(passages, loss.graph)
-        texts = None
-        if self.passage_texts is not None:
-            texts = texts_of(loss.sampler, self.passage_texts, passages, around.queries)
-            texts = texts._replace(queries=[loss.texts[row] for row in rows])
-        return {"batch": Batch(loss.vectors[where], positives, around.neighborhood, texts)}
-
-
-def texts_of(sampler: NeighborSampler, passage_texts: PassageTexts, passages: np.ndarray, heard: np.ndarray) -> Texts:
-    """Texts of passages and of the queries that they hear, by number."""
-    graph = sampler.queries
-    queries = graph.texts(heard) if graph is not None and len(heard) else []
-    return Texts([], passage_texts(ids_of(sampler.docnos, passages)), queries)
-
-
-class MaskedGraphModel(nn.Module):
-    """A network, with the dual-encoder where that learns, too, as the trainer takes them.
-
-    Args:
-        network: The network.
-        scale: Factor of similarities; None for what suits the network.
-        encoder: The dual-encoder's SentenceTransformer, or None if it stays as it is.
-    """
-
-    def __init__(
-        self, network: PassageNetwork, scale: float | None = None, encoder: SentenceTransformer | None = None
-    ) -> None:
-        super().__init__()
-        self.network = network
-        self.encoder = encoder
-        self.scale = scale_of(scale, network.normalizes)
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Eq. 12 (Eq. 11 of 000): ``{'loss': ...}``."""
-        device = next(self.parameters()).device
-        queries, neighborhood = batch.queries.to(device), batch.neighborhood.to(device)
-        if self.encoder is not None and batch.texts is not None:
-            queries = encoded(self.encoder, batch.texts.queries, "query")
-            passages = encoded(self.encoder, batch.texts.passages, "document")
-            heard = encoded(self.encoder, batch.texts.heard, "query") if batch.texts.heard else None
-            neighborhood = renewed(neighborhood, passages, heard)
-        if self.network.normalizes:
-            queries = functional.normalize(queries, dim=1)
-        states = self.network(neighborhood)
-        return {"loss": in_batch_loss(queries, states, batch.positives.to(device), scale=self.scale)}
-
-
-def renewed(neighborhood: Neighborhood, passages: Tensor, queries: Tensor | None) -> Neighborhood:
-    """A neighborhood with the vectors of an encoder as it now is.
-
-    Those of what queries hear (Eq. 6; 001, Sect. 3.4), and of what relations lead to, stay cached ones.
-
-    Args:
-        neighborhood: The neighborhood.
-        passages: h_p of its passages, shape (passages, d).
-        queries: h_q of the queries that they hear, shape (queries, d); None where they hear none.
-    """
-    fresh = {name: queries for name in (RETRIEVED, RELEVANT) if queries is not None and name in neighborhood.sources}
-    return replace(neighborhood, passages=passages, sources={**neighborhood.sources, **fresh})
-
-
-class QueryEncoderModel(nn.Module):
-    """A query encoder that learns to find fused passages, as the trainer takes it (000, Sect. 4.3).
-
-    Args:
-        encoder: The SentenceTransformer.
-        scale: Factor of similarities.
-    """
-
-    def __init__(self, encoder: SentenceTransformer, scale: float) -> None:
-        super().__init__()
-        self.encoder, self.scale = encoder, scale
-
-    def forward(self, texts: list[str], passages: Tensor, positives: Tensor) -> dict[str, Tensor]:
-        """Eq. 12 of 000 in Eq. 2: ``{'loss': ...}``, of queries and fixed h'_p of their positives and negatives."""
-        queries = encoded(self.encoder, texts, "query")
-        return {"loss": in_batch_loss(queries, passages, positives, scale=self.scale)}
-
-
-class FusedCollator:
-    """Makes batches of queries and fused passages.
-
-    Args:
-        queries: The training queries.
-        vectors: h'_p of all passages, shape (passages, d).
-    """
-
-    def __init__(self, queries: LossQueries, vectors: np.ndarray) -> None:
-        self.queries, self.vectors = queries, vectors
-
-    def __call__(self, rows: Sequence[int]) -> dict[str, object]:
-        """The batch of some queries."""
-        passages, positives = self.queries.passages(np.asarray(rows))
-        return {
-            "texts": [self.queries.texts[row] for row in rows],
-            "passages": torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32)),
-            "positives": positives,
-        }
-
-
-def encoded(encoder: SentenceTransformer, texts: list[str], task: Literal["query", "document"]) -> Tensor:
-    """Vectors that gradients go through, shape (texts, d)."""
-    prompt = prompts_of(encoder)[task == "document"] or None
-    features = batch_to_device(encoder.preprocess(texts, prompt=prompt, task=task), encoder.device)
-    return encoder(features, task=task)["sentence_embedding"]
-
-
-def _lists(rows: np.ndarray, elements: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Elements by row, as compressed rows."""
-    order = np.argsort(rows, kind="stable")
-    return offsets(np.bincount(rows, minlength=count)), elements[order]
-
-
-def _owners(bounds: np.ndarray) -> np.ndarray:
-    """Row of each element of compressed rows."""
-    return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        """Rows of the queries that can give a loss; with ``skip_unanswerable`` also drops positives that cannot."""
+        positives, graph = self._positives, self.sampler.query_graph
+        skip = self.options.skip_unanswerable is not False
+        if skip and graph is not None and RELEVANT in self.sampler.query_relations:
+            queries = graph.edges_of_passages(positives.indices, RELEVANT)
+            number = self.number[positives.row_index]
+            others = queries.indices != number[queries.row_index]
+            answerable = np.bincount(queries.row_index[others], minlength=len(number)) > 0
+            self._positives = positives = positives.filter(answerable | (number < 0))
+        return np.flatnonzero(positives.lengths > 0)

@@ -1,4 +1,4 @@
-"""Fused indexes and vectors that are encoded once: written chunk by chunk, interrupted, copied, refused."""
+"""Indexes and vectors that are encoded once: written chunk by chunk, interrupted, copied, refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.vector_files import VECTORS, encode_once
-from pyterrier_graph.retrieve.index_writer import fused_identity, write_fused
+from pyterrier_graph.retrieve.index_identity import identity_of
+from pyterrier_graph.retrieve.index_writer import write_index
 
 PASSAGES, DIMENSION = 150, 8
 IDENTITY = {"network": "sha-1", "graph": {"sha256": "sha-2", "edges": 3}}
@@ -40,9 +41,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> FlexIndex:
     return flex(tmp_path_factory.mktemp("base") / "base.flex")
 
 
-def fused(base: FlexIndex, path: Path, vectors_of: Vectors, **options: Any) -> FlexIndex:
-    options = {"identity": IDENTITY, "passages_at_once": 40, "verbose": False} | options
-    return write_fused(base, FlexIndex(str(path), verbose=False), vectors_of, **options)
+def indexed(base: FlexIndex, path: Path, vectors_of: Vectors, **options: Any) -> FlexIndex:
+    options = {"identity": IDENTITY, "chunk_size": 40, "verbose": False} | options
+    return write_index(base, FlexIndex(str(path), verbose=False), vectors_of, **options)
 
 
 def shifted(numbers: np.ndarray) -> np.ndarray:
@@ -77,22 +78,22 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_an_ordinary_index(base: FlexIndex, tmp_path: Path) -> None:
     calls = Calls()
-    given = FlexIndex(str(tmp_path / "fused.flex"))
-    index = write_fused(base, given, calls, identity=IDENTITY, passages_at_once=40, verbose=False)
+    given = FlexIndex(str(tmp_path / "new.flex"))
+    index = write_index(base, given, calls, identity=IDENTITY, chunk_size=40, verbose=False)
     assert index is given
     assert calls.asked == [[*range(start, min(start + 40, PASSAGES))] for start in range(0, PASSAGES, 40)]
     docnos, vectors, meta = index.payload()
     assert list(docnos) == DOCNOS
     assert vectors.tobytes() == shifted(np.arange(PASSAGES)).tobytes()
     assert docnos.inv["d4x1"] == 13
-    assert [file.name for file in tmp_path.iterdir()] == ["fused.flex"]
+    assert [file.name for file in tmp_path.iterdir()] == ["new.flex"]
     assert sorted(files(index.path)) == ["docnos.npids", "pt_meta.json", "vecs.f4"]
     assert (index.path / "docnos.npids").read_bytes() == (base.path / "docnos.npids").read_bytes()
     loaded = pt.Artifact.load(str(index.path))
     assert isinstance(loaded, FlexIndex) and len(loaded) == PASSAGES
-    assert fused_identity(loaded) == IDENTITY
-    with pytest.raises(ValueError, match=r"base.flex'\) is not a fused index"):
-        fused_identity(base)
+    assert identity_of(loaded) == IDENTITY
+    with pytest.raises(ValueError, match=r"base.flex'\) is not a contextual index"):
+        identity_of(base)
 
 
 def exact(index: FlexIndex) -> dict[str, float]:
@@ -120,14 +121,14 @@ def measured(retriever: pt.Transformer, inp: pd.DataFrame = QUERIES) -> dict[str
 def test_retrievers(base: FlexIndex, tmp_path: Path, retriever: Any, request: pytest.FixtureRequest) -> None:
     if "faiss" in request.node.name and importlib.util.find_spec("faiss") is None:
         pytest.skip("faiss is not installed")
-    index = fused(base, tmp_path / "fused.flex", shifted)
+    index = indexed(base, tmp_path / "new.flex", shifted)
     assert measured(retriever(index)) == pytest.approx(exact(index), rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("ladr", ["ladr_proactive", "ladr_adaptive"])
 def test_ladr(base: FlexIndex, tmp_path: Path, ladr: str) -> None:
     pytest.importorskip("pyterrier_adaptive")
-    index = fused(base, tmp_path / "fused.flex", shifted)
+    index = indexed(base, tmp_path / "new.flex", shifted)
     seeds = pd.DataFrame({"qid": "q1", "docno": DOCNOS[:3], "score": 1.0, "rank": [0, 1, 2]})
     found = measured(getattr(index, ladr)(4), seeds.merge(QUERIES, on="qid"))
     assert len(found) > 3
@@ -145,67 +146,67 @@ def test_an_interrupted_run_goes_on(base: FlexIndex, tmp_path_factory: pytest.Te
     def vectors_of(numbers: np.ndarray) -> np.ndarray:
         return shifted(numbers) + numbers.sum()
 
-    at_once = data.draw(st.integers(1, PASSAGES + 5), "passages_at_once")
+    at_once = data.draw(st.integers(1, PASSAGES + 5), "chunk_size")
     chunks = math.ceil(PASSAGES / at_once)
     done = data.draw(st.integers(0, chunks - 1), "done")
     rest = DIMENSION * 4 * (min(at_once, PASSAGES - done * at_once))
     torn = data.draw(st.integers(0, rest - 1), "torn")
     folder = tmp_path_factory.mktemp("interrupted")
-    path = folder / "fused.flex"
-    kill(lambda: fused(base, path, Calls(vectors_of, done), passages_at_once=at_once))
+    path = folder / "new.flex"
+    kill(lambda: indexed(base, path, Calls(vectors_of, done), chunk_size=at_once))
     assert not path.exists()
-    with open(folder / "fused.flex.unfinished" / VECTORS, "ab") as out:
+    with open(folder / "new.flex.unfinished" / VECTORS, "ab") as out:
         out.write(bytes(torn))  # of the chunk that it was at
     calls = Calls(vectors_of)
-    fused(base, path, calls, passages_at_once=at_once)
+    indexed(base, path, calls, chunk_size=at_once)
     assert len(calls.asked) == chunks - done
-    assert [file.name for file in folder.iterdir()] == ["fused.flex"]
-    whole = fused(base, folder / "whole", vectors_of, passages_at_once=at_once)
+    assert [file.name for file in folder.iterdir()] == ["new.flex"]
+    whole = indexed(base, folder / "whole", vectors_of, chunk_size=at_once)
     assert files(path) == files(whole.path)
 
 
 def test_an_end_that_was_interrupted(base: FlexIndex, tmp_path: Path) -> None:
-    index = fused(base, tmp_path / "fused.flex", shifted)
+    index = indexed(base, tmp_path / "new.flex", shifted)
     written = files(index.path)
-    index.path.rename(tmp_path / "fused.flex.unfinished")
+    index.path.rename(tmp_path / "new.flex.unfinished")
     calls = Calls()
-    assert files(fused(base, tmp_path / "fused.flex", calls).path) == written
+    assert files(indexed(base, tmp_path / "new.flex", calls).path) == written
     assert not calls.asked
 
 
 def test_another_chunk_size_goes_on_with_whole_chunks(base: FlexIndex, tmp_path: Path) -> None:
-    kill(lambda: fused(base, tmp_path / "fused.flex", Calls(fail_at=2)))
+    kill(lambda: indexed(base, tmp_path / "new.flex", Calls(fail_at=2)))
     calls = Calls()
-    index = fused(base, tmp_path / "fused.flex", calls, passages_at_once=50)
+    index = indexed(base, tmp_path / "new.flex", calls, chunk_size=50)
     assert calls.asked[0][0] == 50
     assert index.payload()[1].tobytes() == shifted(np.arange(PASSAGES)).tobytes()
 
 
 def test_progress_starts_where_it_goes_on(base: FlexIndex, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    kill(lambda: fused(base, tmp_path / "fused.flex", Calls(fail_at=1)))
+    kill(lambda: indexed(base, tmp_path / "new.flex", Calls(fail_at=1)))
     assert not capsys.readouterr().err
-    fused(base, tmp_path / "fused.flex", shifted, verbose=True)
+    indexed(base, tmp_path / "new.flex", shifted, verbose=True)
     shown = capsys.readouterr().err
-    assert "fusing:  27%" in shown and "40/150" in shown and "150/150" in shown and "passage/s" in shown
+    assert "indexing:  27%" in shown and "40/150" in shown and "150/150" in shown and "passage/s" in shown
 
 
 def test_unfinished_work_of_something_else(base: FlexIndex, tmp_path: Path) -> None:
-    path, folder = tmp_path / "fused.flex", tmp_path / "fused.flex.unfinished"
-    kill(lambda: fused(base, path, Calls(fail_at=0), identity={"network": "nothing written yet"}))
-    kill(lambda: fused(base, path, Calls(fail_at=1)))
+    path, folder = tmp_path / "new.flex", tmp_path / "new.flex.unfinished"
+    kill(lambda: indexed(base, path, Calls(fail_at=0), identity={"network": "nothing written yet"}))
+    kill(lambda: indexed(base, path, Calls(fail_at=1)))
     other = IDENTITY | {"network": "sha-3", "graph": {"sha256": "sha-2"}}
     with pytest.raises(ValueError) as error:
-        fused(base, path, shifted, identity=other)
+        indexed(base, path, shifted, identity=other)
     assert str(error.value) == (
-        f"{str(folder)!r} is unfinished work of something else: fused.identity.graph.edges was 3, and is None; "
-        "fused.identity.network was 'sha-1', and is 'sha-3'. Delete it to begin anew"
+        f"{str(folder)!r} is unfinished work of something else: contextual.identity.graph.edges was 3, and is None; "
+        "contextual.identity.network was 'sha-1', and is 'sha-3'. Delete it to begin anew"
     )
     renamed = flex(tmp_path / "renamed.flex", docnos=[f"e{docno}" for docno in DOCNOS])
     with pytest.raises(ValueError, match="docnos_sha256 was"):
-        fused(renamed, path, shifted)
+        indexed(renamed, path, shifted)
     (folder / "unfinished.json").unlink()
     with pytest.raises(ValueError, match="unfinished' does not say what its vectors are of: delete it"):
-        fused(base, path, shifted)
+        indexed(base, path, shifted)
     assert not path.exists()
 
 
@@ -218,52 +219,52 @@ def test_untouched_passages_are_copied(
     base: FlexIndex, tmp_path_factory: pytest.TempPathFactory, changed: set[int], at_once: int
 ) -> None:
     folder = tmp_path_factory.mktemp("previous")
-    previous = fused(base, folder / "previous.flex", shifted, identity={"graph": "old"})
+    previous = indexed(base, folder / "previous.flex", shifted, identity={"graph": "old"})
     calls = Calls(lambda numbers: -shifted(numbers))
     numbers = np.array([*changed], dtype=np.int32)
-    index = fused(base, folder / "fused.flex", calls, previous=(previous, numbers), passages_at_once=at_once)
+    index = indexed(base, folder / "new.flex", calls, previous=(previous, numbers), chunk_size=at_once)
     assert all(calls.asked) and sum(calls.asked, []) == sorted(changed)
     expected = shifted(np.arange(PASSAGES))
     expected[numbers] *= -1
     assert index.payload()[1].tobytes() == expected.tobytes()
-    assert index.payload()[2]["fused"]["previous"]["identity"] == {"graph": "old"}
-    assert index.payload()[2]["fused"]["previous"]["copied"] == PASSAGES - len(changed)
+    assert index.payload()[2]["contextual"]["previous"]["identity"] == {"graph": "old"}
+    assert index.payload()[2]["contextual"]["previous"]["copied"] == PASSAGES - len(changed)
 
 
 def test_other_changes_do_not_go_on(base: FlexIndex, tmp_path: Path) -> None:
-    previous = fused(base, tmp_path / "previous.flex", shifted)
-    path = tmp_path / "fused.flex"
-    kill(lambda: fused(base, path, Calls(fail_at=1), previous=(previous, np.array([0, 60]))))
-    with pytest.raises(ValueError, match="fused.previous.changed_sha256 was"):
-        fused(base, path, shifted, previous=(previous, np.array([1, 60])))
+    previous = indexed(base, tmp_path / "previous.flex", shifted)
+    path = tmp_path / "new.flex"
+    kill(lambda: indexed(base, path, Calls(fail_at=1), previous=(previous, np.array([0, 60]))))
+    with pytest.raises(ValueError, match="contextual.previous.changed_sha256 was"):
+        indexed(base, path, shifted, previous=(previous, np.array([1, 60])))
 
 
 def test_what_cannot_be_copied(base: FlexIndex, tmp_path: Path) -> None:
     names = [f"e{docno}" for docno in DOCNOS]
     fewer, other, wider = (
-        fused(flex(tmp_path / f"{name}.base", **options), tmp_path / name, answer)
+        indexed(flex(tmp_path / f"{name}.base", **options), tmp_path / name, answer)
         for name, options, answer in [
             ("fewer", {"vectors": BASE[:100], "docnos": DOCNOS[:100]}, shifted),
             ("other", {"docnos": names}, shifted),
             ("wider", {"vectors": np.hstack([BASE, BASE])}, lambda numbers: np.hstack([BASE, BASE])[numbers]),
         ]
     )
-    damaged = fused(base, tmp_path / "damaged", shifted)
+    damaged = indexed(base, tmp_path / "damaged", shifted)
     with open(damaged.path / VECTORS, "ab") as out:
         out.truncate(100)
     none = np.array([], dtype=np.int64)
     for index, numbers, error, message in [
-        (base, none, ValueError, r"base.flex'\) is not a fused index"),
+        (base, none, ValueError, r"base.flex'\) is not a contextual index"),
         (fewer, none, ValueError, "'doc_count': 100.* but .*'doc_count': 150.* is needed"),
         (wider, none, ValueError, "'vec_size': 16.* but .*'vec_size': 8.* is needed"),
         (other, none, ValueError, r"other'\) has other docnos than FlexIndex\(.*base.flex"),
         (damaged, none, ValueError, "damaged: 'vecs.f4' should have 4800 bytes, has 100"),
-        (fused(base, tmp_path / "good", shifted), np.array([PASSAGES]), IndexError, "150"),
-        (fused(base, tmp_path / "mask", shifted), np.ones(PASSAGES, dtype=bool), ValueError, "by number, got bool"),
+        (indexed(base, tmp_path / "good", shifted), np.array([PASSAGES]), IndexError, "150"),
+        (indexed(base, tmp_path / "mask", shifted), np.ones(PASSAGES, dtype=bool), ValueError, "by number, got bool"),
     ]:
         with pytest.raises(error, match=message):
-            fused(base, tmp_path / "fused.flex", shifted, previous=(index, numbers))
-    assert not [*tmp_path.glob("fused.flex*")]
+            indexed(base, tmp_path / "new.flex", shifted, previous=(index, numbers))
+    assert not [*tmp_path.glob("new.flex*")]
 
 
 # --- what is refused
@@ -283,33 +284,33 @@ def test_what_cannot_be_copied(base: FlexIndex, tmp_path: Path) -> None:
 )
 def test_wrong_vectors(base: FlexIndex, tmp_path: Path, wrong: Callable[[np.ndarray], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        fused(
-            base, tmp_path / "fused.flex", lambda numbers: wrong(shifted(numbers)) if numbers[0] else shifted(numbers)
+        indexed(
+            base, tmp_path / "new.flex", lambda numbers: wrong(shifted(numbers)) if numbers[0] else shifted(numbers)
         )
-    assert not (tmp_path / "fused.flex").exists()
+    assert not (tmp_path / "new.flex").exists()
     repaired = Calls()
-    fused(base, tmp_path / "fused.flex", repaired)
+    indexed(base, tmp_path / "new.flex", repaired)
     assert repaired.asked[0][0] == 40
 
 
 def test_wrong_vectors_of_some_passages(base: FlexIndex, tmp_path: Path) -> None:
-    previous = fused(base, tmp_path / "previous.flex", shifted)
+    previous = indexed(base, tmp_path / "previous.flex", shifted)
     with pytest.raises(ValueError, match=r"2 vectors, from passage 'd0x2' on, must .* \(1, 8\)"):
-        fused(base, tmp_path / "fused", lambda numbers: BASE[:1], previous=(previous, np.array([5, 2])))
+        indexed(base, tmp_path / "new", lambda numbers: BASE[:1], previous=(previous, np.array([5, 2])))
 
 
 def test_wrong_places(base: FlexIndex, tmp_path: Path) -> None:
-    index = fused(base, tmp_path / "fused.flex", shifted)
+    index = indexed(base, tmp_path / "new.flex", shifted)
     before = files(index.path)
-    with pytest.raises(FileExistsError, match="fused.flex' exists already: delete it, or choose another path"):
-        fused(base, index.path, shifted)
+    with pytest.raises(FileExistsError, match="new.flex' exists already: delete it, or choose another path"):
+        indexed(base, index.path, shifted)
     assert files(index.path) == before
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        fused(FlexIndex(str(tmp_path / "nowhere")), tmp_path / "other.flex", shifted)
+        indexed(FlexIndex(str(tmp_path / "nowhere")), tmp_path / "other.flex", shifted)
     with pytest.raises(ValueError, match="at least one vector is made at once, got 0"):
-        fused(base, tmp_path / "other.flex", shifted, passages_at_once=0)
+        indexed(base, tmp_path / "other.flex", shifted, chunk_size=0)
     with pytest.raises(ValueError, match="JSON"):
-        fused(base, tmp_path / "another.flex", shifted, identity={"beta": math.nan})
+        indexed(base, tmp_path / "another.flex", shifted, identity={"weight": math.nan})
     assert not [*tmp_path.glob("another.flex*/unfinished.json")]
 
 

@@ -1,0 +1,166 @@
+"""What the GNN-encoder's networks have in common: their input, and how they are called."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.relations import RETRIEVED
+from pyterrier_graph.models.bipartite_attention import Sources
+
+
+@dataclass(frozen=True)
+class NeighborBatch:
+    """Some passages with their neighbors: the targets and the sources of attention.
+
+    Attributes:
+        passages: h_p of the targets, shape (passages, d).
+        sources: Per relation the vectors of the sources, shape (sources, d): h_q of queries, before Eq. 6 and 7; or
+            what :meth:`PassageNetwork.prepare` made of them.
+        edges: Per relation, for each target the rows of its sources.
+        second_hop: h_p of the neighbors of the queries, shape (other passages, d); None for networks without two hops.
+        to_queries: For each query the rows of its neighbors in ``second_hop``.
+        queries: Numbers of the queries in their graph, by row of the sources of 'retrieved' and 'relevant'.
+        nodes: Per relation of the document graph, numbers of the nodes, by row of the sources.
+    """
+
+    passages: Tensor
+    sources: Mapping[str, Tensor | Sources]
+    edges: Mapping[str, CSR]
+    second_hop: Tensor | None = None
+    to_queries: CSR | None = None
+    queries: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    nodes: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def to(self, device: torch.device | str) -> NeighborBatch:
+        """Moves the tensors to a device."""
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, Sources):
+                return Sources(value.tables.to(device), value.logits.to(device), value.projected)
+            return None if value is None else value.to(device)
+
+        return NeighborBatch(
+            moved(self.passages),
+            {name: moved(vectors) for name, vectors in self.sources.items()},
+            {name: moved(edges) for name, edges in self.edges.items()},
+            moved(self.second_hop),
+            moved(self.to_queries),
+            self.queries,
+            self.nodes,
+        )
+
+
+class Attended(NamedTuple):
+    """How much passages attend to the sources of one relation.
+
+    Attributes:
+        edges: Attention to each source, the mean over heads, in the order of the relation's edges, shape (edges,).
+        gate: The factor of the sum over the sources, the mean over dimensions, shape (passages,).
+    """
+
+    edges: Tensor
+    gate: Tensor
+
+
+class PassageNetwork(nn.Module, ABC):
+    """Base of both networks, so that training and indexing need not know which network it is.
+
+    An index is computed in this order: :meth:`query_states` of all queries once, :meth:`prepare` once, then
+    :meth:`passage_states` of a chunk of passages at a time. Training calls the network with a :class:`NeighborBatch`.
+
+    Attributes:
+        relations: Names of the relations, which are the keys of ``sources`` and ``edges``.
+        two_hops: Whether queries aggregate from passages, before passages aggregate from queries.
+        normalizes: Whether the vectors that come out have unit length, or nearly.
+    """
+
+    relations: tuple[str, ...]
+    two_hops = False
+    normalizes = False
+
+    def forward(self, batch: NeighborBatch) -> Tensor:
+        """h'_p, shape (passages, d)."""
+        return self.passage_states(batch.passages, self._sources(batch), batch.edges)
+
+    @abstractmethod
+    def attended(self, batch: NeighborBatch) -> dict[str, Attended]:
+        """How much passages attend to each source, by relation; relations without edges are left out."""
+
+    def query_states(self, queries: Tensor, passages: Tensor, edges: CSR) -> Tensor:
+        """The states of queries after they have aggregated from passages; here, their vectors unchanged.
+
+        Args:
+            queries: h_q, shape (queries, d).
+            passages: h_p, shape (passages, d).
+            edges: For each query its passages.
+
+        Returns:
+            h'_q, shape (queries, d).
+        """
+        return queries
+
+    @abstractmethod
+    def prepare(self, sources: Mapping[str, Tensor | Sources]) -> dict[str, Tensor | Sources]:
+        """Does once what each call of :meth:`passage_states` otherwise does with its sources.
+
+        Args:
+            sources: Per relation the sources, shape (sources, d).
+
+        Raises:
+            KeyError: If there is no such relation.
+        """
+
+    @abstractmethod
+    def passage_states(
+        self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]
+    ) -> Tensor:
+        """The states of passages after they have aggregated from their sources.
+
+        Args:
+            passages: h_p, shape (passages, d).
+            sources: Per relation the output of :meth:`query_states`, other vectors, or the output of :meth:`prepare`.
+            edges: Per relation, for each passage its sources. A relation that is left out has no edges.
+
+        Returns:
+            h'_p, shape (passages, d).
+
+        Raises:
+            KeyError: If there is no such relation, or a relation has edges but no sources.
+            ValueError: If shapes do not fit.
+        """
+
+    def scalars(self) -> list[nn.Parameter]:
+        """The parameters that are single numbers; they may need a higher learning rate than matrices."""
+        return []
+
+    def _sources(self, batch: NeighborBatch) -> Mapping[str, Any]:
+        """The sources of a batch, after the first hop where there is one."""
+        if batch.second_hop is None or batch.to_queries is None:
+            return batch.sources
+        queries: Any = batch.sources[RETRIEVED]
+        return {**batch.sources, RETRIEVED: self.query_states(queries, batch.second_hop, batch.to_queries)}
+
+    def _check_relations(self, by_relation: Mapping[str, Any]) -> None:
+        if by_relation.keys() - set(self.relations):
+            raise KeyError(f"relations must be among {', '.join(self.relations)}, got {', '.join(by_relation)}")
+
+    def _check_edges(self, passages: Tensor, sources: Mapping[str, Any], edges: Mapping[str, CSR]) -> None:
+        self._check_relations(edges)
+        for relation, rows in edges.items():
+            if relation not in sources:
+                raise KeyError(f"relation {relation} has edges, but no sources; there are sources of {list(sources)}")
+            check_rows("passages", passages, rows)
+
+
+def check_rows(name: str, targets: Tensor, edges: CSR) -> None:
+    """Raises ValueError unless there is a row of edges per target."""
+    if len(edges) != len(targets):
+        raise ValueError(f"edges must have a row for each of the {len(targets)} {name}, got {len(edges)}")

@@ -1,0 +1,127 @@
+"""The index of contextual vectors, with its query encoder and the texts of its passages."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pandas as pd
+import pyterrier as pt
+from pyterrier_dr import FlexIndex
+
+from pyterrier_graph.checks import WithSignature, check_count, check_type
+from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.devices import DType
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.ids import ids_of
+from pyterrier_graph.graphs.passages import GraphTextLoader
+from pyterrier_graph.retrieve.dual_encoder import DualEncoder
+from pyterrier_graph.retrieve.index_identity import identity_of, vector_space
+from pyterrier_graph.retrieve.neighbor_sampler import some_of
+
+if TYPE_CHECKING:
+    from pyterrier_dr import BiEncoder
+
+    from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
+
+
+class ContextualIndex(WithSignature):
+    """An index that ``GraphMean.index`` or ``GNNEncoder.index`` has written.
+
+    ::
+
+        index = ptg.ContextualIndex("corpus.flex", graph)
+        pipeline = index.retriever() >> ptg.GraphMaxSim(graph)
+
+    Args:
+        path: Folder of the index.
+        graph: The document graph, which has the texts of the passages; None for passages without texts.
+        encoder: What encodes queries: the name of a checkpoint, a bi-encoder of pyterrier_dr, or the GraphMean or
+            GNNEncoder that wrote the index, for encoders that were trained with it.
+
+    Attributes:
+        flex: The ``FlexIndex`` at the path.
+        encoder: The bi-encoder that encodes queries.
+
+    Raises:
+        FileNotFoundError: If there is no index.
+        ValueError: If the index is not contextual, or was made with another encoder or of another graph.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        graph: HeteroGraph | None = None,
+        encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder = DEFAULT,
+    ) -> None:
+        check_type("path", path, (str, os.PathLike), "the folder of an index that index(path) has written")
+        if graph is not None:
+            check_type("graph", graph, HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path)")
+        self.path, self.graph = Path(path), graph
+        if not (self.path / "pt_meta.json").is_file():
+            raise FileNotFoundError(f"no index at {str(path)!r}")
+        self.flex = FlexIndex(str(path), verbose=False)
+        identity = identity_of(self.flex)
+        model: Any = encoder if hasattr(encoder, "explain") else None
+        passages = encoder_of(encoder) if model is None else model.encoder
+        if identity["encoder"] != (space := vector_space(passages)):
+            raise ValueError(f"{self!r} needs encoder={identity['encoder']}, got {space}")
+        self.encoder: BiEncoder = getattr(model, "query_model", None) or passages
+        if graph is not None and identity.get("graph", "") != graph.fingerprint():
+            self._check_passages(graph, "graph" in identity)
+
+    def __repr__(self) -> str:
+        return f"ContextualIndex({str(self.path)!r})"
+
+    def __len__(self) -> int:
+        """Number of passages."""
+        return len(self.flex)
+
+    def retriever(self, num_results: int = 1000) -> pt.Transformer:
+        """Finds passages by exhaustive search; ``index.encoder.query_encoder() >> index.flex.*`` has other searches.
+
+        Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, with a graph also ``text``.
+
+        Args:
+            num_results: Passages per query.
+        """
+        check_count("num_results", num_results)
+        search = self.encoder.query_encoder() >> self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
+        return search >> (
+            pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
+        )
+
+    def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
+        """Raises ValueError if the graph is not the one that the index was made of."""
+        docnos, _ = self.flex.payload(return_dvecs=False)
+        try:
+            graph.nodes_of(ids_of(docnos, some_of(len(self))))
+        except KeyError as error:
+            raise ValueError(f"{self!r} has passages that are not in {graph!r}: {error.args[0]}") from error
+        if changed or len(graph.passage_nodes) != len(self):
+            raise ValueError(f"{self!r} was made of another graph than {graph!r}: index(path) again")
+
+
+class _Texts(GraphTextLoader):
+    """Adds texts, without the numbers that the index has for passages: other indexes have other numbers."""
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        return super().transform(_without_docid(inp))
+
+
+def _without_docid(run: pd.DataFrame) -> pd.DataFrame:
+    return run.drop(columns="docid", errors="ignore")
+
+
+def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "float32") -> BiEncoder:
+    """A bi-encoder: the one given, or a :class:`~pyterrier_graph.DualEncoder` of that name.
+
+    Raises:
+        TypeError: If it is neither.
+    """
+    if isinstance(encoder, (str, os.PathLike)):
+        return DualEncoder(encoder, device=device, dtype=dtype, verbose=False)
+    if not hasattr(encoder, "encode_queries"):
+        check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
+    return encoder

@@ -1,0 +1,120 @@
+"""What the vectors of an index depend on: digests of encoders and graphs, and what an update may change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyterrier_graph.artifacts import weights_sha256
+from pyterrier_graph.encoders.checkpoints import checkpoint_name
+
+if TYPE_CHECKING:
+    from pyterrier_dr import BiEncoder, FlexIndex
+
+    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+
+QUERIES_AT_ONCE = 4096
+FIXED = ("network", "encoder", "relations", "vectors", "graph")
+
+
+def identity_of(index: FlexIndex) -> dict[str, Any]:
+    """What the vectors of a contextual index depend on, as :func:`write_index` was told.
+
+    Raises:
+        ValueError: If the index is not contextual.
+    """
+    (meta,) = index.payload(return_dvecs=False, return_docnos=False)
+    if "contextual" not in meta:
+        raise ValueError(f"{index!r} is not a contextual index")
+    return meta["contextual"]["identity"]
+
+
+def changed_passages(
+    previous: FlexIndex, identity: dict[str, Any], graph: QueryPassageGraph | None, *, features: bool
+) -> np.ndarray:
+    """Numbers of the passages with edges to queries that were added to a graph since an index was written.
+
+    All other passages have the vectors of the index, since anything else that has changed is refused.
+
+    Args:
+        previous: The index.
+        identity: What the new vectors depend on.
+        graph: The query graph with the new queries.
+        features: Whether the vectors depend on features of its edges.
+
+    Raises:
+        ValueError: If anything else has changed; the message says what.
+    """
+    before = identity_of(previous)
+    if differing := [name for name in FIXED if before.get(name) != identity.get(name)]:
+        raise ValueError(f"{previous!r} is of another {' and '.join(differing)}: index without previous=")
+    if graph is None or "queries" not in before:
+        raise ValueError("previous= is for added queries, but there is no graph of queries")
+    old, types = before["queries"], [name for name in identity["relations"] if name in graph.edge_types]
+    now = query_digests(graph, types, min(old, graph.num_queries), features=features)
+    if differing := [name for name, digest in before["query_graph"].items() if now.get(name) != digest]:
+        raise ValueError(
+            f"{previous!r} was written with other {' and '.join(differing)} than those of the first {old} queries of "
+            f"{graph!r}: index without previous="
+        )
+    new = np.arange(old, graph.num_queries)
+    return np.unique(np.concatenate([graph.edges_of_queries(new, name).indices for name in types]))
+
+
+def query_digests(
+    graph: QueryPassageGraph, edge_types: Sequence[str], count: int, *, features: bool = False
+) -> dict[str, str]:
+    """Digests of a graph's first queries and their edges, which tell exactly whether another graph begins with them.
+
+    Args:
+        graph: The graph; edges of masked queries are left out.
+        edge_types: The types of edges that count.
+        count: Number of queries.
+        features: Whether the features of the edges count, too.
+
+    Returns:
+        SHA-256 by ``'qids'``, ``'texts'``, and per type ``'<type> edges'`` and ``'<type> features'``.
+    """
+    digests = {name: hashlib.sha256() for name in ("qids", "texts")}
+    digests |= {f"{edge_type} edges": hashlib.sha256() for edge_type in edge_types}
+    digests |= {f"{edge_type} features": hashlib.sha256() for edge_type in edge_types if features}
+    for start in range(0, count, QUERIES_AT_ONCE):
+        queries = np.arange(start, min(start + QUERIES_AT_ONCE, count))
+        digests["qids"].update(_lines(graph.qids_of(queries)))
+        digests["texts"].update(_lines(graph.texts(queries)))
+        for edge_type in edge_types:
+            edges = graph.edges_of_queries(queries, edge_type)
+            pairs = np.stack([queries[edges.row_index], edges.indices], axis=1)
+            digests[f"{edge_type} edges"].update(pairs.astype("<i8").tobytes())
+            if features:
+                rows = graph.edge_features(edge_type)[edges.data["edges"]]
+                digests[f"{edge_type} features"].update(rows.tobytes())
+    return {name: digest.hexdigest() for name, digest in digests.items()}
+
+
+def file_sha256(file: Path) -> str:
+    """SHA-256 of a file."""
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _lines(texts: list[str]) -> bytes:
+    return "".join(json.dumps(text) + "\n" for text in texts).encode()
+
+
+def encoder_name(encoder: BiEncoder) -> str:
+    """The name that tells an encoder, in its precision, from others."""
+    return getattr(encoder, "model_name", repr(encoder))
+
+
+def vector_space(encoder: Any) -> str:
+    """The name that tells an encoder from others, in whatever precision its vectors are computed."""
+    if not hasattr(encoder, "max_passage_tokens"):  # no DualEncoder
+        return encoder_name(encoder)
+    about = [encoder.max_query_tokens, encoder.max_passage_tokens, encoder.similarity]
+    return f"{checkpoint_name(encoder.encoder)}@{weights_sha256(encoder.network, before=repr(about))[:16]}"

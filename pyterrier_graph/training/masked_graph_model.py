@@ -1,0 +1,173 @@
+"""Batches and losses of masked graph training, in the form that the trainer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import batch_to_device
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.models.gnn_encoder import in_batch_loss
+from pyterrier_graph.models.passage_network import NeighborBatch, PassageNetwork
+from pyterrier_graph.training.dual import prompts_of, scale_of
+from pyterrier_graph.training.masked_graph import LossQueries
+
+if TYPE_CHECKING:
+    from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
+
+PassageTexts = Callable[[list[str]], list[str]]
+
+
+class Texts(NamedTuple):
+    """Texts of a batch: of the queries that give the loss, of the passages, and of the passages' queries."""
+
+    queries: list[str]
+    passages: list[str]
+    sources: list[str]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The input of a training step.
+
+    Attributes:
+        queries: Vectors of the queries that give the loss, shape (queries, d).
+        positives: Row of each query's positive among the passages of the neighborhood, shape (queries,).
+        neighborhood: All positives and negatives with their neighbors.
+        texts: Of all these, for training the encoder, too; None if the encoder does not learn.
+    """
+
+    queries: Tensor
+    positives: Tensor
+    neighborhood: NeighborBatch
+    texts: Texts | None
+
+
+class BatchCollator:
+    """Makes batches of loss queries.
+
+    Args:
+        queries: The loss queries.
+        passage_texts: Texts of passages by docno, for training the encoder, too; None if it does not learn.
+    """
+
+    def __init__(self, queries: LossQueries, passage_texts: PassageTexts | None = None) -> None:
+        self.queries = queries
+        self.passage_texts = passage_texts
+
+    def __call__(self, rows: Sequence[int]) -> dict[str, Batch]:
+        """The batch of some queries."""
+        loss, where = self.queries, np.asarray(rows)
+        passages, positives = loss.passages(where)
+        neighborhood = loss.sampler.sample(passages, loss.query_graph)
+        texts = None
+        if self.passage_texts is not None:
+            texts = texts_of(loss.sampler, self.passage_texts, passages, neighborhood.queries)
+            texts = texts._replace(queries=[loss.texts[row] for row in rows])
+        return {"batch": Batch(loss.vectors[where], positives, neighborhood, texts)}
+
+
+def texts_of(sampler: NeighborSampler, passage_texts: PassageTexts, passages: np.ndarray, queries: np.ndarray) -> Texts:
+    """Texts of passages and of queries of the query graph, by number."""
+    graph = sampler.query_graph
+    sources = graph.texts(queries) if graph is not None and len(queries) else []
+    return Texts([], passage_texts(sampler.docnos_of(passages)), sources)
+
+
+class MaskedGraphModel(nn.Module):
+    """A network, with the dual-encoder where it learns, too, in the form that the trainer needs.
+
+    Args:
+        network: The network.
+        scale: Factor of similarities; None for the factor that suits the network.
+        encoder: The dual-encoder's SentenceTransformer, or None if it does not learn.
+    """
+
+    def __init__(
+        self, network: PassageNetwork, scale: float | None = None, encoder: SentenceTransformer | None = None
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.encoder = encoder
+        self.scale = scale_of(scale, network.normalizes)
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """Eq. 12 (Eq. 11 of 000): ``{'loss': ...}``."""
+        device = next(self.parameters()).device
+        queries, neighborhood = batch.queries.to(device), batch.neighborhood.to(device)
+        if self.encoder is not None and batch.texts is not None:
+            queries = encoded(self.encoder, batch.texts.queries, "query")
+            passages = encoded(self.encoder, batch.texts.passages, "document")
+            sources = encoded(self.encoder, batch.texts.sources, "query") if batch.texts.sources else None
+            neighborhood = renewed(neighborhood, passages, sources)
+        if self.network.normalizes:
+            queries = functional.normalize(queries, dim=1)
+        states = self.network(neighborhood)
+        return {"loss": in_batch_loss(queries, states, batch.positives.to(device), scale=self.scale)}
+
+
+def renewed(neighborhood: NeighborBatch, passages: Tensor, queries: Tensor | None) -> NeighborBatch:
+    """A neighborhood with the present vectors of an encoder that learns.
+
+    The vectors of the second hop (Eq. 6; 001, Sect. 3.4), and of the sources of document relations, stay cached ones.
+
+    Args:
+        neighborhood: The neighborhood.
+        passages: h_p of its passages, shape (passages, d).
+        queries: h_q of its queries, shape (queries, d); None where there are none.
+    """
+    fresh = {name: queries for name in (RETRIEVED, RELEVANT) if queries is not None and name in neighborhood.sources}
+    return replace(neighborhood, passages=passages, sources={**neighborhood.sources, **fresh})
+
+
+class QueryEncoderModel(nn.Module):
+    """A query encoder that learns to find contextual passages, in the form that the trainer needs (000, Sect. 4.3).
+
+    Args:
+        encoder: The SentenceTransformer.
+        scale: Factor of similarities.
+    """
+
+    def __init__(self, encoder: SentenceTransformer, scale: float) -> None:
+        super().__init__()
+        self.encoder, self.scale = encoder, scale
+
+    def forward(self, texts: list[str], passages: Tensor, positives: Tensor) -> dict[str, Tensor]:
+        """Eq. 12 of 000 in Eq. 2: ``{'loss': ...}``, of queries and fixed h'_p of their positives and negatives."""
+        queries = encoded(self.encoder, texts, "query")
+        return {"loss": in_batch_loss(queries, passages, positives, scale=self.scale)}
+
+
+class QueryCollator:
+    """Makes batches of queries and contextual vectors of passages.
+
+    Args:
+        queries: The training queries.
+        vectors: h'_p of all passages, shape (passages, d).
+    """
+
+    def __init__(self, queries: LossQueries, vectors: np.ndarray) -> None:
+        self.queries, self.vectors = queries, vectors
+
+    def __call__(self, rows: Sequence[int]) -> dict[str, object]:
+        """The batch of some queries."""
+        passages, positives = self.queries.passages(np.asarray(rows))
+        return {
+            "texts": [self.queries.texts[row] for row in rows],
+            "passages": torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32)),
+            "positives": positives,
+        }
+
+
+def encoded(encoder: SentenceTransformer, texts: list[str], task: Literal["query", "document"]) -> Tensor:
+    """Vectors that gradients go through, shape (texts, d)."""
+    prompt = prompts_of(encoder)[task == "document"] or None
+    features = batch_to_device(encoder.preprocess(texts, prompt=prompt, task=task), encoder.device)
+    return encoder(features, task=task)["sentence_embedding"]
