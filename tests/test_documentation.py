@@ -56,6 +56,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 # --- Python
 
+SPLITS = {"train": "", "dev": " mu", "test": " kappa"}  # and what their queries end with
+
 
 class Corpus:
     """Documents, as a dataset hands them out, and their texts."""
@@ -96,12 +98,15 @@ def what_a_reader_has(page: Path, folder: Path) -> dict[str, Any]:
     return {
         "dataset": Corpus(),
         "bm25": first_stage(docnos),
-        "encoder": tiny.encoder(),
         "checkpoint": cross_encoder(folder / "cross-encoder"),
-        "training": ptg.HGATTraining(negatives="candidates", epochs=1, max_triples=8),
-        "document_qrels": pd.DataFrame([{"qid": f"t{n}", "docno": f"d{n}", "label": 1} for n in range(6)]),
-        **{f"{split}_topics": tiny.topics() for split in ("train", "dev", "test")},
-        **{f"{split}_qrels": tiny.qrels() for split in ("train", "dev", "test")},
+        "document_qrels": pd.concat(
+            pd.DataFrame([{"qid": f"{split}{n}", "docno": f"d{n}", "label": 1} for n in range(6)]) for split in SPLITS
+        ),
+        **{
+            f"{split}_topics": tiny.topics().replace({"qid": {"^t": split}, "query": {"$": end}}, regex=True)
+            for split, end in SPLITS.items()
+        },
+        **{f"{split}_qrels": tiny.qrels().replace({"qid": "^t"}, split, regex=True) for split in SPLITS},
     }
 
 
