@@ -56,6 +56,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 # --- Python
 
+SLOW = ("README", "how-to", "index", "which-model-when")  # their code trains models
 SPLITS = {"train": "", "dev": " mu", "test": " kappa"}  # and what their queries end with
 
 
@@ -110,7 +111,17 @@ def what_a_reader_has(page: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-@pages
+def test_first_program_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor a name that is given, nor a download: it has the packaged encoder."""
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks(ROOT / "README.md", "python")[0], "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.stem in SLOW else ()) for page in PAGES],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = blocks(page, "python")
     if any("pyterrier_pisa" in block for block in code):
@@ -310,7 +321,8 @@ def test_numbers_were_measured(page: Path) -> None:
 def test_pages_build_without_warnings_and_have_every_public_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As ``sphinx-build -W`` does, without writing HTML."""
+    """As ``sphinx-build -W`` does, without writing HTML; classes have their own signatures."""
+    from sphinx.addnodes import desc_signature
     from sphinx.application import Sphinx
     from sphinx.util.docutils import docutils_namespace
 
@@ -320,6 +332,8 @@ def test_pages_build_without_warnings_and_have_every_public_name(
         app = Sphinx(PT_DOCS, ROOT / "docs", tmp_path, tmp_path / "doctrees", "dummy", status=None, warning=warnings)
         app.build()
     assert warnings.getvalue() == ""
+    entries = [entry for name in app.env.found_docs for entry in app.env.get_doctree(name).findall(desc_signature)]
+    assert not (hidden := [entry.astext() for entry in entries if "(*args, **kwargs)" in entry.astext()]), hidden
     names = app.env.domains["py"].objects
     public = {name: getattr(ptg, name) for name in ptg.__all__}
     missing = [
