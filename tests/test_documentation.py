@@ -56,7 +56,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 # --- Python
 
-SLOW = ("README", "how-to", "index", "which-model-when")  # their code trains models
+SLOW = ("README", "how-to", "index", "patents", "which-model-when")  # their code encodes and trains
 SPLITS = {"train": "", "dev": " mu", "test": " kappa"}  # and what their queries end with
 
 
@@ -130,7 +130,11 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
     namespace = what_a_reader_has(page, tmp_path) if code else {}
     for block in code:
         exec(compile(block, page, "exec"), namespace)
-    assert code or page.parent.name in ("docs", "experiments", "results") or page.stem.startswith(("api-", "from-"))
+    assert (
+        code
+        or page.parent.name in ("docs", "experiments", "results")
+        or page.stem.startswith(("api-", "from-", "glossary"))
+    )
 
 
 def test_blocks_are_found() -> None:
