@@ -1,37 +1,59 @@
-"""Training dual-encoders as in Ren et al. 2021 (PAIR): hard negatives, denoising, pseudo labels, two stages.
+"""Trains a dual-encoder as PAIR does (Ren et al. 2021): hard negatives, denoising, pseudo labels, two stages.
 
-On MSMARCO, or with ``nq`` on Natural Questions, through ``ir_datasets``:
+    python examples/pair.py [CORPUS TRAIN TEST] [FOLDER]
 
-    python examples/pair.py msmarco --unlabeled questions.txt --output pair
-
-prints Table 2; ``--systems`` with the variants of PAIR gives Table 3, ``--thresholds 0.9/0.1 0.8/0.2`` Table 5. Any
-other dataset does as well, ``--dataset irds:vaswani`` for one; ``numpydoc`` needs no download.
+For MSMARCO: ``irds:msmarco-passage irds:msmarco-passage/train/judged irds:msmarco-passage/dev/small``. By default the
+collection is Vaswani's abstracts, which are downloaded, and half of its queries are for training.
+The tables of the paper: ``python -m experiments.dual_encoders``.
 """
 
 from __future__ import annotations
 
-import logging
 import sys
+from typing import Any
 
-from experiments.dense_retrieval import main
+import pyterrier as pt
+from ir_measures import RR, R
+from pyterrier_dr import FlexIndex
 
-NUMPYDOC = "irds:pyterrier-graph/numpydoc/numpy"
-QUESTIONS = "irds:dpr-w100/natural-questions"
-COLLECTIONS = {
-    "msmarco": {
-        "dataset": "irds:msmarco-passage",
-        "train": "irds:msmarco-passage/train/judged",
-        "test": "irds:msmarco-passage/dev/small",
-    },
-    "nq": {"dataset": "irds:dpr-w100", "train": f"{QUESTIONS}/train", "test": f"{QUESTIONS}/dev"},
-    "numpydoc": {"dataset": NUMPYDOC} | {split: f"{NUMPYDOC}/{split}" for split in ("train", "dev", "test")},
-}
+import pyterrier_graph as ptg
+
+
+def train(bm25: pt.Transformer, texts: Any, topics: Any, qrels: Any, unlabeled: Any, folder: str) -> ptg.DualEncoder:
+    """Trains a teacher, mines examples that it denoises, and trains the dual-encoder on them and on pseudo labels.
+
+    Args:
+        bm25: Queries in, documents out.
+        texts: Adds ``text`` to documents.
+        topics: Queries with judgments.
+        qrels: The judgments.
+        unlabeled: Queries without judgments.
+        folder: Folder of the examples.
+    """
+    training = ptg.CrossEncoderTraining(ranking="pointwise")  # its scores are probabilities
+    teacher = ptg.CrossEncoderReranker(training=training, probabilities=True, max_tokens=160)
+    (bm25 % 50 >> texts >> teacher).fit(topics, qrels)
+    miner = ptg.HardNegativeMiner(bm25 % 200, texts, teacher=teacher, folder=folder)
+    return ptg.DualEncoder(miner=miner).fit(topics, qrels, unlabeled=unlabeled)
+
+
+def main(corpus: str = "irds:vaswani", train_name: str = "", test_name: str = "", folder: str = "pair") -> None:
+    """Trains on one set of queries, and evaluates the dual-encoder's index on the other."""
+    dataset: Any = pt.get_dataset(corpus)
+    train_set, test_set = pt.get_dataset(train_name or corpus), pt.get_dataset(test_name or corpus)
+    topics, tested = train_set.get_topics(), test_set.get_topics()
+    topics, tested = (topics, tested) if train_name else (topics.iloc[::2], tested.iloc[1::2])
+    first = pt.terrier.TerrierIndex(f"{folder}/terrier")
+    if not first.built():
+        first.indexer().index(dataset.get_corpus_iter())
+    bm25 = pt.rewrite.tokenise() >> first.bm25() >> pt.rewrite.reset()
+    half, texts = len(topics) // 2, pt.text.get_text(dataset, ["text"])
+    model = train(bm25, texts, topics[:half], train_set.get_qrels(), topics[half:], f"{folder}/examples")
+    index = FlexIndex(f"{folder}/index.flex")
+    (model.doc_encoder() >> index).index(dataset.get_corpus_iter())
+    dense = model.query_encoder() >> index.np_retriever()
+    print(pt.Experiment([bm25, dense], tested, test_set.get_qrels(), [RR @ 10, R @ 100], names=["BM25", "PAIR"]))
+
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    name, *arguments = sys.argv[1:] or ["--help"]
-    if name in COLLECTIONS:
-        chosen = [part for option, value in COLLECTIONS[name].items() for part in (f"--{option}", value)]
-        main(chosen, arguments)
-    else:
-        main((), [name, *arguments])
+    main(*sys.argv[1:5])

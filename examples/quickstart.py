@@ -1,49 +1,49 @@
-"""The README's lines, as a script: graph reranking on real text, with nothing but Python packages.
+"""A first program: graph reranking of the docstrings of numpy. Nothing but Python packages is downloaded.
 
-Needs ``pip install 'pyterrier_graph[demo]'`` (PISA, and so x86-64 Linux, for the first stage).
+    python examples/quickstart.py [FOLDER]
+
+Needs ``pip install 'pyterrier_graph[demo]'``. The first stage is PISA, for x86-64 Linux; any other one will do.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pyterrier as pt
 from ir_measures import RR, nDCG
+from pyterrier_pisa import PisaIndex
 
 import pyterrier_graph as ptg
-from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
+
+NUMPY = "irds:pyterrier-graph/numpydoc/numpy"
 
 
 def main(folder: str = "quickstart", queries: int = 20) -> None:
-    """Indexes numpy's docstrings, and compares BM25, MaxSim and MaxSim through the graph.
+    """Indexes the docstrings, searches, and compares BM25, MaxSim, and MaxSim along the relations of a graph.
 
     Args:
-        folder: Where the index and the graph are put.
-        queries: How many queries are run.
+        folder: Where index and graph are written.
+        queries: Number of test queries that are compared.
     """
-    from pyterrier_pisa import PisaIndex
-
-    dataset = pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy")
-    test = pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy/test")
-
-    index = PisaIndex(str(Path(folder, "index")), stemmer="porter2")
+    corpus, test = pt.get_dataset(NUMPY), pt.get_dataset(f"{NUMPY}/test")
+    index = PisaIndex(f"{folder}/index", stemmer="porter2")
     if not index.built():
-        index.index({"docno": doc["docno"], "text": doc["text"]} for doc in dataset.get_corpus_iter(verbose=False))
-    graph = ptg.DocumentGraph(Path(folder, "graph"))
+        index.index({"docno": doc["docno"], "text": doc["text"]} for doc in corpus.get_corpus_iter(verbose=False))
+    graph = ptg.DocumentGraph(f"{folder}/graph")
     if not graph.built():
-        graph.index(dataset.get_corpus_iter(verbose=False))
+        graph.index(corpus.get_corpus_iter(verbose=False))
 
     bm25 = index.bm25(num_results=5) >> graph.passages()
-    maxsim = ptg.GraphMaxSim(graph, resolve(DEFAULT), weights={})
-    graph_maxsim = ptg.GraphMaxSim(graph, resolve(DEFAULT))
+    maxsim = bm25 >> ptg.GraphMaxSim(graph, weights={})  # the passage alone
+    graph_maxsim = bm25 >> ptg.GraphMaxSim(graph)  # titles and neighbors, too
+    print(graph_maxsim.search("how are ties broken").head(3)[["docno", "score", "text"]])
     print(
         pt.Experiment(
-            [bm25, bm25 >> maxsim, bm25 >> graph_maxsim],
+            [bm25, maxsim, graph_maxsim],
             test.get_topics().head(queries),
             test.get_qrels(),
             [nDCG @ 10, RR @ 10],
-            names=["BM25", "BM25 >> MaxSim", "BM25 >> GraphMaxSim"],
+            names=["BM25", "MaxSim", "GraphMaxSim"],
             baseline=0,
         )
     )

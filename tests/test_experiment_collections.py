@@ -8,13 +8,17 @@ import json
 import tarfile
 from pathlib import Path
 
+import ir_datasets
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.collection import SPLITS, Collection, Query, fraction, split_of, successors
-from experiments.medquad import ARCHIVE, SHARES, read_medquad
-from experiments.trec_car import read_trec_car
+from experiments.collections.cranfield import read_cranfield
+from experiments.collections.ir_datasets import read_ir_datasets
+from experiments.collections.medquad import ARCHIVE, SHARES, read_medquad
+from experiments.collections.trec_car import read_trec_car
+from experiments.collections.vaswani import read_vaswani
+from experiments.harness.collection import ALL, SPLITS, Collection, fraction, split_of, successors
 from pyterrier_graph.documents import StructuredDocument
 
 # ---------------------------------------------------------------------------------------------------------- MedQuAD
@@ -83,6 +87,13 @@ def documents(collection: Collection) -> dict[str, StructuredDocument]:
     }
 
 
+def relevant(collection: Collection) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Text and relevant passages of each query."""
+    topics, qrels = collection.all_queries
+    passages = qrels.groupby("qid")["docno"].agg(tuple)
+    return {row.qid: (row.query, passages[row.qid]) for row in topics.itertuples()}
+
+
 @pytest.fixture
 def medquad(tmp_path: Path) -> Collection:
     return read_medquad(write_archive(tmp_path, PAGES), passages=None, verbose=False)
@@ -135,11 +146,11 @@ def test_medquad_questions_and_their_types_are_in_no_node(medquad: Collection) -
     texts = " ".join(node.text for document in documents(medquad).values() for node in document.nodes)
     assert "askword" not in texts
     assert "kindword" not in texts
-    assert all("askword" in query.text for query in medquad.queries)
+    assert medquad.all_queries.topics["query"].str.contains("askword").all()
 
 
 def test_medquad_queries(medquad: Collection) -> None:
-    assert {query.qid: (query.text, query.relevant) for query in medquad.queries} == {
+    assert relevant(medquad) == {
         "1_CancerGov_QA/0000001_1-1": (
             "What is askword ?",
             tuple(f"1_CancerGov_QA/0000001_1%p{n}" for n in range(3)),
@@ -159,7 +170,7 @@ def test_medquad_splits_by_page(tmp_path: Path) -> None:
     sizes = {}
     seen: set[str] = set()
     for split in SPLITS:
-        topics, qrels = collection.get_topics(split), collection.get_qrels(split)
+        topics, qrels = collection.queries[split]
         assert list(topics.columns) == ["qid", "query"] and list(qrels.columns) == ["qid", "docno", "label"]
         assert list(topics.qid) == list(qrels.qid) and set(qrels.label) == {1}
         of_split = set(qrels.docno.str.rsplit("%p", n=1).str[0])
@@ -179,9 +190,9 @@ def test_medquad_question_of_two_splits_is_in_none(tmp_path: Path) -> None:
         test: page("F3", [("everywhere?", "Four.")]),
     }
     collection = read_medquad(write_archive(tmp_path, pages), passages=None, verbose=False)
-    assert collection.queries == [Query(f"{train}-2", "Shared?", "train", (f"{train}%p1", f"{other_train}%p0"))]
-    assert len(collection.get_topics("test")) == len(collection.get_qrels("test")) == 0
-    assert list(collection.get_qrels("test").columns) == ["qid", "docno", "label"]
+    assert relevant(collection) == {f"{train}-2": ("Shared?", (f"{train}%p1", f"{other_train}%p0"))}
+    assert len(collection.queries["train"].topics) == 1 and not len(collection.queries["test"].topics)
+    assert list(collection.queries["test"].qrels.columns) == ["qid", "docno", "label"]
 
 
 def test_medquad_samples_are_nested_and_hold_their_own_queries_only(tmp_path: Path) -> None:
@@ -194,11 +205,11 @@ def test_medquad_samples_are_nested_and_hold_their_own_queries_only(tmp_path: Pa
         assert len(found) == expected
         assert list(found) == sorted(found)
         assert smaller <= set(found)
-        assert {query.qid.rpartition("-")[0] for query in collection.queries} == set(found)
+        assert set(collection.all_queries.topics["qid"].str.rpartition("-")[0]) == set(found)
         assert {reference.target for document in found.values() for reference in document.references} <= set(found)
         smaller = set(found)
         if expected == 20:  # half of the pages hold half of every split
-            assert {query.split for query in collection.queries} == set(SPLITS)
+            assert all(len(collection.queries[split].topics) for split in SPLITS)
     with pytest.raises(ValueError, match="passages=0"):
         read_medquad(path, passages=0)
 
@@ -341,8 +352,8 @@ def test_trec_car_pages_become_documents(car_path: Path) -> None:
 def test_trec_car_headings_are_in_no_node(car_path: Path) -> None:
     collection = read_trec_car(car_path)
     texts = [node.text for document in documents(collection).values() for node in document.nodes]
-    assert "Headword" not in " ".join(texts) + " ".join(str(r["title"]) + r["text"] for r in collection.records)
-    assert all("Headword" in query.text for query in collection.queries)
+    assert "Headword" not in " ".join(texts) + " ".join(str(r["title"]) + r["text"] for r in collection.documents())
+    assert collection.all_queries.topics["query"].str.contains("Headword").all()
 
 
 def test_trec_car_relations(car_path: Path) -> None:
@@ -362,7 +373,7 @@ def test_trec_car_relations(car_path: Path) -> None:
 
 def test_trec_car_queries(car_path: Path) -> None:
     collection = read_trec_car(car_path)
-    assert {query.qid: query.relevant for query in collection.queries} == {
+    assert {qid: passages for qid, (_, passages) in relevant(collection).items()} == {
         "Red%20kite/Headword%20one": ("Red%20kite%p1",),
         "Red%20kite/Headword%20one/Headword%20two": (
             "Red%20kite%p2",
@@ -373,13 +384,11 @@ def test_trec_car_queries(car_path: Path) -> None:
         "Red%20kite/Headword%20three": ("Red%20kite%p4",),
         "Green%20tea/Headword%20four/Headword%20one": ("Green%20tea%p0",),
     }
-    assert {query.split for query in collection.queries if query.qid.startswith("Red")} == {"train"}
-    assert {query.split for query in collection.queries if query.qid.startswith("Green")} == {"dev"}
-    assert list(collection.get_topics("dev")["query"]) == ["Green tea Headword four Headword one"]
+    assert collection.queries["train"].topics["qid"].str.startswith("Red").all()
+    assert not len(collection.queries["test"].topics)
+    assert list(collection.queries["dev"].topics["query"]) == ["Green tea Headword four Headword one"]
     passages = {f"{d.docno}%p{n}" for d in documents(collection).values() for n in range(len(d.passages()))}
-    assert set(collection.get_qrels("train").docno) | set(collection.get_qrels("dev").docno) == passages - {
-        "Red%20kite%p0"
-    }
+    assert set(collection.all_queries.qrels["docno"]) == passages - {"Red%20kite%p0"}
 
 
 @pytest.mark.parametrize(
@@ -413,6 +422,139 @@ def test_trec_car_cut_or_missing_file(car_path: Path) -> None:
         read_trec_car(car_path)
 
 
+# ------------------------------------------------------------------------------------------ Vaswani and Cranfield
+
+VASWANI = {
+    "doc-text.trec": "<DOC>\n<DOCNO>1</DOCNO>\nalpha beta\ngamma\n</DOC>\n<DOC>\n<DOCNO>2</DOCNO>\ndelta\n</DOC>\n",
+    "query-text.trec": "<top>\n<num>1</num><title>\nALPHA\nBETA\n</title>\n</top>\n",
+    "qrels": "1 0 2 1\n1 0 1 1\n",
+}
+
+
+def vaswani(folder: Path, **changed: str) -> Path:
+    for name, content in VASWANI.items():
+        (folder / name).write_text(changed.get(name, content))
+    return folder
+
+
+def test_vaswani(tmp_path: Path) -> None:
+    found = read_vaswani(vaswani(tmp_path))
+    assert list(found.documents()) == [
+        {"docno": "1", "title": "", "text": "alpha beta\ngamma"},
+        {"docno": "2", "title": "", "text": "delta"},
+    ]
+    assert list(found.get_corpus_iter(verbose=False)) == list(found.documents())
+    assert found.all_queries.topics.to_dict("records") == [{"qid": "1", "query": "ALPHA BETA"}]
+    assert found.all_queries.qrels.to_numpy().tolist() == [["1", "2", 1], ["1", "1", 1]]
+    assert found.texts(["2"]) == {"2": "delta"}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("doc-text.trec", VASWANI["doc-text.trec"][:-8], "doc-text.trec, line 6: this is no complete record: '<DOC>"),
+        ("doc-text.trec", VASWANI["doc-text.trec"].replace("</DOC>\n<DOC>", "<DOC>"), "doc-text.trec, line 1"),
+        ("doc-text.trec", VASWANI["doc-text.trec"].replace("2", "1"), "the id '1' occurs 2 times"),
+        ("doc-text.trec", "", "doc-text.trec is empty"),
+        ("query-text.trec", VASWANI["query-text.trec"] + "stray", "query-text.trec, line 7: .*'stray'"),
+        ("qrels", "1 0 2 1\n1 0 1\n", "qrels, line 2: .*'1 0 1'"),
+        ("qrels", "1 0 3 1\n", "the docno '3', which does not exist"),
+        ("qrels", "2 0 1 1\n", "the qid '2', which does not exist"),
+    ],
+)
+def test_vaswani_damaged(tmp_path: Path, file: str, content: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        read_vaswani(vaswani(tmp_path, **{file: content}))
+
+
+def test_vaswani_missing_file(tmp_path: Path) -> None:
+    (vaswani(tmp_path) / "qrels").unlink()
+    with pytest.raises(FileNotFoundError, match="qrels"):
+        read_vaswani(tmp_path)
+
+
+CRANFIELD = {
+    "cran.all.1400": ".I 1\n.T\na wing in a\nslipstream .\n.A\nbrenckman,m.\n.B\nj. 1958\n"
+    ".W\na wing in a\nslipstream .\n"
+    "  an experimental study .\n.I 2\n.T\n.A\n.B\n.W\n.I 3\n.T\nshear\n.A\n.B\n.W\nanother beginning\n",
+    "cran.qry": ".I 001\r\n.W\r\nwhat laws ?\r\n.I 004\r\n.W\r\nwhat\r\nproblems ?\r\n",
+    "cranqrel": "1 1 1 \n1 3       4\n2 3 -1\n",
+}
+
+
+def cranfield(folder: Path, **changed: str | None) -> Path:
+    with tarfile.open(folder / "cran.tar.gz", "w:gz") as archive:
+        for name, content in (CRANFIELD | changed).items():
+            if content is not None:
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content.encode()))
+    return folder
+
+
+def test_cranfield(tmp_path: Path) -> None:
+    found = read_cranfield(cranfield(tmp_path))
+    assert list(found.documents()) == [
+        {"docno": "1", "title": "a wing in a slipstream .", "text": "an experimental study ."},
+        {"docno": "2", "title": "", "text": ""},
+        {"docno": "3", "title": "shear", "text": "another beginning"},
+    ]
+    assert found.all_queries.topics.to_numpy().tolist() == [["1", "what laws ?"], ["2", "what problems ?"]]  # by place
+    assert found.all_queries.qrels.to_numpy().tolist() == [["1", "1", 4], ["1", "3", 1], ["2", "3", 0]]
+    assert found.texts(["1", "2"]) == {"1": "a wing in a slipstream .\nan experimental study .", "2": ""}
+    assert list(read_cranfield(tmp_path / "cran.tar.gz").documents()) == list(found.documents())
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("cran.qry", None, "no complete archive of the Cranfield collection.*cran.qry"),
+        ("cran.qry", "", "cran.qry is empty"),
+        ("cran.qry", "stray\n.I 1\n.W\nwhat\n", "cran.qry, line 1: .*'stray'"),
+        ("cran.all.1400", ".I 1\nstray\n", "cran.all.1400, line 2: .*'stray'"),
+        ("cranqrel", "1 1 1\n1 1 5\n", "cranqrel, line 2: .*'1 1 5'"),
+        ("cranqrel", "1 1\n", "cranqrel, line 1: .*'1 1'"),
+        ("cranqrel", "3 1 1\n", "the qid '3', which does not exist"),
+    ],
+)
+def test_cranfield_damaged(tmp_path: Path, file: str, content: str | None, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        read_cranfield(cranfield(tmp_path, **{file: content}))
+
+
+def test_cranfield_cut_short(tmp_path: Path) -> None:
+    archive = cranfield(tmp_path) / "cran.tar.gz"
+    archive.write_bytes(archive.read_bytes()[:-60])
+    with pytest.raises(ValueError, match="no complete archive of the Cranfield collection"):
+        read_cranfield(archive)
+    archive.unlink()
+    with pytest.raises(FileNotFoundError):
+        read_cranfield(tmp_path)
+
+
+def test_cranfield_of_ir_datasets_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ir_datasets.datasets.cranfield import CranfieldQrels
+
+    class Judgments:
+        qrels_iter = CranfieldQrels.qrels_iter
+
+        @staticmethod
+        def queries_iter() -> list[ir_datasets.formats.GenericQuery]:
+            return [ir_datasets.formats.GenericQuery(qid, "what") for qid in "12"]
+
+        class _qrels_dlc:  # noqa: N801
+            @staticmethod
+            def stream() -> io.BytesIO:
+                return io.BytesIO(CRANFIELD["cranqrel"].encode())
+
+        docs_cls = staticmethod(lambda: ir_datasets.formats.GenericDoc)
+
+    monkeypatch.setattr(ir_datasets, "load", lambda _: Judgments())
+    found = read_ir_datasets("irds:cranfield").queries[ALL].qrels
+    assert found["label"].tolist() == read_cranfield(cranfield(tmp_path)).queries[ALL].qrels["label"].tolist()
+    assert read_ir_datasets("irds:other").queries[ALL].qrels["label"].tolist() == [1, 4, -1]
+
+
 # ------------------------------------------------------------------------------------------------------------ shared
 
 
@@ -423,11 +565,6 @@ def test_split_depends_on_the_id_alone_and_is_independent_of_the_sample() -> Non
     assert [round(splits.count(split) / 4000, 2) for split in SPLITS] == [0.6, 0.1, 0.3]
     early = [split for name, split in zip(names, splits, strict=True) if fraction(name, "sample") < 0.25]
     assert early.count("test") / len(early) == pytest.approx(0.3, abs=0.04)
-
-
-def test_unknown_split_is_named(car_path: Path) -> None:
-    with pytest.raises(ValueError, match="'all'.*train, dev, test"):
-        read_trec_car(car_path).get_topics("all")
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdefghij"), unique=True), max_size=4), st.integers(1, 4))

@@ -29,11 +29,12 @@ from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.models.gnn_encoder import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex
+from pyterrier_graph.retrieve.dense_validation import passages_of, validation
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
 from pyterrier_graph.retrieve.gnn_training import loss_queries as loss_queries_of
 from pyterrier_graph.retrieve.graph_mean import GraphMean
-from pyterrier_graph.retrieve.tuning import ISOLATED_NORMS, passages_of, validation
+from pyterrier_graph.retrieve.tuning import ISOLATED_NORMS
 from pyterrier_graph.training.grid_search import WEIGHTS
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
 from pyterrier_graph.training.masked_graph_model import BatchCollator, MaskedGraphModel
@@ -161,7 +162,7 @@ def test_fusing_equals_the_equations_on_the_whole_graph(small: Any, tmp_path: Pa
         expected = literal(small, model).numpy()
     if name in ("papers", "queries"):
         targets = {p for _, p in edges_of(small.graph, "retrieved", set())[0]}
-        assert len(targets) < COUNT, "passages that nobody retrieved are to be among them"
+        assert len(targets) < COUNT, "passages without edges must be among them"
     found = indexed(model, tmp_path / "index", chunk_size=7)
     np.testing.assert_allclose(found, expected, atol=2e-4)
     np.testing.assert_allclose(model.vectors(small.docnos), found, atol=1e-5)
@@ -322,7 +323,7 @@ def test_default_weights(small: Any, tmp_path: Path) -> None:
     assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5, "retrieved": 0.0}
     assert mean(small).weights == {"relevant": 0.5}
     assert mean(small, query_graph=bare).weights == gnn(small, query_graph=bare).weights == {"retrieved": 0.5}
-    with pytest.warns(UserWarning, match="aggregates from nothing: the passages have no titles or queries"):
+    with pytest.warns(UserWarning, match="has no titles: passages aggregate from nothing; give weights="):
         alone = GraphMean(plain, small.encoder, verbose=False)
     vector = small.encoder.encode_docs(["mu"])
     np.testing.assert_allclose(alone.vectors(["d0%p0"]), vector / np.linalg.norm(vector), atol=1e-6)
@@ -491,7 +492,28 @@ def test_answerable_positives_are_relevant_to_another_query(small: Any, tmp_path
     assert rows == {qid for qid in small.train["qid"] if other[qid] in within or qid not in within}
     assert "q0" in rows and "q39" in rows and "q10" not in rows
     with pytest.raises(ValueError, match="no training query can give a loss"):
-        loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph)
+        loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph, skip_unanswerable=True)
+    with pytest.warns(UserWarning, match="no training query has a positive that is relevant to another query"):
+        assert len(loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph)) == 1
+
+
+def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) -> None:
+    """Its queries have one relevant passage each, and no other query has it: the shortest program has to run."""
+    inside = small.topics[:20]
+    graph = QueryPassageGraph(tmp_path / "graph").build(inside, small.index, qrels=small.qrels, verbose=False)
+    model = gnn(small, graph=small.documents, query_graph=graph, training={"masked": 0.5})
+    assert model.weights == {"title": 1.0, "relevant": 0.5}
+    with pytest.warns(UserWarning, match="no training query has a positive that is relevant to another") as caught:
+        queries = loss_queries_of(model, inside, small.qrels, model.training)
+        assert model.fit(inside, small.qrels, small.dev, small.qrels).training_log
+    assert caught[-1].filename == __file__
+    assert len(queries) == 10
+    rows = np.arange(20)
+    found = small.retriever(inside).groupby("qid")["docno"].agg(lambda docnos: {*docnos[:25]})
+    for qid, negatives in zip(inside["qid"], queries.negatives(rows), strict=True):
+        assert {small.docnos[n] for n in negatives} <= found[qid] - {small.relevant[qid]} and len(negatives) == 2
+    with pytest.raises(ValueError, match="no 'retrieved' edges: build it with a retriever"):
+        gnn(small, NETWORKS["papers"], query_graph=graph)
 
 
 def test_judgments_of_documents(small: Any) -> None:
@@ -632,12 +654,12 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
     model = gnn(small, {"relevant": 0.0}, training={"epochs": 3, "learning_rate": 0.03})
     model.fit(small.train, small.qrels)
     learned = weights(model)
-    values = {}
+    values, measure = {}, validation(model, small.dev, small.qrels, "nDCG@10")
     for weight, length in itertools.product(WEIGHTS, ISOLATED_NORMS):
         with torch.no_grad():
             model.network.relation["relevant"].weight.fill_(weight)
             model.network.isolated_norm.fill_(length)
-        values[weight, length] = measured(model, small.dev, small.qrels)
+        values[weight, length] = measure()
     with torch.no_grad():
         model.network.relation["relevant"].weight.fill_(0)
         model.network.isolated_norm.fill_(1)

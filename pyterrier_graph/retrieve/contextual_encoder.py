@@ -114,14 +114,14 @@ class ContextualEncoder(LearnedModel):
             weights[TITLE] = 1.0
         if queries is not None:
             weights[RELEVANT if RELEVANT in queries.edge_types else RETRIEVED] = 0.5
+        if graph is not None and not weights:
+            warnings.warn(f"{graph!r} has no titles: passages aggregate from nothing; give weights=", stacklevel=4)
         return weights
 
     def _check_attributes(self) -> None:
         if self.graph is None and self.query_graph is None and self._vectors is None:
             return  # enough to encode queries
         check_graphs(self._relations, self.graph, self.query_graph)
-        if not self._relations:
-            warnings.warn(f"{self!r} aggregates from nothing: the passages have no titles or queries", stacklevel=4)
         if self._vectors is not None:
             check_vectors(self._vectors, self.encoder, self.graph, self.network.dimension)
             self._sampler()

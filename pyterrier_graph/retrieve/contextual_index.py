@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
+from pyterrier_graph.artifacts import META
 from pyterrier_graph.checks import WithSignature, check_count, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
@@ -37,8 +39,8 @@ class ContextualIndex(WithSignature):
     Args:
         path: Folder of the index.
         graph: The document graph, which has the texts of the passages; None for passages without texts.
-        encoder: What encodes queries: the name of a checkpoint, a bi-encoder of pyterrier_dr, or the GraphMean or
-            GNNEncoder that wrote the index, for encoders that were trained with it.
+        encoder: Encodes queries: the name of a checkpoint, a bi-encoder, or the GraphMean or GNNEncoder that wrote the
+            index, for encoders that were trained with it.
 
     Attributes:
         flex: The ``FlexIndex`` at the path.
@@ -56,10 +58,9 @@ class ContextualIndex(WithSignature):
         encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder = DEFAULT,
     ) -> None:
         check_type("path", path, (str, os.PathLike), "the folder of an index that index(path) has written")
-        if graph is not None:
-            check_type("graph", graph, HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path)")
+        check_type("graph", graph, (HeteroGraph, NoneType), "a DocumentGraph, such as ptg.DocumentGraph(path)")
         self.path, self.graph = Path(path), graph
-        if not (self.path / "pt_meta.json").is_file():
+        if not (self.path / META).is_file():
             raise FileNotFoundError(f"no index at {str(path)!r}")
         self.flex = FlexIndex(str(path), verbose=False)
         identity = identity_of(self.flex)
@@ -87,13 +88,11 @@ class ContextualIndex(WithSignature):
             num_results: Passages per query.
         """
         check_count("num_results", num_results)
-        search = self.encoder.query_encoder() >> self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
-        return search >> (
-            pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
-        )
+        texts = pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
+        search = self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
+        return self.encoder.query_encoder() >> search >> texts
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
-        """Raises ValueError if the graph is not the one that the index was made of."""
         docnos, _ = self.flex.payload(return_dvecs=False)
         try:
             graph.nodes_of(ids_of(docnos, some_of(len(self))))
@@ -104,7 +103,7 @@ class ContextualIndex(WithSignature):
 
 
 class _Texts(GraphTextLoader):
-    """Adds texts, without the numbers that the index has for passages: other indexes have other numbers."""
+    """Adds texts, and drops the index's own numbers of passages, which are wrong for other indexes."""
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         return super().transform(_without_docid(inp))
@@ -115,11 +114,7 @@ def _without_docid(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "float32") -> BiEncoder:
-    """A bi-encoder: the one given, or a :class:`~pyterrier_graph.DualEncoder` of that name.
-
-    Raises:
-        TypeError: If it is neither.
-    """
+    """The bi-encoder that is given, or a :class:`~pyterrier_graph.DualEncoder` of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
         return DualEncoder(encoder, device=device, dtype=dtype, verbose=False)
     if not hasattr(encoder, "encode_queries"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from safetensors.torch import load_model, save_model
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
-from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs.relations import RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
     GNNEncoderNetwork,
@@ -30,10 +29,11 @@ from pyterrier_graph.models.gnn_encoder import (
 from pyterrier_graph.models.passage_network import PassageNetwork
 from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex
+from pyterrier_graph.retrieve.dense_validation import validation
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.gnn_training import joint_vectors, loss_queries, texts_by_docno, trainable
 from pyterrier_graph.retrieve.index_identity import identity_of
-from pyterrier_graph.retrieve.tuning import tune_weights, validation
+from pyterrier_graph.retrieve.tuning import tune_weights
 from pyterrier_graph.training.dual import is_normalized, scale_of
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
 from pyterrier_graph.training.masked_graph_model import (
@@ -131,7 +131,7 @@ class GNNEncoder(ContextualEncoder):
         self._set_up(graph, encoder, device=device, dtype=dtype, verbose=verbose, **options)
         self.training = GNNEncoderTraining() if training is None else training
         self.edges, self.seed = edges, seed
-        self.config, self._weights = config, weights
+        self._config, self._weights = config, weights
         resolved = self._resolved(config, weights)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -154,9 +154,14 @@ class GNNEncoder(ContextualEncoder):
             return config
         if weights is None and (weights := config.weights) is None:
             weights = self._default_weights()
-            if RELEVANT in weights:
-                weights[RETRIEVED] = 0.0
+            if self.query_graph is not None and RETRIEVED in self.query_graph.edge_types:
+                weights.setdefault(RETRIEVED, 0.0)
         return dataclasses.replace(config, weights=weights)
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the network, with the weights that it started with."""
+        return self.network.config
 
     @property
     def weights(self) -> dict[str, float]:
@@ -167,12 +172,6 @@ class GNNEncoder(ContextualEncoder):
     def _relations(self) -> Sequence[str]:
         without_gnn = isinstance(self.network.config, PaperGNNEncoderConfig) and not self.network.config.gnn
         return () if not self.edges or without_gnn else self.network.relations
-
-    def _check_attributes(self) -> None:
-        with warnings.catch_warnings():
-            if not self.edges or isinstance(self.network, PaperGNNEncoderNetwork):
-                warnings.simplefilter("ignore")  # nothing is aggregated on purpose
-            super()._check_attributes()
 
     def __repr__(self) -> str:
         relations = ", ".join(self._relations) if self.edges else "without edges"

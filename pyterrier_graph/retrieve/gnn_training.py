@@ -16,9 +16,9 @@ from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.encoders.vector_files import VectorsOf
 from pyterrier_graph.graphs.edge_features import texts_of_passages
 from pyterrier_graph.models.passage_network import PassageNetwork
+from pyterrier_graph.retrieve.dense_validation import passages_of
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
-from pyterrier_graph.retrieve.tuning import passages_of
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
 from pyterrier_graph.training.masked_graph_model import PassageTexts, renewed, texts_of
 from pyterrier_graph.training.mining import TrainingExamples

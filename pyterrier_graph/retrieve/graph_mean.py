@@ -63,7 +63,7 @@ class GraphMean(ContextualEncoder):
         ValueError: If a relation is not in the graphs, or ``vectors`` are of other passages or of another encoder.
 
     Warns:
-        UserWarning: If there are no relations: passages then keep their vectors.
+        UserWarning: If the graphs have none of the default relations: passages then keep their vectors.
     """
 
     schematic = {"label": "GraphMean", "help_url": "https://pypi.org/project/pyterrier-graph/"}

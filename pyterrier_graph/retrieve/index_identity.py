@@ -23,11 +23,7 @@ FIXED = ("network", "encoder", "relations", "vectors", "graph")
 
 
 def identity_of(index: FlexIndex) -> dict[str, Any]:
-    """What the vectors of a contextual index depend on, as :func:`write_index` was told.
-
-    Raises:
-        ValueError: If the index is not contextual.
-    """
+    """What the vectors of a contextual index depend on; raises ValueError for other indexes."""
     (meta,) = index.payload(return_dvecs=False, return_docnos=False)
     if "contextual" not in meta:
         raise ValueError(f"{index!r} is not a contextual index")

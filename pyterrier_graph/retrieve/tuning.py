@@ -1,98 +1,23 @@
-"""Validation of contextual vectors on queries, and the grid search for the weights of relations."""
+"""The grid search for the weights of relations, on top of what a network has learned."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
 
-from pyterrier_graph.encoders.queries import query_texts
-from pyterrier_graph.encoders.vector_files import VectorsOf
 from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, Paths
-from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
+from pyterrier_graph.retrieve.dense_validation import validation
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
-from pyterrier_graph.training.validation import RunEvaluator, documents_of, judged, judged_ids
 
 if TYPE_CHECKING:
     from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
 
 ISOLATED_NORM = "isolated_norm"
 ISOLATED_NORMS = (1.0, 1.05, 1.1, 1.15, 1.2)
-PASSAGES_AT_ONCE, QUERIES_AT_ONCE = 4096, 64
-
-
-def validation(
-    model: ContextualEncoder,
-    topics: pd.DataFrame,
-    qrels: pd.DataFrame | None,
-    measure: str,
-    compute: Callable[[], VectorsOf] | None = None,
-    encode: Callable[[list[str]], Any] | None = None,
-) -> Callable[[], float]:
-    """Makes a function that measures the model in its present state on validation queries.
-
-    The candidates of all queries are ranked for each query: what the encoder finds for any of them, and all relevant
-    passages. Among the candidates of one query alone, a passage that rises for all queries would not be noticed.
-
-    Args:
-        model: The model.
-        topics: ``qid, query``.
-        qrels: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
-        measure: What is measured.
-        compute: Makes the function that computes passages; by default by the network as it then is.
-        encode: Encodes queries, if the query encoder changes between calls.
-
-    Raises:
-        ValueError: If there are no judgments, or none of the queries is judged.
-
-    Warns:
-        UserWarning: If validation queries are in the query graph.
-    """
-    sampler = model._sampler()
-    topics, qrels = judged(topics.assign(docno=""), qrels, model)
-    qrels = qrels[qrels["qid"].isin(topics["qid"])]
-    queries = query_texts(topics)
-    warn_of_leaks(sampler, queries)
-    vectors = np.asarray(model.encoder.encode_queries(queries.tolist()), dtype=np.float32)
-    frame = pd.DataFrame({"qid": queries.index, "query": queries.tolist(), "query_vec": [*vectors]})
-    found = sampler.index.np_retriever(num_results=model.num_candidates)(frame)
-    docnos = pd.concat([found["docno"], passages_of(sampler, qrels)[0]["docno"]]).unique()
-    numbers = sampler.numbers_of([*docnos])
-    order = numbers.argsort()
-    numbers, ids = numbers[order], np.asarray(judged_ids(pd.Series(docnos), qrels), dtype=object)[order]
-    evaluate = RunEvaluator(measure, qrels)
-    count = min(model.num_candidates, len(numbers))
-    qids = np.repeat(queries.index.to_numpy(), count)
-
-    def measured() -> float:
-        vectors_of = compute() if compute is not None else model._vectors_of(sampler)
-        parts = (numbers[start : start + PASSAGES_AT_ONCE] for start in range(0, len(numbers), PASSAGES_AT_ONCE))
-        states = torch.from_numpy(np.concatenate([vectors_of(part) for part in parts]))
-        current = vectors if encode is None else np.asarray(encode(queries.tolist()), dtype=np.float32)
-        best = [(part @ states.T).topk(count) for part in torch.from_numpy(current).split(QUERIES_AT_ONCE)]
-        scores, places = (torch.cat(parts).flatten().numpy() for parts in zip(*best, strict=True))
-        run = pd.DataFrame({"qid": qids, "docno": ids[places], "score": scores})
-        return evaluate(run.groupby(["qid", "docno"], as_index=False, sort=False)["score"].max())
-
-    return measured
-
-
-def warn_of_leaks(sampler: NeighborSampler, queries: pd.Series) -> None:
-    """Warns if passages aggregate from validation queries, which are then found too easily."""
-    if not sampler.query_relations:
-        return
-    numbers, twins = sampler.in_query_graph([*queries.index], queries.tolist())
-    if inside := int((numbers >= 0).sum() + twins.sum()):
-        warnings.warn(
-            f"{inside} of {len(queries)} validation queries are in the graph ({int(twins.sum())} by their text, under "
-            "another qid): passages aggregate from them, so that they are too easy",
-            stacklevel=5,
-        )
 
 
 def tune_weights(model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataFrame, measure: str) -> None:
@@ -139,41 +64,3 @@ def tune_weights(model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataF
             grid += [{name: w} for w in WEIGHTS]
     start = {name: float(number) for name, number in numbers.items()}
     assign(coordinate_search(start, grid, trial, verbose=model.verbose))
-
-
-def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
-    """The relevant passages of queries: judgments of documents are those of all their passages.
-
-    Args:
-        sampler: Knows the passages.
-        qrels: ``qid, docno, label``, ids as text.
-
-    Returns:
-        ``qid, docno`` of passages in the index, and whether it was documents that were judged.
-
-    Raises:
-        KeyError: If no relevant passage is in the index.
-
-    Warns:
-        UserWarning: If some relevant passages are not in the index; they are left out.
-    """
-    relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
-    known = sampler.numbers_of(relevant["docno"].tolist()) >= 0
-    if known.any():
-        passages, missing = relevant[known].reset_index(drop=True), relevant["docno"][~known]
-    else:
-        parts = []
-        for docnos in sampler.docnos_in_parts():
-            of = pd.DataFrame({"passage": pd.Series(docnos, dtype=object)})
-            parts.append(relevant.merge(of.assign(docno=documents_of(of["passage"])), on="docno"))
-        joined = pd.concat(parts, ignore_index=True)
-        passages = joined[["qid", "passage"]].rename(columns={"passage": "docno"})
-        missing = relevant["docno"][~relevant["docno"].isin(joined["docno"])]
-    if not len(passages):
-        raise KeyError("no relevant passage is in the index: are the judgments of another corpus?")
-    if len(missing):
-        warnings.warn(
-            f"{len(missing)} relevant docnos of the qrels are not in the index, and left out: {missing.iloc[0]!r}, ...",
-            stacklevel=4,
-        )
-    return passages, not known.any()

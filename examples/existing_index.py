@@ -1,0 +1,55 @@
+"""A graph reranker behind an index that is there already: nothing is indexed, encoded or trained beforehand.
+
+    python examples/existing_index.py INDEX irds:vaswani
+
+INDEX is the folder of a Terrier index (which needs Java) or of a PISA index. The candidates of each query are cut into
+passages, the graph of these passages is made, and documents are ranked by their best passage.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyterrier as pt
+from ir_measures import RR, nDCG
+
+import pyterrier_graph as ptg
+
+
+def rerank(first_stage: pt.Transformer, texts: Any, encoder: str = "all-MiniLM-L6-v2") -> pt.Transformer:
+    """Queries in, documents out.
+
+    Args:
+        first_stage: The pipeline that is there: queries in, a ranking of documents out.
+        texts: What has the texts of the documents: a dataset, or an index that stores them.
+        encoder: A late-interaction model or any encoder, by its name or folder.
+    """
+    return (
+        first_stage
+        >> pt.text.get_text(texts, ["text"])
+        # the stride is half the length, since words after the last whole window are left out
+        >> pt.text.sliding(text_attr="text", length=120, stride=60, prepend_attr=None)
+        >> ptg.CandidateGraph()
+        >> ptg.GraphMaxSim(encoder=encoder)
+        >> pt.text.max_passage()
+    )
+
+
+def main(index: str, name: str) -> None:
+    """Compares the pipeline with BM25 on the queries of a dataset."""
+    dataset = pt.get_dataset(name)
+    if Path(index, "data.properties").exists():
+        bm25 = pt.terrier.Retriever(pt.IndexFactory.of(index), wmodel="BM25")
+    else:
+        from pyterrier_pisa import PisaIndex
+
+        bm25 = PisaIndex(index).bm25()
+    systems = [bm25 % 100, rerank(bm25 % 100, dataset)]
+    names, measures = ["BM25", "BM25 >> GraphMaxSim"], [nDCG @ 10, RR @ 10]
+    print(pt.Experiment(systems, dataset.get_topics(), dataset.get_qrels(), measures, names=names, baseline=0))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -1,0 +1,56 @@
+"""LGRe (Dong and Niu 2021) against a cross-encoder, cross-validated on Robust04 or another collection of ir_datasets.
+
+    python examples/lgre.py [DATASET] [RUN]
+
+Robust04 (TREC disks 4 and 5) and the Web Tracks of 2009 to 2012 (``irds:clueweb09/catb/trec-web-2009`` ...) are
+licensed: ir_datasets says where to get them and where to put them. Other collections, such as ``irds:vaswani``, are
+downloaded. RUN is a file in TREC's format with the documents that are reranked, for collections that are too large to
+index here. The tables of the paper: ``python -m experiments.text_rerankers``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyterrier as pt
+from ir_measures import P, nDCG
+
+import pyterrier_graph as ptg
+
+ROBUST04 = "irds:disks45/nocr/trec-robust-2004"
+
+
+def first_stage(dataset: Any, folder: Path) -> pt.Transformer:
+    """BM25 of Terrier, whose index is made unless it is there."""
+    index = pt.terrier.TerrierIndex(str(folder.absolute()))
+    if not index.built():
+        index.indexer(meta={"docno": 50}).index(dataset.get_corpus_iter())
+    return pt.rewrite.tokenise() >> index.bm25() % 150 >> pt.rewrite.reset()
+
+
+def main(name: str = ROBUST04, run: str | None = None, output: str = "lgre") -> None:
+    """Prints the table; the run of each fold is kept in ``output``, so that a second call goes on where it stopped."""
+    dataset: Any = pt.get_dataset(name)
+    topics = dataset.get_topics("title") if name == ROBUST04 else dataset.get_topics()
+    qrels = dataset.get_qrels()
+    if run is None:
+        found: Any = first_stage(dataset, Path(output, "index"))(topics)
+    else:
+        found = pt.io.read_results(run).merge(topics[["qid", "query"]])
+    found = pt.text.get_text(dataset, ["text"])(found)
+    folds = ptg.folds_of(name) if name == ROBUST04 else 5
+    rerankers = {
+        "cross-encoder": lambda fold: ptg.CrossEncoderReranker("bert-base-uncased"),
+        "LGRe": lambda fold: ptg.LGReReranker("bert-base-uncased", config=ptg.LGReConfig.paper()),
+    }
+    runs = [
+        ptg.cross_validate(make, found, qrels, folds, output_dir=f"{output}/{system}")
+        for system, make in rerankers.items()
+    ]
+    print(pt.Experiment([found, *runs], topics, qrels, [P @ 20, nDCG @ 20], names=["first stage", *rerankers]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

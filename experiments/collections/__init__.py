@@ -1,0 +1,40 @@
+"""Readers of the collections that the experiments run on."""
+
+from __future__ import annotations
+
+import argparse
+
+from experiments.collections.cranfield import read_cranfield
+from experiments.collections.ir_datasets import read_ir_datasets
+from experiments.collections.medquad import read_medquad
+from experiments.collections.numpydoc import read_numpydoc
+from experiments.collections.trec_car import read_trec_car
+from experiments.collections.vaswani import read_vaswani
+from experiments.harness.collection import Collection
+
+FROM_PATH = {"trec-car": read_trec_car, "cranfield": read_cranfield, "vaswani": read_vaswani}
+COLLECTIONS = ("numpydoc", "numpydoc-numpy", "medquad", *FROM_PATH)
+
+
+def open_collection(options: argparse.Namespace) -> Collection:
+    """The collection that a command line names.
+
+    Args:
+        options: ``collection``, ``path``, ``passages``, ``train``, ``dev`` and ``test``: see
+            :func:`experiments.harness.command.parser`.
+
+    Raises:
+        ValueError: If there is no such collection, or its path is missing.
+    """
+    name = options.collection
+    if name.startswith("irds:"):
+        return read_ir_datasets(*name.split(","), train=options.train, dev=options.dev, test=options.test)
+    if name.startswith("numpydoc"):
+        return read_numpydoc("numpy" if name.endswith("numpy") else "all")
+    if name not in COLLECTIONS:
+        raise ValueError(f"unknown collection {name!r}: name {', '.join(COLLECTIONS)} or irds:...")
+    if options.path is None:
+        raise ValueError(f"{name} needs the folder that it is in")
+    if name == "medquad":
+        return read_medquad(options.path, passages=options.passages)
+    return FROM_PATH[name](options.path)

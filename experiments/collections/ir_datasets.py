@@ -1,0 +1,76 @@
+"""Collections by their ids in ir_datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from experiments.collections.cranfield import GRADES
+from experiments.harness.collection import ALL, Collection, Queries, Record
+from pyterrier_graph.documents import StructuredDocument, passage_id, split_passage_id
+
+
+def read_ir_datasets(
+    *ids: str, train: str | None = None, dev: str | None = None, test: str | None = None
+) -> Collection:
+    """A collection from ir_datasets. Structured documents become their passages.
+
+    Args:
+        ids: Ids of datasets over the same documents, with or without ``irds:``. The documents of the first are
+            indexed. Their judged queries are taken together, unless there are splits.
+        train: Id of the dataset with the training queries.
+        dev: Likewise for validation; by default some of the training queries.
+        test: Likewise for the test.
+
+    Raises:
+        KeyError: If ir_datasets does not have a dataset.
+        ValueError: If only one of ``train`` and ``test`` is given.
+    """
+    import ir_datasets
+
+    if (train is None) != (test is None):
+        raise ValueError("--train and --test need each other")
+    names = [name.removeprefix("irds:") for name in ids]
+    dataset = ir_datasets.load(names[0])
+    structured = "nodes" in dataset.docs_cls()._fields
+    splits = {"train": train, "dev": dev, "test": test} if train else dict.fromkeys([ALL])
+    queries = {split: _queries([name] if name else names) for split, name in splits.items() if name or split == ALL}
+
+    def documents() -> Iterator[Record]:
+        for document in dataset.docs_iter():
+            for docno, text in _texts(document, structured).items():
+                yield {"docno": docno, "title": "", "text": text}
+
+    return Collection(names[0], documents, queries, lookup=partial(_lookup, dataset, structured))
+
+
+def _queries(names: Iterable[str]) -> Queries:
+    """The judged queries of some datasets; of TREC topics, the titles."""
+    import ir_datasets
+
+    topics, rows = [], []
+    for name in names:
+        dataset = ir_datasets.load(name.removeprefix("irds:"))
+        grades = GRADES if name.removeprefix("irds:") == "cranfield" else {}  # ir_datasets returns the codes
+        topics += [(query.query_id, query.default_text()) for query in dataset.queries_iter()]
+        rows += [(q.query_id, q.doc_id, grades.get(q.relevance, q.relevance)) for q in dataset.qrels_iter()]
+    qrels = pd.DataFrame(rows, columns=["qid", "docno", "label"])
+    return Queries(pd.DataFrame(topics, columns=["qid", "query"]), qrels).among(qrels["qid"])
+
+
+def _lookup(dataset: Any, structured: bool, docnos: Iterable[str]) -> dict[str, str]:
+    wanted = set(docnos)
+    documents = {split_passage_id(docno)[0] for docno in wanted} if structured else wanted
+    found = dataset.docs_store().get_many(documents).values()
+    texts = {docno: text for document in found for docno, text in _texts(document, structured).items()}
+    return {docno: text for docno, text in texts.items() if docno in wanted}
+
+
+def _texts(document: Any, structured: bool) -> dict[str, str]:
+    if not structured:
+        return {document.doc_id: document.default_text()}
+    passages = StructuredDocument.from_record(document._asdict() | {"docno": document.doc_id}).passages()
+    return {passage_id(document.doc_id, number): text for number, text in enumerate(passages)}

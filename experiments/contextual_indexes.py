@@ -1,0 +1,389 @@
+r"""Contextual indexes against the dual-encoder's own: the tables and curves of Liu et al. 2022, and what they lack.
+
+    python -m experiments.contextual_indexes numpydoc --seeds 0 1 2 --output OUTPUT
+    python -m experiments.contextual_indexes medquad PATH --relations structural order order_i --output OUTPUT
+    python -m experiments.contextual_indexes cranfield PATH --folds 0 1 2 3 4 --output OUTPUT
+    python -m experiments.contextual_indexes irds:dpr-w100 --train irds:dpr-w100/natural-questions/train \
+        --test irds:dpr-w100/natural-questions/dev --measures Success@5 Success@20 RR@10 --output OUTPUT
+
+The systems are the dual-encoder; GraphMean, tuned on the validation queries; the GNN-encoder's network without edges;
+the same with GraphMean's numbers tuned on top of it; the GNN-encoder; and the papers' network with its ablations
+(Tables 3 and 4). Several values of ``--k`` and ``--masked`` give the curves of Fig. 3 to 6.
+
+The graph has the training queries. Those of numpydoc are the summary lines of all objects; validation and test queries
+are the descriptions in other objects' "See Also" lists. Vaswani's and Cranfield's queries have no splits: three fifths
+are in the graph, and ``--folds 0 1 2 3 4`` tests all of them, a fifth at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from ir_measures import parse_measure
+from matplotlib.figure import Figure
+from pyterrier_dr import FlexIndex
+
+import pyterrier_graph as ptg
+from experiments.collections.numpydoc import read_see_also
+from experiments.harness.collection import Collection, joined
+from experiments.harness.command import add_options, parse, parser
+from experiments.harness.fine_tuning import fine_tuned
+from experiments.harness.groups import groups_by_overlap
+from experiments.harness.results import Results, choice, claim, slug, tabulate
+from pyterrier_graph import plots
+from pyterrier_graph.artifacts import META
+from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.retrieve.base_vectors import base_vectors
+from pyterrier_graph.training.dual import scale_of
+from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of
+
+MEASURES = ["nDCG@10", "RR@10", "R@5", "R@20", "R@100"]
+DUAL, MEAN, GNN = "dual-encoder", "GraphMean", "GNNEncoder"
+WITHOUT_EDGES = "network without edges"
+WITHOUT_EDGES_MEAN = f"{WITHOUT_EDGES} + {MEAN}"
+RETRAINED = f"{GNN}, re-trained query encoder"
+JOINT = "joint training"
+JOINT_WITHOUT_GNN = f"{JOINT}, w/o GNN"  # the dual-encoder, trained as long on the same queries
+PAPERS = "papers' network"
+WITHOUT_FEATURES = f"{PAPERS}, w/o edge features"
+# ablations of Tables 3 and 4: changes of the network and of its training
+ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    PAPERS: ({}, {}),
+    f"{PAPERS}, w/o mask": ({}, {"masked": None}),
+    f"{PAPERS}, w/o gate": ({"gate": 0.2}, {}),  # the constant that the preprint found best
+    f"{PAPERS}, one layer": ({"layers": 1}, {}),
+    f"{PAPERS}, one W": ({"shared_weights": True, "edge_features": None}, {}),  # the preprint's
+    WITHOUT_FEATURES: ({"edge_features": None}, {}),
+}
+MAIN = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
+NOT_MASKED = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
+CHOICES = {choice(name): name for name in (*MAIN, RETRAINED, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
+K, MASKED = 25, 0.05  # the papers'
+DEPTH, KEPT = 1000, 100
+QUERY_TOKENS = 32
+PASSAGES = dict.fromkeys(("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120})
+
+logger = logging.getLogger(__name__)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The command line."""
+    command = parser(__doc__, CHOICES, [*CHOICES][: len(MAIN)])
+    add_options(
+        command,
+        "graph",
+        passage_words=(int, "documents are cut into passages of so many words (each is one passage)"),
+        folds=([-1], "several divisions of a collection's own queries; -1: the first"),
+        relations=([RELEVANT, RETRIEVED], "of GraphMean and our network"),
+        k=([K], "passages of a query in the graph"),
+        cross_encoder=(str, "whose states are edge features of the papers' network (it has none)"),
+    )
+    add_options(
+        command,
+        "models",
+        encoder=(DEFAULT, "a saved DualEncoder or any encoder"),
+        max_tokens=(160, "tokens of a passage"),
+        heads=(4, "attention heads"),
+        baseline=(str, "what the others are tested against (the first system)", [*CHOICES]),
+        measures=(MEASURES, f"up to rank {KEPT}"),
+    )
+    add_options(
+        command,
+        "training",
+        masked=([MASKED], "share of the queries that are masked in an epoch"),
+        epochs=(40, "epochs"),
+        unmasked_epochs=(10, "epochs of networks without edges, which learn from all queries in each"),
+        batch=(64, "queries at a time"),
+        negatives=(8, "hard negatives of a query"),
+        learning_rate=(3e-4, "of networks"),
+        unmasked_learning_rate=(1e-3, "of networks without edges"),
+        keep_unanswerable=(False, "loss of masked queries whose positives have no other relevant query, too"),
+        encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
+        retraining_learning_rate=(2e-5, "of the query encoder"),
+        fine_tuning_epochs=(0, "of the dual-encoder, before all else"),
+    )
+    return command
+
+
+def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
+    """Runs the comparison, and returns its table."""
+    collection, options = parse(command_line(), PASSAGES, arguments)
+    if options.collection.startswith("numpydoc"):
+        collection = read_see_also("numpy" if options.collection.endswith("numpy") else "all")
+    if options.folds != [-1] and "test" in collection.queries:
+        raise SystemExit("--folds divides a collection's own queries: this one has test queries")
+    return run(collection, options)
+
+
+def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
+    """Compares the systems, for each fold in a folder of its own.
+
+    Writes the table; ``groups.csv``: a table for test queries whose relevant passages no training query has, and by how
+    many words those of the training queries share with the test query; and, for several values of ``--k`` or
+    ``--masked``, their curves.
+
+    Args:
+        collection: What is searched.
+        options: See :func:`command_line`.
+
+    Returns:
+        The table.
+    """
+    output = options.output / "fine-tuned" if options.fine_tuning_epochs else options.output
+    claim(output, options, ("systems", "seeds", "k", "masked", "folds", "baseline", "measures"))
+    collection = collection if options.passage_words or collection.structured else collection.whole()
+    parts: list[pd.DataFrame] = []
+    groups: dict[str, list[str]] = {}
+    for fold in options.folds:
+        bench = Bench(collection, options, max(fold, 0), output if fold < 0 else output / f"fold-{fold}")
+        parts.append(evaluated(bench, options).assign(fold=fold))
+        for group, qids in groups_by_overlap(bench.in_graph, bench.test).items():
+            groups.setdefault(group, []).extend(qids)
+    per_query = pd.concat(parts, ignore_index=True)
+    baseline = per_query["name"].iloc[0] if options.baseline is None else CHOICES[options.baseline]
+    measures = [parse_measure(name) for name in options.measures]
+    tables = {
+        group: ptg.summarize(per_query[per_query["qid"].isin(qids)], baseline).assign(queries=len(qids))
+        for group, qids in groups.items()
+        if len(qids) > 1
+    }
+    if tables:
+        pd.concat(tables, names=["group"]).to_csv(output / "groups.csv")
+    for option in ("k", "masked"):
+        if per_query[option].nunique() > 1:
+            figure = Figure(figsize=(8, 4), layout="constrained")
+            plots.measure_curve(per_query, measures[0], x=option, ax=figure.subplots())
+            figure.savefig(output / f"{option}.svg", bbox_inches="tight")
+    return tabulate(per_query, output, measures, baseline)
+
+
+def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
+    """The measures of all systems on the test queries of a fold."""
+    bench.output.mkdir(parents=True, exist_ok=True)
+    results = Results(bench.output, bench.test, [parse_measure(name) for name in options.measures])
+    for seed, chosen, k, masked in itertools.product(options.seeds, options.systems, options.k, options.masked):
+        system = CHOICES[chosen]
+        has_graph, masks = system != DUAL, system not in NOT_MASKED
+        if system in (DUAL, MEAN) and seed != options.seeds[0]:
+            continue
+        if (not has_graph and k != options.k[0]) or (not masks and masked != options.masked[0]):
+            continue
+        # runs of several calls lie together, so names do not depend on what else is run
+        name = system + f", k = {k}" * (has_graph and k != K)
+        name += f", {100 * masked:g}% masked" * (masks and masked != MASKED)
+        logger.info("%s, seed %d", name, seed)
+        path = bench.output / f"{slug(name)}-{seed}.flex"
+        swept = {"k": k if has_graph else np.nan, "masked": masked if masks else np.nan}
+        results.add(name, partial(bench.ranking, system, seed, k, masked, path), seed, system=system, **swept)
+    return results.per_query
+
+
+class Bench:
+    """What all systems share: queries, passages, their vectors, the graphs.
+
+    Args:
+        collection: Structured, or cut into passages by ``options.passage_words``.
+        options: See :func:`command_line`.
+        fold: Which division of the collection's own queries.
+        output: Folder of its graphs and runs; documents and vectors are in ``options.output``, for all folds.
+    """
+
+    def __init__(self, collection: Collection, options: argparse.Namespace, fold: int, output: Path) -> None:
+        self.options, self.output = options, output
+        splits = collection.split(fold=fold, dev_queries=options.dev_queries)
+        self.in_graph, self.dev = splits["train"].sample(options.train_queries), splits["dev"]
+        self.test = splits["test"].sample(options.queries)
+        # all training queries, in the graph or not
+        self.train = joined([self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph])
+        self.documents = ptg.DocumentGraph(options.output / "documents")
+        if not self.documents.built():
+            self.documents.index(collection.get_corpus_iter(), passage_words=options.passage_words or 120)
+        self.texts, self.vectors = self.documents.text_loader(), options.output / "vectors"
+        self._graphs: dict[int, ptg.QueryPassageGraph] = {}
+        self._models: dict[tuple[Any, ...], ptg.GNNEncoder] = {}
+
+    @cached_property
+    def encoder(self) -> ptg.DualEncoder:
+        """The dual-encoder that all systems start at, fine-tuned if the options say so."""
+        options, folder = self.options, self.output / "encoder"
+        if options.fine_tuning_epochs and (folder / META).exists():
+            return ptg.DualEncoder.load(folder)
+        if (Path(options.encoder) / META).exists():
+            encoder = ptg.DualEncoder.load(options.encoder)
+        else:
+            encoder = ptg.DualEncoder(options.encoder, max_passage_tokens=options.max_tokens)
+        if options.fine_tuning_epochs:
+            index = base_vectors(self.vectors, self.documents, encoder)
+            fine_tuned(encoder, index, self.train, self.texts, options.fine_tuning_epochs).save(folder)
+        return encoder
+
+    @cached_property
+    def index(self) -> FlexIndex:
+        """The dual-encoder's vectors."""
+        return base_vectors(self.vectors, self.documents, self.encoder)
+
+    @cached_property
+    def passage_qrels(self) -> pd.DataFrame:
+        """The relevant passages of the graph's queries: of a relevant document, all passages."""
+        relevant = self.in_graph.qrels[self.in_graph.qrels["label"] > 0]
+        if relevant["docno"].str.contains(PASSAGE_NUMBER).any():
+            return relevant
+        documents = self.documents.document_of(relevant["docno"].tolist())
+        rows, nodes = self.documents.passages_of_documents(documents)
+        return relevant.iloc[rows].assign(docno=self.documents.ids_of(nodes)).reset_index(drop=True)
+
+    def graph(self, k: int) -> ptg.QueryPassageGraph:
+        """The graph of the training queries, with k retrieved passages of each."""
+        if k not in self._graphs:
+            graph = ptg.QueryPassageGraph(self.output / f"queries-{k}")
+            if not graph.built():
+                retriever = self.encoder.query_encoder() >> self.index.np_retriever()
+                graph.build(self.in_graph.topics, self.index, retriever, k=k, qrels=self.passage_qrels)
+            if self.options.cross_encoder is not None and "features" not in graph.meta:
+                length = self.options.max_tokens + QUERY_TOKENS
+                cross_encoder = ptg.CrossEncoderReranker(self.options.cross_encoder, max_tokens=length)
+                graph.add_edge_features(cross_encoder.encode_pairs, self.texts)
+            self._graphs[k] = graph
+        return self._graphs[k]
+
+    def mean(self, k: int) -> ptg.GraphMean:
+        """GraphMean, tuned on the validation queries."""
+        weights = dict.fromkeys(self.options.relations, 0.0)
+        mean = ptg.GraphMean(self.documents, self.encoder, weights, **self._shared(k)).fit(*self.dev)
+        logger.info("%r", mean)
+        return mean
+
+    def without_edges(self, seed: int, k: int) -> ptg.GNNEncoder:
+        """Our network without edges, trained. Passages do not aggregate from queries, so all queries give the loss."""
+        key = (WITHOUT_EDGES, seed, k)
+        if key not in self._models:
+            weights = dict.fromkeys(self.options.relations, 0.0)
+            self._models[key] = self._fit(self._gnn(seed, k, self._unmasked(seed), weights=weights, edges=False))
+        return self._models[key]
+
+    def without_edges_mean(self, seed: int, k: int) -> ptg.GNNEncoder:
+        """The network that was trained without edges, with GraphMean's numbers tuned on top of it."""
+        key = (WITHOUT_EDGES_MEAN, seed, k)
+        if key not in self._models:
+            self._models[key] = self.without_edges(seed, k).apply_attributes(edges=True).tune(*self.dev)
+            logger.info("%s: %s", WITHOUT_EDGES_MEAN, self._models[key].network.weights)
+        return self._models[key]
+
+    def gnn(self, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
+        """The GNN-encoder, which starts at the network without edges with GraphMean on top."""
+        key = (GNN, seed, k, masked)
+        if key not in self._models:
+            skip = not self.options.keep_unanswerable
+            training = self._training(seed, masked=masked, skip_unanswerable=skip)
+            if not {RELEVANT, RETRIEVED} & {*self.options.relations}:  # without edges of queries, none is masked
+                training = self._unmasked(seed, learning_rate=self.options.learning_rate)
+            self._models[key] = self._fit(self.without_edges_mean(seed, k).apply_attributes(training=training))
+            logger.info("%s: %s", GNN, self._models[key].network.weights)
+        return self._models[key]
+
+    def papers(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
+        """The papers' network, or an ablation of it."""
+        if system == WITHOUT_FEATURES and self.options.cross_encoder is None:
+            raise SystemExit(f"{WITHOUT_FEATURES!r} needs --cross-encoder: there are no edge features to leave out")
+        network, changes = ABLATIONS[system]
+        training = replace(self._training(seed, masked=masked, scale=self._scale), **changes)
+        return self._fit(self._gnn(seed, k, training, config=self._config(k, **network)))
+
+    def joint(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
+        """The papers' network and the dual-encoder trained at once, or the dual-encoder alone."""
+        rate = self.options.encoder_learning_rate
+        training = self._training(seed, masked=masked, scale=self._scale, encoder_learning_rate=rate)
+        return self._fit(self._gnn(seed, k, training, config=self._config(k, gnn=system == JOINT)))
+
+    def _config(self, k: int, **changes: Any) -> Any:
+        features = None if self.options.cross_encoder is None else self.graph(k).edge_features().shape[1]
+        return ptg.GNNEncoderConfig.paper(**{"heads": self.options.heads, "edge_features": features} | changes)
+
+    def _shared(self, k: int) -> dict[str, Any]:
+        return {"query_graph": self.graph(k), "folder": self.vectors}
+
+    def _gnn(self, seed: int, k: int, training: ptg.GNNEncoderTraining, **network: Any) -> ptg.GNNEncoder:
+        if "config" not in network:
+            network["config"] = ptg.GNNEncoderConfig(network.pop("weights"), heads=self.options.heads)
+        return ptg.GNNEncoder(self.documents, self.encoder, training=training, seed=seed, **self._shared(k), **network)
+
+    @property
+    def _scale(self) -> float:
+        """Of dot products: the papers' vectors are long and need none; similarities of short vectors need one."""
+        return scale_of(None, self.encoder.similarity == "cosine")
+
+    def _training(self, seed: int, **changes: Any) -> ptg.GNNEncoderTraining:
+        options = self.options
+        common = {
+            "epochs": options.epochs,
+            "batch_size": options.batch,
+            "learning_rate": options.learning_rate,
+            "negatives": options.negatives,
+            "skip_unanswerable": False,
+            "patience": 5,
+            "seed": seed,
+        }
+        return ptg.GNNEncoderTraining(**common | changes)
+
+    def _unmasked(self, seed: int, **changes: Any) -> ptg.GNNEncoderTraining:
+        options = self.options
+        common = {"epochs": options.unmasked_epochs, "learning_rate": options.unmasked_learning_rate}
+        return self._training(seed, masked=None, **common | changes)
+
+    def _fit(self, model: ptg.GNNEncoder) -> ptg.GNNEncoder:
+        return model.fit(*self.train, *self.dev)
+
+    def ranking(self, system: str, seed: int, k: int, masked: float, path: Path) -> pd.DataFrame:
+        """What a system finds for the test queries: documents by their best passage, where documents are judged.
+
+        Args:
+            system: Its name.
+            seed: Of training.
+            k: Retrieved passages of a query in the graph.
+            masked: Share of the queries that are masked in an epoch.
+            path: Folder of its index, which is deleted afterwards.
+        """
+        index, queries = self.index, self.encoder.query_encoder()(self.test.topics)
+        if system != DUAL:
+            model = self._system(system, seed, k, masked)
+            shutil.rmtree(path, ignore_errors=True)
+            contextual = model.index(path)
+            index = contextual.flex
+            if system == RETRAINED:
+                rate = self.options.retraining_learning_rate
+                training = ptg.GNNEncoderTraining(epochs=2, batch_size=32, encoder_learning_rate=rate, seed=seed)
+                model.fit_query_encoder(contextual, *self.train, *self.dev, training=training)
+            if system in (RETRAINED, JOINT, JOINT_WITHOUT_GNN):
+                queries = model.query_encoder()(self.test.topics)
+        found = index.np_retriever(num_results=DEPTH, drop_query_vec=True)(queries)
+        shutil.rmtree(path, ignore_errors=True)
+        if not self.test.qrels["docno"].str.contains(PASSAGE_NUMBER).any():
+            found = found.assign(docno=documents_of(found["docno"]))
+            found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
+        found = pt.model.add_ranks(found[["qid", "docno", "score"]])
+        return found[found["rank"] < KEPT]
+
+    def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
+        if system == MEAN:
+            return self.mean(k)
+        if system in (WITHOUT_EDGES, WITHOUT_EDGES_MEAN):
+            return (self.without_edges if system == WITHOUT_EDGES else self.without_edges_mean)(seed, k)
+        if system in (GNN, RETRAINED):
+            return self.gnn(seed, k, masked)
+        return (self.papers if system in ABLATIONS else self.joint)(system, seed, k, masked)
+
+
+if __name__ == "__main__":
+    main()

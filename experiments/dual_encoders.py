@@ -1,0 +1,382 @@
+r"""Dual-encoders trained step by step: Tables 2, 3 and 5 of Ren et al. 2021 (PAIR).
+
+    python -m experiments.dual_encoders medquad PATH --seeds 0 1 2 --output OUTPUT
+    python -m experiments.dual_encoders irds:msmarco-passage --train irds:msmarco-passage/train/judged \
+        --test irds:msmarco-passage/dev/small --unlabeled QUESTIONS --output OUTPUT
+
+All systems start at the same checkpoint. The default systems give Table 2, the variants of PAIR Table 3, several values
+of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
+
+``--teacher late-interaction`` is for machines without a good cross-encoder: see :func:`late_interaction`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from datasets import Dataset, concatenate_datasets
+from ir_measures import RR, R, nDCG
+from ir_measures.measures import Measure
+from pyterrier_dr import FlexIndex
+from scipy.special import logsumexp
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import pyterrier_graph as ptg
+from experiments.harness.collection import Collection, Queries, text_of
+from experiments.harness.command import add_options, parse, parser
+from experiments.harness.first_stage import bm25
+from experiments.harness.results import Results, choice, claim, slug, write
+from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.training.validation import RunEvaluator
+
+MEASURES: tuple[Measure, ...] = (RR @ 10, R @ 5, R @ 20, R @ 100, nDCG @ 10)
+BM25, START, LATE_INTERACTION = "BM25", "off the shelf", "late-interaction"
+QUERY_TOKENS = 32
+CORPUS_BATCH = 4096
+SIMILARITIES = 500
+
+
+@dataclass(frozen=True)
+class System:
+    """How a dual-encoder is trained.
+
+    Attributes:
+        hard_negatives: Whether it has any.
+        teacher: Whether a teacher denoises them and makes pseudo labels.
+        pretraining: Alpha of the first stage, on pseudo labels; None leaves the stage out.
+        alpha: Alpha of the second stage.
+        separate_encoders: Whether queries and passages have an encoder each.
+    """
+
+    hard_negatives: bool = True
+    teacher: bool = True
+    pretraining: float | None = 0.1
+    alpha: float = 0.0
+    separate_encoders: bool = False
+
+
+PAIR = System()
+SYSTEMS = {
+    "in-batch negatives": System(hard_negatives=False, teacher=False, pretraining=None),
+    "+ hard negatives": System(teacher=False, pretraining=None),
+    "+ denoising": System(pretraining=None),
+    "PAIR": PAIR,
+    "PAIR, w/o PSR": replace(PAIR, pretraining=0.0),
+    "PAIR, w/o KD": replace(PAIR, teacher=False),
+    "PAIR, w/ PSR in fine-tuning": replace(PAIR, alpha=0.1),
+    "PAIR, separate encoders": replace(PAIR, separate_encoders=True),
+    "PAIR, w/o pre-training": replace(PAIR, pretraining=None),
+}
+CHOICES = {choice(name): name for name in SYSTEMS}
+SMALL: dict[str, Any] = {
+    "encoder": DEFAULT,
+    "passages": 2000,
+    "train_queries": 500,
+    "unlabeled_share": 0.7,
+    "dev_queries": 30,
+    "max_tokens": 96,
+    "negatives": 1,
+    "depth": 20,
+    "epochs": 2,
+    "batch": 32,
+    "learning_rate": 1e-4,
+    "teacher_pairs": 512,
+}
+
+logger = logging.getLogger(__name__)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The command line; the defaults are the paper's, but for MedQuAD (twenty minutes per seed on one core)."""
+    command = parser(__doc__, CHOICES, [*CHOICES][:4])
+    add_options(
+        command,
+        "queries",
+        unlabeled=(str, "queries without judgments: a dataset, or a file with one query a line"),
+        unlabeled_share=(0.0, "share of the training queries whose judgments are not used"),
+    )
+    add_options(
+        command,
+        "examples",
+        negatives=(4, "hard negatives of a positive"),
+        depth=(50, "candidates per query"),
+        thresholds=(["0.9/0.1"], "s_pos/s_neg"),
+        teacher=(str, f"a cross-encoder that is trained already, or {LATE_INTERACTION} (one is trained)"),
+        teacher_encoder=(str, "where its training starts (--encoder)"),
+        teacher_epochs=(2, "epochs"),
+        teacher_pairs=(10_000, "pairs per epoch"),
+        teacher_learning_rate=(3e-5, "learning rate"),
+    )
+    add_options(
+        command,
+        "training",
+        encoder=("bert-base-uncased", "where all systems start"),
+        max_tokens=(128, "tokens of a passage"),
+        epochs=(10, "epochs of each stage"),
+        batch=(512, "queries at a time"),
+        mini_batch=(int, "texts encoded at once, in batches of any size (all)"),
+        learning_rate=(3e-5, "learning rate"),
+    )
+    return command
+
+
+def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
+    """Runs the comparison, and returns its table."""
+    collection, options = parse(command_line(), {"medquad": SMALL}, arguments)
+    return run(collection, options)
+
+
+def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
+    """Compares the systems.
+
+    Writes the table, ``mined.csv`` (what became of each query and candidate) and ``similarities/`` (the paper's Fig. 4,
+    for :func:`pyterrier_graph.plots.similarity_shift`).
+
+    Args:
+        collection: What is searched.
+        options: See :func:`command_line`.
+
+    Returns:
+        The table.
+    """
+    claim(options.output, options, ("systems", "seeds", "thresholds"))
+    bench = Bench(collection, options)
+    results = Results(options.output, bench.test, MEASURES)
+    results.add(BM25, lambda: bench.bm25(bench.test.topics))
+    results.add(START, lambda: bench.ranking(START, 0, lambda: bench.dual_encoder(PAIR, 0)))
+    chosen = [CHOICES[name] for name in options.systems]
+    if any(SYSTEMS[name].teacher for name in chosen):
+        bench.check_teacher()
+    for seed, name, thresholds in itertools.product(options.seeds, chosen, options.thresholds):
+        system = SYSTEMS[name]
+        if not system.teacher and thresholds != options.thresholds[0]:
+            continue
+        if system.teacher and thresholds != "0.9/0.1":
+            name = f"{name}, {thresholds}"
+        logger.info("%s, seed %d", name, seed)
+
+        def ranking(
+            name: str = name, seed: int = seed, system: System = system, thresholds: str = thresholds
+        ) -> pd.DataFrame:
+            return bench.ranking(name, seed, lambda: bench.trained(system, thresholds, seed, f"{slug(name)}-{seed}"))
+
+        results.add(name, ranking, seed)
+    return results.table(START)
+
+
+class Bench:
+    """What all systems share: queries, first stage, teacher, mined examples.
+
+    Args:
+        collection: What is searched.
+        options: See :func:`command_line`.
+    """
+
+    def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
+        self.options, self.output, self.collection = options, options.output, collection
+        self.corpus = collection.passages()
+        self.bm25 = bm25(self.corpus, self.output / options.first_stage, options.first_stage) % 1000
+        self.texts = pt.apply.generic(self.corpus.with_texts)
+        splits = collection.split(dev_queries=options.dev_queries)
+        self.train, self.dev = splits["train"].sample(options.train_queries), splits["dev"]
+        self.test = splits["test"].sample(options.queries)
+        if options.unlabeled is None:
+            unlabeled = self.train.sample(round(options.unlabeled_share * len(self.train.topics)))
+            self.train, self.unlabeled = self.train.without(unlabeled), unlabeled.topics
+        elif Path(options.unlabeled).exists():
+            self.unlabeled = pt.io.read_topics(options.unlabeled, "singleline", tokenise=False)
+        else:
+            self.unlabeled = pt.get_dataset(options.unlabeled).get_topics()
+        self._mined: dict[tuple[str, ...], ptg.TrainingExamples] = {}
+
+    @cached_property
+    def validation(self) -> pd.DataFrame:
+        """Candidates of the validation queries."""
+        return self.candidates(self.dev)
+
+    @cached_property
+    def teacher(self) -> pt.Transformer:
+        """What denoises: ``qid, query, docno, text`` to a probability as ``score``."""
+        options, folder = self.options, self.output / "teacher"
+        shape = {"max_tokens": options.max_tokens + QUERY_TOKENS, "probabilities": True}
+        if options.teacher == LATE_INTERACTION:
+            return late_interaction(self)
+        if options.teacher is not None:
+            return ptg.CrossEncoderReranker(options.teacher, **shape)
+        if not folder.exists():
+            training = ptg.CrossEncoderTraining.paper(
+                epochs=options.teacher_epochs,
+                learning_rate=options.teacher_learning_rate,
+                encoder_learning_rate=options.teacher_learning_rate,
+                pairs_per_epoch=options.teacher_pairs,
+                ranking="pointwise",
+                measure="nDCG@10",
+                patience=3,
+            )
+            logger.info("training the teacher")
+            encoder = options.teacher_encoder or options.encoder
+            teacher = ptg.CrossEncoderReranker(encoder, training=training, **shape)
+            teacher.fit(self.candidates(self.train), self.train.qrels, self.validation, self.dev.qrels).save(folder)
+        return ptg.CrossEncoderReranker.load(folder)
+
+    def check_teacher(self) -> None:
+        """Logs how well the teacher ranks: a teacher that is worse than its student has nothing to teach."""
+        evaluate = RunEvaluator("nDCG@10", self.dev.qrels)
+        rankers = (self.teacher, self.dual_encoder(PAIR, 0).text_scorer())
+        teacher, student = (
+            evaluate(ranker.transform(self.validation)[["qid", "docno", "score"]]) for ranker in rankers
+        )
+        level = logging.WARNING if teacher < student else logging.INFO
+        message = "nDCG@10 on the validation candidates: %.3f the teacher, %.3f the untrained dual-encoder"
+        logger.log(level, message, teacher, student)
+
+    def candidates(self, queries: Queries) -> pd.DataFrame:
+        """What BM25 finds, and the relevant passages that it does not find."""
+        found = (self.bm25 % self.options.depth)(queries.topics)
+        relevant = queries.qrels[["qid", "docno"]].merge(queries.topics, on="qid").assign(score=0.0, rank=0)
+        return self.corpus.with_texts(pd.concat([found, relevant]).drop_duplicates(["qid", "docno"]))
+
+    def mined(self, kind: str, system: System, thresholds: str) -> Dataset:
+        """Examples of a kind: ``labeled``, ``pseudo-labeled``, or ``unlabeled``."""
+        key = (kind, str(system.hard_negatives), thresholds if system.teacher else "no teacher")
+        if key not in self._mined:
+            positive, negative = map(float, thresholds.split("/"))
+            miner = ptg.HardNegativeMiner(
+                self.bm25,
+                self.texts,
+                teacher=self.teacher if system.teacher else None,
+                hard_negatives=self.options.negatives if system.hard_negatives else 0,
+                depth=self.options.depth,
+                positive_threshold=positive,
+                negative_threshold=negative,
+                folder=self.output / "examples",
+            )
+            if kind == "labeled":
+                self._mined[key] = miner.labeled(*self.train)
+            else:
+                given = (self.unlabeled,) if kind == "unlabeled" else self.train
+                self._mined[key] = miner.pseudo_labeled(*given)
+            logger.info("%s:\n%s", ", ".join(key), self._mined[key].report.to_string())
+            reports = {" ".join(key): made.report for key, made in self._mined.items()}
+            pd.concat(reports, names=["examples"]).to_csv(self.output / "mined.csv")
+        return self._mined[key].dataset
+
+    def dual_encoder(self, system: System, seed: int, folder: str | None = None) -> ptg.DualEncoder:
+        """An untrained dual-encoder, whose checkpoints will be in the folder."""
+        options = self.options
+
+        def stage(alpha: float) -> ptg.DualEncoderTraining:
+            return ptg.DualEncoderTraining.paper(
+                epochs=options.epochs,
+                batch_size=options.batch,
+                mini_batch_size=options.mini_batch,
+                learning_rate=options.learning_rate,
+                alpha=alpha,
+                patience=None,
+                seed=seed,
+                output_dir=None if folder is None else str(self.output / "checkpoints" / folder),
+            )
+
+        return ptg.DualEncoder(
+            options.encoder,
+            training=stage(system.alpha),
+            pretraining=stage(system.pretraining or 0.0),
+            separate_encoders=system.separate_encoders,
+            max_query_tokens=QUERY_TOKENS,
+            max_passage_tokens=options.max_tokens,
+            seed=seed,
+        )
+
+    def trained(self, system: System, thresholds: str, seed: int, folder: str) -> ptg.DualEncoder:
+        """A trained dual-encoder."""
+        examples, first = self.mined("labeled", system, thresholds), None
+        if system.pretraining is not None:
+            first = self.mined("unlabeled", system, thresholds) if system.teacher else examples
+            if system.teacher:
+                examples = concatenate_datasets([examples, self.mined("pseudo-labeled", system, thresholds)])
+        model = self.dual_encoder(system, seed, folder)
+        return model.fit_examples(examples, self.validation, self.dev.qrels, pretraining_examples=first)
+
+    def ranking(self, name: str, seed: int, make: Callable[[], ptg.DualEncoder]) -> pd.DataFrame:
+        """What a dual-encoder finds for the test queries; its similarities are stored."""
+        model = make()
+        with tempfile.TemporaryDirectory() as folder:
+            index = FlexIndex(f"{folder}/passages.flex", verbose=False)
+            (model.doc_encoder() >> index).index(self._passages(), batch_size=CORPUS_BATCH)
+            found = (model.query_encoder() >> index.np_retriever(num_results=100))(self.test.topics)
+        write(self.similarities(model), self.output / "similarities" / f"{slug(name)}-{seed}.csv.gz")
+        return found
+
+    def _passages(self) -> Iterator[dict[str, str]]:
+        for record in self.corpus.get_corpus_iter():
+            yield {"docno": record["docno"], "text": text_of(record)}
+
+    def similarities(self, model: ptg.DualEncoder) -> pd.DataFrame:
+        """s(p+, q) and s(p+, p-) of test queries, their relevant passages, and BM25's best others (Fig. 4)."""
+        miner = ptg.HardNegativeMiner(self.bm25, self.texts, hard_negatives=1, depth=self.options.depth)
+        triples = miner.labeled(*self.test).dataset.to_pandas().head(SIMILARITIES)
+        queries = model.encode_queries(triples["query"].tolist())
+        positives, negatives = (model.encode_docs(triples[name].tolist()) for name in ("positive", "negative_1"))
+        products = {"positive_query": queries, "positive_negative": negatives}
+        return pd.DataFrame({name: (positives * others).sum(1) for name, others in products.items()})
+
+
+class Probability(LogisticRegression):
+    """Predicts how probable it is that a document is relevant, not whether it is relevant."""
+
+    def predict(self, X: np.ndarray) -> np.ndarray:  # noqa: N803  # as scikit-learn calls it
+        """Probabilities, shape (documents,)."""
+        return self.predict_proba(X)[:, 1]
+
+
+def late_interaction(bench: Bench) -> pt.Transformer:
+    """A teacher that knows a passage's page, and of which only three numbers are trained.
+
+    There are two features: the softmax of the scores of GraphMaxSim over the query's candidates, which aggregates
+    titles and neighbors, and the MaxSim score of the passage alone, per word of the query. Logistic regression learns
+    their weights from the candidates that BM25 finds for the labeled training queries. Relevant passages that BM25 does
+    not find are left out: the regression would recognize them by being hard to find.
+
+    Args:
+        bench: What all systems share; its collection has structured documents.
+    """
+    graph, tokens = ptg.DocumentGraph(bench.output / "graph"), ptg.TokenStore(bench.output / "tokens")
+    if not graph.built():
+        graph.index(bench.collection.get_corpus_iter(verbose=False))
+    lengths = {"max_passage_tokens": bench.options.max_tokens, "max_query_tokens": QUERY_TOKENS}
+    encoder = ptg.TokenEncoder(bench.options.encoder, **lengths)
+    if not tokens.built():
+        tokens.build(graph, encoder)
+    first = bench.bm25 % bench.options.depth
+    found = (first >> bench.texts)(bench.train.topics)
+    weights = {"structural": 1.0, "structural/structural": 1.0, "order": 0.5, "order_i": 0.5}
+    graph_maxsim = ptg.GraphMaxSim(graph, encoder, weights, tokens=tokens).fit(found, bench.train.qrels)
+
+    def share(run: pd.DataFrame) -> pd.DataFrame:
+        every = (first >> graph_maxsim)(run[["qid", "query"]].drop_duplicates())
+        total = every.groupby("qid")["score"].agg(logsumexp)
+        return run.assign(score=np.exp(run["score"] - run["qid"].map(total)))
+
+    per_word = pt.apply.doc_score(lambda row: row["score"] / len(row["query"].split()))
+    maxsim = ptg.GraphMaxSim(graph, encoder, {}, tokens=tokens)
+    scores = (graph_maxsim >> pt.apply.generic(share)) ** (maxsim >> per_word)
+    probability = pt.ltr.RegressionTransformer(make_pipeline(StandardScaler(), Probability()))
+    probability.fit(scores(found), bench.train.qrels)
+    return scores >> probability
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+r"""LGRe against cross-encoders, cross-validated: Tables 2 to 5 of Dong and Niu 2021.
+
+    python -m experiments.text_rerankers vaswani PATH --seeds 0 1 2 --output OUTPUT
+    python -m experiments.text_rerankers irds:disks45/nocr/trec-robust-2004 --adapt irds:msmarco-passage/train \
+        --output OUTPUT
+
+All systems rerank the same candidates. All trained systems start at the same checkpoint and learn from the same pairs.
+Several values of ``--word-graph`` give Table 3, of ``--distances`` Table 4; ``--within-groups`` gives Table 5.
+The defaults for Vaswani, Cranfield and MedQuAD take about a quarter of an hour per seed on one core; the defaults for
+all other collections are the paper's. On the former, all systems start at the packaged MiniLM, trained on numpydoc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import itertools
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import pandas as pd
+import pyterrier as pt
+from ir_measures import AP, P, nDCG
+from ir_measures.measures import Measure
+from transformers import AutoTokenizer
+
+import pyterrier_graph as ptg
+from experiments.collections import read_ir_datasets
+from experiments.harness.collection import Collection, Queries
+from experiments.harness.command import add_options, parse, parser
+from experiments.harness.first_stage import bm25
+from experiments.harness.results import Results, claim, slug, tabulate
+from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
+from pyterrier_graph.models.lgre import Init, WordGraph
+from pyterrier_graph.models.lgre_losses import Distance, Ranking
+from pyterrier_graph.rerank.cross_encoder import CHECKPOINT
+from pyterrier_graph.training.validation import PASSAGE_NUMBER
+
+MEASURES: tuple[Measure, ...] = (P @ 20, nDCG @ 20, nDCG @ 10, AP @ 100)
+BM25, START, CROSS_ENCODER, LGRE = "BM25", "off the shelf", "cross-encoder", "LGRe"
+MAX_PASSAGE = f"{CROSS_ENCODER}, max passage"
+SYSTEMS = ("off-the-shelf", "cross-encoder", "max-passage", "lgre")
+PASSAGE_WORDS, PASSAGE_STRIDE = 150, 75
+GROUP_QUERIES, GROUP_FOLDS = 100, 10
+SMALL: dict[str, Any] = {
+    "systems": ["off-the-shelf", "cross-encoder", "lgre"],
+    "encoder": DEFAULT,
+    "adapt": "irds:pyterrier-graph/numpydoc/all/train",
+    "adapt_pairs": 2000,
+    "adapt_candidates": 30,
+    "adapt_learning_rate": 5e-5,
+    "layers": ["1"],
+    "init": ["identity"],
+    "candidates": 30,
+    "max_tokens": 96,
+    "pairs": 128,
+    "batch": 16,
+    "epochs": 2,
+    "learning_rate": 1e-3,
+    "encoder_learning_rate": 3e-5,
+}
+SAMPLE: dict[str, Any] = {"candidates": 20, "folds": 3}
+PRESETS = {
+    "vaswani": SMALL,
+    "cranfield": SMALL | SAMPLE | {"queries": 60},
+    "medquad": SMALL | SAMPLE | {"queries": 75, "passages": 4000, "max_tokens": 128},
+}
+
+logger = logging.getLogger(__name__)
+
+
+class Task(NamedTuple):
+    """What is compared on: candidates (``qid, query, docno, score, rank, text``), judgments, the qids of each fold."""
+
+    candidates: pd.DataFrame
+    qrels: pd.DataFrame
+    folds: Sequence[set[str]]
+
+    @property
+    def queries(self) -> Queries:
+        """The queries that have candidates."""
+        return Queries(self.candidates[["qid", "query"]].drop_duplicates("qid"), self.qrels)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The command line."""
+    command = parser(__doc__, SYSTEMS, SYSTEMS[1:])
+    add_options(
+        command,
+        "candidates",
+        run=(str, "a run in TREC's format instead of BM25's; nothing is indexed"),
+        candidates=(150, "documents per query that are reranked"),
+        folds=(int, "divide the queries at random (5, or the folds of the dataset)"),
+        query_length=([3], "groups of queries by numbers of word pieces"),
+        by_length=(False, "tables for the groups of --query-length as well"),
+        within_groups=(False, "train within these groups, too"),
+    )
+    add_options(
+        command,
+        "models",
+        encoder=("bert-base-uncased", "where all start"),
+        word_graph=(["bipartite+neighbor"], "of LGRe", get_args(WordGraph)),
+        distances=(["triangle"], "of LGRe's loss", get_args(Distance)),
+        layers=(["all"], "of LGRe: all, or how many of the last"),
+        steps=([2], "T of LGRe"),
+        init=(["random"], "of LGRe", get_args(Init)),
+        max_tokens=(512, "tokens of query and document"),
+    )
+    add_options(
+        command,
+        "training",
+        ranking=("hinge", "loss of all systems", get_args(Ranking)),
+        epochs=(20, "epochs"),
+        pairs=(512, "per epoch"),
+        batch=(32, "pairs at a time"),
+        learning_rate=(5e-5, "of what is on top of the encoder"),
+        encoder_learning_rate=(1e-5, "of the encoder"),
+        adapt=(str, "dataset of ir_datasets that the checkpoint is trained on first ('': it is not)"),
+        adapt_queries=(2000, "queries of it"),
+        adapt_candidates=(100, "BM25's documents, among which the negatives are"),
+        adapt_pairs=(10_000, "pairs"),
+        adapt_learning_rate=(1e-5, "of all weights"),
+    )
+    return command
+
+
+def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
+    """Runs the comparison, and returns its table."""
+    collection, options = parse(command_line(), PRESETS, arguments)
+    return run(collection, options)
+
+
+def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
+    """Compares the systems.
+
+    Args:
+        collection: What is searched.
+        options: See :func:`command_line`.
+
+    Returns:
+        The table.
+    """
+    output = options.output
+    claim(output, options, ("systems", "seeds", "query_length", "by_length", "within_groups"))
+    task = prepare(collection.passages(), options)
+    encoder = adapted(options) if options.adapt else resolve(options.encoder)
+    tokenize = AutoTokenizer.from_pretrained(encoder).tokenize
+    groups = ptg.by_query_length(task.queries.topics, options.query_length, tokenize=tokenize)
+    if options.within_groups:
+        parts = [compare(within(task, group), options, encoder, output / slug(name)) for name, group in groups.items()]
+    else:
+        parts = [compare(task, options, encoder, output)]
+    per_query = pd.concat([part.per_query for part in parts], ignore_index=True)
+    shown = {} if options.within_groups else {"all": set(task.candidates["qid"])}
+    if options.within_groups or options.by_length:
+        shown |= {name: set(group["qid"]) for name, group in groups.items()}
+    return tabulate(per_query, output, MEASURES, CROSS_ENCODER if "cross-encoder" in options.systems else BM25, shown)
+
+
+def prepare(collection: Collection, options: argparse.Namespace) -> Task:
+    """Finds candidates for the judged queries, and divides the queries into folds."""
+    topics, qrels = collection.all_queries.sample(options.queries)
+    if options.run:
+        candidates = pt.model.add_ranks(pt.io.read_results(options.run).merge(topics, on="qid"))
+        candidates = candidates[candidates["rank"] < options.candidates]
+    else:
+        retriever = bm25(collection, options.output / options.first_stage, options.first_stage)
+        candidates = (retriever % options.candidates)(topics)
+    candidates = collection.with_texts(candidates[["qid", "query", "docno", "score", "rank"]])
+    qids = set(candidates["qid"])
+    return Task(candidates, qrels[qrels["qid"].isin(qids)].reset_index(drop=True), _folds(qids, options))
+
+
+def _folds(qids: set[str], options: argparse.Namespace) -> list[set[str]]:
+    """The folds that come with a dataset of ir_datasets, else random ones."""
+    if options.folds is None and options.collection.startswith("irds:"):
+        try:
+            return [fold & qids for fold in ptg.folds_of(options.collection)]
+        except KeyError:  # it has none
+            pass
+    return ptg.query_folds(pd.DataFrame({"qid": sorted(qids)}), options.folds or 5)
+
+
+def within(task: Task, group: pd.DataFrame) -> Task:
+    """A hundred queries of a group in ten folds (the paper's Table 5, which tests on one of them)."""
+    qids = Queries(group, task.qrels).sample(GROUP_QUERIES).topics["qid"]
+    candidates, qrels = (f[f["qid"].isin(qids)].reset_index(drop=True) for f in (task.candidates, task.qrels))
+    return Task(candidates, qrels, ptg.query_folds(qids.to_frame(), min(GROUP_FOLDS, len(qids))))
+
+
+def adapted(options: argparse.Namespace) -> str:
+    """Folder of the checkpoint after training on another collection; it is trained once for the same options."""
+    names = ("adapt", "adapt_queries", "adapt_candidates", "adapt_pairs", "adapt_learning_rate")
+    made_with = {name: getattr(options, name) for name in (*names, "encoder", "batch", "ranking", "max_tokens")}
+    digest = hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:8]
+    folder = options.output / f"adapted-{digest}"
+    if not folder.exists():
+        collection = read_ir_datasets(options.adapt)
+        topics, qrels = collection.all_queries.sample(options.adapt_queries)
+        retriever = bm25(collection, options.output / f"adapt.{options.first_stage}", options.first_stage)
+        found = (retriever % options.adapt_candidates)(topics)
+        # relevant documents that BM25 does not find are examples as well
+        relevant = qrels[["qid", "docno"]].merge(topics, on="qid").assign(score=0.0, rank=0)
+        examples = collection.with_texts(pd.concat([found, relevant]).drop_duplicates(["qid", "docno"]))
+        training = ptg.CrossEncoderTraining.paper(
+            epochs=1,
+            learning_rate=options.adapt_learning_rate,
+            encoder_learning_rate=options.adapt_learning_rate,
+            batch_size=options.batch,
+            pairs_per_epoch=options.adapt_pairs,
+            ranking=options.ranking,
+        )
+        logger.info("training %s on %s", options.encoder, options.adapt)
+        reranker = ptg.CrossEncoderReranker(options.encoder, training=training, max_tokens=options.max_tokens)
+        reranker.fit(examples, qrels).save(folder)
+    return str(folder / CHECKPOINT)
+
+
+def compare(task: Task, options: argparse.Namespace, encoder: str, output: Path) -> Results:
+    """Cross-validates all systems with all seeds.
+
+    Args:
+        task: What they are compared on.
+        options: See :func:`command_line`.
+        encoder: The checkpoint that all start at.
+        output: Folder of the runs.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    results = Results(output, task.queries, MEASURES)
+    results.add(BM25, lambda: task.candidates)
+    if "off-the-shelf" in options.systems:
+        start = ptg.CrossEncoderReranker(encoder, max_tokens=options.max_tokens)
+        results.add(START, lambda: start.transform(task.candidates))
+    for seed, (name, make) in itertools.product(options.seeds, systems(options, encoder).items()):
+        logger.info("%s, seed %d", name, seed)
+
+        def ranking(name: str = name, seed: int = seed, make: Callable[[int], pt.Transformer] = make) -> pd.DataFrame:
+            topics = passages_of(task) if name == MAX_PASSAGE else task.candidates
+            folder = output / "folds" / f"{slug(name)}-{seed}"
+            return ptg.cross_validate(lambda _: make(seed), topics, task.qrels, task.folds, output_dir=folder)
+
+        results.add(name, ranking, seed)
+    return results
+
+
+def passages_of(task: Task) -> pd.DataFrame:
+    """Windows of the candidates.
+
+    Raises:
+        SystemExit: If the candidates are passages already.
+    """
+    if task.qrels["docno"].str.contains(PASSAGE_NUMBER).any():
+        raise SystemExit("this collection's judgments are of passages, which are not cut: leave out max-passage")
+    cut = pt.text.sliding(text_attr="text", length=PASSAGE_WORDS, stride=PASSAGE_STRIDE, prepend_attr=None)
+    return cut.transform(task.candidates)
+
+
+def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[int], pt.Transformer]]:
+    """What is trained, by name: functions that make an untrained pipeline for a seed."""
+    shared = {
+        "epochs": options.epochs,
+        "batch_size": options.batch,
+        "pairs_per_epoch": options.pairs,
+        "learning_rate": options.learning_rate,
+        "encoder_learning_rate": options.encoder_learning_rate,
+    }
+
+    def cross_encoder(seed: int) -> pt.Transformer:
+        training = ptg.CrossEncoderTraining.paper(**shared, ranking=options.ranking, seed=seed)
+        return ptg.CrossEncoderReranker(encoder, training=training, max_tokens=options.max_tokens, seed=seed)
+
+    def lgre(seed: int, distance: Distance, layers: str, **config: Any) -> pt.Transformer:
+        loss = ptg.LGReLoss(ranking=options.ranking, distance=distance)
+        chosen = None if layers == "all" else tuple(range(-int(layers), 0))
+        return ptg.LGReReranker(
+            encoder,
+            config=ptg.LGReConfig.paper(layers=chosen, **config),
+            training=ptg.LGReTraining.paper(**shared, loss=loss, seed=seed),
+            max_tokens=options.max_tokens,
+            seed=seed,
+        )
+
+    made: dict[str, Callable[[int], pt.Transformer]] = {}
+    if "cross-encoder" in options.systems:
+        made[CROSS_ENCODER] = cross_encoder
+    if "max-passage" in options.systems:
+        made[MAX_PASSAGE] = lambda seed: cross_encoder(seed) >> pt.text.max_passage()
+    if "lgre" in options.systems:
+        choices = {name: getattr(options, name) for name in ("word_graph", "layers", "steps", "init")}
+        choices = {"word_graph": choices.pop("word_graph"), "distance": options.distances} | choices
+        for values in itertools.product(*choices.values()):
+            chosen = dict(zip(choices, values, strict=True))
+            varied = [f"{name.replace('_', ' ')} {chosen[name]}" for name in chosen if len(choices[name]) > 1]
+            made[", ".join([LGRE, *varied])] = functools.partial(lgre, **chosen)
+    return made
+
+
+if __name__ == "__main__":
+    main()
