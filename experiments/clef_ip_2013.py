@@ -21,7 +21,7 @@ import pandas as pd
 import pyterrier as pt
 from ir_measures import AP, R
 from ir_measures.measures import Measure
-from pyterrier_graph.datasets.clef_ip.home import archive
+from pyterrier_graph.datasets.clef_ip.layout import archive
 from scipy.stats import mannwhitneyu
 
 import pyterrier_graph as ptg
