@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import subprocess
@@ -415,9 +416,11 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         ({"batch_size": 0}, ValueError, "batch_size must be a whole number, 1 or more, got 0"),
     ],
 )
+@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 def test_bad_input_leaves_nothing(tmp_path, options, error, message):
     with pytest.raises(error, match=message):
         built(tmp_path / "graph", **{"batch_size": 2} | options)
+    gc.collect()
     assert not any(tmp_path.iterdir())
 
 

@@ -241,7 +241,7 @@ def write_docnos(path: Path, docnos: Iterable[str], *, verbose: bool) -> int:
     """Writes the ids of passages, and returns their number."""
     count = 0
     with writing_ids(path) as ids:
-        for docno in pt.tqdm(docnos, desc="reading docnos", unit="passage", disable=not verbose):
+        for docno in pt.tqdm(docnos, desc="reading docnos", unit="passage", delay=1, disable=not verbose):
             if not isinstance(docno, str) or not docno or "\0" in docno:
                 raise ValueError(f"a docno must be a text, not empty, without NUL characters, got {docno!r}")
             ids.add(docno)
