@@ -392,7 +392,7 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     kept = {"output_dir": str(tmp_path), "epochs": 1}
     dual(training=kept).fit_examples(examples())
     for other, options in {
-        "training.alpha": {"training": kept | {"alpha": 0.5}},
+        "training option alpha": {"training": kept | {"alpha": 0.5}},
         "encoder": {"training": kept, "encoder": tiny.checkpoint()},
         "similarity": {"training": kept, "similarity": "cosine"},
         "separate_encoders": {"training": kept, "separate_encoders": True},
@@ -400,9 +400,9 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(ValueError, match=rf"another training \(other: {other}\)"):
             dual(**options).fit_examples(examples())
-    with pytest.raises(ValueError, match=r"another training \(other: examples\)"):
+    with pytest.raises(ValueError, match=r"another training \(other: training examples\)"):
         dual(training=kept).fit_examples(examples().select(range(1, COUNT)))
-    with pytest.raises(ValueError, match=r"another training \(other: after\)"):
+    with pytest.raises(ValueError, match=r"another training \(other: weights after pretraining\)"):
         dual(training=kept).fit_examples(examples(), pretraining_examples=examples())
 
 

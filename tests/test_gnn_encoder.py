@@ -699,7 +699,7 @@ def test_a_training_that_was_interrupted_goes_on(small: Any, tmp_path: Path) -> 
     for network, options, part, differs in [
         ({"relevant": 0.1, "retrieved": 0.2}, {}, small.train, "start"),
         (NETWORKS["queries"], {"edges": False}, small.train, "relations"),
-        (NETWORKS["queries"], {}, small.train[1:], "training_queries"),
+        (NETWORKS["queries"], {}, small.train[1:], "training queries"),
     ]:
         with pytest.raises(ValueError, match=rf"another training \(other: .*{differs}"):
             gnn(small, network, training=training, **options).fit(part, small.qrels)

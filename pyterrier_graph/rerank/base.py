@@ -236,7 +236,7 @@ class GraphReranker(LearnedModel):
         single = self.graph is not None
         groups = [np.arange(len(run))] if single else run.groupby(query).indices.values()
         hidden = single or not self.verbose
-        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, disable=hidden):
+        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, leave=None, disable=hidden):
             part = run.iloc[rows]
             graph = self.graph if self.graph is not None else graph_of(part)
             nodes = graph.nodes_of(part["docno"].tolist())

@@ -168,7 +168,9 @@ class HGATReranker(GraphReranker):
         scores = np.zeros(len(work.rows))
         queries = work.queries.to(self._device)
         chunks = self._chunks(np.unique(work.node))
-        for nodes in pt.tqdm(chunks, desc=self.config.name, unit="batch", delay=1, disable=not self.verbose):
+        for nodes in pt.tqdm(
+            chunks, desc=self.config.name, unit="batch", delay=1, leave=None, disable=not self.verbose
+        ):
             rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
             position = np.searchsorted(nodes, work.node[rows])
             with torch.inference_mode(), precision(self.dtype, self._device):

@@ -124,7 +124,9 @@ class TextReranker(LearnedModel):
         lengths = np.array([len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)], dtype=int)
         order = np.argsort(-lengths, kind="stable")
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        for rows in pt.tqdm(batches, desc=type(self).__name__, unit="batch", disable=not self.verbose, delay=1):
+        for rows in pt.tqdm(
+            batches, desc=type(self).__name__, unit="batch", delay=1, leave=None, disable=not self.verbose
+        ):
             batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
             with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
                 out[rows] = function(batch).cpu().numpy()

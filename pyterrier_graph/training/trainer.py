@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyterrier as pt
 import torch
 from accelerate.utils import broadcast_object_list
 from safetensors import safe_open
@@ -37,6 +38,13 @@ logger = logging.getLogger(__name__)
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 START = "start.safetensors"
 MAY_DIFFER = {"epochs", "output_dir", "patience"}  # options of a training that continues from a checkpoint
+SHOWN = {  # what messages call parts of the identity of a training; the others are names of arguments
+    "after": "weights after pretraining",
+    "examples": "training examples",
+    "start": "weights at the start",
+    "training_queries": "training queries",
+    "triples": "training triples",
+}
 Rates = list[tuple[list[nn.Parameter], float]]
 
 
@@ -67,6 +75,32 @@ class Patience(EarlyStoppingCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Sets the counter."""
         self.early_stopping_patience_counter = stalled(state, args.metric_for_best_model)
+
+
+class Progress(TrainerCallback):
+    """A progress bar of the steps, with the measure of the last evaluation."""
+
+    def __init__(self, measure: str) -> None:
+        self.measure = measure
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Shows the bar in the main process."""
+        hidden = not state.is_world_process_zero
+        self.bar = pt.tqdm(total=state.max_steps, initial=state.global_step, desc="training", disable=hidden)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Moves the bar."""
+        self.bar.update(state.global_step - self.bar.n)
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: dict[str, float], **_: Any
+    ) -> None:
+        """Shows the measure."""
+        self.bar.set_postfix({self.measure: f"{metrics[PREFIX + self.measure]:.4f}"})
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Closes the bar."""
+        self.bar.close()
 
 
 class Redraw(TrainerCallback):
@@ -198,7 +232,7 @@ def run_trainer(
             "learning_rate": options.learning_rate,
             "seed": options.seed,
             "use_cpu": device.type == "cpu",
-            "disable_tqdm": not verbose,
+            "disable_tqdm": True,  # Progress shows a bar
             "logging_strategy": strategy,
             "logging_steps": share,
             "report_to": [],
@@ -222,7 +256,10 @@ def run_trainer(
             if stalled(state, settings.metric_for_best_model) >= options.patience:  # this training had ended
                 load(folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
                 return _unless_better_at_start(model, start, state, options.measure)
-        trainer = make(settings, [Patience(options.patience)] if measured and options.patience else [])
+        callbacks: list[TrainerCallback] = [Progress(options.measure)] if verbose else []
+        if measured and options.patience:
+            callbacks.append(Patience(options.patience))
+        trainer = make(settings, callbacks)
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         log = trainer.state.log_history
@@ -237,7 +274,8 @@ def run_trainer(
 
 def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, Any]) -> Path | None:
     """The last complete checkpoint of the same training, if there is one. Its length may differ."""
-    equal = {f"training.{name}": value for name, value in dataclasses.asdict(options).items() if name not in MAY_DIFFER}
+    given = dataclasses.asdict(options).items()
+    equal = {f"training option {name}": value for name, value in given if name not in MAY_DIFFER}
     identity = identity | json.loads(json.dumps(equal, default=str))
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "training.json"
@@ -248,7 +286,7 @@ def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, An
         return None
     before = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     if before != identity:
-        differing = sorted(k for k in {*before, *identity} if before.get(k) != identity.get(k))
+        differing = sorted(SHOWN.get(k, k) for k in {*before, *identity} if before.get(k) != identity.get(k))
         raise ValueError(
             f"{str(folder)!r} holds checkpoints of another training (other: {', '.join(differing)}): "
             "choose another output_dir, or delete it"
