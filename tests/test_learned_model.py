@@ -179,7 +179,7 @@ def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         assert ("1/1" in capsys.readouterr().err) == verbose
     lgre(training=ONE, verbose=True).fit(RUN, QRELS, RUN, QRELS)
     shown = capsys.readouterr()
-    assert f"{LGReTraining().measure}=" in shown.err and "{" not in shown.out + shown.err
+    assert f"{lgre(training=ONE).training.measure}=" in shown.err and "{" not in shown.out + shown.err
 
 
 def test_checkpoints_that_nothing_can_use_are_not_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
