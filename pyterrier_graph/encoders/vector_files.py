@@ -6,8 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,8 +35,6 @@ def encode_once(
 ) -> np.ndarray:
     """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
 
-    A call that was interrupted continues with the batch that it had reached.
-
     Args:
         folder: Each name and identity gets a folder of its own in it. None: a temporary file, as long as the array.
         name: What is encoded, such as ``'queries'``.
@@ -54,84 +51,78 @@ def encode_once(
     Raises:
         ValueError: If a vector has another shape than the first, or is not finite; or if the folder is damaged.
     """
+    progress = {"desc": name, "unit": "text", "disable": not verbose}
 
     def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
         return checked_vectors(encode(texts(numbers)), numbers, dimension, "text {}".format)
 
-    def write(out: BinaryIO, dimension: int) -> np.ndarray:
-        progress = {"desc": name, "unit": "text", "disable": not verbose}
-        shape = (count, dimension)
-        write_vectors(out, shape, lambda numbers: encoded(numbers, dimension), at_once=batch_size, progress=progress)
-        return _mapped(out, shape)
-
-    def dimension_of_first() -> int:
-        return encoded(np.arange(min(1, count))).shape[1]
+    def vectors_of(numbers: np.ndarray) -> np.ndarray:
+        return encoded(numbers, dimension)
 
     if folder is None:
+        dimension = encoded(np.arange(min(1, count))).shape[1]
         with tempfile.TemporaryFile() as temporary:
-            return write(temporary, dimension_of_first())
+            _write_rows(temporary, (count, dimension), vectors_of, batch_size, progress)
+            return _mapped(temporary, (count, dimension))
     about = {"type": "vectors", "format": "float32", "format_version": 1, "count": count, "identity": identity}
     about = json.loads(_as_json(about))
     path = folder / f"{name}-{hashlib.sha256(_as_json(about).encode()).hexdigest()[:16]}"
     if not (path / META).is_file():
-        dimension = dimension_of_first()
-        meta = about | {"dimension": dimension, "files": {VECTORS: count * dimension * FLOAT.itemsize}}
-        with unfinished(path, meta) as (_, out):
-            write(out, dimension)
+        dimension = encoded(np.arange(min(1, count))).shape[1]
+        meta = about | {"dimension": dimension, "files": {}}
+        write_vectors(path, meta, (count, dimension), vectors_of, at_once=batch_size, progress=progress)
     return _mapped(path / VECTORS, (count, read_meta(path, about)["dimension"]))
 
 
-@contextmanager
-def unfinished(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, BinaryIO]]:
-    """A folder with an open file of vectors, which is renamed to ``path`` if the block ends without an error.
-
-    Otherwise the folder, ``<path>.unfinished``, stays for the next call with the same ``meta``.
+def write_vectors(
+    path: Path,
+    meta: dict[str, Any],
+    shape: tuple[int, int],
+    vectors_of: VectorsOf,
+    *,
+    at_once: int,
+    progress: dict[str, Any],
+    write_ids: Callable[[Path], None] | None = None,
+) -> None:
+    """Writes a folder with a matrix. Unfinished work lies in ``<path>.unfinished``, where an equal call continues.
 
     Args:
         path: Path of the artifact; it must not exist yet, or be an empty folder.
-        meta: The content of ``pt_meta.json``.
-
-    Yields:
-        The folder, and the file, for :func:`write_vectors`.
+        meta: The content of ``pt_meta.json``; the size of the matrix is added to its ``files``.
+        shape: Rows, columns.
+        vectors_of: Returns the rows of some numbers, which ascend, as ``FLOAT``.
+        at_once: Rows per block. Only whole blocks of unfinished work are kept, so that every block is computed from the
+            same rows as without an interruption.
+        progress: Arguments of ``pt.tqdm``.
+        write_ids: Writes the artifact's other files into the folder that it is given.
 
     Raises:
         FileExistsError: If something lies at ``path``.
-        ValueError: If the unfinished folder was begun with another ``meta``.
+        ValueError: If the unfinished folder was begun with another ``meta``, or ``at_once`` is not positive.
     """
     check_vacant(path)
     folder = path.with_name(f"{path.name}.unfinished")
     folder.mkdir(parents=True, exist_ok=True)
     vectors = folder / VECTORS
     vectors.touch()
-    text = _as_json(meta)
+    text = _as_json(meta | {"files": meta["files"] | {VECTORS: shape[0] * shape[1] * FLOAT.itemsize}})
     if vectors.stat().st_size:
         _check_begun(folder, json.loads(text))
     with pt.io.finalized_open(str(folder / BEGUN), "b") as begun:
         begun.write(text.encode())
+    if write_ids is not None:
+        write_ids(folder)
     with open(vectors, "r+b") as out:
-        yield folder, out
-        out.flush()
+        _write_rows(out, shape, vectors_of, at_once, progress)
         os.fsync(out.fileno())
     os.replace(folder / BEGUN, folder / META)
     os.replace(folder, path)
 
 
-def write_vectors(
-    out: BinaryIO, shape: tuple[int, int], vectors_of: VectorsOf, *, at_once: int, progress: dict[str, Any]
+def _write_rows(
+    out: BinaryIO, shape: tuple[int, int], vectors_of: VectorsOf, at_once: int, progress: dict[str, Any]
 ) -> None:
-    """Writes a matrix into a file, or the missing rows of a matrix of which the file has the first rows.
-
-    Args:
-        out: File open for reading and writing. Only whole blocks of ``at_once`` rows in it are kept, so that every
-            block is computed from the same rows as without an interruption.
-        shape: Rows, columns.
-        vectors_of: Returns the rows of some numbers, which ascend, as ``FLOAT``.
-        at_once: Rows per block.
-        progress: Arguments of ``pt.tqdm``.
-
-    Raises:
-        ValueError: If ``at_once`` is not positive.
-    """
+    """Writes the missing rows of a matrix of which the file has the first rows."""
     if at_once < 1:
         raise ValueError(f"at least one vector is made at once, got {at_once}")
     count, dimension = shape
@@ -150,19 +141,13 @@ def write_vectors(
 def checked_vectors(
     vectors: Any, numbers: np.ndarray, dimension: int | None, name_of: Callable[[int], str]
 ) -> np.ndarray:
-    """Vectors as ``FLOAT``.
+    """Vectors as ``FLOAT``; ValueError, with the name of a number, unless these are d finite numbers for each number.
 
     Args:
         vectors: The result of a function of ``numbers``.
         numbers: Numbers of texts or passages, shape (n,).
         dimension: d, or None for any.
-        name_of: Returns the name of a number, for messages.
-
-    Returns:
-        Shape (n, d).
-
-    Raises:
-        ValueError: If these are not n vectors of d finite floating point numbers.
+        name_of: Returns the name of a number.
     """
     vectors = np.asarray(vectors)
     fits = vectors.ndim == 2 and len(vectors) == len(numbers) and vectors.shape[1] == (dimension or vectors.shape[1])
