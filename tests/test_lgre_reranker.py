@@ -219,7 +219,7 @@ def test_identity_starts_at_the_cross_encoder() -> None:
 
 
 def test_options_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="init='identity' starts at the scores of a cross-encoder, but .* no trained"):
+    with pytest.raises(ValueError, match="init='identity' starts at the scores of a cross-encoder .* without a trained"):
         lgre(init="identity")
     with pytest.raises(ValueError, match="reads at most 64 tokens: max_tokens=65 is more"):
         lgre(max_tokens=65)
@@ -600,7 +600,7 @@ def test_states() -> None:
     assert list(found.columns) == ["qid", "docno", "side", "state"]
     assert found["docno"].tolist() == RUN["docno"][:9].tolist() * 2
     assert found["side"].tolist() == ["query"] * 9 + ["document"] * 9
-    inputs = reranker.tokenizer([RUN["query"][5]], [RUN["text"][5]])
+    inputs = reranker._tokens([RUN["query"][5]], [RUN["text"][5]])
     assert inputs["segments"][0].tolist() == [-1, 0, -1, *[1] * 8, -1]
     with torch.inference_mode():
         states = reranker.network(**inputs).states[0].numpy()
