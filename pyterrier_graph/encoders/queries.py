@@ -13,14 +13,7 @@ REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, 
 def query_texts(run: pd.DataFrame) -> pd.Series:
     """The text of each query, by qid in the order of the frame; it may stand in some of the query's rows only.
 
-    Args:
-        run: ``qid, query``, and any others.
-
-    Raises:
-        ValueError: If a query has no text.
-
-    Warns:
-        UserWarning: If queries are in Terrier's query language, which an encoder reads as words.
+    Raises ValueError if a query has no text. Warns as :func:`warn_of_rewritten`.
     """
     texts = run.groupby("qid", sort=False)["query"].first()
     for qid, text in texts.items():

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import META, check_vacant, read_meta
+from pyterrier_graph.checks import check_count
 
 VECTORS = "vecs.f4"
 BEGUN = "unfinished.json"
@@ -50,9 +52,6 @@ def encode_once(
 
     Returns:
         A read-only, memory-mapped array, float32 of shape (count, d).
-
-    Raises:
-        ValueError: If a vector has another shape than the first, or is not finite; or if the folder is damaged.
     """
 
     def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
@@ -83,20 +82,10 @@ def encode_once(
 
 @contextmanager
 def unfinished(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, BinaryIO]]:
-    """A folder with an open file of vectors, which is renamed to ``path`` if the block ends without an error.
+    """A folder with an open file for :func:`write_vectors`, which becomes the artifact if the block ends without error.
 
-    Otherwise the folder, ``<path>.unfinished``, stays for the next call with the same ``meta``.
-
-    Args:
-        path: Path of the artifact; it must not exist yet, or be an empty folder.
-        meta: The content of ``pt_meta.json``.
-
-    Yields:
-        The folder, and the file, for :func:`write_vectors`.
-
-    Raises:
-        FileExistsError: If something lies at ``path``.
-        ValueError: If the unfinished folder was begun with another ``meta``.
+    Otherwise the folder, ``<path>.unfinished``, stays for the next call with the same ``meta``, the content of
+    ``pt_meta.json``. A call with another ``meta`` is a ValueError.
     """
     check_vacant(path)
     folder = path.with_name(f"{path.name}.unfinished")
@@ -121,19 +110,17 @@ def write_vectors(
 ) -> None:
     """Writes a matrix into a file, or the missing rows of a matrix of which the file has the first rows.
 
+    Only whole blocks of ``at_once`` rows in the file are kept, so that every block is computed from the same rows as
+    without an interruption.
+
     Args:
-        out: File open for reading and writing. Only whole blocks of ``at_once`` rows in it are kept, so that every
-            block is computed from the same rows as without an interruption.
+        out: File open for reading and writing.
         shape: Rows, columns.
         vectors_of: Returns the rows of some numbers, which ascend, as ``FLOAT``.
         at_once: Rows per block.
         progress: Arguments of ``pt.tqdm``.
-
-    Raises:
-        ValueError: If ``at_once`` is not positive.
     """
-    if at_once < 1:
-        raise ValueError(f"at least one vector is made at once, got {at_once}")
+    check_count("at_once", at_once)
     count, dimension = shape
     size = dimension * FLOAT.itemsize
     there = out.seek(0, os.SEEK_END) // size
@@ -150,19 +137,13 @@ def write_vectors(
 def checked_vectors(
     vectors: Any, numbers: np.ndarray, dimension: int | None, name_of: Callable[[int], str]
 ) -> np.ndarray:
-    """Vectors as ``FLOAT``.
+    """Vectors as ``FLOAT``, shape (n, d); a ValueError unless these are n vectors of d finite floating point numbers.
 
     Args:
-        vectors: The result of a function of ``numbers``.
-        numbers: Numbers of texts or passages, shape (n,).
+        vectors: The vectors of n texts or passages.
+        numbers: Their numbers, shape (n,).
         dimension: d, or None for any.
         name_of: Returns the name of a number, for messages.
-
-    Returns:
-        Shape (n, d).
-
-    Raises:
-        ValueError: If these are not n vectors of d finite floating point numbers.
     """
     vectors = np.asarray(vectors)
     fits = vectors.ndim == 2 and len(vectors) == len(numbers) and vectors.shape[1] == (dimension or vectors.shape[1])
@@ -188,22 +169,15 @@ def _check_begun(folder: Path, meta: dict[str, Any]) -> None:
     begun = next((file for file in (folder / BEGUN, folder / META) if file.is_file()), None)
     if begun is None:
         raise ValueError(f"{str(folder)!r} does not say what its vectors are of: delete it to begin anew")
-    then, now = _leaves(json.loads(begun.read_text(encoding="utf-8"))), _leaves(meta)
+    # flat dictionaries, with names such as "identity.encoder"
+    then, now = (
+        pd.json_normalize(about).to_dict("records")[0]
+        for about in (json.loads(begun.read_text(encoding="utf-8")), meta)
+    )
     differing = [name for name in then | now if then.get(name) != now.get(name)]
     if differing:
         list_of = "; ".join(f"{name} was {then.get(name)!r}, and is {now.get(name)!r}" for name in differing)
         raise ValueError(f"{str(folder)!r} is unfinished work of something else: {list_of}. Delete it to begin anew")
-
-
-def _leaves(value: Any, name: str = "") -> dict[str, Any]:
-    """The values of nested dictionaries, by names such as ``outer.inner``."""
-    if not isinstance(value, dict):
-        return {name: value}
-    return {
-        leaf: found
-        for key, inner in value.items()
-        for leaf, found in _leaves(inner, f"{name}.{key}" if name else key).items()
-    }
 
 
 def _mapped(file: Path | BinaryIO, shape: tuple[int, int]) -> np.ndarray:

@@ -50,7 +50,7 @@ def pair_loss(
         A scalar, in float32 or float64.
 
     Raises:
-        ValueError: If shapes do not fit, an option is unknown or out of range, or the loss is not finite.
+        ValueError: If shapes do not fit, or the loss is not finite.
     """
     check_options(alpha, in_batch, scale)
     _check_shapes(queries, positives, negatives)

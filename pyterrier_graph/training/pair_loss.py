@@ -27,19 +27,14 @@ class PAIRLoss(CachedLossMixin, nn.Module):
 
     Args:
         model: The dual-encoder.
-        alpha: See ``pair_loss``; ``alpha=0`` is the query-centric loss. (The paper: 0.1 in pre-training, 0 in
-            fine-tuning.)
+        alpha: See ``pair_loss``. (The paper: 0.1 in pre-training, 0 in fine-tuning.)
         in_batch: See ``pair_loss``.
-        scale: See ``pair_loss``. With normalized vectors a scale of 1 makes hard negatives hardly count for more than
-            easy ones.
+        scale: See ``pair_loss``. It should be above 1 for normalized vectors.
         gather_across_devices: Whether the passages and queries of all processes are ranked (cross-batch negatives).
             Each process then needs a batch of the same size.
         mini_batch_size: Number of texts that are encoded at once, and of rows of similarities that are computed at
             once, in a batch of any size (GradCache). Loss and gradients are those of the whole batch. Memory grows with
             the batch by its vectors only, but every text is encoded twice. None encodes a whole column at once.
-
-    Raises:
-        ValueError: If an option is unknown or out of range.
     """
 
     mini_batch_size: int | None  # type: ignore[assignment]
@@ -71,18 +66,7 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         self.uses_gradient_cache = mini_batch_size is not None  # losses that wrap this one read it
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        """Computes the loss of a batch.
-
-        Args:
-            sentence_features: Tokens of each column.
-            labels: Not used.
-
-        Returns:
-            A scalar.
-
-        Raises:
-            ValueError: If a column is missing, or the loss is not finite.
-        """
+        """The loss of a batch, a scalar, by the tokens of each column; ``labels`` are not used."""
         columns = list(sentence_features)
         if len(columns) < 2:
             raise ValueError(f"needs a column of queries, one of positives, then any of negatives, got {len(columns)}")
@@ -93,19 +77,17 @@ class PAIRLoss(CachedLossMixin, nn.Module):
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
-        """Computes the loss of vectors; gradient caching calls this method.
+        """The loss of vectors, a scalar; gradient caching calls this method.
 
         Args:
             reps: Vectors of each column's parts, each of shape (texts, dimensions).
             labels: Not used.
-            with_backward: Whether to compute the gradients of the vectors, a few rows of similarities at a time.
-
-        Returns:
-            A scalar; detached ``with_backward``.
+            with_backward: Whether to compute the gradients of the vectors, a few rows of similarities at a time. The
+                loss is detached then.
         """
         queries, positives, *negatives = (torch.cat(parts) for parts in reps)
         size, first = len(queries), 0
-        vectors = [queries, positives, *([torch.cat(negatives)] if negatives else [])]
+        vectors = [queries, positives, torch.cat([queries[:0], *negatives])]
         if self.gather_across_devices:
             vectors = [all_gather_with_grad(part) for part in vectors]
             first = get_rank() * size
@@ -115,15 +97,7 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         total = queries.new_zeros(())
         for start in range(first, first + size, step):
             rows = slice(start, min(start + step, first + size))
-            loss = pair_loss(
-                leaves[0],
-                leaves[1],
-                leaves[2] if negatives else leaves[0][:0],
-                self.alpha,
-                in_batch=self.in_batch,
-                scale=self.scale,
-                rows=rows,
-            )
+            loss = pair_loss(*leaves, self.alpha, in_batch=self.in_batch, scale=self.scale, rows=rows)
             loss = loss * ((rows.stop - rows.start) / size)
             if with_backward:
                 loss.backward()
