@@ -23,20 +23,20 @@ from transformers import TrainerCallback
 from pyterrier_graph.checks import check_fields, check_number
 from pyterrier_graph.encoders.sentence_encoder import is_normalized, load_sentence_transformer, prompts_of
 from pyterrier_graph.models.losses import InBatch, check_options
+from pyterrier_graph.training.mining import QUERY, example_columns
 from pyterrier_graph.training.options import TrainerOptions
 from pyterrier_graph.training.pair_loss import PAIRLoss
 from pyterrier_graph.training.trainer import Redraw, run_trainer
 
-QUERY = "query"
 NORMALIZED_SCALE = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DualEncoderTraining(TrainerOptions):
-    """Options of one stage of ``DualEncoder.fit()``; others see :class:`~pyterrier_graph.training.options.TrainerOptions`.
+    """Options of one stage of ``DualEncoder.fit()``. The defaults take minutes for a hundred queries on two cores.
 
-    The defaults take minutes for a hundred queries on two cores. ``batch_size`` is that of each process, and
-    ``arguments`` are further ``SentenceTransformerTrainingArguments``.
+    For the other attributes see :class:`~pyterrier_graph.training.options.TrainerOptions`; ``batch_size`` is that of
+    each process, and ``arguments`` are further ``SentenceTransformerTrainingArguments``.
 
     Attributes:
         learning_rate: The highest learning rate. It rises from 0 during the warm-up, and falls to 0 in the end.
@@ -90,11 +90,6 @@ class ValidationEvaluator(SentenceEvaluator):
     ) -> dict[str, float]:
         """The measure by its name."""
         return {self.primary_metric: self.validate()}
-
-
-def example_columns(negatives: int) -> list[str]:
-    """The columns of training examples: ``query, positive, negative_1 .. negative_n``."""
-    return [QUERY, "positive", *(f"negative_{number + 1}" for number in range(negatives))]
 
 
 def scale_of(scale: float | None, normalized: bool) -> float:
