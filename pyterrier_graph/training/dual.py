@@ -116,11 +116,10 @@ def check_examples(examples: Dataset) -> str:
     seen = 0
     for batch in examples.with_format("arrow").iter(10_000):
         frame = batch.to_pandas()
-        missing = frame.isna()
-        if missing.to_numpy().any():
-            row, column = next(zip(*missing.to_numpy().nonzero(), strict=True))
+        rows, columns = frame.isna().to_numpy().nonzero()
+        if len(rows):
             raise ValueError(
-                f"training example {seen + row} has no text in column {names[column]!r}: "
+                f"training example {seen + rows[0]} has no text in column {names[columns[0]]!r}: "
                 "all examples need the same number of negatives"
             )
         digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())

@@ -58,7 +58,9 @@ class TrainingExamples:
 
 @dataclass(eq=False, kw_only=True)
 class HardNegativeMiner:
-    """Makes training examples, each a query, a positive and hard negatives, from topics and any retriever::
+    """Makes training examples from topics and any retriever.
+
+    Each example has a query, a positive, and the same number of hard negatives::
 
         miner = ptg.HardNegativeMiner(bm25 % 200, pt.text.get_text(dataset), teacher=cross_encoder, folder="mined")
         examples = miner.labeled(dataset.get_topics(), dataset.get_qrels())
@@ -155,21 +157,34 @@ class HardNegativeMiner:
                 raise ValueError("none of the topics has a relevant document (label > 0) in qrels")
             outcomes["queries", NOTHING_RELEVANT] = len(topics) - relevant.index.nunique()
             topics = topics.loc[relevant.index.unique()]
+        texts = example_columns(self.hard_negatives)
+        ids = ["qid", *(f"{column}_docno" for column in texts[1:])]
+        schema = pa.schema([(column, pa.string()) for column in [*texts, *ids]])
         folder = Path(self._temporary.name if self.folder is None else self.folder)
-        file = _ExamplesFile(folder, "pseudo-labeled" if pseudo else "labeled", self.hard_negatives)
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / f"{'pseudo-labeled' if pseudo else 'labeled'}.partial"
         scores = None if self.teacher is None else TeacherScores(self.teacher, folder)
-        with nullcontext() if scores is None else closing(scores), file:
-            starts = range(0, len(topics), self.batch_size)
-            for start in pt.tqdm(starts, desc="HardNegativeMiner", unit="batch", disable=not self.verbose):
-                part = topics.iloc[start : start + self.batch_size]
-                documents = self._documents(part, relevant.loc[part.index[0] : part.index[-1]], pseudo)
-                file.write(documents, *self._choose(documents, part.index, scores, pseudo, outcomes))
+        try:
+            with nullcontext() if scores is None else closing(scores), pa.ipc.new_stream(str(partial), schema) as out:
+                starts = range(0, len(topics), self.batch_size)
+                for start in pt.tqdm(starts, desc="HardNegativeMiner", unit="batch", disable=not self.verbose):
+                    part = topics.iloc[start : start + self.batch_size]
+                    documents = self._documents(part, relevant.loc[part.index[0] : part.index[-1]], pseudo)
+                    columns = _columns(documents, *self._choose(documents, part.index, scores, pseudo, outcomes))
+                    out.write_batch(pa.record_batch(columns, schema=schema))
             report = pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"])
-            if not file.rows:
+            if not outcomes["positives", "kept"]:
                 raise ValueError(f"there are no training examples:\n{report.to_string()}")
-        examples = Dataset.from_file(str(file.path))
-        texts, ids = (examples.select_columns(columns) for columns in (file.texts, file.ids))
-        return TrainingExamples(texts, ids, report, self._temporary)
+            # named by its content, so that a file in use is never overwritten, and the same file is not stored twice
+            with partial.open("rb") as written:
+                digest = hashlib.file_digest(written, "sha256").hexdigest()[:16]
+            path = partial.with_name(f"{partial.stem}-{digest}.arrow")
+            if not path.exists():
+                partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        examples = Dataset.from_file(str(path))
+        return TrainingExamples(examples.select_columns(texts), examples.select_columns(ids), report, self._temporary)
 
     def _documents(self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool) -> pd.DataFrame:
         """The documents of each query with their texts: relevant ones, then candidates in their order."""
@@ -299,48 +314,8 @@ def _relevant(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:
     return relevant.set_index("number").sort_index(kind="stable").assign(source=RELEVANT)[DOCUMENT_COLUMNS]
 
 
-class _ExamplesFile:
-    """Writes examples into an Arrow file, which is named by a digest of its content once it is complete.
-
-    So a file that is being read is never overwritten, and the same examples are not stored twice.
-    """
-
-    def __init__(self, folder: Path, name: str, hard_negatives: int) -> None:
-        self.texts = example_columns(hard_negatives)
-        self.ids = ["qid", *(f"{column}_docno" for column in self.texts[1:])]
-        self.rows = 0
-        self.path = folder / f"{name}.partial"
-
-    def __enter__(self) -> _ExamplesFile:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._schema = pa.schema([(column, pa.string()) for column in [*self.texts, *self.ids]])
-        self._writer = pa.ipc.new_stream(str(self.path), self._schema)
-        return self
-
-    def write(self, documents: pd.DataFrame, positives: np.ndarray, negatives: np.ndarray) -> None:
-        """Adds rows, given by the positions of their documents."""
-        qid, query, docno, text = (documents[name].to_numpy(dtype=object) for name in PAIR)
-        chosen = [positives, *negatives.T]
-        columns = [
-            query[positives],
-            *(text[rows] for rows in chosen),
-            qid[positives],
-            *(docno[rows] for rows in chosen),
-        ]
-        if len(positives):
-            self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
-            self.rows += len(positives)
-
-    def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
-        self._writer.close()
-        if error is not None:
-            self.path.unlink()
-            return
-        with self.path.open("rb") as written:
-            digest = hashlib.file_digest(written, "sha256").hexdigest()[:16]
-        complete = self.path.with_name(f"{self.path.stem}-{digest}.arrow")
-        if complete.exists():
-            self.path.unlink()
-        else:
-            self.path.rename(complete)
-        self.path = complete
+def _columns(documents: pd.DataFrame, positives: np.ndarray, negatives: np.ndarray) -> list[np.ndarray]:
+    """The columns of the examples with these documents, given by position: texts, then ids."""
+    qid, query, docno, text = (documents[name].to_numpy(dtype=object) for name in PAIR)
+    chosen = [positives, *negatives.T]
+    return [query[positives], *(text[rows] for rows in chosen), qid[positives], *(docno[rows] for rows in chosen)]
