@@ -185,7 +185,6 @@ class TokenEncoder:
             activation_function=nn.Identity(),
             init_weight=directions,
             module_input_name="token_embeddings",
-            module_output_name="token_embeddings",
         )
         modules = [module for module in self.network if not isinstance(module, Normalize)]
         network = _multi_vector_encoder([*modules, projection], self.network)

@@ -140,7 +140,6 @@ class DualEncoder(LearnedModel, BiEncoder):
         self.separate_encoders = any(isinstance(module, Router) for module in self.network.modules())
         self.max_query_tokens = max_query_tokens
         self.max_passage_tokens = max_passage_tokens
-        self.training_log: list[dict[str, float]] = []
         self.pretraining_log: list[dict[str, float]] = []
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -259,10 +258,7 @@ class DualEncoder(LearnedModel, BiEncoder):
             ValueError: If there is no miner or no training example, ``output_dir`` holds another training, or training
                 diverges.
         """
-        miner = self._required_miner(
-            "training examples come from a miner. Give DualEncoder(miner=HardNegativeMiner(retriever, texts)), "
-            "or call fit_examples with examples"
-        )
+        miner = self._required_miner("training examples come from a miner", "or call fit_examples with examples")
         pt.validate.columns(topics_or_res_tr, includes=["qid", "query"], context=self)
         pt.validate.columns(qrels_tr, includes=["qid", "docno", "label"], context=self)
         run = self._validation_run(topics_or_res_va)
@@ -288,7 +284,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         *,
         pretraining_examples: Dataset | TrainingExamples | None = None,
     ) -> Self:
-        """Trains on given examples. Validation queries and their judgments are as in :meth:`fit`.
+        """Trains on given examples. For validation and errors see :meth:`fit`.
 
         Each stage has a folder of its own in ``output_dir``, ``pretraining`` or ``training``. If a call was killed, the
         same call continues from the last checkpoint there, and ends with the same weights.
@@ -301,11 +297,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         """
         run = self._validation_run(topics_or_res_va)
         given = {"pretraining": pretraining_examples, "training": examples}
-        datasets = {
-            stage: data if isinstance(data, Dataset) else data.dataset
-            for stage, data in given.items()
-            if data is not None
-        }
+        datasets = {stage: getattr(data, "dataset", data) for stage, data in given.items() if data is not None}
         digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()
         place = self.training.output_dir or self.pretraining.output_dir
@@ -329,9 +321,10 @@ class DualEncoder(LearnedModel, BiEncoder):
             identity["after"] = weights_sha256(self.network)
         return self
 
-    def _required_miner(self, message: str) -> HardNegativeMiner:
+    def _required_miner(self, problem: str, otherwise: str) -> HardNegativeMiner:
         if self.miner is None:
-            raise ValueError(f"{type(self).__name__}.fit: {message}")
+            advice = f"Give DualEncoder(miner=HardNegativeMiner(retriever, texts)), {otherwise}"
+            raise ValueError(f"{type(self).__name__}.fit: {problem}. {advice}")
         return self.miner
 
     def _validation_run(self, topics: pd.DataFrame | None) -> pd.DataFrame | None:
@@ -340,10 +333,8 @@ class DualEncoder(LearnedModel, BiEncoder):
             return None
         if "docno" not in topics.columns:
             pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-            miner = self._required_miner(
-                f"validation queries have no documents. Give them with docno and {self.text_field}, as retrieved, or "
-                "give DualEncoder(miner=HardNegativeMiner(retriever, texts)), which retrieves documents"
-            )
+            columns = f"docno and {self.text_field}"
+            miner = self._required_miner("validation queries have no documents", f"or documents, with {columns}")
             found = cast(pd.DataFrame, (miner.candidates >> miner.texts)(topics.astype({"qid": str})))
             topics = found.rename(columns={"text": self.text_field})
         pt.validate.result_frame(topics, extra_columns=["query", self.text_field], context=self)

@@ -22,10 +22,9 @@ from transformers import TrainerCallback
 
 from pyterrier_graph.checks import check_fields, check_number
 from pyterrier_graph.encoders.sentence_encoder import is_normalized, load_sentence_transformer, prompts_of
-from pyterrier_graph.models.losses import InBatch, check_options
+from pyterrier_graph.models.losses import InBatch, PAIRLoss, check_options
 from pyterrier_graph.training.mining import QUERY, example_columns
 from pyterrier_graph.training.options import TrainerOptions
-from pyterrier_graph.training.pair_loss import PAIRLoss
 from pyterrier_graph.training.trainer import Redraw, run_trainer
 
 NORMALIZED_SCALE = 20.0
@@ -82,7 +81,6 @@ class ValidationEvaluator(SentenceEvaluator):
     def __init__(self, validate: Callable[[], float], measure: str) -> None:
         super().__init__()
         self.validate = validate
-        self.greater_is_better = True
         self.primary_metric = measure
 
     def __call__(

@@ -109,9 +109,8 @@ class HardNegativeMiner:
     verbose: bool = True
 
     def __post_init__(self) -> None:
-        loader = "a transformer that adds text, such as pt.text.get_text(dataset)"
         check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
-        check_type("texts", self.texts, pt.Transformer, loader)
+        check_type("texts", self.texts, pt.Transformer, "a loader of texts, such as pt.text.get_text(dataset)")
         if self.teacher is not None:
             check_type("teacher", self.teacher, pt.Transformer, "a reranker, such as CrossEncoderReranker(...)")
         check_fields(self, hard_negatives=0, depth=1, batch_size=1, seed=0, pseudo_positives=1)
