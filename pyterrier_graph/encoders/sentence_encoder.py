@@ -36,8 +36,12 @@ def prompts_of(network: SentenceTransformer) -> tuple[str, str]:
     return network.prompts.get("query") or "", network.prompts.get(document) or ""
 
 
-def shaped(network: SentenceTransformer, separate_encoders: bool, similarity: Similarity) -> SentenceTransformer:
-    """The network with one encoder or two, and with or without normalized vectors."""
+def load_dual_encoder(
+    checkpoint: str, separate_encoders: bool, similarity: Similarity | None, device: str | None, seed: int
+) -> SentenceTransformer:
+    """Loads a checkpoint, and gives it one encoder or two, with or without normalized vectors."""
+    network = load_sentence_transformer(checkpoint, device, seed)
+    similarity = similarity or ("cosine" if is_normalized(network) else "dot")
     modules: list[Any] = [module for module in network.children() if not isinstance(module, Normalize)]
     if separate_encoders and not any(isinstance(module, Router) for module in modules):
         modules = [Router.for_query_document(copy.deepcopy(modules), modules)]

@@ -78,10 +78,8 @@ class TokenEncoder:
         transformer = cast(Transformer, self.network[0])
         limit = getattr(transformer.model.config, "max_position_embeddings", None)
         if limit is not None and max(max_passage_tokens, max_query_tokens) > limit:
-            raise ValueError(
-                f"{self.name!r} reads at most {limit} tokens: max_passage_tokens={max_passage_tokens} "
-                f"and max_query_tokens={max_query_tokens} must not be more"
-            )
+            lengths = f"max_passage_tokens={max_passage_tokens} and max_query_tokens={max_query_tokens}"
+            raise ValueError(f"{self.name!r} reads at most {limit} tokens: {lengths} must not be more")
         transformer.document_length = max_passage_tokens
         transformer.query_length = max_query_tokens
         if (expansion := transformer.query_expansion) is not None:

@@ -66,15 +66,10 @@ class TokenStore(WithSignature, BuiltArtifact):
         task: str = "encoding",
         verbose: bool = True,
     ) -> TokenStore:
-        """Writes token vectors chunk by chunk, in the order of the nodes.
+        """Writes token vectors of that dimension chunk by chunk, in the order of the nodes.
 
-        Args:
-            states: Chunks with ``nodes`` nodes in total; any other number is a ValueError.
-            nodes: Number of nodes.
-            dimension: Length of a token vector.
-            about: Where the vectors come from, for ``pt_meta.json``.
-            task: Name of the progress bar.
-            verbose: Whether to show progress.
+        The chunks must have ``nodes`` nodes in total, else there is a ValueError. ``about`` tells where vectors come from,
+        for ``pt_meta.json``; ``task`` is the name of the progress bar.
         """
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
         lengths = [np.zeros(1, dtype=np.int64)]

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,7 +42,7 @@ def encode_once(
     A call that was interrupted continues with the batch that it had reached.
 
     Args:
-        folder: Each name and identity gets a folder of its own in it. None: a temporary file, as long as the array.
+        folder: Each name and identity gets a folder of its own in it. None: a temporary one, while the array is in use.
         name: What is encoded, such as ``'queries'``.
         identity: All that the vectors depend on, for JSON: the encoder's ``model_name``, a digest of the texts.
         count: Number of texts.
@@ -57,27 +58,24 @@ def encode_once(
     def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
         return checked_vectors(encode(texts(numbers)), numbers, dimension, "text {}".format)
 
-    def write(out: BinaryIO, dimension: int) -> np.ndarray:
-        progress = {"desc": name, "unit": "text", "disable": not verbose}
-        shape = (count, dimension)
-        write_vectors(out, shape, lambda numbers: encoded(numbers, dimension), at_once=batch_size, progress=progress)
-        return _mapped(out, shape)
-
-    def dimension_of_first() -> int:
-        return encoded(np.arange(min(1, count))).shape[1]
-
     if folder is None:
-        with tempfile.TemporaryFile() as temporary:
-            return write(temporary, dimension_of_first())
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+            place = Path(temporary)
+            return encode_once(place, name, identity, count, texts, encode, batch_size=batch_size, verbose=verbose)
     about = {"type": "vectors", "format": "float32", "format_version": 1, "count": count, "identity": identity}
     about = json.loads(_as_json(about))
     path = folder / f"{name}-{hashlib.sha256(_as_json(about).encode()).hexdigest()[:16]}"
     if not (path / META).is_file():
-        dimension = dimension_of_first()
+        dimension = encoded(np.arange(min(1, count))).shape[1]
         meta = about | {"dimension": dimension, "files": {VECTORS: count * dimension * FLOAT.itemsize}}
+        rows = partial(encoded, dimension=dimension)
+        progress = {"desc": name, "unit": "text", "disable": not verbose}
         with unfinished(path, meta) as (_, out):
-            write(out, dimension)
-    return _mapped(path / VECTORS, (count, read_meta(path, about)["dimension"]))
+            write_vectors(out, (count, dimension), rows, at_once=batch_size, progress=progress)
+    shape = (count, read_meta(path, about)["dimension"])
+    if not count:  # an empty file cannot be mapped
+        return np.broadcast_to(FLOAT.type(0), shape)
+    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="r", shape=shape))
 
 
 @contextmanager
@@ -110,15 +108,9 @@ def write_vectors(
 ) -> None:
     """Writes a matrix into a file, or the missing rows of a matrix of which the file has the first rows.
 
-    Only whole blocks of ``at_once`` rows in the file are kept, so that every block is computed from the same rows as
-    without an interruption.
-
-    Args:
-        out: File open for reading and writing.
-        shape: Rows, columns.
-        vectors_of: Returns the rows of some numbers, which ascend, as ``FLOAT``.
-        at_once: Rows per block.
-        progress: Arguments of ``pt.tqdm``.
+    ``vectors_of`` returns the rows of some numbers, which ascend, as ``FLOAT``; ``progress`` are arguments of
+    ``pt.tqdm``. Only whole blocks of ``at_once`` rows in the file are kept, so that every block is computed from the
+    same rows as without an interruption.
     """
     check_count("at_once", at_once)
     count, dimension = shape
@@ -137,13 +129,9 @@ def write_vectors(
 def checked_vectors(
     vectors: Any, numbers: np.ndarray, dimension: int | None, name_of: Callable[[int], str]
 ) -> np.ndarray:
-    """Vectors as ``FLOAT``, shape (n, d); a ValueError unless these are n vectors of d finite floating point numbers.
+    """Vectors as ``FLOAT``; a ValueError unless they are finite floating point numbers of shape (numbers, dimension).
 
-    Args:
-        vectors: The vectors of n texts or passages.
-        numbers: Their numbers, shape (n,).
-        dimension: d, or None for any.
-        name_of: Returns the name of a number, for messages.
+    With None the dimension may be any. ``name_of`` returns the name of a number's text or passage, for messages.
     """
     vectors = np.asarray(vectors)
     fits = vectors.ndim == 2 and len(vectors) == len(numbers) and vectors.shape[1] == (dimension or vectors.shape[1])
@@ -178,9 +166,3 @@ def _check_begun(folder: Path, meta: dict[str, Any]) -> None:
     if differing:
         list_of = "; ".join(f"{name} was {then.get(name)!r}, and is {now.get(name)!r}" for name in differing)
         raise ValueError(f"{str(folder)!r} is unfinished work of something else: {list_of}. Delete it to begin anew")
-
-
-def _mapped(file: Path | BinaryIO, shape: tuple[int, int]) -> np.ndarray:
-    if not shape[0]:  # an empty file cannot be mapped
-        return np.broadcast_to(FLOAT.type(0), shape)
-    return np.asarray(np.memmap(file, dtype=FLOAT, mode="r", shape=shape))

@@ -39,7 +39,8 @@ def pair_loss(
 
     Similarities are dot products. Both losses are the mean negative log likelihood of the right candidate. In L_Q
     (Eq. 3) each query ranks all positives and negatives of the batch; its own positive is right. In L_P (Eq. 5) each
-    positive ranks its own query, which is right, all negatives, and the texts that ``in_batch`` names.
+    positive ranks its own query, which is right, all negatives, and the texts that ``in_batch`` names. The loss is a
+    scalar in float32 or float64; shapes that do not fit and a loss that is not finite are a ValueError.
 
     Args:
         queries: q, shape (batch, dimensions).
@@ -52,12 +53,6 @@ def pair_loss(
         scale: Factor of all similarities, the inverse of a temperature. The paper has none, which is 1.
         rows: The queries and positives that the loss is computed of, a slice without a step. The other queries and
             positives are only ranked.
-
-    Returns:
-        A scalar, in float32 or float64.
-
-    Raises:
-        ValueError: If shapes do not fit, or the loss is not finite.
     """
     check_options(alpha, in_batch, scale)
     q_shape, p_shape, n_shape = (tuple(vectors.shape) for vectors in (queries, positives, negatives))

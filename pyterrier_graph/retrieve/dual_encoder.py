@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast, get_args
+from typing import Any, Self, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -26,22 +26,11 @@ from pyterrier_graph.checks import check_choice, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
 from pyterrier_graph.encoders.queries import query_texts, warn_of_rewritten
-from pyterrier_graph.encoders.sentence_encoder import (
-    Similarity,
-    checksums,
-    is_normalized,
-    limit_length,
-    load_sentence_transformer,
-    prompts_of,
-    shaped,
-)
+from pyterrier_graph.encoders.sentence_encoder import Similarity, checksums, limit_length, load_dual_encoder, prompts_of
 from pyterrier_graph.training.dual import DualEncoderTraining, check_examples, train_dual_encoder
 from pyterrier_graph.training.learned_model import LearnedModel
-from pyterrier_graph.training.mining import HardNegativeMiner
+from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.training.validation import Validation
-
-if TYPE_CHECKING:
-    from pyterrier_graph.training.mining import TrainingExamples
 
 logger = logging.getLogger(__name__)
 NETWORK = "sentence-transformer"
@@ -134,9 +123,8 @@ class DualEncoder(LearnedModel, BiEncoder):
         self.seed = seed
         self.device = device
         self.dtype: DType = dtype
-        network = load_sentence_transformer(resolve(encoder), device, seed)
-        self.similarity = similarity or ("cosine" if is_normalized(network) else "dot")
-        self.network = shaped(network, separate_encoders, self.similarity).eval()
+        self.network = load_dual_encoder(resolve(encoder), separate_encoders, similarity, device, seed).eval()
+        self.similarity = cast(Similarity, self.network.similarity_fn_name)
         self.separate_encoders = any(isinstance(module, Router) for module in self.network.modules())
         self.max_query_tokens = max_query_tokens
         self.max_passage_tokens = max_passage_tokens

@@ -10,11 +10,7 @@ from typing import Any
 
 import pandas as pd
 from datasets import Dataset
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-)
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import SentenceEvaluator
 from sentence_transformers.base.model import BaseModel
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers

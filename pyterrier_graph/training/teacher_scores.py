@@ -20,15 +20,12 @@ TOLERANCE = 0.01  # the same model rounds differently on another device
 class TeacherScores:
     """Scores pairs of a query and a text by a teacher; scores of pairs that it has scored before are read from disk.
 
-    A score is found by query, docno and text, so the folder can serve other queries, retrievers and corpora.
+    A score is found by query, docno and text, so the folder can serve other queries, retrievers and corpora. Scores of
+    another teacher are a ValueError: some pairs with scores near 0.5 are scored again to tell teachers apart.
 
     Args:
         teacher: ``qid, query, docno, text`` to ``score``, a probability.
-        folder: Folder of the scores, which are written after each call. A file describes the teacher by its scores of
-            some pairs, near 0.5; the name of a model would not change when it is trained.
-
-    Raises:
-        ValueError: If the folder holds scores of another teacher.
+        folder: Folder of the scores, which are written after each call.
     """
 
     def __init__(self, teacher: pt.Transformer, folder: Path) -> None:
