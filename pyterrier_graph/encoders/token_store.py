@@ -68,8 +68,8 @@ class TokenStore(WithSignature, BuiltArtifact):
     ) -> TokenStore:
         """Writes token vectors of that dimension chunk by chunk, in the order of the nodes.
 
-        The chunks must have ``nodes`` nodes in total, else there is a ValueError. ``about`` tells where vectors come from,
-        for ``pt_meta.json``; ``task`` is the name of the progress bar.
+        The chunks must have ``nodes`` nodes in total, else there is a ValueError. ``about`` tells for ``pt_meta.json``
+        where the vectors come from; ``task`` is the name of the progress bar.
         """
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
         lengths = [np.zeros(1, dtype=np.int64)]

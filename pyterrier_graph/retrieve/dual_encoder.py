@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any, Self, cast, get_args
 
 import numpy as np
@@ -110,8 +111,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         verbose: bool = True,
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer")
-        if miner is not None:
-            check_type("miner", miner, HardNegativeMiner, "a HardNegativeMiner(retriever, texts)")
+        check_type("miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)")
         if similarity is not None:
             check_choice("similarity", similarity, get_args(Similarity))
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)

@@ -12,7 +12,6 @@ import pandas as pd
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import SentenceEvaluator
-from sentence_transformers.base.model import BaseModel
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from transformers import TrainerCallback
 
@@ -79,9 +78,7 @@ class ValidationEvaluator(SentenceEvaluator):
         self.validate = validate
         self.primary_metric = measure
 
-    def __call__(
-        self, model: BaseModel, output_path: str | None = None, epoch: float = -1, steps: int = -1
-    ) -> dict[str, float]:
+    def __call__(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure by its name."""
         return {self.primary_metric: self.validate()}
 
@@ -135,13 +132,10 @@ def train_dual_encoder(
     its negatives. For the last two arguments, and the returned log, see
     :func:`~pyterrier_graph.training.trainer.run_trainer`.
     """
-    query_prompt, passage_prompt = prompts_of(network)
-    prompts = {name: query_prompt if name == QUERY else passage_prompt for name in examples.column_names}
-    scale = scale_of(options.scale, is_normalized(network))
+    tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
+    prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
 
-    def make(
-        settings: SentenceTransformerTrainingArguments, callbacks: list[TrainerCallback]
-    ) -> SentenceTransformerTrainer:
+    def make(settings: Any, callbacks: list[TrainerCallback]) -> SentenceTransformerTrainer:
         processes = settings.world_size
         if getattr(settings.accelerator_config, "split_batches", False):
             settings.per_device_train_batch_size *= processes
@@ -156,7 +150,7 @@ def train_dual_encoder(
                 network,
                 options.alpha,
                 in_batch=options.in_batch,
-                scale=scale,
+                scale=scale_of(options.scale, is_normalized(network)),
                 gather_across_devices=options.gather_across_devices and processes > 1,
                 mini_batch_size=options.mini_batch_size,
             ),
@@ -183,8 +177,8 @@ def train_dual_encoder(
             batch_sampler=BatchSamplers.NO_DUPLICATES,
             accelerator_config={"split_batches": True},  # else only the batch of each process is without duplicates
             warmup_steps=options.warmup,
-            router_mapping={name: "query" if name == QUERY else "document" for name in prompts},
-            prompts={name: prompt for name, prompt in prompts.items() if prompt},
+            router_mapping=tasks,
+            prompts={name: prompts[task] for name, task in tasks.items() if prompts[task]},
         ),
         load=lambda folder: network.load_state_dict(load_sentence_transformer(str(folder), "cpu", 0).state_dict()),
         validate=validate,

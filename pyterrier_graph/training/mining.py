@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -111,8 +112,7 @@ class HardNegativeMiner:
     def __post_init__(self) -> None:
         check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
         check_type("texts", self.texts, pt.Transformer, "a loader of texts, such as pt.text.get_text(dataset)")
-        if self.teacher is not None:
-            check_type("teacher", self.teacher, pt.Transformer, "a reranker, such as CrossEncoderReranker(...)")
+        check_type("teacher", self.teacher, (pt.Transformer, NoneType), "a reranker, such as CrossEncoderReranker(...)")
         check_fields(self, hard_negatives=0, depth=1, batch_size=1, seed=0, pseudo_positives=1)
         check_number("positive_threshold", self.positive_threshold, 0, 1)
         check_number("negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True)
