@@ -260,7 +260,12 @@ def test_what_cannot_be_copied(base: FlexIndex, tmp_path: Path) -> None:
         (other, none, ValueError, r"other'\) has other docnos than FlexIndex\(.*base.flex"),
         (damaged, none, ValueError, "damaged: 'vecs.f4' should have 4800 bytes, has 100"),
         (indexed(base, tmp_path / "good", shifted), np.array([PASSAGES]), IndexError, "150"),
-        (indexed(base, tmp_path / "mask", shifted), np.ones(PASSAGES, dtype=bool), ValueError, "by number, got bool"),
+        (
+            indexed(base, tmp_path / "mask", shifted),
+            np.ones(PASSAGES, dtype=bool),
+            TypeError,
+            "numbers are needed, got an array of bool",
+        ),
     ]:
         with pytest.raises(error, match=message):
             indexed(base, tmp_path / "new.flex", shifted, previous=(index, numbers))

@@ -6,11 +6,10 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,8 +38,6 @@ def encode_once(
 ) -> np.ndarray:
     """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
 
-    A call that was interrupted continues with the batch that it had reached.
-
     Args:
         folder: Each name and identity gets a folder of its own in it. None: a temporary one, while the array is in use.
         name: What is encoded, such as ``'queries'``.
@@ -67,63 +64,67 @@ def encode_once(
     path = folder / f"{name}-{hashlib.sha256(_as_json(about).encode()).hexdigest()[:16]}"
     if not (path / META).is_file():
         dimension = encoded(np.arange(min(1, count))).shape[1]
-        meta = about | {"dimension": dimension, "files": {VECTORS: count * dimension * FLOAT.itemsize}}
+        meta = about | {"dimension": dimension, "files": {}}
         rows = partial(encoded, dimension=dimension)
         progress = {"desc": name, "unit": "text", "disable": not verbose}
-        with unfinished(path, meta) as (_, out):
-            write_vectors(out, (count, dimension), rows, at_once=batch_size, progress=progress)
+        write_vectors(path, meta, (count, dimension), rows, at_once=batch_size, progress=progress)
     shape = (count, read_meta(path, about)["dimension"])
     if not count:  # an empty file cannot be mapped
         return np.broadcast_to(FLOAT.type(0), shape)
     return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="r", shape=shape))
 
 
-@contextmanager
-def unfinished(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, BinaryIO]]:
-    """A folder with an open file for :func:`write_vectors`, which becomes the artifact if the block ends without error.
+def write_vectors(
+    path: Path,
+    meta: dict[str, Any],
+    shape: tuple[int, int],
+    vectors_of: VectorsOf,
+    *,
+    at_once: int,
+    progress: dict[str, Any],
+    write_ids: Callable[[Path], None] | None = None,
+) -> None:
+    """Writes a folder with a matrix. Unfinished work lies in ``<path>.unfinished``, where an equal call continues.
 
-    Otherwise the folder, ``<path>.unfinished``, stays for the next call with the same ``meta``, the content of
-    ``pt_meta.json``. A call with another ``meta`` is a ValueError.
+    Args:
+        path: Path of the artifact; it must not exist yet, or be an empty folder.
+        meta: The content of ``pt_meta.json``; the size of the matrix is added to its ``files``.
+        shape: Rows, columns.
+        vectors_of: Returns the rows of some numbers, which ascend, as ``FLOAT``.
+        at_once: Rows per block. Only whole blocks of unfinished work are kept, so that every block is computed from the
+            same rows as without an interruption.
+        progress: Arguments of ``pt.tqdm``.
+        write_ids: Writes the artifact's other files into the folder that it is given.
+
+    Raises:
+        ValueError: If the unfinished folder was begun with another ``meta``.
     """
+    check_count("at_once", at_once)
     check_vacant(path)
     folder = path.with_name(f"{path.name}.unfinished")
     folder.mkdir(parents=True, exist_ok=True)
     vectors = folder / VECTORS
     vectors.touch()
-    text = _as_json(meta)
+    text = _as_json(meta | {"files": meta["files"] | {VECTORS: shape[0] * shape[1] * FLOAT.itemsize}})
     if vectors.stat().st_size:
         _check_begun(folder, json.loads(text))
     with pt.io.finalized_open(str(folder / BEGUN), "b") as begun:
         begun.write(text.encode())
-    with open(vectors, "r+b") as out:
-        yield folder, out
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(folder / BEGUN, folder / META)
-    os.replace(folder, path)
-
-
-def write_vectors(
-    out: BinaryIO, shape: tuple[int, int], vectors_of: VectorsOf, *, at_once: int, progress: dict[str, Any]
-) -> None:
-    """Writes a matrix into a file, or the missing rows of a matrix of which the file has the first rows.
-
-    ``vectors_of`` returns the rows of some numbers, which ascend, as ``FLOAT``; ``progress`` are arguments of
-    ``pt.tqdm``. Only whole blocks of ``at_once`` rows in the file are kept, so that every block is computed from the
-    same rows as without an interruption.
-    """
-    check_count("at_once", at_once)
-    count, dimension = shape
-    size = dimension * FLOAT.itemsize
-    there = out.seek(0, os.SEEK_END) // size
+    if write_ids is not None:
+        write_ids(folder)
+    count, size = shape[0], shape[1] * FLOAT.itemsize
+    there = vectors.stat().st_size // size
     done = count if there >= count else there // at_once * at_once
-    out.seek(done * size)
-    with pt.tqdm(total=count, initial=done, **progress) as bar:
+    with open(vectors, "r+b") as out, pt.tqdm(total=count, initial=done, **progress) as bar:
+        out.seek(done * size)
         for start in range(done, count, at_once):
             numbers = np.arange(start, min(start + at_once, count))
             out.write(np.ascontiguousarray(vectors_of(numbers)).data)
             out.flush()
             bar.update(len(numbers))
+        os.fsync(out.fileno())
+    os.replace(folder / BEGUN, folder / META)
+    os.replace(folder, path)
 
 
 def checked_vectors(

@@ -36,8 +36,7 @@ class LGReConfig:
             ``'bipartite+neighbor'`` only document words are (Eq. 5). A word without any link is then linked to all
             words, because Eq. 3 adds the same number to its whole row.
         layers: Hidden states that have a graph; 0 is the output of the encoder's embeddings, and negative numbers count
-            from the end. The default, the last layer, takes half the time of None: all layers, as in the code (Eq. 11
-            begins with layer 1).
+            from the end. None: all, as in the code (Eq. 11 begins with layer 1), which takes twice the time.
         per_layer: Whether each layer has its own W_A, W_s and b_s (the code), or all layers share them (Eq. 3 and 10).
         steps: T (the code: 2; the paper does not say).
         gate: Eq. 7. ``'ggnn'``: [h, Ah] makes the gates, and [r * h, Ah] the candidate (the code). ``'gru'``: a
@@ -73,10 +72,7 @@ class LGReConfig:
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
-        """The model of Dong and Niu 2021: every layer has a graph, and the start is random.
-
-        ``changes`` are other attributes, such as ``word_graph='full'`` (Table 3).
-        """
+        """The model of Dong and Niu 2021: a graph for all layers, a random start; ``changes`` replace attributes."""
         return cls(**{"init": "random", "layers": None} | changes)
 
     def chosen_layers(self, hidden_states: int) -> tuple[int, ...]:
@@ -237,6 +233,11 @@ class LGRe(nn.Module):
             encoded.hidden_states[-1],
             torch.cat(graphs).transpose(0, 1) if adjacency else None,
         )
+
+    @property
+    def base_model(self) -> PreTrainedModel:
+        """The encoder below the word graphs and, with ``init='identity'``, below the cross-encoder's head."""
+        return cast(PreTrainedModel, self.encoder.base_model)
 
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
         """Makes training recompute encoder layers and graphs in the backward pass instead of storing them."""

@@ -20,9 +20,8 @@ Distance = Literal["none", "point", "pair", "triangle"]
 class LGReLoss:
     """Ranking loss plus lambda times a distance, for a batch of documents of several queries.
 
-    The paper's relevance is binary. With graded labels, the ranking loss is taken over all pairs of documents with
-    different grades, but the distance only distinguishes relevant documents from others: a document with label 1 is
-    drawn to its query also in a pair with a document of label 2.
+    The paper's relevance is binary. With graded labels, the ranking loss compares documents with different grades, but
+    the distance only distinguishes relevant documents from others.
 
     Attributes:
         ranking: ``'hinge'``: max(0, 1 - f+ + f-) (Eq. 15). ``'softmax'``: 1 - p+ + p-, where p is the softmax of both
@@ -39,7 +38,7 @@ class LGReLoss:
             layers (the code).
 
     Raises:
-        ValueError: If an option has a value that does not exist, or ``weight`` is negative.
+        ValueError: If an option has a value that is not allowed.
     """
 
     ranking: Ranking = "hinge"

@@ -1,22 +1,21 @@
-"""CrossEncoderReranker: a cross-encoder of sentence-transformers in a pipeline."""
+"""CrossEncoderReranker: a cross-encoder in a pipeline."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from sentence_transformers import CrossEncoder
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification
 
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.devices import DType, device_of
 from pyterrier_graph.rerank.text_reranker import TextReranker
-from pyterrier_graph.training.pairs import Batch, CrossEncoderTraining, PairModel, cross_encoder_loss, pair_logits
+from pyterrier_graph.training.pairs import Batch, CrossEncoderTraining, pair_logits
 
 CHECKPOINT = "cross-encoder"
 
@@ -74,19 +73,15 @@ class CrossEncoderReranker(TextReranker):
         self.random_start = not self._labels
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            place, kind = str(device_of(device)), {"dtype": torch.float32}
-            self.network = CrossEncoder(self.checkpoint, num_labels=1, model_kwargs=kind, device=place).eval()
+            kind = AutoModelForSequenceClassification
+            self.network = kind.from_pretrained(self.checkpoint, num_labels=1, dtype=torch.float32).eval()
+        self.network.to(device_of(device))
 
     def __repr__(self) -> str:
         return f"CrossEncoderReranker({checkpoint_name(self.encoder)!r})"
 
-    @property
-    def base_model(self) -> nn.Module:
-        """The encoder below the head."""
-        return self.network.model.base_model
-
     def _scores(self, batch: Batch) -> Tensor:
-        logits = pair_logits(self.network.model, batch).float()
+        logits = pair_logits(self.network, batch).float()
         # in 32 bits the sigmoid of 17 is 1, and scores would tie
         return logits.double().sigmoid() if self.probabilities else logits
 
@@ -95,17 +90,16 @@ class CrossEncoderReranker(TextReranker):
 
         def state(batch: Batch) -> Tensor:
             del batch["segments"]
-            return self.base_model(**batch).last_hidden_state[:, 0].float()
+            return self.network.base_model(**batch).last_hidden_state[:, 0].float()
 
-        shape = (len(queries), self.network.model.config.hidden_size)
+        shape = (len(queries), self.network.config.hidden_size)
         return self._compute(state, (list(queries), list(documents)), np.zeros(shape, dtype=np.float32))
 
-    def _with_loss(self) -> PairModel:
-        return PairModel(self.network.model, partial(cross_encoder_loss, self.training.ranking))
-
     def _write(self, folder: Path) -> dict[str, Any]:
-        self.network.activation_fn = nn.Sigmoid() if self.probabilities else nn.Identity()
-        self.network.save_pretrained(str(folder / CHECKPOINT), create_model_card=False)
+        activation = "torch.nn.modules.activation.Sigmoid" if self.probabilities else "torch.nn.modules.linear.Identity"
+        self.network.config.sentence_transformers = {"activation_fn": activation}
+        self.network.save_pretrained(folder / CHECKPOINT)
+        self.tokenizer.save_pretrained(folder / CHECKPOINT)
         return {}
 
     @classmethod

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
@@ -21,7 +20,7 @@ from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.models.lgre import LGRe, LGReConfig
 from pyterrier_graph.rerank.text_reranker import TextReranker
 from pyterrier_graph.training.learned_model import options_from
-from pyterrier_graph.training.pairs import Batch, LGReTraining, PairModel, lgre_loss
+from pyterrier_graph.training.pairs import Batch, LGReTraining
 
 SIDES = ("query", "document")
 ENCODER = "encoder"
@@ -51,8 +50,8 @@ class LGReReranker(TextReranker):
         :citation: Dong and Niu. Latent graph recurrent network for document ranking. DASFAA 2021.
         :link: https://doi.org/10.1007/978-3-030-73197-7_6
 
-    On a cross-encoder the model starts at the scores of the cross-encoder, and training improves on them. On any other
-    encoder, such as the default, scores are random before training.
+    On a cross-encoder the model starts at the scores of the cross-encoder. On any other encoder, such as the default,
+    scores are random before training. For columns see :meth:`transform`.
 
     A document is cut at ``max_tokens``. To use the whole document, split it into passages and take the best one. Such a
     pipeline can be trained with judgments of documents, because passages are recognized by their ids (``docno%pN``)::
@@ -71,8 +70,6 @@ class LGReReranker(TextReranker):
         device: Name of a torch device; by default a GPU if there is one.
         dtype: Precision: ``'float32'``, ``'bfloat16'``, ``'float16'``, or ``'auto'`` (the fastest native one).
         verbose: Whether to show progress.
-
-    Columns: see :meth:`transform`.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -114,20 +111,12 @@ class LGReReranker(TextReranker):
     def __repr__(self) -> str:
         return f"LGReReranker({checkpoint_name(self.encoder)!r}, {self.config.word_graph!r})"
 
-    @property
-    def base_model(self) -> PreTrainedModel:
-        """The encoder below the word graphs and, with ``init='identity'``, below the cross-encoder's head."""
-        return cast(PreTrainedModel, self.network.encoder.base_model)
-
     def _sizes(self) -> dict[str, Any]:
         layers = ", ".join(str(layer) for layer in self.network.layers)
         return {"word graph": f"{self.config.word_graph}, of hidden states {layers}", "steps": self.config.steps}
 
     def _scores(self, batch: Batch) -> Tensor:
         return self.network(**batch).scores.float()
-
-    def _with_loss(self) -> PairModel:
-        return PairModel(self.network, partial(lgre_loss, self.training.loss))
 
     def _shape(self) -> dict[str, Any]:
         return dataclasses.asdict(self.network.config) | {"layers": list(self.network.layers)}
@@ -169,7 +158,7 @@ class LGReReranker(TextReranker):
             states = self.network(**batch).states.float()[:, None]
             return (words * states).sum(2) / words.sum(2).clamp(min=1)
 
-        shape = (len(run), len(SIDES), self.base_model.config.hidden_size)
+        shape = (len(run), len(SIDES), self.network.base_model.config.hidden_size)
         states = self._compute(means, self._texts(run), np.zeros(shape, dtype=np.float32))
         sides = enumerate(SIDES)
         parts = [run[["qid", "docno"]].assign(side=side, state=list(states[:, number])) for number, side in sides]

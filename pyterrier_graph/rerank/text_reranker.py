@@ -74,18 +74,9 @@ class TextReranker(LearnedModel):
         classifies = any("ForSequenceClassification" in name for name in shape.architectures or ())
         self._labels: int = shape.num_labels if classifies else 0
 
-    @property
-    @abstractmethod
-    def base_model(self) -> nn.Module:
-        """The part of the network that is trained with ``training.encoder_learning_rate``."""
-
     @abstractmethod
     def _scores(self, batch: Batch) -> Tensor:
         """Scores of tokenized pairs, shape (pairs,)."""
-
-    @abstractmethod
-    def _with_loss(self) -> PairModel:
-        """The network with its loss."""
 
     def _shape(self) -> dict[str, Any]:
         """What distinguishes this network from others with the same checkpoint."""
@@ -111,8 +102,7 @@ class TextReranker(LearnedModel):
         """Scores documents: adds ``score`` and ``rank``; the score of a row does not depend on the other rows.
 
         Args:
-            inp: ``qid, query, docno`` and the column with the text. An empty text is allowed. The text of a query must
-                be in at least one of its rows.
+            inp: ``qid, query, docno`` and the column with the text, which may be empty. A query is in one row at least.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
@@ -174,8 +164,7 @@ class TextReranker(LearnedModel):
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
-            ValueError: If there is nothing to learn from, ``training.output_dir`` holds another training, or training
-                diverges.
+            ValueError: If there is nothing to learn from, ``output_dir`` holds another training, or training diverges.
         """
         options: PairTraining = self.training
         self._check_run(topics_or_res_tr)
@@ -195,7 +184,7 @@ class TextReranker(LearnedModel):
         self._start_fit()
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
         self.training_log = train(
-            self._with_loss(),
+            PairModel(self.network, options),
             pairs,
             PairCollator(partial(tokenize_pairs, self.tokenizer, self.max_tokens), queries, documents, label > 0),
             options,
@@ -217,12 +206,8 @@ class TextReranker(LearnedModel):
 
     def _rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The learning rate of each group of parameters; an encoder without one is frozen."""
-        options: PairTraining = self.training
-        encoder = list(self.base_model.parameters())
+        rate = self.training.encoder_learning_rate
+        encoder = [*self.network.base_model.requires_grad_(rate is not None).parameters()]
         inside = {id(parameter) for parameter in encoder}
         others = [parameter for parameter in self.network.parameters() if id(parameter) not in inside]
-        self.base_model.requires_grad_(options.encoder_learning_rate is not None)
-        rates = [(others, options.learning_rate)]
-        if options.encoder_learning_rate is not None:
-            rates.append((encoder, options.encoder_learning_rate))
-        return rates
+        return [(others, self.training.learning_rate), *([] if rate is None else [(encoder, rate)])]

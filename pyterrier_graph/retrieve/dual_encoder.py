@@ -78,8 +78,7 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     Attributes:
         network: The SentenceTransformer.
-        training_log: Losses, and the validation measure under its own name, of the last training.
-        pretraining_log: Likewise, of its first stage, if there were two.
+        pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
 
     Raises:
         ValueError: If an option is unknown or out of range, or the checkpoint cannot read so many tokens.
@@ -239,7 +238,7 @@ class DualEncoder(LearnedModel, BiEncoder):
             topics_or_res_va: Validation queries. The weights with the best validation measure are kept; these can be
                 those before training. Ranked are the documents in this frame (``docno`` and the column of texts), or,
                 if it has only queries, the miner's candidates.
-            qrels_va: Judgments for them: see :class:`~pyterrier_graph.training.validation.Validation`.
+            qrels_va: Judgments for them, of passages or, for all their passages, of documents.
             unlabeled: Queries without judgments: ``qid, query``.
 
         Raises:

@@ -19,7 +19,7 @@ from safetensors.torch import load_model, save_model
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
-from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs.relations import RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
     GNNEncoderNetwork,
@@ -29,11 +29,10 @@ from pyterrier_graph.models.gnn_encoder import (
 from pyterrier_graph.models.passage_network import PassageNetwork
 from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex
-from pyterrier_graph.retrieve.dense_validation import validation
+from pyterrier_graph.retrieve.dense_validation import tune_weights, validation
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.gnn_training import joint_vectors, loss_queries, texts_by_docno, trainable
 from pyterrier_graph.retrieve.index_identity import identity_of
-from pyterrier_graph.retrieve.tuning import tune_weights
 from pyterrier_graph.training.dual import is_normalized, scale_of
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
 from pyterrier_graph.training.masked_graph_model import (
@@ -154,8 +153,8 @@ class GNNEncoder(ContextualEncoder):
             return config
         if weights is None and (weights := config.weights) is None:
             weights = self._default_weights()
-            if RELEVANT in weights:
-                weights[RETRIEVED] = 0.0
+            if self.query_graph is not None and RETRIEVED in self.query_graph.edge_types:
+                weights.setdefault(RETRIEVED, 0.0)
         return dataclasses.replace(config, weights=weights)
 
     @property

@@ -27,8 +27,8 @@ def coordinate_search(
 
     Args:
         start: The numbers by name.
-        grid: The changes, in the order in which they are tried: values for one number, or for several numbers that
-            change together. ``[{"title": w} for w in (0, 0.5, 1)]`` are the changes of one number.
+        grid: The changes, in the order in which they are tried; one can change several numbers together.
+            ``[{"title": w} for w in (0, 0.5, 1)]`` are the changes of one number.
         measure: Measures the model with these numbers; more is better.
         desc: Title of the progress bar.
         verbose: Whether to show progress.

@@ -26,11 +26,7 @@ Options = TypeVar("Options")
 
 
 def options_from(kind: type[Options], values: Mapping[str, Any]) -> Options:
-    """A dataclass from its JSON form, in which tuples are lists and dataclasses are dictionaries.
-
-    Raises:
-        ValueError: If there is no such option, or its value is not allowed.
-    """
+    """A dataclass from its JSON form, in which tuples are lists and dataclasses are dictionaries."""
     default: Any = kind()
     options = dict(values)
     for name, value in options.items():
@@ -52,25 +48,22 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
 
     Attributes:
         encoder: The encoder, or the name of the checkpoint that the network started from.
-        network: The module that is trained and saved; None in a model that has only weights of relations.
         training_log: Losses, and the validation measure under its own name, of the last training; empty before.
-        random_start: Whether the scores of the untrained model are random.
-        STAGES: The class of the options of each training stage, by the name of the constructor's argument.
-        WRITTEN: Arguments of the constructor that :meth:`save` writes and :meth:`load` restores.
-        KEEP_WEIGHTS: Arguments of the constructor that may change in a copy with the same weights.
     """
 
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
+    # arguments of the constructor: options of training stages with their classes, those that are saved, and those that
+    # may change in a copy with the same weights
     STAGES: ClassVar[Mapping[str, type[TrainerOptions]]] = {}
     WRITTEN: tuple[str, ...]
     KEEP_WEIGHTS = frozenset({"training", "batch_size", "text_field", "device", "dtype", "verbose"})
 
     encoder: Any = None
     device: str | None
-    network: Any = None
+    network: Any = None  # the module that is trained and saved, if there is one
     training_log: list[dict[str, float]] = []  # noqa: RUF012, replaced as a whole
-    random_start: bool = False
-    _warned: bool = False
+    random_start: bool = False  # whether the scores of the untrained model are random
+    _warned_of: frozenset[str] = frozenset()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks the arguments that all models share, also when they are set later, as by ``pt.GridSearch``."""
@@ -151,9 +144,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
     def apply_attributes(self, **attributes: Any) -> Self:
         """A copy with other arguments of the constructor, as ``pt.inspect.transformer_apply_attributes`` makes it.
 
-        The copy has its own copy of the weights, if only arguments in :attr:`KEEP_WEIGHTS` change. With any other
-        change (of the encoder, the configuration, the seed) it is untrained; there is a warning if this model is
-        trained.
+        The copy has its own copy of the weights if only arguments in :attr:`KEEP_WEIGHTS` change. After other changes
+        (of the encoder, the configuration, the seed) it is untrained, with a warning if this model is trained.
         """
         attributes = {name: value for name, value in attributes.items() if value is not getattr(self, name, self)}
         lost = sorted(attributes.keys() - self.KEEP_WEIGHTS - self.STAGES.keys())
@@ -166,10 +158,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
             twin._check_attributes()
             return twin
         if self.training_log:
-            warnings.warn(
-                f"the copy of {self!r} is not trained: with another {', '.join(lost)} the trained weights do not fit",
-                stacklevel=2,
-            )
+            reason = f"with another {', '.join(lost)} the trained weights do not fit"
+            warnings.warn(f"the copy of {self!r} is not trained: {reason}", stacklevel=2)
         names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
         return type(self)(**{name: getattr(self, name) for name in names} | attributes)
 
@@ -178,21 +168,19 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
 
     def _start_fit(self) -> None:
         """Warns that ``fit`` continues from trained weights, if there are any."""
-        self._warned = True  # measuring the untrained model is part of training
+        self._warned_of |= {"random"}  # measuring the untrained model is part of training
         if self.training_log:
-            name = type(self).__name__
-            warnings.warn(
-                f"{self!r} is trained already: fit continues from the trained weights. To start anew, call fit of a "
-                f"new {name}",
-                stacklevel=3,
-            )
+            advice = f"fit continues from the trained weights. To start anew, call fit of a new {type(self).__name__}"
+            warnings.warn(f"{self!r} is trained already: {advice}", stacklevel=3)
 
     def _warn_if_random(self) -> None:
         """Warns once that the scores of this model are random, if they are."""
-        if self.random_start and not self.training_log and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{self!r} is not trained and ranks at random: call fit, load a trained model, or choose a start that "
-                "ranks without training",
-                stacklevel=3,
-            )
+        if self.random_start and not self.training_log:
+            advice = "call fit, load a trained model, or choose a start that ranks without training"
+            self._warn_once("random", f"{self!r} is not trained and ranks at random: {advice}")
+
+    def _warn_once(self, topic: str, message: str) -> None:
+        """Warns of a topic, unless this model has done so already."""
+        if topic not in self._warned_of:
+            self._warned_of |= {topic}
+            warnings.warn(message, stacklevel=4)

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 
 from pyterrier_graph.checks import check_count, check_number
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.relations import RELEVANT
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.training.options import HeadOptions
 
 if TYPE_CHECKING:
@@ -40,13 +40,12 @@ class GNNEncoderTraining(HeadOptions):
         learning_rate: Of the network.
         encoder_learning_rate: Of the dual-encoder. None leaves it unchanged (000); 001 trains both.
         scalar_learning_rate: Of the weights of relations, single numbers; None takes ``learning_rate``.
-        masked: Share of the graph's queries that are taken out, and give the loss, in each epoch (Algorithm 1; both
-            papers 5 %). None takes out none, and all give the loss: the ablation "w/o mask".
+        masked: Share of the graph's queries that are taken out, and give the loss, in each epoch (both papers 5 %).
+            None takes out none, and all give the loss: the ablation "w/o mask".
         negatives: Hard negatives per query, drawn from the passages that were retrieved for it, or from its examples.
         skip_unanswerable: Whether of the graph's queries only those count whose positive is relevant to another query,
-            too. Without this, where passages aggregate from relevant queries, a masked query teaches that a passage
-            with a relevant query is wrong, since its own positive has lost its only one. None: where passages aggregate
-            from relevant queries, and any query is left then.
+            too. Otherwise, where passages aggregate from relevant queries, a masked query teaches that a passage with a
+            relevant query is wrong, since its own positive has lost its only one. None: where any query is left then.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
@@ -80,7 +79,7 @@ class GNNEncoderTraining(HeadOptions):
 
 
 class LossQueries(Dataset):
-    """The training queries, of which each epoch has some.
+    """The training queries, of which each epoch has some; ValueError if no query can give a loss.
 
     Args:
         topics: ``qid, query``, ids as text, each once.
@@ -96,12 +95,6 @@ class LossQueries(Dataset):
         vectors: Their vectors by the dual-encoder, shape (queries, d).
         number: Number of each query in the graph, -1 for queries outside of it.
         query_graph: The graph of the present epoch, without the masked queries.
-
-    Raises:
-        ValueError: If no query can give a loss.
-
-    Warns:
-        UserWarning: If the text of a query outside of the graph is in the graph, where it is never masked.
     """
 
     def __init__(
@@ -122,7 +115,7 @@ class LossQueries(Dataset):
             warnings.warn(
                 f"{int(twins.sum())} training queries, such as {qids[int(twins.argmax())]!r}, are in the graph under "
                 "another qid: they are never masked, and their positives aggregate from them",
-                stacklevel=5,
+                stacklevel=4,
             )
         self.vectors = self._encoded()
         self._row = pd.Series(np.arange(len(qids)), index=qids)
@@ -180,12 +173,12 @@ class LossQueries(Dataset):
     def _encoded(self) -> Tensor:
         """Vectors of the queries; those of the graph's queries are stored."""
         sampler = self.sampler
-        stored = np.flatnonzero((self.number >= 0) & bool(sampler.query_relations))
+        stored = (self.number >= 0) & bool(sampler.query_relations)
         vectors = np.empty((len(self.texts), sampler.vectors.shape[1]), dtype=np.float32)
-        if len(stored):
+        if stored.any():
             vectors[stored] = sampler.query_vectors[self.number[stored]]
-        if len(others := np.setdiff1d(np.arange(len(vectors)), stored)):
-            vectors[others] = sampler.encoder.encode_queries([self.texts[row] for row in others])
+        if not stored.all():
+            vectors[~stored] = sampler.encoder.encode_queries([self.texts[row] for row in np.flatnonzero(~stored)])
         return torch.from_numpy(vectors)
 
     def _passages_of(self, pairs: pd.DataFrame) -> CSR:
@@ -201,22 +194,21 @@ class LossQueries(Dataset):
         return np.where(lengths > 0, padded[np.minimum(places, len(padded) - 1)], -1)
 
     def _retrieved(self) -> CSR:
-        """The passages that were retrieved for each query, without the relevant ones."""
+        """The passages that are retrieved for each query, by the graph where it has them, without the relevant ones."""
         sampler, graph = self.sampler, self.sampler.query_graph
-        inside, outside = np.flatnonzero(self.number >= 0), np.flatnonzero(self.number < 0)
-        rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        stored = (self.number >= 0) & (graph is not None and RETRIEVED in graph.edge_types)
+        inside, outside = np.flatnonzero(stored), np.flatnonzero(~stored)
+        row = passage = np.empty(0, np.int64)
         if graph is not None and len(inside):
             edges = graph.edges_of_queries(self.number[inside])
-            rows.append(inside[edges.row_index])
-            found.append(edges.indices)
+            row, passage = inside[edges.row_index], edges.indices
         if len(outside) and self.options.negatives:
             depth = RETRIEVED_PER_QUERY if graph is None else graph.meta["k"]
-            topics = pd.DataFrame({"qid": [str(row) for row in outside], "query": [self.texts[row] for row in outside]})
+            topics = pd.DataFrame({"qid": outside.astype(str), "query": [self.texts[row] for row in outside]})
             topics["query_vec"] = [*self.vectors[outside].numpy()]
             results = sampler.index.np_retriever(num_results=depth)(topics)
-            rows.append(results["qid"].astype(np.int64).to_numpy())
-            found.append(sampler.numbers_of(results["docno"].tolist()))
-        row, passage = np.concatenate(rows), np.concatenate(found)
+            row = np.append(row, results["qid"].astype(np.int64))
+            passage = np.append(passage, sampler.numbers_of(results["docno"].tolist()))
         count, relevant = len(sampler), self._positives
         kept = ~np.isin(row * count + passage, relevant.row_index * count + relevant.indices)
         return CSR.group(row[kept], passage[kept], len(self.texts))
@@ -250,6 +242,6 @@ class LossQueries(Dataset):
                     "no training query has a positive that is relevant to another query: all of them give the loss, "
                     "which may teach that passages with relevant queries are wrong; training queries that are not in "
                     "the graph would help",
-                    stacklevel=6,
+                    stacklevel=5,
                 )
         return np.flatnonzero(positives.lengths > 0)

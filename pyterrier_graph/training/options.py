@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import ir_measures
+
 from pyterrier_graph.checks import check_fields, check_type
 from pyterrier_graph.training.negatives import Strategy
 
@@ -41,8 +43,6 @@ class TrainerOptions:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        import ir_measures
-
         check_fields(self, epochs=1, batch_size=1, evaluations=1, patience=1, learning_rate=0, seed=0)
         check_type("measure", self.measure, str, "the name of a measure, such as 'nDCG@10'")
         ir_measures.parse_measure(self.measure)
@@ -78,8 +78,7 @@ class HGATTraining(HeadOptions):
         max_triples: At most so many triples are used, drawn at random; None takes all.
         scalar_learning_rate: Of the relation weights W, lambda and alpha; None takes ``learning_rate``. At the rate of
             the matrices these scalars need thousands of steps.
-        frozen_encoder_layers: The number of the encoder's first layers that do not learn, embeddings included. Without
-            an ``encoder_learning_rate`` no layer learns.
+        frozen_encoder_layers: If the encoder learns, so many of its first layers, and its embeddings, do not.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """

@@ -49,10 +49,7 @@ class PairTraining(HeadOptions):
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
-        """The options of Dong and Niu 2021, Sect. 4.1, and of the authors' code (512 pairs per epoch).
-
-        Training does not stop early. ``changes`` are other options, such as ``seed=1``.
-        """
+        """The options of Dong and Niu 2021, Sect. 4.1, and of the authors' code; ``changes`` replace some of them."""
         options: dict[str, Any] = {"epochs": 20, "batch_size": 32, "learning_rate": 5e-5, "encoder_learning_rate": 1e-5}
         options |= {"measure": "nDCG@20", "patience": None, "pairs_per_epoch": 512, "validation_candidates": None}
         return cls(**options | changes)
@@ -60,6 +57,10 @@ class PairTraining(HeadOptions):
     def grades(self, label: np.ndarray) -> np.ndarray:
         """The grades of documents with these labels; the documents of a pair have different grades."""
         return label
+
+    def pair_loss(self, network: Any, inputs: Batch, relevant: Tensor) -> Tensor:
+        """The mean loss of a network, given its arguments, where documents 2 i and 2 i + 1 are d+ and d- of pair i."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,11 @@ class LGReTraining(PairTraining):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_type("loss", self.loss, LGReLoss, "an LGReLoss, such as LGReLoss(distance='none')")
+
+    def pair_loss(self, network: LGRe, inputs: Batch, relevant: Tensor) -> Tensor:
+        """See :meth:`PairTraining.pair_loss`; a query with several pairs counts once for each of them."""
+        document = torch.arange(len(relevant), device=relevant.device)
+        return self.loss(network(**inputs), inputs["segments"], document % 2 == 0, document // 2, relevant)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +94,13 @@ class CrossEncoderTraining(PairTraining):
     def grades(self, label: np.ndarray) -> np.ndarray:
         """The labels; for ``'pointwise'`` whether a document is relevant."""
         return label > 0 if self.ranking == "pointwise" else label
+
+    def pair_loss(self, network: PreTrainedModel, inputs: Batch, relevant: Tensor) -> Tensor:
+        """See :meth:`PairTraining.pair_loss`."""
+        scores = pair_logits(network, inputs)
+        if self.ranking == "pointwise":
+            return functional.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype))
+        return pairwise_loss(scores[1::2] - scores[::2], self.ranking).mean()
 
 
 class QueryPairs(Dataset):
@@ -158,19 +171,12 @@ def tokenize_pairs(
 
 @dataclass
 class PairCollator:
-    """Makes batches of pairs.
+    """Makes batches of pairs."""
 
-    Attributes:
-        tokenize: :func:`tokenize_pairs` with its first two arguments.
-        queries: The text of each document's query.
-        documents: The texts of the documents.
-        relevant: Whether each document is relevant, shape (documents,).
-    """
-
-    tokenize: Callable[[Sequence[str], Sequence[str]], Batch]
-    queries: Sequence[str]
+    tokenize: Callable[[Sequence[str], Sequence[str]], Batch]  # tokenize_pairs with its first two arguments
+    queries: Sequence[str]  # the text of each document's query
     documents: Sequence[str]
-    relevant: np.ndarray
+    relevant: np.ndarray  # whether each document is relevant, shape (documents,)
 
     def __call__(self, pairs: Sequence[tuple[int, int]]) -> Batch:
         """The arguments of :class:`PairModel`."""
@@ -181,16 +187,12 @@ class PairCollator:
 
 
 class PairModel(nn.Module):
-    """A network with its loss: :func:`lgre_loss` or :func:`cross_encoder_loss`.
+    """A network with its loss."""
 
-    The loss is called with the network, the network's arguments, and whether documents are relevant, where documents
-    2 i and 2 i + 1 are d+ and d- of pair i. A query with several pairs in a batch counts once for each of them.
-    """
-
-    def __init__(self, network: nn.Module, loss: Callable[[Any, Batch, Tensor], Tensor]) -> None:
+    def __init__(self, network: nn.Module, options: PairTraining) -> None:
         super().__init__()
         self.network: Any = network
-        self.loss: Any = loss
+        self.options = options
 
     # The arguments have names: with **arguments, Trainer would not divide the loss by accumulated steps.
     def forward(
@@ -201,35 +203,18 @@ class PairModel(nn.Module):
         relevant: Tensor,
         token_type_ids: Tensor | None = None,
     ) -> Batch:
-        """The mean loss of pairs (d+, d-), of tensors of shape (pairs, 2, tokens).
-
-        ``relevant``, of shape (pairs, 2), says whether documents are relevant; d- can be relevant in a lower grade.
-        """
+        """The mean loss of pairs (d+, d-): tensors of shape (pairs, 2, tokens), ``relevant`` of shape (pairs, 2)."""
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "segments": segments}
         if token_type_ids is not None:
             given["token_type_ids"] = token_type_ids
         inputs = {name: tensor.flatten(0, 1) for name, tensor in given.items()}
-        return {"loss": self.loss(self.network, inputs, relevant.flatten())}
+        return {"loss": self.options.pair_loss(self.network, inputs, relevant.flatten())}
 
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
         """Called by the trainer if ``options.arguments`` say so."""
         self.network.gradient_checkpointing_enable(**arguments)
 
 
-def lgre_loss(loss: LGReLoss, lgre: LGRe, inputs: Batch, relevant: Tensor) -> Tensor:
-    """The loss of an LGRe; see :class:`PairModel`."""
-    document = torch.arange(len(relevant), device=relevant.device)
-    return loss(lgre(**inputs), inputs["segments"], document % 2 == 0, document // 2, relevant)
-
-
 def pair_logits(model: PreTrainedModel, inputs: Batch) -> Tensor:
     """Scores by a model for sequence classification with one label, which does not use ``segments``."""
     return model(**{name: tensor for name, tensor in inputs.items() if name != "segments"}).logits[:, 0]
-
-
-def cross_encoder_loss(ranking: PairRanking, model: PreTrainedModel, inputs: Batch, relevant: Tensor) -> Tensor:
-    """The loss of a model for sequence classification with one label; see :class:`PairModel`."""
-    scores = pair_logits(model, inputs)
-    if ranking == "pointwise":
-        return functional.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype))
-    return pairwise_loss(scores[1::2] - scores[::2], ranking).mean()

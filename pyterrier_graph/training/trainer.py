@@ -41,22 +41,14 @@ Rates = list[tuple[list[nn.Parameter], float]]
 
 
 class RankingTrainer(Trainer):
-    """A Trainer that is evaluated by a ranking measure; ``validate`` and ``rates`` are those of :func:`train`."""
+    """A Trainer that is evaluated by ``validate`` (see :func:`train`) instead of the loss."""
 
     model: nn.Module
 
-    def __init__(self, *, validate: Callable[[], float] | None, measure: str, rates: Rates, **arguments: Any) -> None:
+    def __init__(self, *, validate: Callable[[], float] | None, measure: str, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.validate = validate
         self.measure = measure
-        self.rates = rates
-
-    def create_optimizer(self, *_: Any, **__: Any) -> torch.optim.Optimizer:
-        """Makes Adam, which the papers use, with a learning rate per group."""
-        if self.optimizer is None:
-            groups = [{"params": parameters, "lr": rate} for parameters, rate in self.rates]
-            self.optimizer = torch.optim.Adam(groups)
-        return self.optimizer
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure on the validation queries, for early stopping."""
@@ -126,6 +118,7 @@ def train(
         validate: Computes the measure on the validation queries.
         **arguments: ``identity, device, dtype, verbose``.
     """
+    groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
 
     def make(settings: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
         if (draw := getattr(examples, "draw", None)) is not None:
@@ -139,7 +132,7 @@ def train(
             callbacks=callbacks,
             validate=validate,
             measure=options.measure,
-            rates=rates,
+            optimizers=(torch.optim.Adam(groups), None),  # the optimizer of the papers
         )
 
     return run_trainer(
@@ -173,7 +166,7 @@ def run_trainer(
         make: Makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure with
             :data:`PREFIX` before its name.
         options: How to train.
-        arguments: Makes the trainer's arguments, with further defaults.
+        arguments: Makes the trainer's arguments.
         load: Reads the model's weights from the folder of a checkpoint.
         validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
         identity: Distinguishes this training from others, whose checkpoints are refused.
@@ -197,12 +190,8 @@ def run_trainer(
         if options.output_dir is None:  # no later call can continue, so only the best weights are needed
             schedule = {"save_strategy": "best" if measured else "no", "save_only_model": True, "save_total_limit": 1}
         if measured:
-            schedule |= {
-                "eval_strategy": strategy,
-                "eval_steps": share,
-                "metric_for_best_model": PREFIX + options.measure,
-            }
-            schedule |= {"load_best_model_at_end": True, "greater_is_better": True}
+            schedule |= {"eval_strategy": strategy, "eval_steps": share}
+            schedule |= {"load_best_model_at_end": True, "metric_for_best_model": PREFIX + options.measure}
         defaults: dict[str, Any] = {
             "num_train_epochs": options.epochs,
             "per_device_train_batch_size": options.batch_size,

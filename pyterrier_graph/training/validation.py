@@ -97,11 +97,9 @@ class Validation:
             self.run = self.run[self._among_first(candidates)].reset_index(drop=True)
         self._ids = judged_ids(self.run["docno"], self.qrels)
         if not self._ids.isin(self.qrels["docno"]).any():
-            warnings.warn(
-                f"{type(context).__name__}.fit: none of the candidates is judged, so {measure} is 0: the run has "
-                f"{self.run['docno'].iloc[0]!r}, the judgments have {self.qrels['docno'].iloc[0]!r}",
-                stacklevel=3,
-            )
+            ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {self.qrels['docno'].iloc[0]!r}"
+            problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
+            warnings.warn(f"{type(context).__name__}.fit: {problem}", stacklevel=3)
 
     def _among_first(self, candidates: int) -> np.ndarray:
         """Whether a row's document is one of the first of its query, shape (rows,)."""
