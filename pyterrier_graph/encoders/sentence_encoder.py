@@ -63,7 +63,7 @@ def load_dual_encoder(
 def limit_length(network: SentenceTransformer, name: str, length: int) -> None:
     """Sets how many tokens are read: of a query if the name is ``max_query_tokens``, else of a passage.
 
-    Raises ValueError if the network cannot read so many, or if there is no room for a token between special ones.
+    Raises ValueError if the network cannot read so many, or if special tokens alone take as many.
     """
     check_count(name, length)
     for module in network.modules():
