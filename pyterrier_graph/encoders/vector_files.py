@@ -82,7 +82,7 @@ def write_vectors(
     *,
     at_once: int,
     progress: dict[str, Any],
-    write_ids: Callable[[Path], None] | None = None,
+    write_ids: Callable[[Path], Any] | None = None,
 ) -> None:
     """Writes a folder with a matrix. Unfinished work lies in ``<path>.unfinished``, where an equal call continues.
 
