@@ -312,7 +312,7 @@ def test_wrong_places(base: FlexIndex, tmp_path: Path) -> None:
     assert files(index.path) == before
     with pytest.raises(FileNotFoundError, match="nowhere"):
         indexed(FlexIndex(str(tmp_path / "nowhere")), tmp_path / "other.flex", shifted)
-    with pytest.raises(ValueError, match="at least one vector is made at once, got 0"):
+    with pytest.raises(ValueError, match="at_once must be a whole number, 1 or more, got 0"):
         indexed(base, tmp_path / "other.flex", shifted, chunk_size=0)
     with pytest.raises(ValueError, match="JSON"):
         indexed(base, tmp_path / "another.flex", shifted, identity={"weight": math.nan})

@@ -7,13 +7,16 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import META, check_vacant, read_meta
+from pyterrier_graph.checks import check_count
 
 VECTORS = "vecs.f4"
 BEGUN = "unfinished.json"
@@ -36,7 +39,7 @@ def encode_once(
     """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
 
     Args:
-        folder: Each name and identity gets a folder of its own in it. None: a temporary file, as long as the array.
+        folder: Each name and identity gets a folder of its own in it. None: a temporary one, while the array is in use.
         name: What is encoded, such as ``'queries'``.
         identity: All that the vectors depend on, for JSON: the encoder's ``model_name``, a digest of the texts.
         count: Number of texts.
@@ -47,31 +50,28 @@ def encode_once(
 
     Returns:
         A read-only, memory-mapped array, float32 of shape (count, d).
-
-    Raises:
-        ValueError: If a vector has another shape than the first, or is not finite; or if the folder is damaged.
     """
-    progress = {"desc": name, "unit": "text", "disable": not verbose}
 
     def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
         return checked_vectors(encode(texts(numbers)), numbers, dimension, "text {}".format)
 
-    def vectors_of(numbers: np.ndarray) -> np.ndarray:
-        return encoded(numbers, dimension)
-
     if folder is None:
-        dimension = encoded(np.arange(min(1, count))).shape[1]
-        with tempfile.TemporaryFile() as temporary:
-            _write_rows(temporary, (count, dimension), vectors_of, batch_size, progress)
-            return _mapped(temporary, (count, dimension))
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+            place = Path(temporary)
+            return encode_once(place, name, identity, count, texts, encode, batch_size=batch_size, verbose=verbose)
     about = {"type": "vectors", "format": "float32", "format_version": 1, "count": count, "identity": identity}
     about = json.loads(_as_json(about))
     path = folder / f"{name}-{hashlib.sha256(_as_json(about).encode()).hexdigest()[:16]}"
     if not (path / META).is_file():
         dimension = encoded(np.arange(min(1, count))).shape[1]
         meta = about | {"dimension": dimension, "files": {}}
-        write_vectors(path, meta, (count, dimension), vectors_of, at_once=batch_size, progress=progress)
-    return _mapped(path / VECTORS, (count, read_meta(path, about)["dimension"]))
+        rows = partial(encoded, dimension=dimension)
+        progress = {"desc": name, "unit": "text", "disable": not verbose}
+        write_vectors(path, meta, (count, dimension), rows, at_once=batch_size, progress=progress)
+    shape = (count, read_meta(path, about)["dimension"])
+    if not count:  # an empty file cannot be mapped
+        return np.broadcast_to(FLOAT.type(0), shape)
+    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="r", shape=shape))
 
 
 def write_vectors(
@@ -82,7 +82,7 @@ def write_vectors(
     *,
     at_once: int,
     progress: dict[str, Any],
-    write_ids: Callable[[Path], None] | None = None,
+    write_ids: Callable[[Path], Any] | None = None,
 ) -> None:
     """Writes a folder with a matrix. Unfinished work lies in ``<path>.unfinished``, where an equal call continues.
 
@@ -97,9 +97,9 @@ def write_vectors(
         write_ids: Writes the artifact's other files into the folder that it is given.
 
     Raises:
-        FileExistsError: If something lies at ``path``.
-        ValueError: If the unfinished folder was begun with another ``meta``, or ``at_once`` is not positive.
+        ValueError: If the unfinished folder was begun with another ``meta``.
     """
+    check_count("at_once", at_once)
     check_vacant(path)
     folder = path.with_name(f"{path.name}.unfinished")
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,42 +112,27 @@ def write_vectors(
         begun.write(text.encode())
     if write_ids is not None:
         write_ids(folder)
-    with open(vectors, "r+b") as out:
-        _write_rows(out, shape, vectors_of, at_once, progress)
-        os.fsync(out.fileno())
-    os.replace(folder / BEGUN, folder / META)
-    os.replace(folder, path)
-
-
-def _write_rows(
-    out: BinaryIO, shape: tuple[int, int], vectors_of: VectorsOf, at_once: int, progress: dict[str, Any]
-) -> None:
-    """Writes the missing rows of a matrix of which the file has the first rows."""
-    if at_once < 1:
-        raise ValueError(f"at least one vector is made at once, got {at_once}")
-    count, dimension = shape
-    size = dimension * FLOAT.itemsize
-    there = out.seek(0, os.SEEK_END) // size
+    count, size = shape[0], shape[1] * FLOAT.itemsize
+    there = vectors.stat().st_size // size
     done = count if there >= count else there // at_once * at_once
-    out.seek(done * size)
-    with pt.tqdm(total=count, initial=done, **progress) as bar:
+    with open(vectors, "r+b") as out, pt.tqdm(total=count, initial=done, **progress) as bar:
+        out.seek(done * size)
         for start in range(done, count, at_once):
             numbers = np.arange(start, min(start + at_once, count))
             out.write(np.ascontiguousarray(vectors_of(numbers)).data)
             out.flush()
             bar.update(len(numbers))
+        os.fsync(out.fileno())
+    os.replace(folder / BEGUN, folder / META)
+    os.replace(folder, path)
 
 
 def checked_vectors(
     vectors: Any, numbers: np.ndarray, dimension: int | None, name_of: Callable[[int], str]
 ) -> np.ndarray:
-    """Vectors as ``FLOAT``; ValueError, with the name of a number, unless these are d finite numbers for each number.
+    """Vectors as ``FLOAT``; a ValueError unless they are finite floating point numbers of shape (numbers, dimension).
 
-    Args:
-        vectors: The result of a function of ``numbers``.
-        numbers: Numbers of texts or passages, shape (n,).
-        dimension: d, or None for any.
-        name_of: Returns the name of a number.
+    With None the dimension may be any. ``name_of`` returns the name of a number's text or passage, for messages.
     """
     vectors = np.asarray(vectors)
     fits = vectors.ndim == 2 and len(vectors) == len(numbers) and vectors.shape[1] == (dimension or vectors.shape[1])
@@ -173,25 +158,12 @@ def _check_begun(folder: Path, meta: dict[str, Any]) -> None:
     begun = next((file for file in (folder / BEGUN, folder / META) if file.is_file()), None)
     if begun is None:
         raise ValueError(f"{str(folder)!r} does not say what its vectors are of: delete it to begin anew")
-    then, now = _leaves(json.loads(begun.read_text(encoding="utf-8"))), _leaves(meta)
+    # flat dictionaries, with names such as "identity.encoder"
+    then, now = (
+        pd.json_normalize(about).to_dict("records")[0]
+        for about in (json.loads(begun.read_text(encoding="utf-8")), meta)
+    )
     differing = [name for name in then | now if then.get(name) != now.get(name)]
     if differing:
         list_of = "; ".join(f"{name} was {then.get(name)!r}, and is {now.get(name)!r}" for name in differing)
         raise ValueError(f"{str(folder)!r} is unfinished work of something else: {list_of}. Delete it to begin anew")
-
-
-def _leaves(value: Any, name: str = "") -> dict[str, Any]:
-    """The values of nested dictionaries, by names such as ``outer.inner``."""
-    if not isinstance(value, dict):
-        return {name: value}
-    return {
-        leaf: found
-        for key, inner in value.items()
-        for leaf, found in _leaves(inner, f"{name}.{key}" if name else key).items()
-    }
-
-
-def _mapped(file: Path | BinaryIO, shape: tuple[int, int]) -> np.ndarray:
-    if not shape[0]:  # an empty file cannot be mapped
-        return np.broadcast_to(FLOAT.type(0), shape)
-    return np.asarray(np.memmap(file, dtype=FLOAT, mode="r", shape=shape))
