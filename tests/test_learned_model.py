@@ -137,6 +137,8 @@ def test_arguments_are_checked_when_they_are_set_later() -> None:
         model.set_parameter("batch_size", 0)
     with pytest.raises(ValueError, match="dtype must be one of 'auto'"):
         model.set_parameter("dtype", "int8")
+    with pytest.raises(ValueError, match="device must be 'cpu', .*got 'gpu'"):
+        model.set_parameter("device", "gpu")
 
 
 def test_options_of_training_are_checked() -> None:

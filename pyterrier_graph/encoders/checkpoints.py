@@ -21,11 +21,18 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 @contextmanager
-def loading_quietly() -> Iterator[None]:
-    """Inside the block, transformers shows no bar for loading weights; warnings and downloads are still shown."""
+def loading(encoder: str) -> Iterator[None]:
+    """A block that loads an encoder: there is no bar for its weights, and an error says what can be loaded.
+
+    Warnings and downloads are still shown.
+    """
     previous = set_tqdm_hook(lambda bar, args, options: bar(*args, **options | {"disable": True}))
     try:
         yield
+    except OSError as error:
+        expected = f"a Hugging Face id, the folder of a checkpoint, or {DEFAULT!r}"
+        offline = "Without a network, an id works only if it was downloaded before"
+        raise OSError(f"encoder must be {expected}: {encoder!r} cannot be loaded. {offline}") from error
     finally:
         set_tqdm_hook(previous)
 

@@ -75,7 +75,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         lengths = [np.zeros(1, dtype=np.int64)]
         with (
             writing(self.path, meta) as folder,
-            pt.tqdm(total=nodes, desc=task, unit="node", disable=not verbose) as progress,
+            pt.tqdm(total=nodes, desc=task, unit="node", delay=1, disable=not verbose) as progress,
         ):
             with open(folder / "tokens.f2", "wb") as file:
                 for chunk in states:

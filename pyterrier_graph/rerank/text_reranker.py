@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
 
 from pyterrier_graph.checks import check_count, check_type
-from pyterrier_graph.encoders.checkpoints import checkpoint_name, resolve
+from pyterrier_graph.encoders.checkpoints import checkpoint_name, loading, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.rerank.base import ranked
@@ -63,10 +63,11 @@ class TextReranker(LearnedModel):
         self.device = device
         self.dtype: DType = dtype
         self.verbose = verbose
-        self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
+        with loading(self.encoder):
+            self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
+            shape = AutoConfig.from_pretrained(self.checkpoint)
         if not self.tokenizer.is_fast:
             raise ValueError(f"{self.encoder!r} has no fast tokenizer, which tells tokens of query and document apart")
-        shape = AutoConfig.from_pretrained(self.checkpoint)
         limit = min(self.tokenizer.model_max_length, getattr(shape, "max_position_embeddings", max_tokens))
         if max_tokens > limit:
             raise ValueError(f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more")

@@ -71,6 +71,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
             check_type(name, value, kind, f"a {kind.__name__}, such as {kind.__name__}(epochs=3)")
         elif name == "batch_size":
             check_count(name, value)
+        elif name == "device":
+            device_of(value)
         elif name == "dtype":
             check_choice(name, value, get_args(DType))
         super().__setattr__(name, value)
