@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -82,7 +82,7 @@ def write_vectors(
     *,
     at_once: int,
     progress: dict[str, Any],
-    write_ids: Callable[[Path], None] | None = None,
+    write_ids: Callable[[Path], object] | None = None,
 ) -> None:
     """Writes a folder with a matrix. Unfinished work lies in ``<path>.unfinished``, where an equal call continues.
 
@@ -131,11 +131,16 @@ def _write_rows(
     done = count if there >= count else there // at_once * at_once
     out.seek(done * size)
     with pt.tqdm(total=count, initial=done, **progress) as bar:
-        for start in range(done, count, at_once):
-            numbers = np.arange(start, min(start + at_once, count))
+        for numbers in blocks(count, at_once, done):
             out.write(np.ascontiguousarray(vectors_of(numbers)).data)
             out.flush()
             bar.update(len(numbers))
+
+
+def blocks(count: int, at_once: int, first: int = 0) -> Iterator[np.ndarray]:
+    """The numbers below a count, some at a time."""
+    for start in range(first, count, at_once):
+        yield np.arange(start, min(start + at_once, count))
 
 
 def checked_vectors(

@@ -233,8 +233,8 @@ class GNNEncoderNetwork(PassageNetwork):
     def attended(self, batch: NeighborBatch) -> dict[str, Attended]:
         """Attention within a relation adds up to 1."""
         found = {}
-        for name, edges in batch.edges.items():
-            relation = self.relation[name]
+        for name in [name for name in self.relations if name in batch.edges]:
+            relation, edges = self.relation[name], batch.edges[name]
             sources = relation.attention.prepare(batch.sources[name], len(edges.indices))
             aggregated = relation.attention(batch.passages, sources, edges)
             gate = relation.weight * relation.gate(torch.cat([aggregated, batch.passages], 1)).mean(1)

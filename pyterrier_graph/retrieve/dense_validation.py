@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from pyterrier_graph.encoders.queries import query_texts
-from pyterrier_graph.encoders.vector_files import VectorsOf
+from pyterrier_graph.encoders.vector_files import VectorsOf, blocks
 from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, Paths
 from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
@@ -67,10 +67,10 @@ def validation(
 
     def measured() -> float:
         vectors_of = compute() if compute is not None else model._vectors_of(sampler)
-        parts = (numbers[start : start + PASSAGES_AT_ONCE] for start in range(0, len(numbers), PASSAGES_AT_ONCE))
-        states = torch.from_numpy(np.concatenate([vectors_of(part) for part in parts]))
+        states = [vectors_of(numbers[part]) for part in blocks(len(numbers), PASSAGES_AT_ONCE)]
         current = vectors if encode is None else np.asarray(encode(queries.tolist()), dtype=np.float32)
-        best = [(part @ states.T).topk(count) for part in torch.from_numpy(current).split(QUERIES_AT_ONCE)]
+        everything = torch.from_numpy(np.concatenate(states))
+        best = [(part @ everything.T).topk(count) for part in torch.from_numpy(current).split(QUERIES_AT_ONCE)]
         scores, places = (torch.cat(parts).flatten().numpy() for parts in zip(*best, strict=True))
         return evaluate.measure_run(pd.DataFrame({"qid": qids, "docno": ids[places], "score": scores}))
 

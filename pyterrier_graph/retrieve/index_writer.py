@@ -12,7 +12,7 @@ import numpy as np
 from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import META, read_meta
-from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, checked_vectors, write_vectors
+from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, blocks, checked_vectors, write_vectors
 from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
@@ -141,8 +141,8 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
     def write_ids(folder: Path) -> None:
         (folder / DOCNOS).unlink(missing_ok=True)  # the writer would append
         with writing_ids(folder / DOCNOS) as ids:
-            for start in range(0, len(nodes), PASSAGES_AT_ONCE):
-                for docno in graph.ids_of(nodes[start : start + PASSAGES_AT_ONCE]):
+            for numbers in blocks(len(nodes), PASSAGES_AT_ONCE):
+                for docno in graph.ids_of(nodes[numbers]):
                     ids.add(docno)
 
     write_vectors(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyterrier_graph.encoders.vector_files import VECTORS, encode_once
+from pyterrier_graph.encoders.vector_files import VECTORS, blocks, encode_once
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
@@ -45,9 +45,6 @@ class NeighborSampler:
         edge_features: Whether the features of the query graph's edges are used.
         folder: Where vectors are kept; None for a temporary file.
         verbose: Whether to show progress.
-
-    Raises:
-        ValueError: If a relation lacks its graph, or a graph has other passages than the index.
     """
 
     def __init__(
@@ -119,6 +116,15 @@ class NeighborSampler:
         passages, (rows,) = _joined([found.indices])
         return self.vectors_of(passages), self._edges(query_graph, RETRIEVED, found, rows)
 
+    def sources_of(self, batch: NeighborBatch, relation: str) -> tuple[list[str], list[str]]:
+        """Ids and texts of the sources of a relation, by edge."""
+        rows, graph, query_graph = batch.edges[relation].indices.numpy(), self.graph, self.query_graph
+        if relation in batch.nodes:
+            assert graph is not None
+            return [*map(str, graph.ids_of(batch.nodes[relation][rows]))], graph.texts(batch.nodes[relation][rows])
+        assert query_graph is not None
+        return query_graph.qids_of(batch.queries[rows]), query_graph.texts(batch.queries[rows])
+
     def vectors_of(self, passages: np.ndarray) -> Tensor:
         """Vectors of passages, shape (n, d)."""
         return torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32))
@@ -144,24 +150,22 @@ class NeighborSampler:
         graph = self.graph
         assert graph is not None
         sections = np.flatnonzero(graph.node_type == SECTION_TYPE)
-        parts = (sections[start : start + IDS_AT_ONCE] for start in range(0, len(sections), IDS_AT_ONCE))
-        titled = [bool(text.strip()) for part in parts for text in graph.texts(part)]
+        parts = blocks(len(sections), IDS_AT_ONCE)
+        titled = [bool(text.strip()) for part in parts for text in graph.texts(sections[part])]
         return sections[np.array(titled, dtype=bool)]
 
     @cached_property
     def section_vectors(self) -> np.ndarray:
         """Vectors of their titles, shape (sections, d), float32, memory-mapped."""
-        graph, sections = self.graph, self.sections
+        graph, nodes = self.graph, self.sections
         assert graph is not None
-        return self._encoded(
-            "titles", graph.fingerprint(), len(sections), lambda numbers: graph.texts(sections[numbers])
-        )
+        return self._encoded("titles", graph.fingerprint(), len(nodes), lambda numbers: graph.texts(nodes[numbers]))
 
     @cached_property
     def nodes(self) -> np.ndarray:
         """Node of each passage in the document graph, shape (passages,)."""
         assert self.graph is not None
-        parts = [self.graph.nodes_of(docnos) for docnos in self.docnos_in_parts()]
+        parts = map(self.graph.nodes_of, self.docnos_in_parts())
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     @cached_property
@@ -175,11 +179,10 @@ class NeighborSampler:
 
     def docnos_in_parts(self) -> Iterator[list[str]]:
         """All docnos, some at a time."""
-        for start in range(0, len(self), IDS_AT_ONCE):
-            yield self.docnos_of(np.arange(start, min(start + IDS_AT_ONCE, len(self))))
+        return map(self.docnos_of, blocks(len(self), IDS_AT_ONCE))
 
     def docnos_of(self, passages: np.ndarray) -> list[str]:
-        """Docnos by number of the passage."""
+        """Docnos of passages."""
         return ids_of(self.docnos, passages)
 
     def numbers_of(self, docnos: Sequence[str]) -> np.ndarray:
@@ -190,15 +193,9 @@ class NeighborSampler:
             return np.array([_number_of(self.docnos, docno) for docno in docnos], dtype=np.int64)
 
     def in_query_graph(self, qids: Sequence[str], texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Which queries are in the query graph under their qid, and which have the text of another query there.
+        """Numbers of queries in the query graph (-1 for unknown qids), and whether the text of an unknown qid is there.
 
-        Args:
-            qids: Ids of queries.
-            texts: Their texts, which are compared without regard to case and white space.
-
-        Returns:
-            Numbers of the queries in the graph by qid (-1 for unknown qids), and whether the text of an unknown qid is
-            there; both of shape (queries,).
+        Texts are compared without regard to case and white space.
         """
         graph = self.query_graph
         if graph is None:
@@ -207,8 +204,7 @@ class NeighborSampler:
         keys = [_folded(text) for text in texts]
         wanted = {key for key, number in zip(keys, numbers.tolist(), strict=True) if number < 0}
         there: set[str] = set()
-        for start in range(0, graph.num_queries if wanted else 0, IDS_AT_ONCE):
-            part = np.arange(start, min(start + IDS_AT_ONCE, graph.num_queries))
+        for part in blocks(graph.num_queries if wanted else 0, IDS_AT_ONCE):
             there |= wanted & {_folded(text) for text in graph.texts(part)}
         twins = [number < 0 and key in there for key, number in zip(keys, numbers.tolist(), strict=True)]
         return numbers, np.array(twins, dtype=bool)

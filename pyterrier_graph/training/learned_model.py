@@ -179,7 +179,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         Warns:
             UserWarning: If the weights of a trained model are lost.
         """
-        attributes = {name: value for name, value in attributes.items() if value is not getattr(self, name, self)}
+        present = {attribute.name: attribute.value for attribute in pt.inspect.transformer_attributes(self)}
+        attributes = {name: value for name, value in attributes.items() if value is not present.get(name, self)}
         lost = sorted(attributes.keys() - self.KEEP_WEIGHTS - self.STAGES.keys())
         if not lost:
             twin = copy.copy(self)
@@ -194,8 +195,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
                 f"the copy of {self!r} is not trained: with another {', '.join(lost)} the trained weights do not fit",
                 stacklevel=2,
             )
-        names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
-        return type(self)(**{name: getattr(self, name) for name in names} | attributes)
+        return type(self)(**present | attributes)
 
     def _check_attributes(self) -> None:
         """Raises an error if the arguments of the constructor do not fit each other; called for copies."""
