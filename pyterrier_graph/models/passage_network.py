@@ -52,15 +52,10 @@ class NeighborBatch:
 
 
 class Attended(NamedTuple):
-    """How much passages attend to the sources of one relation.
+    """How much passages attend to the sources of one relation."""
 
-    Attributes:
-        edges: Attention to each source, the mean over heads, in the order of the relation's edges, shape (edges,).
-        gate: The factor of the sum over the sources, the mean over dimensions, shape (passages,).
-    """
-
-    edges: Tensor
-    gate: Tensor
+    edges: Tensor  # attention to each source, the mean over heads, in the order of the relation's edges, shape (edges,)
+    gate: Tensor  # the factor of the sum over the sources, the mean over dimensions, shape (passages,)
 
 
 class PassageNetwork(nn.Module, ABC):
@@ -83,14 +78,23 @@ class PassageNetwork(nn.Module, ABC):
 
     def forward(self, batch: NeighborBatch) -> Tensor:
         """h'_p, shape (passages, d)."""
+        return self.passage_states(batch.passages, self._sources(batch), batch.edges)
+
+    def _sources(self, batch: NeighborBatch) -> dict[str, Any]:
+        """The sources of a batch, after the first hop where there is one."""
         sources: dict[str, Any] = dict(batch.sources)
         if batch.second_hop is not None and batch.to_queries is not None:
             sources[RETRIEVED] = self.query_states(sources[RETRIEVED], batch.second_hop, batch.to_queries)
-        return self.passage_states(batch.passages, sources, batch.edges)
+        return sources
 
-    @abstractmethod
     def attended(self, batch: NeighborBatch) -> dict[str, Attended]:
         """How much passages attend to each source, by relation; relations without edges are left out."""
+        sources, names = self._sources(batch), [name for name in self.relations if name in batch.edges]
+        return {name: self._attended(name, batch.passages, sources[name], batch.edges[name]) for name in names}
+
+    @abstractmethod
+    def _attended(self, relation: str, passages: Tensor, sources: Any, edges: CSR) -> Attended:
+        """How much passages attend to each source of a relation."""
 
     @abstractmethod
     def _attention(self, relation: str) -> BipartiteAttention | None:
@@ -117,14 +121,8 @@ class PassageNetwork(nn.Module, ABC):
     ) -> Tensor:
         """h'_p of passages after they have aggregated from their sources.
 
-        Args:
-            passages: h_p.
-            sources: Per relation the output of :meth:`query_states`, other vectors, or the output of :meth:`prepare`.
-            edges: Per relation, for each passage its sources. A relation that is left out has no edges.
-
-        Raises:
-            KeyError: If there is no such relation, or a relation has edges but no sources.
-            ValueError: If shapes do not fit.
+        Sources are the output of :meth:`query_states`, other vectors, or the output of :meth:`prepare`. A relation that
+        is left out has no edges.
         """
         self._check_relations(edges)
         for relation, rows in edges.items():

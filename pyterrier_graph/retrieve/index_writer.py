@@ -55,13 +55,7 @@ def write_index(
         chunk_size: Passages per chunk. Memory grows with it, not with the index.
         verbose: Whether to show progress.
 
-    Returns:
-        ``index``.
-
     Raises:
-        FileExistsError: If something lies at the index's path.
-        FileNotFoundError: If there is no base index.
-        IndexError: If there is no passage with a number that ``previous`` comes with.
         ValueError: If vectors are of another shape or not finite, ``previous`` is of other passages or not contextual,
             or the unfinished work is of something else.
     """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -22,7 +23,6 @@ from pyterrier_graph.models.passage_network import NeighborBatch
 from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, query_digests
 
 if TYPE_CHECKING:
-    from npids.lookup import Lookup
     from pyterrier_dr import BiEncoder, FlexIndex
 
 IDS_AT_ONCE = 65_536
@@ -34,17 +34,8 @@ NEEDED = {RETRIEVED: "a retriever", RELEVANT: "qrels="}
 class NeighborSampler:
     """Assembles neighborhoods: the vectors of an index's passages and of their sources, and the edges between them.
 
-    Args:
-        index: The vectors of the passages.
-        encoder: Encodes the queries of the query graph, and titles, once.
-        relations: What passages aggregate from: ``'retrieved'`` and ``'relevant'`` queries, and relations of the
-            document graph, or paths of them, such as ``'title'`` and ``'order/order'``.
-        graph: The document graph, for its relations.
-        query_graph: The graph of queries, for these.
-        two_hops: Whether queries aggregate from passages.
-        edge_features: Whether the features of the query graph's edges are used.
-        folder: Where vectors are kept; None for a temporary file.
-        verbose: Whether to show progress.
+    The encoder encodes queries and titles once, into files in a folder (None: a temporary file). With ``two_hops``
+    queries aggregate from passages, too.
     """
 
     def __init__(
@@ -81,29 +72,24 @@ class NeighborSampler:
         query_graph: QueryPassageGraph | None = None,
         prepared: Mapping[str, Any] | None = None,
     ) -> NeighborBatch:
-        """Some passages with all their neighbors.
+        """Some passages, by number, with all their neighbors; a query graph with a mask may be given.
 
-        Args:
-            passages: Numbers of passages, shape (n,).
-            query_graph: The graph of queries, some of them masked; by default with all queries.
-            prepared: Per query relation the sources, with a row for each query of the graph: the states of queries,
-                prepared by the network. Without them the sources are the vectors of the passages' queries, and the
-                second hop is part of the batch.
+        Prepared sources, the states of all queries per query relation, take the place of the vectors of the passages'
+        queries, and of the second hop.
         """
         query_graph = self.query_graph if query_graph is None else query_graph
-        sources: dict[str, Any] = {} if prepared is None else {name: prepared[name] for name in self.query_relations}
+        sources: dict[str, Any] = dict(prepared or {})
         edges: dict[str, CSR] = {}
         nodes: dict[str, np.ndarray] = {}
         queries, second_hop, to_queries = np.empty(0, dtype=np.int64), None, None
         if query_graph is not None and self.query_relations:
             found = {name: query_graph.edges_of_passages(passages, name) for name in self.query_relations}
+            rows = [of.indices for of in found.values()]
             if prepared is None:
-                queries, rows = _joined([of.indices for of in found.values()])
+                queries, rows = _joined(rows)
                 sources = dict.fromkeys(found, torch.from_numpy(self.query_vectors[queries]))
                 if self.two_hops:
                     second_hop, to_queries = self.passages_of_queries(queries, query_graph)
-            else:
-                rows = [of.indices for of in found.values()]
             for (name, of), indices in zip(found.items(), rows, strict=True):
                 edges[name] = self._edges(query_graph, name, of, indices)
         for relation in self.document_relations:
@@ -165,7 +151,7 @@ class NeighborSampler:
     def nodes(self) -> np.ndarray:
         """Node of each passage in the document graph, shape (passages,)."""
         assert self.graph is not None
-        parts = map(self.graph.nodes_of, self.docnos_in_parts())
+        parts = [self.graph.nodes_of(self.docnos_of(part)) for part in blocks(len(self), IDS_AT_ONCE)]
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     @cached_property
@@ -177,10 +163,6 @@ class NeighborSampler:
         rows[self.sections] = len(self) + np.arange(len(self.sections))
         return rows
 
-    def docnos_in_parts(self) -> Iterator[list[str]]:
-        """All docnos, some at a time."""
-        return map(self.docnos_of, blocks(len(self), IDS_AT_ONCE))
-
     def docnos_of(self, passages: np.ndarray) -> list[str]:
         """Docnos of passages."""
         return ids_of(self.docnos, passages)
@@ -190,7 +172,13 @@ class NeighborSampler:
         try:
             return numbers_of(self.docnos, docnos)
         except ValueError:  # npids raises at an id that does not look like those of an index
-            return np.array([_number_of(self.docnos, docno) for docno in docnos], dtype=np.int64)
+            return np.array([self._number_of(docno) for docno in docnos], dtype=np.int64)
+
+    def _number_of(self, docno: str) -> int:
+        try:
+            return int(numbers_of(self.docnos, [docno])[0])
+        except ValueError:
+            return -1
 
     def in_query_graph(self, qids: Sequence[str], texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of queries in the query graph (-1 for unknown qids), and whether the text of an unknown qid is there.
@@ -201,13 +189,11 @@ class NeighborSampler:
         if graph is None:
             return np.full(len(qids), -1), np.zeros(len(qids), dtype=bool)
         numbers = numbers_of(graph.qids, qids)
-        keys = [_folded(text) for text in texts]
-        wanted = {key for key, number in zip(keys, numbers.tolist(), strict=True) if number < 0}
-        there: set[str] = set()
-        for part in blocks(graph.num_queries if wanted else 0, IDS_AT_ONCE):
-            there |= wanted & {_folded(text) for text in graph.texts(part)}
-        twins = [number < 0 and key in there for key, number in zip(keys, numbers.tolist(), strict=True)]
-        return numbers, np.array(twins, dtype=bool)
+        keys = pd.Series([_folded(text) for text in texts], dtype=object)
+        twins = np.zeros(len(qids), dtype=bool)
+        for part in blocks(graph.num_queries if (numbers < 0).any() else 0, IDS_AT_ONCE):
+            twins |= (numbers < 0) & keys.isin([_folded(text) for text in graph.texts(part)]).to_numpy()
+        return numbers, twins
 
     @cached_property
     def vectors_sha256(self) -> str:
@@ -264,13 +250,6 @@ def some_of(count: int) -> np.ndarray:
 def _folded(text: str) -> str:
     """A text without regard to case and white space."""
     return " ".join(text.casefold().split())
-
-
-def _number_of(lookup: Lookup, docno: str) -> int:
-    try:
-        return int(numbers_of(lookup, [docno])[0])
-    except ValueError:
-        return -1
 
 
 def _joined(lists: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:

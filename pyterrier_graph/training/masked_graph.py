@@ -81,14 +81,9 @@ class GNNEncoderTraining(HeadOptions):
 class LossQueries(Dataset):
     """The training queries, of which each epoch has some; ValueError if no query can give a loss.
 
-    Args:
-        topics: ``qid, query``, ids as text, each once.
-        relevant: ``qid, docno``: their relevant passages.
-        best: Whether a query's positive is always the one that the dual-encoder finds best, instead of one that is
-            drawn: for judgments of whole documents, of which most passages do not answer.
-        sampler: The passages.
-        options: How to train.
-        negatives: ``qid, docno``: hard negatives; None takes passages that were retrieved.
+    Topics have ``qid, query``, each once; relevant passages and hard negatives ``qid, docno``. Without negatives,
+    passages that were retrieved are taken. With ``best`` a query's positive is always the one that the dual-encoder
+    finds best, instead of one that is drawn: for judgments of documents, of which most passages do not answer.
 
     Attributes:
         texts: The queries.
