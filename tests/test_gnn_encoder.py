@@ -457,8 +457,8 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
         around = queries.sampler.sample(everything, queries.query_graph)
         assert not out & {*around.queries.tolist()} and len(batch.queries) == 9
         where = np.array(rows)
-        np.testing.assert_array_equal(queries.positives(where), same.positives(where))
-        for row, positive, negatives in zip(where, queries.positives(where), queries.negatives(where), strict=True):
+        np.testing.assert_array_equal(queries.positives[where], same.positives[where])
+        for row, positive, negatives in zip(where, queries.positives[where], queries.negatives[where], strict=True):
             relevant = small.docnos.index(small.relevant[small.train["qid"][row]])
             found = small.retriever(small.train[row : row + 1])["docno"][:5]
             assert positive == relevant and relevant not in negatives
@@ -468,7 +468,7 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
     unmasked = loss_queries(small, masked=None)
     assert len(unmasked) == 44 and not len(set(range(44)) - {unmasked[n] for n in range(44)})
     assert len(unmasked.query_graph.edges_of_passages(np.arange(COUNT)).indices) == 200
-    assert loss_queries(small, negatives=0).negatives(np.arange(3)).shape == (3, 0)
+    assert loss_queries(small, negatives=0).negatives[:3].shape == (3, 0)
 
 
 def test_masked_is_a_share_of_the_graphs_queries(small: Any) -> None:
@@ -509,7 +509,7 @@ def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) ->
     assert len(queries) == 10
     rows = np.arange(20)
     found = small.retriever(inside).groupby("qid")["docno"].agg(lambda docnos: {*docnos[:25]})
-    for qid, negatives in zip(inside["qid"], queries.negatives(rows), strict=True):
+    for qid, negatives in zip(inside["qid"], queries.negatives[rows], strict=True):
         assert {small.docnos[n] for n in negatives} <= found[qid] - {small.relevant[qid]} and len(negatives) == 2
     with pytest.raises(ValueError, match="no 'retrieved' edges: build it with a retriever"):
         gnn(small, NETWORKS["papers"], query_graph=graph)
@@ -527,8 +527,8 @@ def test_judgments_of_documents(small: Any) -> None:
     for row, qid in enumerate(small.train["qid"]):
         of_document = [n for n in range(COUNT) if n // 4 == small.docnos.index(small.relevant[qid]) // 4]
         best = max(of_document, key=lambda n: float(queries.vectors[row] @ small.vectors[n]))
-        assert queries.positives(np.array([row])) == best
-        assert not {*queries.negatives(np.array([row]))[0]} & {*of_document}
+        assert queries.positives[[row]] == best
+        assert not {*queries.negatives[[row]][0]} & {*of_document}
     unknown = pd.concat([small.qrels, small.qrels[:1].assign(docno="elsewhere")])
     with pytest.warns(
         UserWarning, match="1 relevant docnos of the qrels are not in the index, and left out: 'elsewhere'"
@@ -550,11 +550,11 @@ def test_the_loss_of_a_batch(small: Any, name: str) -> None:
     with torch.no_grad():
         states = literal(small, model, out)
     where = np.array(rows)
-    passages = sorted({*queries.positives(where).tolist()} | {*queries.negatives(where).ravel().tolist()} - {-1})
+    passages = sorted({*queries.positives[where].tolist()} | {*queries.negatives[where].ravel().tolist()} - {-1})
     vectors = torch.tensor(small.encoder.encode_queries(small.train["query"][where].tolist()))
     if isinstance(NETWORKS[name], dict):
         vectors = 20 * nn.functional.normalize(vectors, dim=1)
-    right = [passages.index(positive) for positive in queries.positives(where)]
+    right = [passages.index(positive) for positive in queries.positives[where]]
     expected = reference.in_batch_loss(vectors.double(), states[passages].double(), right)
     if [*model.network.parameters()]:  # else there is nothing to train
         with torch.no_grad():
@@ -1022,8 +1022,8 @@ def test_examples_of_a_miner(small: Any) -> None:
     queries = loss_queries_of(model, small.train, None, model.training, examples)
     assert sorted(queries.texts[row] for row in (queries[0], queries[1])) == sorted(small.train["query"][:2])
     where = np.array([0, 1])
-    assert queries.positives(where).tolist() == [3, 4]
-    assert {*queries.negatives(where)[0]} <= {5, 6} and {*queries.negatives(where)[1]} == {7}
+    assert queries.positives[where].tolist() == [3, 4]
+    assert {*queries.negatives[where][0]} <= {5, 6} and {*queries.negatives[where][1]} == {7}
     assert model.fit(small.train, None, examples=examples).training_log
     with pytest.raises(ValueError, match="there are no judgments: give qrels_tr, or examples="):
         model.fit(small.train, None)

@@ -117,7 +117,7 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         two = network and config.layers == 2
         self.query_layer = layer() if two else None
         self.fusion = nn.Linear(2 * dimension, dimension) if two else None  # W_pq, b_pq
-        self.two_hops = two
+        self.two_hops, self.edge_features = two, bool(config.edge_features)
         self.passage_layer = layer() if network else None
         filters = network and config.gate == "filter"
         self.gate = nn.Linear(2 * dimension, dimension) if filters else None  # W_qp, b_qp

@@ -69,11 +69,13 @@ class PassageNetwork(nn.Module, ABC):
     Attributes:
         relations: Names of the relations, which are the keys of ``sources`` and ``edges``.
         two_hops: Whether queries aggregate from passages, before passages aggregate from queries.
+        edge_features: Whether attention depends on features of the query graph's edges.
         normalizes: Whether the vectors that come out have unit length, or nearly.
     """
 
     relations: tuple[str, ...]
     two_hops = False
+    edge_features = False
     normalizes = False
 
     def forward(self, batch: NeighborBatch) -> Tensor:

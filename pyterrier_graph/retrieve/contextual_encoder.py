@@ -162,23 +162,16 @@ class ContextualEncoder(LearnedModel):
         if previous is not None:
             old = previous.flex if isinstance(previous, ContextualIndex) else previous
             check_type("previous", old, FlexIndex, "a ContextualIndex or its FlexIndex")
-            changed = old, changed_passages(old, identity, self.query_graph, features=self._edge_features)
-        flex = FlexIndex(str(path), verbose=False)
-        write_index(
-            sampler.index,
-            flex,
-            self._vectors_of(sampler),
-            identity=identity,
-            previous=changed,
-            chunk_size=chunk_size,
-            verbose=self.verbose,
-        )
+            changed = old, changed_passages(old, identity, self.query_graph, features=self.network.edge_features)
+        flex, vectors_of = FlexIndex(str(path), verbose=False), self._vectors_of(sampler)
+        options: dict[str, Any] = {"chunk_size": chunk_size, "verbose": self.verbose}
+        write_index(sampler.index, flex, vectors_of, identity=identity, previous=changed, **options)
         return ContextualIndex(path, self.graph, self)
 
     def vectors(self, docnos: Sequence[str]) -> np.ndarray:
         """The contextual vectors of passages: float32 of shape (passages, d)."""
         sampler = self._sampler()
-        return self._vectors_of(sampler)(_numbers_of(sampler, docnos))
+        return self._vectors_of(sampler)(sampler.known_numbers_of(docnos))
 
     def explain(self, docno: str) -> pd.DataFrame:
         """The sources that a passage aggregates from, and the weights of these sources.
@@ -189,7 +182,7 @@ class ContextualEncoder(LearnedModel):
             ``relation``, ``gate`` (the factor of the relation's sum, mean over dimensions).
         """
         sampler = self._sampler()
-        batch = sampler.sample(_numbers_of(sampler, [docno]))
+        batch = sampler.sample(sampler.known_numbers_of([docno]))
         with torch.inference_mode():
             attended = self.network.to(self._device).eval().attended(batch.to(self._device))
         parts = [pd.DataFrame(columns=["qid", "query", "weight", "relation", "gate"])]
@@ -209,11 +202,6 @@ class ContextualEncoder(LearnedModel):
     def config(self) -> Config:
         """The configuration of the network, with the weights that it started with."""
         return self.network.config
-
-    @property
-    def _edge_features(self) -> bool:
-        """Whether attention depends on features of the query graph's edges."""
-        return bool(getattr(self.network.config, "edge_features", None))
 
     @property
     def _device(self) -> torch.device:
@@ -242,9 +230,7 @@ class ContextualEncoder(LearnedModel):
         if self._vectors is not None:
             return self._vectors
         if self.graph is None:
-            raise ValueError(
-                "the passages' vectors are needed: give graph=DocumentGraph(...) or vectors=FlexIndex(...)"
-            )
+            raise ValueError("the passages' vectors are needed: give graph=DocumentGraph(...), or vectors=")
         return base_vectors(self._folder, self.graph, self.encoder, verbose=self.verbose)
 
     def _sampler(self) -> NeighborSampler:
@@ -253,17 +239,8 @@ class ContextualEncoder(LearnedModel):
         key = (encoder_name(self.encoder), *self._relations, str(self.folder), *map(id, parts))
         if self._last is not None and key == self._last[0]:
             return self._last[1]
-        sampler = NeighborSampler(
-            self._base(),
-            self.encoder,
-            self._relations,
-            self.graph,
-            self.query_graph,
-            two_hops=self.network.two_hops,
-            edge_features=self._edge_features,
-            folder=self._folder,
-            verbose=self.verbose,
-        )
+        options = {"network": self.network, "folder": self._folder, "verbose": self.verbose}
+        sampler = NeighborSampler(self._base(), self.encoder, self._relations, self.graph, self.query_graph, **options)
         self._last = (key, sampler)
         return sampler
 
@@ -304,8 +281,8 @@ class ContextualEncoder(LearnedModel):
         identity: dict[str, Any] = {"encoder": vector_space(self.encoder), "relations": list(self._relations)}
         queries = [name for name in self._relations if name in (RETRIEVED, RELEVANT)]
         if self.query_graph is not None and queries:
-            identity["queries"] = self.query_graph.num_queries
-            count, features = self.query_graph.num_queries, self._edge_features
+            identity["queries"] = count = self.query_graph.num_queries
+            features = self.network.edge_features
             identity["query_graph"] = query_digests(self.query_graph, queries, count, features=features)
         if self.graph is not None and len(queries) < len(self._relations):
             identity["graph"] = self.graph.fingerprint()
@@ -325,20 +302,14 @@ class ContextualEncoder(LearnedModel):
         saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         config = (PaperGNNEncoderConfig if saved["paper"] else GNNEncoderConfig)(**saved["config"])
         device, dtype = options.get("device"), options.get("dtype", "float32")
-        if "encoder" not in options and about["checkpoint"] is not None:
-            options["encoder"] = about["checkpoint"]
-        elif "encoder" not in options and (folder / ENCODER).exists():
-            options["encoder"] = DualEncoder.load(folder / ENCODER, device=device)
         if "encoder" not in options:
-            raise ValueError(f"{about['encoder_space']} is not part of the artifact: give encoder=")
+            if (folder / ENCODER).exists():
+                options["encoder"] = DualEncoder.load(folder / ENCODER, device=device)
+            elif (checkpoint := about["checkpoint"]) is None:
+                raise ValueError(f"{about['encoder_space']} is not part of the artifact: give encoder=")
+            else:
+                options["encoder"] = checkpoint
         encoder = encoder_of(options["encoder"], device=device, dtype=dtype)
         if vector_space(encoder) != about["encoder_space"]:
             raise ValueError(f"the encoder must be {about['encoder_space']}, got {vector_space(encoder)}")
         return options | {"config": config}
-
-
-def _numbers_of(sampler: NeighborSampler, docnos: Sequence[str]) -> np.ndarray:
-    numbers = sampler.numbers_of(docnos)
-    if (numbers < 0).any():
-        raise KeyError(f"{docnos[int((numbers < 0).argmax())]!r} is not a passage of the index")
-    return numbers

@@ -19,7 +19,7 @@ from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, check_relations, follow
 from pyterrier_graph.models.bipartite_attention import FEATURES
-from pyterrier_graph.models.passage_network import NeighborBatch
+from pyterrier_graph.models.passage_network import NeighborBatch, PassageNetwork
 from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, query_digests
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ NEEDED = {RETRIEVED: "a retriever", RELEVANT: "qrels="}
 class NeighborSampler:
     """Assembles neighborhoods: the vectors of an index's passages and of their sources, and the edges between them.
 
-    The encoder encodes queries and titles once, into files in a folder (None: a temporary file). With ``two_hops``
-    queries aggregate from passages, too.
+    The encoder encodes queries and titles once, into files in a folder (None: a temporary file). The network
+    tells whether queries aggregate from passages, too, and whether edges have features.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class NeighborSampler:
         graph: HeteroGraph | None,
         query_graph: QueryPassageGraph | None,
         *,
-        two_hops: bool,
-        edge_features: bool,
+        network: PassageNetwork,
         folder: Path | None,
         verbose: bool,
     ) -> None:
         self.docnos, self.vectors, _ = index.payload()
         self.index, self.encoder, self.graph, self.query_graph = index, encoder, graph, query_graph
-        self.two_hops, self.edge_features, self.folder, self.verbose = two_hops, edge_features, folder, verbose
+        self.two_hops, self.edge_features = network.two_hops, network.edge_features
+        self.folder, self.verbose = folder, verbose
         check_graphs(relations, graph, query_graph)
         self.query_relations = [name for name in relations if name in QUERY_RELATIONS]
         self.document_relations = [name for name in relations if name not in QUERY_RELATIONS]
@@ -173,6 +173,13 @@ class NeighborSampler:
             return numbers_of(self.docnos, docnos)
         except ValueError:  # npids raises at an id that does not look like those of an index
             return np.array([self._number_of(docno) for docno in docnos], dtype=np.int64)
+
+    def known_numbers_of(self, docnos: Sequence[str]) -> np.ndarray:
+        """Numbers of passages; KeyError if one is unknown."""
+        numbers = self.numbers_of(docnos)
+        if (numbers < 0).any():
+            raise KeyError(f"{docnos[int((numbers < 0).argmax())]!r} is not a passage of the index")
+        return numbers
 
     def _number_of(self, docno: str) -> int:
         try:

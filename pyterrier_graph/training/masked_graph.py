@@ -90,6 +90,8 @@ class LossQueries(Dataset):
         vectors: Their vectors by the dual-encoder, shape (queries, d).
         number: Number of each query in the graph, -1 for queries outside of it.
         query_graph: The graph of the present epoch, without the masked queries.
+        positives: The positive of each query in this epoch, shape (queries,).
+        negatives: Its hard negatives, shape (queries, negatives); -1 where there are none.
     """
 
     def __init__(
@@ -148,20 +150,12 @@ class LossQueries(Dataset):
         self._rows = np.concatenate([drawn, self._always])
         graph, out = self.sampler.query_graph, self.number[drawn]
         self.query_graph = graph if graph is None or self.options.masked is None else graph.without(out)
-        self._positive = self._drawn(self._positives, 1)[:, 0]
-        self._negative = self._drawn(self._negatives, self.options.negatives)
-
-    def positives(self, rows: np.ndarray) -> np.ndarray:
-        """This epoch's positive of queries, shape (n,)."""
-        return self._positive[rows]
-
-    def negatives(self, rows: np.ndarray) -> np.ndarray:
-        """This epoch's hard negatives of queries, shape (n, negatives); -1 where there are none."""
-        return self._negative[rows]
+        self.positives = self._drawn(self._positives, 1)[:, 0]
+        self.negatives = self._drawn(self._negatives, self.options.negatives)
 
     def passages(self, rows: np.ndarray) -> tuple[np.ndarray, Tensor]:
         """The positives and negatives of queries, each passage once, ascending, and the place of each positive."""
-        positives, negatives = self.positives(rows), self.negatives(rows)
+        positives, negatives = self.positives[rows], self.negatives[rows]
         passages = np.unique(np.concatenate([positives, negatives[negatives >= 0]]))
         return passages, torch.from_numpy(np.searchsorted(passages, positives))
 
