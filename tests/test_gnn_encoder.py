@@ -280,17 +280,24 @@ def test_mean_aggregation(small: Any, tmp_path: Path) -> None:
     # its weight is found, and the untrained network is the mean with this weight
     scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ expected.T
     graded = ranked(small, scores)
-    for given in ((None, None, small.dev, graded), (small.dev, graded)):
-        tuned = mean(small, {"relevant": 0.0})
-        assert tuned.fit(*given) is tuned and tuned.weights == {"relevant": 0.7}
+    tuned = mean(small, {"relevant": 0.0})
+    assert tuned.fit(small.dev, graded) is tuned and tuned.weights == {"relevant": 0.7}
     assert repr(tuned) == f"GraphMean(None, {small.encoder!r}, {{'relevant': 0.7}})"
     copied = pt.inspect.transformer_apply_attributes(tuned, num_candidates=5)
     assert copied.weights == tuned.weights and copied.num_candidates == 5
-    # so is the length of passages without relevant queries, which a network that starts as the mean keeps
+    third = mean(small, {"relevant": 1 / 3}).save(tmp_path / "third")
+    assert GraphMean.load(third.path).weights == third.weights == {"relevant": pytest.approx(1 / 3)}
+
+
+def test_the_norm_of_isolated_passages_is_tuned(small: Any, tmp_path: Path) -> None:
+    """A network that starts as the mean keeps the norm."""
+    scores = small.encoder.encode_queries(small.dev["query"].tolist())
+    scores = scores @ mean(small, {"relevant": 0.7}).vectors(small.docnos).T
     isolated = np.array(
         [not any(small.relevant[q] == docno for q in small.topics["qid"][:40]) for docno in small.docnos]
     )
-    longer = mean(small, {"relevant": 0.7}).fit(small.dev, ranked(small, scores * np.where(isolated, 1.15, 1)))
+    graded = ranked(small, scores * np.where(isolated, 1.15, 1))
+    longer = mean(small, {"relevant": 0.7}).fit(None, None, small.dev, graded)
     assert longer.weights == {"relevant": 0.7} and longer.isolated_norm == 1.15
     assert repr(longer) == f"GraphMean(None, {small.encoder!r}, {{'relevant': 0.7}}, isolated_norm=1.15)"
     lengths = np.linalg.norm(longer.vectors(small.docnos), axis=1)
@@ -298,12 +305,17 @@ def test_mean_aggregation(small: Any, tmp_path: Path) -> None:
     start = gnn(small, longer.config)
     np.testing.assert_allclose(start.vectors(small.docnos), longer.vectors(small.docnos), atol=1e-5)
     assert pt.inspect.transformer_apply_attributes(longer, num_candidates=5).isolated_norm == 1.15
-    both = mean(small, {"relevant": 0.0, "retrieved": 0.0})
-    assert {*both.fit(None, None, small.dev, graded).weights} == {"relevant", "retrieved"}
     loaded = GraphMean.load(longer.save(tmp_path / "saved").path, query_graph=small.graph, vectors=small.index)
     np.testing.assert_array_equal(loaded.vectors(small.docnos), longer.vectors(small.docnos))
-    third = mean(small, {"relevant": 1 / 3}).save(tmp_path / "third")
-    assert GraphMean.load(third.path).weights == third.weights == {"relevant": pytest.approx(1 / 3)}
+
+
+@pytest.mark.slow
+def test_two_weights_are_tuned(small: Any) -> None:
+    start = {"relevant": 0.0, "retrieved": 5.0}
+    model = mean(small, start)
+    before = measured(model, small.dev, small.qrels)
+    assert {*model.fit(small.dev, small.qrels).weights} == {*start}
+    assert measured(model, small.dev, small.qrels) > before
 
 
 def test_titles(small: Any) -> None:

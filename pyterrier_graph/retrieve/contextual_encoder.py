@@ -230,7 +230,9 @@ class ContextualEncoder(LearnedModel):
         if self._vectors is not None:
             return self._vectors
         if self.graph is None:
-            raise ValueError("the passages' vectors are needed: give graph=DocumentGraph(...), or vectors=")
+            raise ValueError(
+                "the passages' vectors are needed: give graph=DocumentGraph(path) or vectors=FlexIndex(path)"
+            )
         return base_vectors(self._folder, self.graph, self.encoder, verbose=self.verbose)
 
     def _sampler(self) -> NeighborSampler:

@@ -165,20 +165,12 @@ class GNNEncoder(ContextualEncoder):
         """What a notebook shows."""
         from pyterrier_graph.plots.model_html import parameters, reranker_html
 
-        sizes = {
-            "encoder": repr(self.encoder),
-            "aggregates from": ", ".join(self._relations) or "nothing",
-            "parameters": parameters(self.network),
-        }
+        sizes = {"encoder": repr(self.encoder), "aggregates from": ", ".join(self._relations) or "nothing"}
         if isinstance(self.network, GNNEncoderNetwork):
             sizes["weights"] = ", ".join(f"{name}: {weight:.2f}" for name, weight in self.weights.items())
             sizes["norm where no query is relevant"] = f"{float(self.network.isolated_norm):g}"
-        calls = [
-            "gnn.fit(topics, qrels, dev_topics, dev_qrels)",
-            "gnn.index(path).retriever()",
-            "plots.passage_queries(gnn.explain(docno))",
-        ]
-        return reranker_html(self, sizes, calls)
+        calls = ["fit(topics, qrels, dev_topics, dev_qrels)", "index(path).retriever()", "explain(docno)"]
+        return reranker_html(self, sizes | {"parameters": parameters(self.network)}, [f"gnn.{call}" for call in calls])
 
     def fit(
         self,
