@@ -107,13 +107,8 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         super().__init__()
         self.config, self.dimension = config, dimension
         network = config.gnn and config.average is None
-        layer = partial(
-            BipartiteAttention,
-            dimension,
-            config.heads,
-            edge_features=config.edge_features,
-            shared=config.shared_weights,
-        )
+        options: dict[str, Any] = {"edge_features": config.edge_features, "shared": config.shared_weights}
+        layer = partial(BipartiteAttention, dimension, config.heads, **options)
         two = network and config.layers == 2
         self.query_layer = layer() if two else None
         self.fusion = nn.Linear(2 * dimension, dimension) if two else None  # W_pq, b_pq
@@ -280,13 +275,9 @@ def shortest(number: Tensor) -> float:
 def in_batch_loss(queries: Tensor, passages: Tensor, positives: Tensor, *, scale: float = 1.0) -> Tensor:
     """Eq. 2 over a batch (Eq. 12; Eq. 11 of 000): the cross-entropy of each query's positive among all passages.
 
-    Several queries may have the same positive. The loss is the mean over queries (the papers: the sum).
-
-    Args:
-        queries: E_Q(q), shape (queries, d).
-        passages: h'_p of positives and negatives, each passage once, shape (passages, d).
-        positives: Row of each query's positive, shape (queries,).
-        scale: Factor of all similarities, the inverse of a temperature; the papers have none.
+    The loss is the mean over queries (the papers: the sum) of E_Q(q), shape (queries, d), and of h'_p, each passage
+    once, shape (passages, d). Several queries may have the row of the same positive; ``scale`` is the inverse of a
+    temperature, which the papers do not have.
     """
     with torch.autocast(queries.device.type, enabled=False):
         dtype = torch.promote_types(torch.promote_types(queries.dtype, passages.dtype), torch.float32)

@@ -88,8 +88,8 @@ class ContextualIndex(WithSignature):
         """
         check_count("num_results", num_results)
         search = self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
-        found = self.encoder.query_encoder() >> search >> pt.apply.generic(_without_docid)
-        return found if self.graph is None else found >> GraphTextLoader(cast(Any, self.graph), "text")
+        texts = pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
+        return self.encoder.query_encoder() >> search >> texts
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
         docnos, _ = self.flex.payload(return_dvecs=False)
@@ -101,8 +101,14 @@ class ContextualIndex(WithSignature):
             raise ValueError(f"{self!r} was made of another graph than {graph!r}: index(path) again")
 
 
+class _Texts(GraphTextLoader):
+    """Adds texts, and drops the index's own numbers of passages, which are wrong for other indexes."""
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        return super().transform(_without_docid(inp))
+
+
 def _without_docid(run: pd.DataFrame) -> pd.DataFrame:
-    """Drops the index's own numbers of passages, which are wrong for other indexes."""
     return run.drop(columns="docid", errors="ignore")
 
 

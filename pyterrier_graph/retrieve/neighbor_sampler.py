@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 IDS_AT_ONCE = 65_536
 COMPARED = 256  # passages whose ids tell whether an index and a graph are of the same passages
-QUERY_RELATIONS = (RETRIEVED, RELEVANT)
-NEEDED = {RETRIEVED: "a retriever", RELEVANT: "qrels="}
+NEEDED = {RETRIEVED: "a retriever", RELEVANT: "qrels="}  # for the relations of the query graph
 
 
 class NeighborSampler:
@@ -55,8 +54,8 @@ class NeighborSampler:
         self.two_hops, self.edge_features = network.two_hops, network.edge_features
         self.folder, self.verbose = folder, verbose
         check_graphs(relations, graph, query_graph)
-        self.query_relations = [name for name in relations if name in QUERY_RELATIONS]
-        self.document_relations = [name for name in relations if name not in QUERY_RELATIONS]
+        self.query_relations = [name for name in relations if name in NEEDED]
+        self.document_relations = [name for name in relations if name not in NEEDED]
         if query_graph is not None and self.query_relations:
             sample = some_of(len(self))
             if query_graph.num_passages != len(self) or ids_of(query_graph.docnos, sample) != self.docnos_of(sample):
@@ -237,12 +236,13 @@ class NeighborSampler:
 
 def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None) -> None:
     """Raises ValueError if a relation lacks its graph, or the graph does not have the relation."""
-    queries = [name for name in relations if name in QUERY_RELATIONS]
-    others = [name for name in relations if name not in QUERY_RELATIONS]
+    queries = [name for name in relations if name in NEEDED]
+    others = [name for name in relations if name not in NEEDED]
     if queries and query_graph is None:
         raise ValueError(f"{', '.join(queries)} are relations of queries: give query_graph=QueryPassageGraph(...)")
-    if query_graph is not None and (missing := [name for name in queries if name not in query_graph.edge_types]):
-        raise ValueError(f"{query_graph!r} has no {missing[0]!r} edges: build it with {NEEDED[missing[0]]}")
+    for name in queries:
+        if query_graph is not None and name not in query_graph.edge_types:
+            raise ValueError(f"{query_graph!r} has no {name!r} edges: build it with {NEEDED[name]}")
     if others and graph is None:
         raise ValueError(f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)")
     if graph is not None:
