@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pyterrier_graph.encoders.token_encoder import TokenEncoder as TokenEncoder
     from pyterrier_graph.encoders.token_store import TokenStore as TokenStore
     from pyterrier_graph.evaluation.cross_validation import cross_validate as cross_validate
+    from pyterrier_graph.evaluation.folds import by_query_length as by_query_length
     from pyterrier_graph.evaluation.folds import folds_of as folds_of
     from pyterrier_graph.evaluation.folds import query_folds as query_folds
     from pyterrier_graph.evaluation.model_card import write_card as write_card
-    from pyterrier_graph.evaluation.query_length import by_query_length as by_query_length
     from pyterrier_graph.evaluation.significance import summarize as summarize
     from pyterrier_graph.graphs.candidate_graph import CandidateGraph as CandidateGraph
     from pyterrier_graph.graphs.document_graph import DocumentGraph as DocumentGraph
@@ -72,7 +72,7 @@ _MODULES = {
     "TokenEncoder": "encoders.token_encoder",
     "TokenStore": "encoders.token_store",
     "TrainingExamples": "training.mining",
-    "by_query_length": "evaluation.query_length",
+    "by_query_length": "evaluation.folds",
     "cross_validate": "evaluation.cross_validation",
     "folds_of": "evaluation.folds",
     "query_folds": "evaluation.folds",

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyterrier as pt
 
 if TYPE_CHECKING:
+    from huggingface_hub import RepoCard
     from torch import nn
 
 META = "pt_meta.json"
@@ -24,16 +25,7 @@ CARD = "README.md"
 LOAD = 'pt.Artifact.load("folder"'  # a card's code for loading; the name of the hub or record replaces it there
 
 
-class Versioned(Protocol):
-    """An artifact, or its class."""
-
-    ARTIFACT_TYPE: str
-    ARTIFACT_FORMAT: str
-    ARTIFACT_PACKAGE_HINT: str
-    FORMAT_VERSION: int
-
-
-def kind_of(artifact: Versioned | type[Versioned]) -> dict[str, Any]:
+def kind_of(artifact: OwnArtifact | type[OwnArtifact]) -> dict[str, Any]:
     """The fields of ``pt_meta.json`` that state an artifact's kind; a reader checks them."""
     return {
         "type": artifact.ARTIFACT_TYPE,
@@ -47,9 +39,8 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a model's results depend on."""
     import pyterrier_graph
 
-    others = ("pyterrier", "torch", "transformers", "sentence-transformers")
-    ours = {"python": python_version(), "pyterrier_graph": pyterrier_graph.__version__}
-    return ours | {name: version(name) for name in others}
+    others = {name: version(name) for name in ("pyterrier", "torch", "transformers", "sentence-transformers")}
+    return {"python": python_version(), "pyterrier_graph": pyterrier_graph.__version__} | others
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
@@ -68,15 +59,10 @@ def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
 def writing(path: str | os.PathLike[str], meta: dict[str, Any]) -> Iterator[Path]:
     """Provides a temporary folder, which becomes the artifact when the block ends without an error.
 
-    ``meta`` may be completed inside the block. It is written last, with the size of every file, so that an incomplete
-    folder is never read as an artifact.
+    ``meta``, the contents of ``pt_meta.json``, may be completed inside the block. It is written last, with the size of
+    every file, so that an incomplete folder is never read as an artifact.
 
-    Args:
-        path: Folder of the new artifact. It must not exist yet, or be empty.
-        meta: Contents of ``pt_meta.json``: ``type``, ``format``, ``format_version``, ``package_hint``, and more.
-
-    Raises:
-        FileExistsError: If there is a file, or a folder with files, at ``path``.
+    Raises FileExistsError if there is a file, or a folder with files, at ``path``.
     """
     target = Path(path)
     check_vacant(target)
@@ -98,17 +84,11 @@ def check_vacant(path: Path) -> None:
         raise FileExistsError(f"{str(path)!r} exists already: delete it, or choose another path")
 
 
-def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads and checks the ``pt_meta.json`` of an artifact.
+def read_meta(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
+    """Reads the ``pt_meta.json`` of an artifact, which must have the ``expected`` fields.
 
-    Args:
-        path: The artifact's folder.
-        expected: The ``type``, ``format`` and ``format_version`` that the caller can read.
-
-    Raises:
-        FileNotFoundError: If there is no artifact.
-        ValueError: If the artifact has another kind or version, or a file is missing or has another size than when it
-            was written.
+    Raises FileNotFoundError if there is no artifact, and ValueError if the artifact has another kind or version, or if
+    a file is missing or has another size than when it was written.
     """
     if not (path / META).is_file():
         raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
@@ -117,8 +97,8 @@ def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{str(path / META)!r} is damaged: {error}") from error
     found = {key: meta.get(key) for key in expected} if isinstance(meta, dict) else {}
-    if found != dict(expected):
-        raise ValueError(f"{str(path)!r} holds {found}, but {dict(expected)} is needed")
+    if found != expected:
+        raise ValueError(f"{str(path)!r} holds {found}, but {expected} is needed")
     if not isinstance(meta.get("files"), dict):
         raise ValueError(f"{str(path / META)!r} is damaged: it does not list the artifact's files")
     for name, size in meta["files"].items():
@@ -132,50 +112,37 @@ def read_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class OwnArtifact(pt.Artifact):
-    """Base class of the package's artifacts: Hugging Face and Zenodo show an artifact's card, if it has one.
-
-    Attributes:
-        GIVEN: Names of arguments that are not stored with the artifact, and have to be given when it is loaded.
-    """
+    """Base class of the package's artifacts: Hugging Face and Zenodo show an artifact's card, if it has one."""
 
     ARTIFACT_TYPE: str
     ARTIFACT_FORMAT: str
     ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
     FORMAT_VERSION = 1
-    GIVEN: tuple[str, ...] = ()
+    GIVEN: tuple[str, ...] = ()  # arguments that are not stored with the artifact, and have to be given to load it
 
-    def _card(self) -> str | None:
-        card = Path(str(self.path), CARD)
-        return card.read_text(encoding="utf-8") if card.is_file() else None
-
-    def _hf_readme(self, *, repo: str, branch: str | None = "main", **about: Any) -> str | None:
-        card = self._card()
-        if card is None:
-            return super()._hf_readme(repo=repo, branch=branch, **about)
+    def _card(self, load: str) -> RepoCard | None:
+        """The artifact's card with other code for loading."""
         from huggingface_hub import RepoCard
 
+        file = Path(str(self.path), CARD)
+        return RepoCard(file.read_text(encoding="utf-8").replace(LOAD, load)) if file.is_file() else None
+
+    def _hf_readme(self, *, repo: str, branch: str | None = "main", **about: Any) -> str | None:
         place = repo if branch == "main" else f"{repo}@{branch}"
-        shown = RepoCard(card.replace(LOAD, f"pt.Artifact.from_hf({place!r}"))
-        shown.data["pretty_name"] = about.get("pretty_name")
-        return str(shown)
+        card = self._card(f"pt.Artifact.from_hf({place!r}")
+        if card is None:
+            return super()._hf_readme(repo=repo, branch=branch, **about)
+        card.data["pretty_name"] = about.get("pretty_name")
+        return str(card)
 
     def _zenodo_metadata(self, *, zenodo_id: str, **options: Any) -> dict[str, Any]:
         about = super()._zenodo_metadata(zenodo_id=zenodo_id, **options)
-        card = self._card()
-        if card is None:
-            return about
-        from huggingface_hub import RepoCard
-
-        text = RepoCard(card.replace(LOAD, f"pt.Artifact.from_zenodo({str(zenodo_id)!r}")).text
-        return about | {"description": f"<pre>{escape(text)}</pre>"}
+        card = self._card(f"pt.Artifact.from_zenodo({str(zenodo_id)!r}")
+        return about | ({"description": f"<pre>{escape(card.text)}</pre>"} if card else {})
 
 
 class BuiltArtifact(OwnArtifact):
-    """Base class of artifacts that are built at a path and read from there.
-
-    Args:
-        path: Folder of the artifact. It may not exist yet.
-    """
+    """Base class of artifacts that are built at a path, which may not exist yet, and read from there."""
 
     path: Path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 class _SignatureOfInit:
@@ -14,7 +14,7 @@ class _SignatureOfInit:
     def __get__(self, instance: object | None, cls: type) -> inspect.Signature:
         if instance is not None:
             raise AttributeError(f"an instance of {cls.__name__} has no attribute '__signature__'")
-        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
+        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]  # type: ignore[misc]
         return inspect.Signature(parameters)
 
 
@@ -28,14 +28,7 @@ class WithSignature:
 
 
 def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
-    """Raises TypeError unless a value has one of these types.
-
-    Args:
-        name: Name of the argument.
-        value: Value of the argument.
-        kinds: The allowed types.
-        expected: The same for the message, such as ``"a DocumentGraph: ptg.DocumentGraph(path).index(docs)"``.
-    """
+    """Raises TypeError unless a value has one of these types, which ``expected`` describes in the message."""
     if not isinstance(value, kinds):
         shown = repr(value)
         shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
@@ -49,15 +42,7 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 
 
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, below: bool = False) -> None:
-    """Raises ValueError unless a value is a finite number from ``low`` to ``high``.
-
-    Args:
-        name: Name of the argument.
-        value: Value of the argument.
-        low: The smallest allowed number.
-        high: The largest allowed number.
-        below: Whether ``high`` itself is not allowed.
-    """
+    """Raises ValueError unless a value is a finite number from ``low`` to ``high``, or ``below`` ``high``."""
     number = isinstance(value, (int, float)) or hasattr(value, "__float__")
     if isinstance(value, bool | str) or not number or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value!r}")
@@ -73,13 +58,28 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
-def check_weights(weights: Any) -> dict[str, float]:
-    """Returns the weights of relations as a dictionary of floats.
+def check_fields(options: Any, **least: int) -> None:
+    """Raises ValueError unless the fields of a dataclass have allowed values; None is allowed where the type allows it.
 
-    Raises:
-        TypeError: If ``weights`` is not a mapping of names.
-        ValueError: If a weight is negative or not a finite number.
+    Args:
+        options: The dataclass. A field whose type is ``Literal`` must have one of its values.
+        **least: The smallest allowed number of each numeric field. A field of type int must be a whole number.
     """
+    for name, hint in get_type_hints(type(options)).items():
+        value, kinds = getattr(options, name), (hint, *get_args(hint))  # the arguments of `int | None` are its types
+        choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+        if value is None and type(None) in kinds:
+            continue
+        if choices:
+            check_choice(name, value, choices)
+        elif name in least and int in kinds:
+            check_count(name, value, least[name])
+        elif name in least:
+            check_number(name, value, least[name])
+
+
+def check_weights(weights: Any) -> dict[str, float]:
+    """Returns the weights of relations as floats; raises ValueError if a weight is negative or not finite."""
     check_type("weights", weights, Mapping, "a weight per relation, such as {'title': 1.0, 'order': 0.5}")
     for relation, weight in weights.items():
         check_type("a relation in weights", relation, str, "the name of a relation, such as 'title'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, TypeVar
 
 SECTION = "section"
@@ -14,12 +15,9 @@ NO_PARENT = -1
 
 
 class Node(NamedTuple):
-    """A part of a document.
+    """A part of a document: a ``'section'``, whose text is its title, or a ``'passage'``.
 
-    Attributes:
-        kind: ``'section'`` (a section, whose text is its title) or ``'passage'`` (running text).
-        text: The title or the passage.
-        parent: Position of the section that contains this node, or -1 for the document's root section.
+    ``parent`` is the position of the section that contains this node, or -1 for the document's root section.
     """
 
     kind: str
@@ -63,27 +61,21 @@ def split_passage_id(identifier: str) -> tuple[str, int | None]:
 
 
 def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
-    """Says how to evaluate passages by judgments of documents, or documents by judgments of passages.
+    """Says how to evaluate a run of passages by judgments of documents, or the other way round.
 
-    Args:
-        found: The ids in a run.
-        judged: The ids in the judgments.
-
-    Returns:
-        A message if the run has passages (``docno%pN``), the judgments have documents, or the other way round, and no
-        id is in both; None otherwise.
+    Returns None if an id is both in the run (``found``) and ``judged``, or if both have passages or both documents.
     """
     found, judged = set(found), set(judged)
-    if not found or not judged or not found.isdisjoint(judged):
+    run_level, judged_level = (
+        "passages" if any(split_passage_id(name)[1] is not None for name in names) else "documents"
+        for names in (found, judged)
+    )
+    if not found or not judged or found & judged or run_level == judged_level:
         return None
-    of_passages = [any(split_passage_id(name)[1] is not None for name in names) for names in (found, judged)]
-    if of_passages[0] == of_passages[1]:
-        return None
-    kinds = ("passages", "documents") if of_passages[0] else ("documents", "passages")
-    first = "add pt.text.max_passage() to the pipeline, or " if of_passages[0] else ""
+    first = "add pt.text.max_passage() to the pipeline, or " if run_level == "passages" else ""
     return (
-        f"no judged docno is in the run, so every measure is 0: the run has {kinds[0]}, such as {min(found)!r}, the "
-        f"judgments have {kinds[1]}, such as {min(judged)!r}. To evaluate documents, {first}use "
+        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(found)!r}, the "
+        f"judgments have {judged_level}, such as {min(judged)!r}. To evaluate documents, {first}use "
         "pyterrier_graph.measures.on_documents(nDCG @ 10)"
     )
 
@@ -92,14 +84,7 @@ def split_text(text: str, words: int = 120) -> Iterator[str]:
     """Splits running text into passages.
 
     Paragraphs (separated by blank lines) are merged until a passage has about ``words`` words. A longer paragraph is
-    cut between words. No word is lost.
-
-    Args:
-        text: The text.
-        words: The length, in words separated by white space, that a passage is filled up to.
-
-    Yields:
-        str: The passages, in order, with white space normalized.
+    cut between words. No word is lost, and white space is normalized.
     """
     if words < 1:
         raise ValueError(f"a passage needs at least one word, got words={words}")
@@ -123,8 +108,7 @@ class StructuredDocument:
 
     Attributes:
         docno: The document's id.
-        nodes: Its parts in document order. Exactly one node, the root section, has no parent; the text of the root
-            section is the document's title.
+        nodes: Its parts in document order. Only the root section has no parent; its text is the document's title.
         links: Edges inside the document beyond order and structure.
         references: Edges to other documents.
         codes: Attributes that documents can share (classification codes, modules, concepts), for negative sampling.
@@ -137,7 +121,8 @@ class StructuredDocument:
     codes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check(self)
+        for problem in _problems(self):
+            raise ValueError(f"document {self.docno!r}: {problem}")
 
     @property
     def root(self) -> int:
@@ -170,13 +155,8 @@ class StructuredDocument:
             raise ValueError(f"a document needs a non-empty text as 'docno', got {docno!r} (fields: {sorted(record)})")
         codes = tuple(record.get("codes") or ())
         if record.get("nodes") is not None:
-            return cls(
-                docno,
-                _read(record, "nodes", Node),
-                _read(record, "links", Link),
-                _read(record, "references", Reference),
-                codes,
-            )
+            nodes, links = _read(record, "nodes", Node), _read(record, "links", Link)
+            return cls(docno, nodes, links, _read(record, "references", Reference), codes)
         text = record.get("text")
         if not isinstance(text, str):
             raise ValueError(f"document {docno!r} has neither 'nodes' nor a text in 'text' (fields: {sorted(record)})")
@@ -197,42 +177,34 @@ def _read(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part
         raise ValueError(f"document {record['docno']!r}: {field!r} must be a list of ({fields}): {error}") from error
 
 
-def _check(document: StructuredDocument) -> None:
-    def fail(problem: str) -> None:
-        raise ValueError(f"document {document.docno!r}: {problem}")
-
+def _problems(document: StructuredDocument) -> Iterator[str]:
+    """What is wrong with a document; what comes first has to be repaired before the rest can be checked."""
     nodes = document.nodes
     if split_passage_id(document.docno)[1] is not None:
-        fail(f"a docno must not look like a passage id (it ends in '{PASSAGE_SEPARATOR}' and a number)")
-    roots = [position for position, node in enumerate(nodes) if node.parent == NO_PARENT]
-    if len(roots) != 1:
-        fail(f"needs exactly one root section (parent -1), has {len(roots)}")
+        yield f"a docno must not look like a passage id (it ends in '{PASSAGE_SEPARATOR}' and a number)"
+    if (roots := sum(node.parent == NO_PARENT for node in nodes)) != 1:
+        yield f"needs exactly one root section (parent -1), has {roots}"
     for position, node in enumerate(nodes):
         if node.kind not in (SECTION, PASSAGE):
-            fail(f"node {position} has kind {node.kind!r}, expected 'section' or 'passage'")
+            yield f"node {position} has kind {node.kind!r}, expected 'section' or 'passage'"
         if not isinstance(node.text, str):
-            fail(f"node {position} has no text but {node.text!r}")
+            yield f"node {position} has no text but {node.text!r}"
         if node.parent == NO_PARENT:
             if node.kind != SECTION:
-                fail(f"node {position} is the root, so it must be a section")
+                yield f"node {position} is the root, so it must be a section"
         elif not 0 <= node.parent < len(nodes):
-            fail(f"node {position} has parent {node.parent}, but there are {len(nodes)} nodes")
+            yield f"node {position} has parent {node.parent}, but there are {len(nodes)} nodes"
         elif nodes[node.parent].kind != SECTION:
-            fail(f"node {position} lies in node {node.parent}, which is not a section")
-    reaches_root = {roots[0]}
-    for position in range(len(nodes)):
-        path: dict[int, None] = {}  # an ordered set
-        while position not in reaches_root:
-            if position in path:
-                fail(f"its section tree has a cycle through nodes {[*path][[*path].index(position) :]}")
-            path[position] = None
-            position = nodes[position].parent
-        reaches_root.update(path)
+            yield f"node {position} lies in node {node.parent}, which is not a section"
+    try:
+        TopologicalSorter({position: [node.parent] for position, node in enumerate(nodes)}).prepare()
+    except CycleError as error:
+        yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
     for link in document.links:
         if not (0 <= link.source < len(nodes) and 0 <= link.target < len(nodes)):
-            fail(f"{link} points outside of its {len(nodes)} nodes")
+            yield f"{link} points outside of its {len(nodes)} nodes"
     for reference in document.references:
         if not 0 <= reference.source < len(nodes):
-            fail(f"{reference} starts outside of its {len(nodes)} nodes")
+            yield f"{reference} starts outside of its {len(nodes)} nodes"
         if not isinstance(reference.target, str) or not reference.target:
-            fail(f"{reference} names no document")
+            yield f"{reference} names no document"

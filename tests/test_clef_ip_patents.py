@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_graph.datasets.clef_ip.claim_references import claim_references
-from pyterrier_graph.datasets.clef_ip.patents import Patent, parse_patent, read_patent
-from pyterrier_graph.datasets.clef_ip.xpaths import format_xpath, is_docno, parse_xpath
+from pyterrier_graph.datasets.clef_ip.patents import (
+    Patent,
+    format_xpath,
+    is_docno,
+    parse_patent,
+    parse_xpath,
+    read_patent,
+)
 from pyterrier_graph.documents import Link, Reference, StructuredDocument
 
 DOCNO = "EP-1000000-A1"

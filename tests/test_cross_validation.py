@@ -18,8 +18,7 @@ from ir_measures import RR, nDCG
 from pandas.testing import assert_frame_equal
 
 from pyterrier_graph.evaluation.cross_validation import cross_validate
-from pyterrier_graph.evaluation.folds import folds_of, query_folds
-from pyterrier_graph.evaluation.query_length import by_query_length
+from pyterrier_graph.evaluation.folds import by_query_length, folds_of, query_folds
 from pyterrier_graph.rerank.document_evidence import DocumentEvidence
 from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
 

@@ -22,8 +22,8 @@ from lz4.frame import LZ4FrameFile
 
 from pyterrier_graph.documents import PASSAGE, SECTION, Link, Node, Reference, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs import DocumentGraph, HeteroGraph, MemoryGraph, builder, inverse
+from pyterrier_graph.graphs.array_files import TextReader, TextWriter
 from pyterrier_graph.graphs.relations import check_relations, follow, paper_relations
-from pyterrier_graph.graphs.text_store import TextReader, TextWriter
 
 PAPER = tuple(f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i"))
 SOME_EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -674,7 +674,7 @@ def test_corpus_graph_has_no_neighbor_twice(graph, tmp_path):
 
 def test_corpus_graph_in_chunks(graph, tmp_path):
     whole = graph.corpus_graph(["order_i", "example"], 2, tmp_path / "whole", verbose=False)
-    with mock.patch("pyterrier_graph.graphs.corpus_graph.CHUNK", 2):
+    with mock.patch("pyterrier_graph.graphs.convert.CHUNK", 2):
         parts = graph.corpus_graph(["order_i", "example"], 2, tmp_path / "parts", verbose=False)
     assert parts.edges_data.tolist() == whole.edges_data.tolist()
     assert parts.weights_data.tolist() == whole.weights_data.tolist()

@@ -20,10 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.datasets import numpydoc, provider
-from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, build_corpus
+from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, VerbatimCopies, build_corpus, words
 from pyterrier_graph.datasets.docstrings import parse_docstring, plain_text
 from pyterrier_graph.datasets.sources import DocumentedObject, read_package
-from pyterrier_graph.datasets.verbatim import VerbatimCopies, words
 from pyterrier_graph.documents import Link, Reference, StructuredDocument
 
 TOY = {
@@ -264,7 +263,7 @@ def test_missing_package_of_a_corpus_says_what_to_install(monkeypatch: pytest.Mo
 def test_signature_is_no_summary(signature: str) -> None:
     docstring = parse_docstring(f"{signature}Length of a vector (the\nEuclidean one).\n\nMore about it than that.")
     assert docstring.summary == "Length of a vector (the Euclidean one)."
-    assert [passage.text for passage in docstring.sections[0].passages] == ["More about it than that."]
+    assert [passage.text for passage in docstring.passages] == ["More about it than that."]
 
 
 def test_summary_may_begin_like_a_signature() -> None:
@@ -274,9 +273,9 @@ def test_summary_may_begin_like_a_signature() -> None:
 def test_long_first_paragraph_gives_its_first_sentence() -> None:
     docstring = parse_docstring("Short sentence that comes first. " + "Then another one follows it. " * 6)
     assert docstring.summary == "Short sentence that comes first."
-    assert docstring.sections[0].passages[0].text.count("Then another one") == 6
+    assert docstring.passages[0].text.count("Then another one") == 6
     assert parse_docstring("word " * 31).summary == ""
-    assert parse_docstring("word " * 31).sections[0].passages[0].text.count("word") == 31
+    assert parse_docstring("word " * 31).passages[0].text.count("word") == 31
     assert parse_docstring("It is the same as:\n\n    other(x)\n").summary == ""
 
 
@@ -297,13 +296,13 @@ def test_entries_are_passages_with_names() -> None:
             Handed on to others.
         """)
     )
-    (parameters,) = docstring.sections
-    assert [passage.text for passage in parameters.passages] == [
+    assert {passage.section for passage in docstring.passages} == {"Parameters"}
+    assert [passage.text for passage in docstring.passages] == [
         "x, y : array First paragraph. Second paragraph.",
         "z, flag : bool",
         "**kwargs Handed on to others.",
     ]
-    assert [sorted(passage.names) for passage in parameters.passages] == [["x", "y"], ["flag", "z"], ["kwargs"]]
+    assert [sorted(passage.names) for passage in docstring.passages] == [["x", "y"], ["flag", "z"], ["kwargs"]]
 
 
 def test_paragraphs_keep_what_belongs_to_them() -> None:
@@ -336,21 +335,19 @@ def test_paragraphs_keep_what_belongs_to_them() -> None:
         2
         """)
     )
-    assert [[passage.text for passage in section.passages] for section in docstring.sections] == [
-        [
-            "A paragraph that stands alone.",
-            "A formula comes with its text: a = b where a is what it is. - first item - second item",
-            "Heading A paragraph of its own.",
-        ],
-        ["An example of its use. >>> f(1) 2"],
+    assert [passage[:2] for passage in docstring.passages] == [
+        ("Notes", "A paragraph that stands alone."),
+        ("Notes", "A formula comes with its text: a = b where a is what it is. - first item - second item"),
+        ("Notes", "Heading A paragraph of its own."),
+        ("Examples", "An example of its use. >>> f(1) 2"),
     ]
 
 
 def test_long_passages_are_cut_and_no_word_is_lost() -> None:
     long = [f"word{number}" for number in range(400)]
-    (section,) = parse_docstring("Summary line of it.\n\n" + " ".join(long)).sections
-    assert [len(passage.text.split()) for passage in section.passages] == [150, 150, 100]
-    assert " ".join(passage.text for passage in section.passages).split() == long
+    passages = parse_docstring("Summary line of it.\n\n" + " ".join(long)).passages
+    assert [len(passage.text.split()) for passage in passages] == [150, 150, 100]
+    assert " ".join(passage.text for passage in passages).split() == long
 
 
 @pytest.mark.parametrize(

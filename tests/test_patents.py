@@ -150,7 +150,7 @@ def test_document_frequencies(frequencies: DocumentFrequencies) -> None:
         expected = [math.log(len(texts) / count) for count in counts.values()]
         np.testing.assert_allclose(DocumentFrequencies(frequencies.path).idf([*counts], language), expected)
     assert frequencies.idf(["absent"], "EN") == np.inf and not len(frequencies.idf([], "EN"))
-    with pytest.raises(KeyError, match="'FR', but in 'EN', 'DE'"):
+    with pytest.raises(KeyError, match="'FR', but in .'EN', 'DE'"):
         frequencies.idf(["laser"], "FR")
 
 

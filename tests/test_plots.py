@@ -349,7 +349,7 @@ def test_similarities_before_and_after() -> None:
         (lambda: plots.embedding_map(VECTORS[0], "ab"), r"must be of shape .* got \(5,\)"),
         (lambda: plots.embedding_map(VECTORS, ["a"]), "there are 30 and 1"),
         (lambda: plots.embedding_map(np.where(np.arange(30)[:, None] == 7, np.nan, VECTORS), [0] * 30), "vector 7 is"),
-        (lambda: plots.embedding_map(VECTORS, [0] * 30, method="umap"), "'tsne' or 'pca', got 'umap'"),
+        (lambda: plots.embedding_map(VECTORS, [0] * 30, method="umap"), "'tsne', 'pca', got 'umap'"),
     ],
 )
 def test_what_cannot_be_drawn_is_named(draw: Callable[[], Any], message: str) -> None:

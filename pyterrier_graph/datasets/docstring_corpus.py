@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from pyterrier_graph.datasets.docstrings import (
-    DESCRIPTION,
-    MAX_SUMMARY_WORDS,
-    MIN_PASSAGE_WORDS,
-    Docstring,
-    Section,
-    parse_docstring,
-)
+from pyterrier_graph.datasets.docstrings import MAX_SUMMARY_WORDS, MIN_PASSAGE_WORDS, Docstring, parse_docstring
 from pyterrier_graph.datasets.sources import DocumentedObject, read_package
-from pyterrier_graph.datasets.verbatim import MIN_WORDS, VerbatimCopies, Words, words
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference, StructuredDocument
 
 MIN_DOCUMENT_WORDS = 10
 MAX_COPIES = 3
 MAX_OVERLAP = 0.8
+MIN_WORDS = 3
+
+Words: TypeAlias = tuple[str, ...]
+_Line: TypeAlias = tuple[str, set[str]]  # a line that may become a query, with its relevant documents
+
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,11 @@ class DocstringQuery:
 
 @dataclass(frozen=True)
 class DocstringCorpus:
-    """Documents and queries made from docstrings.
+    """Documents and queries made from docstrings."""
 
-    Attributes:
-        documents: The documents by docno, which is the object's public qualified name, in the order of the docnos.
-        summaries: Summary lines as queries. The id of a query is the docno of the first document with this line.
-        see_also: Queries that are what other objects say about an object.
-    """
-
-    documents: Mapping[str, StructuredDocument]
-    summaries: tuple[DocstringQuery, ...]
-    see_also: tuple[DocstringQuery, ...]
+    documents: Mapping[str, StructuredDocument]  # by docno, the object's public qualified name, in this order
+    summaries: tuple[DocstringQuery, ...]  # summary lines; the id is the docno of the first document with this line
+    see_also: tuple[DocstringQuery, ...]  # what other objects say about an object
 
 
 def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
@@ -56,13 +50,8 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     Summary lines of three words or more are queries. The description of an object in a "See Also" section is a query if
     it has three words or more, differs from the object's summary (Jaccard coefficient of their words below 0.8), and is
     neither said of another object nor another object's summary. A line with verbatim copies in more than three
-    documents is a common phrase and no query. Copies of the queries are removed from all documents.
-
-    Args:
-        packages: Names of top-level packages. Their sources are read, but not imported.
-
-    Raises:
-        ModuleNotFoundError: If numpydoc or one of the packages is not installed.
+    documents is a common phrase and no query. Copies of the queries are removed from all documents. The sources of the
+    packages are read, but not imported. A missing package is a ModuleNotFoundError.
     """
     drafts = _read(packages)
     names = _Names(drafts.values())
@@ -80,11 +69,6 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
         tuple(_queries(summaries, phrases, kept, "{target}")),
         tuple(_queries(see_also, phrases, kept, "{target}#{digest:.8}")),
     )
-
-
-def sha256(text: str) -> bytes:
-    """The digest of a text."""
-    return hashlib.sha256(text.encode()).digest()
 
 
 @dataclass
@@ -115,7 +99,7 @@ def _read(packages: Iterable[str]) -> dict[str, _Draft]:
 
 
 def _count_words(docstring: Docstring) -> int:
-    return sum(len(passage.text.split()) for section in docstring.sections for passage in section.passages)
+    return sum(len(passage.text.split()) for passage in docstring.passages)
 
 
 class _Names:
@@ -143,20 +127,12 @@ class _Names:
         return next(iter(candidates)) if len(candidates) == 1 else None
 
 
-@dataclass
-class _Line:
-    """A line that may become a query, with its relevant documents."""
-
-    text: str
-    docnos: set[str]
-
-
 def _summaries(drafts: Iterable[_Draft]) -> dict[Words, _Line]:
     lines: dict[Words, _Line] = {}
     for draft in drafts:
         summary = words(draft.docstring.summary)
         if len(summary) >= MIN_WORDS:
-            lines.setdefault(summary, _Line(draft.docstring.summary, set())).docnos.add(draft.docno)
+            lines.setdefault(summary, (draft.docstring.summary, set()))[1].add(draft.docno)
     return lines
 
 
@@ -167,16 +143,16 @@ def _see_also(drafts: Mapping[str, _Draft], names: _Names, summaries: Collection
             line = words(entry.description)
             target = names.resolve(entry.names[0], draft) if len(entry.names) == 1 else None
             if target and target != draft.docno and MIN_WORDS <= len(line) <= MAX_SUMMARY_WORDS:
-                lines.setdefault(line, _Line(entry.description, set())).docnos.add(target)
+                lines.setdefault(line, (entry.description, set()))[1].add(target)
 
     def is_paraphrase(line: Words, docno: str) -> bool:
         said, summary = set(line), set(words(drafts[docno].docstring.summary))
         return len(said & summary) < MAX_OVERLAP * len(said | summary)
 
     return {
-        line: found
-        for line, found in lines.items()
-        if len(found.docnos) == 1 and line not in summaries and is_paraphrase(line, *found.docnos)
+        line: (text, docnos)
+        for line, (text, docnos) in lines.items()
+        if len(docnos) == 1 and line not in summaries and is_paraphrase(line, *docnos)
     }
 
 
@@ -184,41 +160,30 @@ def _phrases(lines: Iterable[Words], drafts: Iterable[_Draft]) -> set[Words]:
     copies = VerbatimCopies(lines)
     documents: Counter[Words] = Counter()
     for draft in drafts:
-        passages = (passage for section in draft.docstring.sections for passage in section.passages)
-        documents.update({line for passage in passages for line, _, _ in copies.find(passage.text)})
+        documents.update({line for passage in draft.docstring.passages for line, _, _ in copies.find(passage.text)})
     return {line for line, count in documents.items() if count > MAX_COPIES}
 
 
 def _without(docstring: Docstring, copies: VerbatimCopies) -> Docstring:
-    sections = []
-    for section in docstring.sections:
-        passages = []
-        for passage in section.passages:
-            text = copies.remove(passage.text)
-            if len(text.split()) >= MIN_PASSAGE_WORDS:
-                passages.append(passage._replace(text=text))
-        if passages:
-            sections.append(Section(section.title, tuple(passages)))
-    return docstring._replace(sections=tuple(sections))
+    passages = (passage._replace(text=copies.remove(passage.text)) for passage in docstring.passages)
+    kept = (passage for passage in passages if len(passage.text.split()) >= MIN_PASSAGE_WORDS)
+    return docstring._replace(passages=tuple(kept))
 
 
 def _document(draft: _Draft, names: _Names, kept: Collection[str]) -> StructuredDocument:
     nodes = [Node(SECTION, draft.docno, NO_PARENT)]
+    sections = {"": 0}
     named: dict[str, int] = {}
     mentions: list[tuple[int, frozenset[str]]] = []
-    for section in draft.docstring.sections:
-        parent = 0
-        if section.title != DESCRIPTION:
-            parent = len(nodes)
-            nodes.append(Node(SECTION, section.title, 0))
-        for passage in section.passages:
-            for name in passage.names:
-                named.setdefault(name, len(nodes))
-            mentions.append((len(nodes), passage.mentions))
-            nodes.append(Node(PASSAGE, passage.text, parent))
-    for position, node in enumerate(nodes):
-        if node.kind == SECTION and node.parent != NO_PARENT:
-            named.setdefault(node.text, position)
+    for passage in draft.docstring.passages:
+        if passage.section not in sections:
+            sections[passage.section] = len(nodes)
+            nodes.append(Node(SECTION, passage.section, 0))
+        for name in passage.names:
+            named.setdefault(name, len(nodes))
+        mentions.append((len(nodes), passage.mentions))
+        nodes.append(Node(PASSAGE, passage.text, sections[passage.section]))
+    named = sections | named
     links = [
         Link("internal", source, target)
         for source, mentioned in mentions
@@ -237,9 +202,52 @@ def _queries(
     lines: Mapping[Words, _Line], phrases: set[Words], kept: set[str], query_id: str
 ) -> Iterator[DocstringQuery]:
     queries = []
-    for line, found in lines.items():
-        relevant = tuple(sorted(found.docnos & kept))
+    for line, (text, docnos) in lines.items():
+        relevant = tuple(sorted(docnos & kept))
         if relevant and line not in phrases:
-            name = query_id.format(target=relevant[0], digest=sha256(" ".join(line)).hex())
-            queries.append(DocstringQuery(name, found.text, relevant))
+            name = query_id.format(target=relevant[0], digest=hashlib.sha256(" ".join(line).encode()).hexdigest())
+            queries.append(DocstringQuery(name, text, relevant))
     yield from sorted(queries, key=lambda query: query.query_id)
+
+
+def words(text: str) -> Words:
+    """The words of a text, in lower case. Texts with equal words are copies of each other."""
+    return tuple(map(str.lower, _WORD.findall(text)))
+
+
+class VerbatimCopies:
+    """Finds copies of lines in texts, independent of case, punctuation and white space.
+
+    Lines are given by their words. Lines of fewer than three words are ignored: they are found everywhere.
+    """
+
+    def __init__(self, lines: Iterable[Words]) -> None:
+        by_start: dict[Words, set[Words]] = defaultdict(set)
+        for line in lines:
+            if len(line) >= MIN_WORDS:
+                by_start[line[:MIN_WORDS]].add(line)
+        self._by_start = {start: sorted(found, key=len, reverse=True) for start, found in by_start.items()}
+
+    def find(self, text: str) -> Iterator[tuple[Words, int, int]]:
+        """The lines that the text copies, with begin and end of each copy; of overlapping copies, the first."""
+        tokens = words(text)
+        starts = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
+        if self._by_start.keys().isdisjoint(starts):
+            return
+        places = [match.span() for match in _WORD.finditer(text)]
+        end = 0
+        for position, start in enumerate(starts):
+            for line in self._by_start.get(start, ()) if position >= end else ():
+                if tokens[position : position + len(line)] == line:
+                    end = position + len(line)
+                    yield line, places[position][0], places[end - 1][1]
+                    break
+
+    def remove(self, text: str) -> str:
+        """The text without copies and without the punctuation after each copy."""
+        found = list(self.find(text))
+        if not found:
+            return text
+        for _, begin, end in reversed(found):
+            text = f"{text[:begin]} {text[end:].lstrip('.,;:!?')}"
+        return self.remove(" ".join(text.split()))  # words that were apart may now be another copy

@@ -9,35 +9,23 @@ from typing import Any, NamedTuple
 
 from pyterrier_graph.documents import split_text
 
-DESCRIPTION = ""
 MAX_SUMMARY_WORDS = 30
 MIN_PASSAGE_WORDS = 3
 MAX_PASSAGE_WORDS = 150
 
-_LISTS = frozenset({"Parameters", "Other Parameters", "Attributes", "Methods", "Receives"})
-_LISTS_OF_TYPES = frozenset({"Returns", "Yields", "Raises", "Warns"})
+_LISTS = frozenset(
+    {"Parameters", "Other Parameters", "Attributes", "Methods", "Receives", "Returns", "Yields", "Raises", "Warns"}
+)
 _OUTSIDE_OF_SECTIONS = frozenset({"Signature", "Summary", "Extended Summary", "See Also", "index"})
 
 
 class Passage(NamedTuple):
-    """A passage of a docstring.
+    """A passage of a docstring."""
 
-    Attributes:
-        text: Plain text, without markup and line breaks.
-        names: The names of the parameters that it describes, or the label of its bibliographic reference.
-        mentions: The names, section titles and labels that its markup refers to.
-    """
-
-    text: str
-    names: frozenset[str]
-    mentions: frozenset[str]
-
-
-class Section(NamedTuple):
-    """A section of a docstring; the description before the first section has the title ``''``."""
-
-    title: str
-    passages: tuple[Passage, ...]
+    section: str  # the title of its section; "" for the description before the first section
+    text: str  # without markup and line breaks
+    names: frozenset[str]  # the parameters that it describes, or the label of its bibliographic reference
+    mentions: frozenset[str]  # the names, section titles and labels that its markup refers to
 
 
 class SeeAlso(NamedTuple):
@@ -48,49 +36,41 @@ class SeeAlso(NamedTuple):
 
 
 class Docstring(NamedTuple):
-    """The parts of a docstring.
+    """The parts of a docstring."""
 
-    Attributes:
-        summary: The summary line, or ``''``. No section contains it.
-        sections: The sections with passages, in the order of the numpydoc standard, without "See Also".
-        see_also: The entries of "See Also".
-    """
-
-    summary: str
-    sections: tuple[Section, ...]
+    summary: str  # the summary line, or ""; no passage contains it
+    passages: tuple[Passage, ...]  # in the order of the numpydoc standard, without "See Also"
     see_also: tuple[SeeAlso, ...]
 
 
 def parse_docstring(text: str) -> Docstring:
-    """Splits a docstring into its parts.
+    """Splits a docstring without indentation into its parts.
 
     A signature before the summary is removed. The summary is the first paragraph. If this paragraph has more than 30
     words or ends in a colon, the summary is its first sentence, if that is short enough, and the description has the
     rest. In sections that list things (parameters, attributes, returned values, errors ...), each entry is a passage;
     entries without a description are one passage together. In other sections, each paragraph is a passage, together
     with the code, formulas and lists after it. Passages of more than 150 words are cut; passages of fewer than three
-    words are left out.
-
-    Args:
-        text: The docstring, without indentation.
-
-    Raises:
-        ValueError: If it violates the numpydoc standard, for instance with two sections of the same title.
-        ModuleNotFoundError: If the package numpydoc is not installed.
+    words are left out. A docstring that violates the standard, for instance with two sections of the same title, is a
+    ValueError.
     """
-    parsed = _parse(_TEMPLATE.sub("", _SIGNATURE.sub("", text, count=1)))
+    from numpydoc.docscrape import NumpyDocString
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about unknown sections and underlines of another length
+        parsed = NumpyDocString(_TEMPLATE.sub("", _SIGNATURE.sub("", text, count=1)))
     summary, rest = _split_summary(parsed["Summary"])
-    sections = [Section(DESCRIPTION, tuple(_paragraphs([*rest, "", *parsed["Extended Summary"]])))]
+    passages = [*_paragraphs("", [*rest, "", *parsed["Extended Summary"]])]
     for title, content in parsed.items():
-        if title in _LISTS or title in _LISTS_OF_TYPES:
-            sections.append(Section(title, tuple(_entries(content))))
+        if title in _LISTS:
+            passages += _entries(title, content)
         elif title not in _OUTSIDE_OF_SECTIONS:
-            sections.append(Section(title, tuple(_paragraphs(content))))
+            passages += _paragraphs(title, content)
     see_also = tuple(
         SeeAlso(tuple(name.removeprefix("~") for name, _ in objects), plain_text(" ".join(described)))
         for objects, described in parsed["See Also"]
     )
-    return Docstring(summary, tuple(section for section in sections if section.passages), see_also)
+    return Docstring(summary, tuple(passages), see_also)
 
 
 def plain_text(markup: str) -> str:
@@ -148,14 +128,6 @@ _MENTIONS = tuple(
 )
 
 
-def _parse(text: str) -> Any:
-    from numpydoc.docscrape import NumpyDocString
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about unknown sections and underlines of another length
-        return NumpyDocString(text)
-
-
 def _split_summary(lines: list[str]) -> tuple[str, list[str]]:
     text = "\n".join(lines).strip()
     if len(text.split()) <= MAX_SUMMARY_WORDS and not text.endswith(":"):
@@ -166,40 +138,42 @@ def _split_summary(lines: list[str]) -> tuple[str, list[str]]:
     return "", lines
 
 
-def _entries(parameters: Iterable[Any]) -> Iterator[Passage]:
+def _entries(section: str, parameters: Iterable[Any]) -> Iterator[Passage]:
     undescribed: dict[str, frozenset[str]] = {}
 
     def together() -> Iterator[Passage]:
-        yield from _passages(", ".join(undescribed), frozenset[str]().union(*undescribed.values()))
+        yield from _passages(section, ", ".join(undescribed), frozenset[str]().union(*undescribed.values()))
         undescribed.clear()
 
     for name, kind, description in parameters:
         header = " : ".join(part for part in (name, kind) if part)
-        names = (part.strip("` ").lstrip("*\\") for part in re.sub(r"\(.*\)|:.*", "", name).split(","))
+        parts = (part.strip("` ").lstrip("*\\") for part in re.sub(r"\(.*\)|:.*", "", name).split(","))
+        names = frozenset(filter(None, parts))
         if description:
             yield from together()
-            yield from _passages(f"{header}\n\n" + "\n".join(description), frozenset(filter(None, names)))
+            yield from _passages(section, f"{header}\n\n" + "\n".join(description), names)
         else:
-            undescribed[header] = frozenset(filter(None, names))
+            undescribed[header] = names
     yield from together()
 
 
-def _paragraphs(lines: Iterable[str]) -> Iterator[Passage]:
+def _paragraphs(section: str, lines: Iterable[str]) -> Iterator[Passage]:
     gathered: list[str] = []
     for block in re.split(r"\n\s*\n|\n(?=\.\. \[)", "\n".join(lines)):
         if not block.strip():
             continue
         unfinished = gathered and (gathered[-1].rstrip().endswith(":") or len(" ".join(gathered).split()) < 5)
         if gathered and not unfinished and not _CONTINUES.match(block):
-            yield from _passages("\n\n".join(gathered), frozenset())
+            yield from _passages(section, "\n\n".join(gathered))
             gathered = []
         gathered.append(block)
-    yield from _passages("\n\n".join(gathered), frozenset())
+    yield from _passages(section, "\n\n".join(gathered))
 
 
-def _passages(markup: str, names: frozenset[str]) -> Iterator[Passage]:
+def _passages(section: str, markup: str, names: frozenset[str] = frozenset()) -> Iterator[Passage]:
     names |= frozenset(_REFERENCE.findall(markup))
-    mentions = frozenset(name for pattern in _MENTIONS for name in pattern.findall(markup))
-    for number, text in enumerate(split_text(plain_text(markup), MAX_PASSAGE_WORDS)):
+    mentions = frozenset(name for pattern in _MENTIONS for name in pattern.findall(markup)) - names
+    for text in split_text(plain_text(markup), MAX_PASSAGE_WORDS):
         if len(text.split()) >= MIN_PASSAGE_WORDS:
-            yield Passage(text, names if not number else frozenset(), mentions - names if not number else frozenset())
+            yield Passage(section, text, names, mentions)
+        names = mentions = frozenset()  # the first part has them all

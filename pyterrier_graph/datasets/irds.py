@@ -11,13 +11,17 @@ from typing import Any
 from ir_datasets.indices.base import Docstore
 
 
+def check_name(name: str, names: Iterable[str]) -> None:
+    """Raises KeyError unless there is a dataset of that name."""
+    if name not in names:
+        raise KeyError(f"there is no dataset {name!r}; there are {', '.join(names)}")
+
+
 class DocsIter:
     """An iterator over documents, which can be sliced before it is used.
 
-    Args:
-        read: Starts reading all documents, in a fixed order.
-        count: The number of documents. Without it, bounds that count from the end or are fractions are an error.
-        part: The places of the documents that this iterator yields; None for all.
+    ``read`` starts reading all documents, in a fixed order, of which ``part`` are yielded. Without the ``count`` of the
+    documents, bounds that count from the end or are fractions are an error.
     """
 
     def __init__(self, read: Callable[[], Iterable[Any]], count: int | None = None, part: range | None = None) -> None:
@@ -48,13 +52,7 @@ class DocsIter:
 
 
 class LookedUpDocs(Docstore):
-    """Looks documents up by their ids; unknown ids are passed over.
-
-    Args:
-        document: Returns the document of an id, or raises KeyError.
-        doc_cls: The class of the documents.
-        options: Options of ir_datasets.
-    """
+    """Looks documents up by their ids. The function ``document`` raises KeyError for ids that are passed over."""
 
     def __init__(self, document: Callable[[str], Any], doc_cls: type, options: Any) -> None:
         super().__init__(doc_cls, options=options)

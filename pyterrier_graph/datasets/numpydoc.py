@@ -22,8 +22,8 @@ No document contains a query: summary lines, "See Also" sections and verbatim co
 # No "from __future__ import annotations": PyTerrier's text loader wants fields that are annotated with str, not "str".
 
 import functools
+import hashlib
 import itertools
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -31,8 +31,8 @@ from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel, GenericQuery
 from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS
 
-from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus, sha256
-from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs
+from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus
+from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs, check_name
 from pyterrier_graph.documents import PASSAGE, Link, Node, Reference, StructuredDocument, passage_id
 
 DATASET_ID = "pyterrier-graph/numpydoc"
@@ -40,8 +40,6 @@ PACKAGES = {"numpy": ("numpy",), "all": ("numpy", "scipy", "pandas", "sklearn", 
 SPLITS = {"train": 0.7, "dev": 0.1, "test": 0.2}
 SEE_ALSO_SPLITS = {"dev": 0.25, "test": 0.75}
 GRADES = {2: "description or notes of a relevant document", 1: "another passage of a relevant document"}
-
-_logger = logging.getLogger(__name__)
 
 
 class NumpydocDoc(NamedTuple):
@@ -75,69 +73,43 @@ def dataset_names() -> list[str]:
 
 
 def dataset(name: str) -> Dataset:
-    """An ir_datasets dataset. The packages are read when documents, queries or qrels are first needed.
-
-    Args:
-        name: One of :func:`dataset_names`.
-
-    Raises:
-        KeyError: If there is no dataset of that name.
-    """
-    if name not in dataset_names():
-        raise KeyError(f"there is no dataset {DATASET_ID}/{name}; there are {', '.join(dataset_names())}")
+    """The dataset of one of :func:`dataset_names`. The packages are read when documents or queries are first needed."""
+    check_name(f"{DATASET_ID}/{name}", [f"{DATASET_ID}/{known}" for known in dataset_names()])
     corpus, _, split = name.partition("/")
     if not split:
         return Dataset(_docs(corpus))
     queries = _Queries(corpus, split)
-    return Dataset(_docs(corpus), queries, _Qrels(corpus, queries))
+    return Dataset(_docs(corpus), queries, _Qrels(queries))
 
 
 @functools.cache
 def load_corpus(name: str) -> DocstringCorpus:
-    """The corpus ``'numpy'`` or ``'all'``, made once in a process.
-
-    Raises:
-        KeyError: If there is no corpus of that name.
-        ModuleNotFoundError: If numpydoc or one of the corpus's packages is not installed.
-    """
-    if name not in PACKAGES:
-        raise KeyError(f"there is no corpus {name!r}; there are {', '.join(map(repr, PACKAGES))}")
+    """The corpus ``'numpy'`` or ``'all'``, made once in a process. A missing package is a ModuleNotFoundError."""
     try:
-        corpus = build_corpus(PACKAGES[name])
+        return build_corpus(PACKAGES[name])
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"{DATASET_ID}/{name} needs the packages numpydoc, {', '.join(PACKAGES[name])}; "
             f"{error.name!r} is not installed: pip install 'pyterrier_graph[demo]'",
             name=error.name,
         ) from error
-    counts = len(corpus.documents), len(corpus.summaries), len(corpus.see_also)
-    _logger.info("%s/%s: %d documents, %d summary lines, %d see-also queries", DATASET_ID, name, *counts)
-    return corpus
 
 
 def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
     """The split of an object, computed from the SHA-256 of its name alone.
 
-    Args:
-        name: The object's name.
-        splits: The names of the splits with their shares, which add up to 1.
-        salt: A prefix of the name. Another salt gives another division of the same names.
+    ``splits`` are the names of the splits with their shares, which add up to 1. Another ``salt``, a prefix of the name,
+    gives another division of the same names.
     """
-    place = int.from_bytes(sha256(salt + name)[:8], "big") / 2**64
+    place = int.from_bytes(hashlib.sha256((salt + name).encode()).digest()[:8], "big") / 2**64
     bounds = itertools.accumulate(splits.values())
     return next((split for split, bound in zip(splits, bounds, strict=True) if place < bound), [*splits][-1])
 
 
 def _record(document: StructuredDocument) -> NumpydocDoc:
-    return NumpydocDoc(
-        document.docno,
-        document.title,
-        "\n\n".join(document.passages()),
-        document.nodes,
-        document.links,
-        document.references,
-        document.codes,
-    )
+    text = "\n\n".join(document.passages())
+    parts = document.nodes, document.links, document.references, document.codes
+    return NumpydocDoc(document.docno, document.title, text, *parts)
 
 
 class _Docs(BaseDocs):
@@ -165,18 +137,16 @@ class _Docs(BaseDocs):
         return "en"
 
 
-@functools.cache
-def _docs(name: str) -> _Docs:
-    return _Docs(name)  # one object for all splits: so ir_datasets knows that they share their documents
+_docs = functools.cache(_Docs)  # one object for all splits: so ir_datasets knows that they share their documents
 
 
 class _Queries(BaseQueries):
     def __init__(self, name: str, split: str) -> None:
-        self._name = name
+        self.name = name
         self._kind, _, self._split = split.rpartition("/")
 
     def with_relevant(self) -> Iterator[DocstringQuery]:
-        corpus = load_corpus(self._name)
+        corpus = load_corpus(self.name)
         queries, splits = (corpus.see_also, SEE_ALSO_SPLITS) if self._kind else (corpus.summaries, SPLITS)
         return (query for query in queries if split_of(query.relevant[0], splits, self._kind) == self._split)
 
@@ -184,19 +154,18 @@ class _Queries(BaseQueries):
         return (GenericQuery(query.query_id, query.text) for query in self.with_relevant())
 
     def queries_namespace(self) -> str:
-        return f"{DATASET_ID}/{self._name}"
+        return f"{DATASET_ID}/{self.name}"
 
     def queries_lang(self) -> str:
         return "en"
 
 
 class _Qrels(BaseQrels):
-    def __init__(self, name: str, queries: _Queries) -> None:
-        self._name = name
+    def __init__(self, queries: _Queries) -> None:
         self._queries = queries
 
     def qrels_iter(self) -> Iterator[GenericQrel]:
-        documents = load_corpus(self._name).documents
+        documents = load_corpus(self._queries.name).documents
         for query in self._queries.with_relevant():
             for docno in query.relevant:
                 for number, grade in enumerate(_grades(documents[docno])):

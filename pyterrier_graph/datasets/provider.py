@@ -61,11 +61,7 @@ class GraphDatasetProvider:
     """
 
     def get_dataset(self, name: str) -> pt.datasets.Dataset:
-        """The dataset of a name.
-
-        Raises:
-            KeyError: If there is no such dataset.
-        """
+        """The dataset of a name. It is a KeyError if there is none."""
         import pyterrier as pt
 
         register()

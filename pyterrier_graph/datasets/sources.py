@@ -6,30 +6,26 @@ import ast
 import importlib.util
 import inspect
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 SKIPPED_MODULES = frozenset({"tests", "conftest", "setup", "externals", "distutils"})
 
 
-@dataclass(frozen=True)
-class DocumentedObject:
+class DocumentedObject(NamedTuple):
     """A function, class, method or property with a docstring.
 
-    Attributes:
-        name: Its public qualified name. Of several names, this is the one with the fewest dots, then the one of the
-            class nearest to the defining class, then the first in the alphabet.
-        names: All its public qualified names, sorted.
-        module: The public module of ``name``.
-        docstring: Its docstring, without indentation.
+    Of several names, ``name`` is the one with the fewest dots, then the one of the class nearest to the defining class,
+    then the first in the alphabet.
     """
 
-    name: str
-    names: tuple[str, ...]
-    module: str
-    docstring: str
+    name: str  # its public qualified name
+    names: tuple[str, ...]  # all its public qualified names, sorted
+    module: str  # the public module of the name
+    docstring: str  # without indentation
 
 
 def read_package(package: str) -> list[DocumentedObject]:
@@ -38,16 +34,8 @@ def read_package(package: str) -> list[DocumentedObject]:
     A name is public if no part of it begins with an underscore and its module exports it: in ``__all__``, by defining
     it, or, in the ``__init__`` of a package, by importing it. Imports, assignments of one name to another, and
     inheritance are resolved, so that an object is found under the names that users know. Tests are left out. Objects
-    of compiled code are found only if a source gives them a docstring with ``add_newdoc``.
-
-    Args:
-        package: Name of a top-level package.
-
-    Returns:
-        The objects, sorted by name.
-
-    Raises:
-        ModuleNotFoundError: If no sources of that package are installed.
+    of compiled code are found only if a source gives them a docstring with ``add_newdoc``. The objects are sorted by
+    name. A package whose sources are not installed is a ModuleNotFoundError.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -75,13 +63,6 @@ class _Module:
     star_imports: list[str] = field(default_factory=list)
     exports: list[ast.expr] = field(default_factory=list)  # the parts of __all__
 
-    def absolute(self, node: ast.ImportFrom) -> str:
-        if not node.level:
-            return node.module or ""
-        parts = self.name.split(".")
-        parts = parts[: len(parts) - node.level + self.is_package]
-        return ".".join(parts + ([node.module] if node.module else []))
-
 
 class _Package:
     def __init__(self, name: str, root: Path) -> None:
@@ -90,7 +71,7 @@ class _Package:
         self.modules: dict[str, _Module] = {}
         self._exports: dict[str, set[str]] = {}
         self._resolved: dict[tuple[str, str], _Definition | str | None] = {}
-        added: list[_AddedDocstring] = []
+        added: list[tuple[str, str, str, str]] = []
         for path in pt.tqdm(sorted(root.rglob("*.py")), desc=f"sources of {name}", unit="file", delay=1):
             parts = (name, *path.relative_to(root).with_suffix("").parts)
             if not SKIPPED_MODULES.isdisjoint(parts):
@@ -106,38 +87,29 @@ class _Package:
             _read_module(module, tree.body)
             added += _added_docstrings(module, tree.body)
             self.modules[module.name] = module
-        for docstring in added:
-            self._add(docstring)
-
-    def _add(self, added: _AddedDocstring) -> None:
-        module = self.modules.setdefault(added.module, _Module(added.module))
-        definition = module.definitions.setdefault(added.name, _Definition(added.module))
-        if added.member:
-            definition.members.setdefault(added.member, _Definition(added.module, added.docstring))
-        else:
-            definition.docstring = definition.docstring or added.docstring
+        for module_name, local, member, docstring in added:
+            module = self.modules.setdefault(module_name, _Module(module_name))
+            definition = module.definitions.setdefault(local, _Definition(module_name))
+            if member:
+                definition.members.setdefault(member, _Definition(module_name, docstring))
+            else:
+                definition.docstring = definition.docstring or docstring
 
     def objects(self) -> list[DocumentedObject]:
-        depths: dict[_Definition, dict[str, int]] = {}  # for each name, how many classes up the definition is
-        homes: dict[str, str] = {}
-        for module in self.modules.values():
-            if not _is_public(module.name):
-                continue
-            for local in self._public_names(module.name):
-                definition = self._resolve(module.name, local)
-                if not isinstance(definition, _Definition):
-                    continue
-                name = f"{module.name}.{local}"
-                depths.setdefault(definition, {})[name] = 0
-                homes[name] = module.name
-                for member, (described, depth) in self._members(definition).items():
-                    depths.setdefault(described, {})[f"{name}.{member}"] = depth
-                    homes[f"{name}.{member}"] = module.name
+        # the names of each definition; for each name, how many classes up the definition is, and the name's module
+        named: dict[_Definition, dict[str, tuple[int, str]]] = defaultdict(dict)
+        for module in filter(_is_public, self.modules):
+            for local in self._public_names(module):
+                definition = self._resolve(module, local)
+                if isinstance(definition, _Definition):
+                    named[definition][f"{module}.{local}"] = 0, module
+                    for member, (described, depth) in self._members(definition).items():
+                        named[described][f"{module}.{local}.{member}"] = depth, module
         found = []
-        for definition, names in depths.items():
+        for definition, names in named.items():
             if definition.docstring:
-                name = min(names, key=lambda alias: (alias.count("."), names[alias], alias))
-                found.append(DocumentedObject(name, tuple(sorted(names)), homes[name], definition.docstring))
+                name = min(names, key=lambda alias: (alias.count("."), names[alias][0], alias))
+                found.append(DocumentedObject(name, tuple(sorted(names)), names[name][1], definition.docstring))
         return sorted(found, key=lambda documented: documented.name)
 
     def _members(self, definition: _Definition) -> dict[str, tuple[_Definition, int]]:
@@ -157,13 +129,11 @@ class _Package:
         """The public names that a module exports."""
         if module_name not in self._exports:
             self._exports[module_name] = set()  # for cycles of imports
-            self._exports[module_name] = {name for name in self._exported_names(module_name) if _is_public(name)}
+            if module := self.modules.get(module_name):
+                self._exports[module_name] = {name for name in self._exported_names(module) if _is_public(name)}
         return self._exports[module_name]
 
-    def _exported_names(self, module_name: str) -> set[str]:
-        module = self.modules.get(module_name)
-        if module is None:
-            return set()
+    def _exported_names(self, module: _Module) -> set[str]:
         exported = [self._exported(module, expression) for expression in module.exports]
         if exported and None not in exported:
             return {name for names in exported for name in names or ()}
@@ -195,19 +165,15 @@ class _Package:
         key = (module_name, dotted)
         if key not in self._resolved:
             self._resolved[key] = None  # for cycles of imports
-            self._resolved[key] = self._look_up(module_name, dotted)
+            first, _, rest = dotted.partition(".")
+            found = self._look_up(module_name, first)
+            if rest and found is not None:
+                found = self._resolve(found, rest) if isinstance(found, str) else found.members.get(rest)
+            self._resolved[key] = found
         return self._resolved[key]
 
-    def _look_up(self, module_name: str, dotted: str) -> _Definition | str | None:
-        first, _, rest = dotted.partition(".")
-        found = self._look_up_name(module_name, first)
-        if not rest or found is None:
-            return found
-        return self._resolve(found, rest) if isinstance(found, str) else found.members.get(rest)
-
-    def _look_up_name(self, module_name: str, name: str) -> _Definition | str | None:
+    def _look_up(self, module_name: str, name: str) -> _Definition | str | None:
         module = self.modules.get(module_name)
-        submodule = f"{module_name}.{name}"
         if module is None:
             return None
         if name in module.definitions:
@@ -225,6 +191,7 @@ class _Package:
         for source in module.star_imports:
             if name in self._public_names(source):
                 return self._resolve(source, name)
+        submodule = f"{module_name}.{name}"
         return submodule if submodule in self.modules else None
 
 
@@ -254,7 +221,8 @@ def _read_module(module: _Module, body: list[ast.stmt]) -> None:
                     local = alias.asname or alias.name.partition(".")[0]
                     module.imports[local] = (alias.name if alias.asname else local, "")
             case ast.ImportFrom(names=names):
-                source = module.absolute(node)
+                parent = module.name if module.is_package else module.name.rpartition(".")[0]
+                source = importlib.util.resolve_name("." * node.level + (node.module or ""), parent)
                 for alias in names:
                     if alias.name == "*":
                         module.star_imports.append(source)
@@ -287,34 +255,26 @@ def _definition(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.
     return definition
 
 
-@dataclass(frozen=True)
-class _AddedDocstring:
-    module: str
-    name: str
-    member: str
-    docstring: str
+def _added_docstrings(module: _Module, body: list[ast.stmt]) -> Iterator[tuple[str, str, str, str]]:
+    """Module, name, member or ``''``, and docstring of calls ``add_newdoc(module, name, docstrings)``.
 
-
-def _added_docstrings(module: _Module, body: list[ast.stmt]) -> Iterator[_AddedDocstring]:
-    """The docstrings of calls ``add_newdoc(module, name, text or (member, text) or list of these)``.
-
-    A call ``add_newdoc(name, text)`` documents an object of the package that contains the module.
+    The docstrings are a text, a pair (member, text), or a list of these. A call ``add_newdoc(name, docstrings)``
+    documents an object of the package that contains the module.
     """
     for node in _statements(body):
         match node:
             case ast.Expr(value=ast.Call(func=ast.Name(id="add_newdoc"), args=[*places, documented])):
-                pass
+                names = [str(place.value) for place in places if isinstance(place, ast.Constant)]
             case _:
                 continue
-        names = [place.value for place in places if isinstance(place, ast.Constant) and isinstance(place.value, str)]
         if len(names) != len(places) or not 1 <= len(names) <= 2:
             continue
         home = names[0] if len(names) == 2 else module.name.rpartition(".")[0]
         for entry in documented.elts if isinstance(documented, ast.List) else [documented]:
             member = ""
-            if isinstance(entry, ast.Tuple) and len(entry.elts) == 2 and isinstance(entry.elts[0], ast.Constant):
+            if isinstance(entry, ast.Tuple) and isinstance(entry.elts[0], ast.Constant):
                 member, entry = str(entry.elts[0].value), entry.elts[1]
             if isinstance(entry, ast.Call) and isinstance(entry.func, ast.Attribute):
                 entry = entry.func.value  # text.replace(placeholder, ...)
             if isinstance(entry, ast.Constant) and isinstance(entry.value, str):
-                yield _AddedDocstring(home, names[-1], member, inspect.cleandoc(entry.value))
+                yield home, names[-1], member, inspect.cleandoc(entry.value)

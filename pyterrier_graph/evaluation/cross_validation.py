@@ -6,18 +6,20 @@ import hashlib
 import json
 import os
 import re
+import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.documents import level_mismatch
-from pyterrier_graph.evaluation.folds import Parts, check_folds, parts_of, query_folds
-from pyterrier_graph.evaluation.untrained import Untrained, trained_stages
+from pyterrier_graph.evaluation.folds import check_folds, parts_of, query_folds
 
 CONFIGURATION = "cross_validation.json"
 RUN = "fold{}.csv.gz"
@@ -37,8 +39,8 @@ def cross_validate(
     """Ranks every query by a pipeline that was trained on other queries.
 
     Each fold is the test fold once. The fold before it (for the first fold, the last one) is for validation, and the
-    others are for training: three of five folds, as in Dong et al. (LGRe, Sect. 4.1). The result is one run over all
-    queries. ``pt.Experiment`` takes the run as a system, and tests significance over all queries::
+    others are for training, as in Dong et al. (LGRe, Sect. 4.1). ``pt.Experiment`` takes the result, one run over all
+    queries, as a system, and tests significance over all queries::
 
         first = bm25 % 20 >> graph.passages()
         run = cross_validate(lambda fold: GraphMaxSim(graph), first(topics), qrels)
@@ -56,8 +58,7 @@ def cross_validate(
         qrels: ``qid, docno, label``. Queries without judgments are ranked, but not used for training or validation.
         folds: Number of folds, made by :func:`query_folds`; or the qids of each fold, as :func:`folds_of` returns them.
         seed: Seed of :func:`query_folds`. Estimators have seeds of their own.
-        output_dir: Folder for the run of each complete fold. After a kill, the same call continues with the next fold.
-            By default no runs are kept.
+        output_dir: Folder where the run of each complete fold is kept. After a kill, the same call goes on from there.
         on_trained: Called with the number of a fold and its trained pipeline after the fold was ranked, for instance to
             save the pipeline. After a kill, it may be called for the same fold again.
         verbose: Whether to show progress.
@@ -68,9 +69,8 @@ def cross_validate(
     Raises:
         TypeError: If ``make_pipeline`` is a pipeline.
         pt.validate.InputValidationError: If a column is missing.
-        ValueError: If the folds overlap, are empty, are fewer than three, or differ from the topics' queries; if no
-            query for training or validation is judged; if the pipeline has no Estimator, or one that was trained in
-            another fold; or if ``output_dir`` holds runs of another cross-validation.
+        ValueError: If the folds are wrong or without judgments; if the pipeline has no Estimator, or one that was
+            trained in another fold; or if ``output_dir`` holds runs of another cross-validation.
 
     Warns:
         UserWarning: If the pipeline ranks passages and the judgments are of documents, or the other way round.
@@ -88,8 +88,8 @@ def cross_validate(
     check_folds(folds, set(topics["qid"]))
     parts = [parts_of(folds, number) for number in range(1, len(folds) + 1)]
     for number, part in enumerate(parts, start=1):
-        for name in ("train", "validation"):
-            if getattr(part, name).isdisjoint(qrels["qid"]):
+        for name, qids in zip(("train", "validation"), part, strict=False):
+            if qids.isdisjoint(qrels["qid"]):
                 raise ValueError(f"fold {number}: qrels have no judgment of any query for {name}")
     untrained = Untrained()
     with tempfile.TemporaryDirectory() as scratch:
@@ -123,17 +123,18 @@ def cross_validate(
     return pd.concat(runs, ignore_index=True)
 
 
-def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, parts: Parts) -> pd.DataFrame:
+def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, parts: list[set[str]]) -> pd.DataFrame:
+    *trained_on, test = parts
     data = []
-    for qids in (parts.train, parts.validation):
+    for qids in trained_on:
         judgments = qrels[qrels["qid"].isin(qids)].reset_index(drop=True)
         judged = topics["qid"].isin(qids & set(judgments["qid"]))
         data += [topics[judged].reset_index(drop=True), judgments]
     pipeline.fit(*data)
-    run = pipeline.transform(topics[topics["qid"].isin(parts.test)].reset_index(drop=True))
+    run = pipeline.transform(topics[topics["qid"].isin(test)].reset_index(drop=True))
     pt.validate.result_frame(run, extra_columns=["score"], context=pipeline)
     run = run[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
-    if other := set(run["qid"]) - parts.test:
+    if other := set(run["qid"]) - test:
         raise ValueError(f"{pipeline!r} ranked the query {min(other)!r}, which was not in its input")
     if run["score"].isna().any():
         raise ValueError(f"{pipeline!r} gave no score to document {run['docno'][run['score'].isna()].iloc[0]!r}")
@@ -143,17 +144,17 @@ def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, pa
 def _claim(folder: Path, configuration: dict[str, Any]) -> None:
     """Writes the configuration into the folder; raises ValueError if the folder holds runs of another one."""
     note = folder / CONFIGURATION
-    if any(folder.glob(RUN.format("*"))):
-        before = json.loads(note.read_text("utf-8")) if note.exists() else {}
-        if differing := sorted(key for key in configuration if before.get(key) != configuration[key]):
-            raise ValueError(
-                f"{str(folder)!r} holds runs of another cross-validation (other: {', '.join(differing)}): "
-                "choose another output_dir, or delete it"
-            )
+    if not any(folder.glob(RUN.format("*"))):
+        folder.mkdir(parents=True, exist_ok=True)
+        with pt.io.finalized_open(str(note), "b") as out:
+            out.write(json.dumps(configuration, indent=1).encode())
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    with pt.io.finalized_open(str(note), "b") as out:
-        out.write(json.dumps(configuration, indent=1).encode())
+    before = json.loads(note.read_text("utf-8")) if note.exists() else {}
+    if differing := sorted(key for key in configuration if before.get(key) != configuration[key]):
+        raise ValueError(
+            f"{str(folder)!r} holds runs of another cross-validation (other: {', '.join(differing)}): "
+            "choose another output_dir, or delete it"
+        )
 
 
 def _digest(frame: pd.DataFrame, columns: Sequence[str]) -> str:
@@ -165,8 +166,69 @@ def _describe(pipeline: pt.Transformer) -> list[str]:
     """The stages, and the arguments of Estimators but for device and verbose."""
     made_with = [
         f"{attribute.name}={attribute.value!r}"
-        for estimator in trained_stages(pipeline)
+        for estimator in _trained_stages(pipeline)
         for attribute in pt.inspect.transformer_attributes(estimator, strict=False)
         if attribute.name not in ("device", "verbose")
     ]
     return [re.sub(r" at 0x[0-9a-fA-F]+", "", text) for text in (repr(pipeline), *made_with)]
+
+
+class Untrained:
+    """Compares each pipeline with earlier ones, to find training that they share."""
+
+    def __init__(self) -> None:
+        self._seen: WeakValueDictionary[int, Any] = WeakValueDictionary()  # Estimators and torch modules by their id
+        self._digests: dict[int, str] = {}  # of the weights of torch modules
+
+    def check(self, pipeline: pt.Transformer) -> pt.Transformer:
+        """Returns the pipeline; raises ValueError if it has an Estimator, or changed weights, of an earlier one."""
+        estimators = _trained_stages(pipeline)
+        for estimator in estimators:
+            if id(estimator) in self._seen:
+                raise ValueError(f"make_pipeline returned {estimator!r} for a second time: it has to make a new object")
+        modules = [module for estimator in estimators for module in _modules(estimator)]
+        for module in modules:
+            digest = weights_sha256(module)
+            if id(module) in self._seen and digest != self._digests[id(module)]:
+                raise ValueError(
+                    f"a {type(module).__name__} that is shared by folds was changed by training: "
+                    "make_pipeline has to load it anew"
+                )
+            self._digests[id(module)] = digest
+        self._seen.update((id(thing), thing) for thing in [*estimators, *modules])
+        return pipeline
+
+
+def _modules(estimator: pt.Estimator) -> Iterator[Any]:
+    """The torch modules that are attributes of an Estimator, or of its attributes."""
+    torch: Any = sys.modules.get("torch")  # without an import of torch there are no modules
+    for value in vars(estimator).values() if torch else ():
+        for candidate in (value, *getattr(value, "__dict__", {}).values()):
+            if isinstance(candidate, torch.nn.Module):
+                yield candidate
+
+
+def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
+    """The Estimators that ``pipeline.fit`` trains; raises ValueError if there is none, warns about nested ones."""
+    stages = _inner(pipeline) if isinstance(pipeline, pt.Compose) else [pipeline]
+    trained = [stage for stage in stages if isinstance(stage, pt.Estimator)]
+    nested = [estimator for stage in stages if not isinstance(stage, pt.Estimator) for estimator in _nested(stage)]
+    if not trained:
+        hint = "; fit does not train Estimators inside of operators such as +" if nested else ""
+        raise ValueError(f"nothing to train: no stage of {pipeline!r} is a pt.Estimator{hint}")
+    for estimator in nested:
+        warnings.warn(f"{estimator!r} is not trained: it is inside of a stage of the pipeline", stacklevel=4)
+    return trained
+
+
+def _nested(transformer: pt.Transformer) -> Iterator[pt.Estimator]:
+    for inner in _inner(transformer):
+        yield from [inner] if isinstance(inner, pt.Estimator) else _nested(inner)
+
+
+def _inner(transformer: pt.Transformer) -> list[pt.Transformer]:
+    # pt.inspect.subtransformers omits artifacts, and all other stages of a pipeline that has an artifact
+    values: list[Any] = []
+    for attribute in pt.inspect.transformer_attributes(transformer, strict=False):
+        values += attribute.value if isinstance(attribute.value, (list, tuple)) else [attribute.value]
+    return [value for value in values if isinstance(value, pt.Transformer)]

@@ -1,33 +1,23 @@
-"""Folds: disjoint sets of queries for cross-validation."""
+"""Groups of queries: folds for cross-validation, and groups by length."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from itertools import count
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence, Sized
+from itertools import count, takewhile
 
+import numpy as np
 import pandas as pd
-
-
-class Parts(NamedTuple):
-    """The qids for training, validation and test in one round of a cross-validation."""
-
-    train: set[str]
-    validation: set[str]
-    test: set[str]
+import pyterrier as pt
 
 
 def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[set[str]]:
-    """Divides queries at random into folds whose sizes differ by at most one.
+    """Divides queries at random into folds whose sizes differ by at most one, and returns the qids of each fold.
 
     Args:
         topics: Queries or a run: ``qid``. The order of rows does not matter.
         folds: Number of folds.
         seed: Seed of the random division.
-
-    Returns:
-        The qids of each fold.
 
     Raises:
         ValueError: If there are fewer than three folds, or fewer queries than folds.
@@ -42,16 +32,10 @@ def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[
 
 
 def folds_of(dataset_id: str) -> list[set[str]]:
-    """Returns the folds of a dataset of ir_datasets: its subsets ``fold1``, ``fold2``, and so on.
+    """Returns the qids of each fold of a dataset of ir_datasets: of its subsets ``fold1``, ``fold2``, and so on.
 
     ``folds_of("disks45/nocr/trec-robust-2004")`` returns the five folds of Huston and Croft (2014), which Dong et al.
     (LGRe) used. To use a part of the topics, intersect each fold with the qids of the part.
-
-    Args:
-        dataset_id: Id of the whole dataset, with or without ``irds:``.
-
-    Returns:
-        The qids of each fold.
 
     Raises:
         KeyError: If there is no such dataset, or the dataset has no folds.
@@ -60,13 +44,8 @@ def folds_of(dataset_id: str) -> list[set[str]]:
 
     name = dataset_id.removeprefix("irds:")
     ir_datasets.load(name)
-    folds: list[set[str]] = []
-    for number in count(1):
-        try:
-            fold = ir_datasets.load(f"{name}/fold{number}")
-        except KeyError:
-            break
-        folds.append({query.query_id for query in fold.queries_iter()})
+    names = takewhile({*ir_datasets.registry}.__contains__, (f"{name}/fold{number}" for number in count(1)))
+    folds = [{query.query_id for query in ir_datasets.load(fold).queries_iter()} for fold in names]
     if not folds:
         raise KeyError(f"ir_datasets has no {name}/fold1: divide the queries with query_folds")
     return folds
@@ -82,20 +61,53 @@ def check_folds(folds: Sequence[Collection[str]], qids: Collection[str]) -> None
         if not fold:
             raise ValueError(f"fold {number} is empty")
     times = Counter(qid for fold in folds for qid in set(fold))
-    _refuse((qid for qid in times if times[qid] > 1), "in more than one fold")
-    _refuse(times.keys() - set(qids), "in the folds, but not among the topics")
-    _refuse(set(qids) - times.keys(), "in none of the folds")
+    wrong = {
+        "in more than one fold": {qid for qid in times if times[qid] > 1},
+        "in the folds, but not among the topics": times.keys() - set(qids),
+        "in none of the folds": set(qids) - times.keys(),
+    }
+    for what, found in wrong.items():
+        if found:
+            shown = ", ".join(map(repr, sorted(found)[:5])) + (", ..." if len(found) > 5 else "")
+            raise ValueError(f"{len(found)} queries are {what}: {shown}")
 
 
-def _refuse(qids: Iterable[str], what: str) -> None:
-    found = sorted(qids)
-    if found:
-        shown = ", ".join(map(repr, found[:5])) + (", ..." if len(found) > 5 else "")
-        raise ValueError(f"{len(found)} queries are {what}: {shown}")
-
-
-def parts_of(folds: Sequence[Collection[str]], number: int) -> Parts:
-    """The parts whose test fold is fold ``number``, from 1; the fold before it is for validation, as in LGRe."""
+def parts_of(folds: Sequence[Collection[str]], number: int) -> list[set[str]]:
+    """The qids for training, validation and test, where the test fold is fold ``number``, from 1."""
     rotated = [*folds[number - 1 :], *folds[: number - 1]]
     test, *train, validation = map(set, rotated)
-    return Parts(set().union(*train), validation, test)
+    return [set().union(*train), validation, test]
+
+
+def by_query_length(
+    topics: pd.DataFrame, bounds: Sequence[int] = (3,), *, tokenize: Callable[[str], Sized] = str.split
+) -> dict[str, pd.DataFrame]:
+    """Divides queries into groups by their number of tokens.
+
+    ``{name: pt.Experiment(runs, group, qrels, measures) for name, group in groups.items()}`` compares runs per group.
+
+    Dong et al. (LGRe, Table 5) compare two groups of Robust04's titles: 144 titles have up to 3 of BERT's word pieces
+    (``AutoTokenizer.from_pretrained("bert-base-uncased").tokenize``), 106 have more. The authors draw 100 queries of a
+    group, train on 80 of them and test on 10: one fold of
+    ``cross_validate(make_pipeline, group.sample(100, random_state=0), qrels, folds=10)``.
+
+    Args:
+        topics: ``qid, query``; other columns are kept.
+        bounds: The largest length in each group but the last, ascending.
+        tokenize: Splits a query into tokens; by default, at white space.
+
+    Returns:
+        The topics of each group, which may be empty, by name, such as ``'length <= 2'``, ``'2 < length <= 4'``,
+        ``'length > 4'``.
+
+    Raises:
+        pt.validate.InputValidationError: If a column is missing.
+        ValueError: If there are no bounds, or the bounds do not ascend.
+    """
+    pt.validate.columns(topics, includes=["qid", "query"])
+    if not len(bounds) or any(low >= high for low, high in zip(bounds, bounds[1:], strict=False)):
+        raise ValueError(f"bounds must be one or more ascending lengths, not {list(bounds)}")
+    between = [f"{low} < length <= {high}" for low, high in zip(bounds, bounds[1:], strict=False)]
+    names = [f"length <= {bounds[0]}", *between, f"length > {bounds[-1]}"]
+    group = np.searchsorted(bounds, [len(tokenize(query)) for query in topics["query"]])
+    return {name: topics[group == number].reset_index(drop=True) for number, name in enumerate(names)}

@@ -30,7 +30,7 @@ def write_card(
     results: pd.DataFrame | None = None,
     license: str | None = None,
 ) -> ModelCard:
-    """Writes the card of an artifact, a ``README.md`` in its folder, and replaces an earlier card.
+    """Writes and returns the card of an artifact, a ``README.md`` in its folder, and replaces an earlier card.
 
     The artifact provides how to load it, its seed, its options, versions, the paper and, if the process that trained
     the model also saved it, how it was trained. What is not given is "not stated" in the card.
@@ -45,9 +45,6 @@ def write_card(
         data: The data that the artifact was made of or trained on, in Markdown.
         results: A table of results, as ``pt.Experiment`` or :func:`~pyterrier_graph.summarize` returns it.
         license: An identifier of https://huggingface.co/docs/hub/repositories-licenses, such as ``'apache-2.0'``.
-
-    Returns:
-        The card.
 
     Raises:
         FileNotFoundError: If there is no artifact at the artifact's path.
@@ -68,6 +65,7 @@ def write_card(
         task_categories=["text-retrieval"],
         viewer=False,
     )
+    used = [f"{package} {version}" for package, version in meta.get("versions", versions()).items()]
     sections = {
         "Load": _loading(artifact),
         "Data": data or NOT_STATED,
@@ -75,7 +73,7 @@ def write_card(
         "Results": NOT_STATED if results is None else _table(results),
         "License": NOT_STATED if license is None else _escaped(license),
         "Citation": _citation(type(artifact)),
-        "Versions": _versions(meta),
+        "Versions": f"{'Saved' if 'versions' in meta else 'This card was written'} with {', '.join(used)}.",
         "Details": _json({name: value for name, value in meta.items() if name not in IN_OTHER_SECTIONS}),
     }
     text = [f"# {type(artifact).__name__}", description]
@@ -94,23 +92,14 @@ def _loading(artifact: pt.Artifact) -> str:
 
 def _training(meta: dict[str, Any]) -> str:
     paragraphs = [f"Seed of weights that no checkpoint had: {meta['seed']}."] if "seed" in meta else []
-    for stage in ("pretraining", "training"):
-        if stage not in meta:
-            continue
-        best = "".join(
-            f", {measure} of {_cell(value)} on validation data"
-            for measure, value in meta[stage].get("best", {}).items()
-        )
-        paragraphs.append(f"{stage.capitalize()}: {meta[stage]['steps']} steps{best}, with these options:")
+    for stage in [name for name in ("pretraining", "training") if name in meta]:
+        best = meta[stage].get("best", {}).items()
+        measured = "".join(f", {measure} of {_cell(value)} on validation data" for measure, value in best)
+        paragraphs.append(f"{stage.capitalize()}: {meta[stage]['steps']} steps{measured}, with these options:")
         paragraphs.append(_json(meta[stage]["options"]))
     if "training" not in meta:
         paragraphs.append("How it was trained is not stated.")
     return "\n\n".join(paragraphs)
-
-
-def _versions(meta: dict[str, Any]) -> str:
-    made = "Saved" if "versions" in meta else "This card was written"
-    return f"{made} with {', '.join(' '.join(of) for of in meta.get('versions', versions()).items())}."
 
 
 def _citation(kind: type) -> str | None:
@@ -149,10 +138,9 @@ def _put(folder: Path, card: str, meta: dict[str, Any]) -> None:
     """Replaces the card; at every moment the files have the sizes that ``pt_meta.json`` lists."""
     mode = (folder / META).stat().st_mode & 0o777
     files = {name: size for name, size in meta["files"].items() if name != CARD}
-    contents: list[tuple[str, Any]] = [(META, meta | {"files": files})] if CARD in meta["files"] else []
-    contents += [(CARD, card), (META, meta | {"files": files | {CARD: len(card.encode())}})]
-    for name, content in contents:
-        text = content if isinstance(content, str) else json.dumps(content, indent=1)
+    without, complete = meta | {"files": files}, meta | {"files": files | {CARD: len(card.encode())}}
+    contents = [(META, json.dumps(without, indent=1)), (CARD, card), (META, json.dumps(complete, indent=1))]
+    for name, text in contents:
         with pt.io.finalized_open(str(folder / name), "b") as out:
             out.write(text.encode())
         os.chmod(folder / name, mode)

@@ -42,8 +42,7 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     deviation = by_seed.groupby(level=[0, 1], sort=False).std()
     table: dict[str, dict[str, str]] = {}
     for measure in per_query["measure"].unique():
-        values = by_query.xs(measure, level="measure").unstack("qid")
-        values = values.loc[per_query["name"].unique()]
+        values = by_query.xs(measure, level="measure").unstack("qid").loc[per_query["name"].unique()]
         others = [name for name in values.index if name != baseline]
         tests = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in others]
         decided = multipletests(np.nan_to_num(tests, nan=1.0), method="holm")[0] if tests else []  # nan: equal

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, SECTION_TYPE, HeteroGraph
-from pyterrier_graph.graphs.memory_graph import MemoryGraph
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, SECTION_TYPE, HeteroGraph, MemoryGraph
 from pyterrier_graph.graphs.relations import inverse
 
 __all__ = [

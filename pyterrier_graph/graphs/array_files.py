@@ -1,30 +1,27 @@
-"""Arrays on disk: files that grow, and artifacts that map such files into memory."""
+"""Arrays and texts on disk: files that grow, and artifacts that map such files into memory."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import lz4.block
 import numpy as np
 from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import BuiltArtifact
 
 DOCNOS = "docnos.npids"
+TEXTS = "texts.lz4"
+BLOCKS = "text_blocks"
+BLOCK = 64
 
-_DTYPES = {
-    "node_type": "u1",
-    "utf8": "u1",
-    "indices": "u4",
-    "pairs": "u4",
-    "edges": "u4",
-    "scores": "f4",
-    "features": "f2",
-}
+_DTYPES = {"node_type": "u1", "indices": "u4", "pairs": "u4", "edges": "u4", "scores": "f4", "features": "f2"}
 
 
 def array_file(folder: Path, name: str) -> Path:
@@ -65,12 +62,65 @@ class ArrayFiles(ExitStack):
         self._files[path].write(np.ascontiguousarray(values, dtype=f"<{path.suffix[1:]}").tobytes())
 
 
-class StoredGraph(BuiltArtifact):
-    """Base of graphs on disk. Nothing is read before it is needed.
+class TextWriter(ExitStack):
+    """Writes texts in blocks of 64, which are compressed together: the blocks, and where each begins."""
 
-    Args:
-        path: Folder of the graph; it may not exist yet.
-    """
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+        self._blocks = self.enter_context(open(folder / TEXTS, "wb"))
+        self._offsets = self.enter_context(ArrayFiles())
+        self._offsets.append(folder, BLOCKS, np.zeros(1))
+        self._waiting: list[bytes] = []
+        self.push(self._finish)
+
+    def extend(self, texts: Sequence[str]) -> None:
+        """Adds texts after those before."""
+        self._waiting += [text.encode("utf-8") for text in texts]
+        complete = len(self._waiting) - len(self._waiting) % BLOCK
+        for start in range(0, complete, BLOCK):
+            self._write(self._waiting[start : start + BLOCK])
+        del self._waiting[:complete]
+
+    def _finish(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None and self._waiting:
+            self._write(self._waiting)
+
+    def _write(self, texts: list[bytes]) -> None:
+        lengths = np.array([len(text) for text in texts], dtype="<u4")
+        self._blocks.write(lz4.block.compress(b"".join([lengths.tobytes(), *texts])))
+        self._offsets.append(self._folder, BLOCKS, np.array([self._blocks.tell()]))
+
+
+class TextReader:
+    """Reads ``count`` texts by number; keeps the blocks read last."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._bytes = np.memmap(folder / TEXTS, dtype=np.uint8, mode="r")
+        self._offsets = read_array(folder, BLOCKS)
+        self._count = count
+        self._block = lru_cache(maxsize=512)(self._decompress)
+
+    def read(self, numbers: np.ndarray) -> list[str]:
+        """Texts by number, shape (n,)."""
+        unique, position = np.unique(numbers, return_inverse=True)  # ascending, so that each block is needed once
+        texts = []
+        for number in unique.tolist():
+            data, bounds = self._block(number // BLOCK)
+            place = number % BLOCK
+            texts.append(data[bounds[place] : bounds[place + 1]].decode("utf-8"))
+        return [texts[place] for place in position.tolist()]
+
+    def _decompress(self, block: int) -> tuple[bytes, list[int]]:
+        """A block's texts, one after the other, and where each begins."""
+        data = lz4.block.decompress(self._bytes[self._offsets[block] : self._offsets[block + 1]])
+        count = min(BLOCK, self._count - block * BLOCK)
+        lengths = np.frombuffer(data, dtype="<u4", count=count)
+        return data, [4 * count, *(4 * count + np.cumsum(lengths, dtype=np.int64)).tolist()]
+
+
+class StoredGraph(BuiltArtifact):
+    """Base of graphs on disk. Nothing is read before it is needed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)

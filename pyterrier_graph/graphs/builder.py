@@ -16,12 +16,19 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.array_files import DOCNOS, ArrayFiles, array_file, digest, read_array
+from pyterrier_graph.graphs.array_files import (
+    DOCNOS,
+    ArrayFiles,
+    TextReader,
+    TextWriter,
+    array_file,
+    digest,
+    read_array,
+)
 from pyterrier_graph.graphs.csr import write_compressed
-from pyterrier_graph.graphs.extraction import Parts, extract, locate, without_loops
+from pyterrier_graph.graphs.extraction import References, extract, resolve
 from pyterrier_graph.graphs.ids import writing_ids
-from pyterrier_graph.graphs.relations import inverse, relation_names
-from pyterrier_graph.graphs.text_store import TextWriter
+from pyterrier_graph.graphs.relations import relation_names
 
 BATCH = 1 << 14
 MAX_NODES = 1 << 32
@@ -31,21 +38,10 @@ logger = logging.getLogger(__name__)
 
 
 def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False) -> dict[str, Any]:
-    """Writes all files of a graph.
+    """Writes all files of a graph into an empty folder, and returns what ``pt_meta.json`` is to say of them.
 
     In memory there are a batch of documents, all docnos, the names of the codes, and a million edges while a relation
     is sorted. Everything else is on disk.
-
-    Args:
-        folder: An empty folder.
-        documents: The documents; they are read once.
-        verbose: Whether to show progress.
-
-    Returns:
-        What ``pt_meta.json`` is to say: sizes, relations, unresolved references, and a digest of all files.
-
-    Raises:
-        ValueError: If there is no document, two have the same docno, or there are too many nodes.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="scratch-") as name:
         scratch = Path(name)
@@ -63,24 +59,24 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
                 logger.warning("%d of %d references %r lead out of the corpus", missing, total, relation)
         names = relation_names([*writer.links, *unresolved])
         rows = dict.fromkeys(names, writer.num_nodes) | {"document_codes": num_documents, "code_documents": num_codes}
-        forward = [*names[::2], "document_codes"]
-        backward = [*map(inverse, names[::2]), "code_documents"]
         sizes: dict[str, int] = {}
-        for there, back in pt.tqdm([*zip(forward, backward, strict=True)], desc="sorting edges", disable=not verbose):
-            pairs = _pairs(scratch, there)
+        directions = [*zip([*rows][::2], [*rows][1::2], strict=True)]  # each relation is followed by its inverse
+        for there, back in pt.tqdm(directions, desc="sorting edges", disable=not verbose):
+            array_file(scratch, f"{there}.pairs").touch()  # a relation without edges has no file yet
+            pairs = read_array(scratch, f"{there}.pairs").reshape(-1, 2)
             for relation, ends in (there, pairs), (back, pairs[:, ::-1]):
                 indptr, indices = (array_file(folder, f"{relation}.{part}") for part in ("indptr", "indices"))
                 sizes[relation] = write_compressed(ends, rows[relation], indptr, indices, scratch)
-        about = {
-            "documents": num_documents,
-            "nodes": writer.num_nodes,
-            "passages": writer.num_passages,
-            "codes": num_codes,
-            "relations": names,
-            "edges": {relation: sizes[relation] for relation in names},
-            "unresolved": unresolved,
-        }
-    return about | {"sha256": digest(folder)}
+    return {
+        "documents": num_documents,
+        "nodes": writer.num_nodes,
+        "passages": writer.num_passages,
+        "codes": num_codes,
+        "relations": names,
+        "edges": {relation: sizes[relation] for relation in names},
+        "unresolved": unresolved,
+        "sha256": digest(folder),
+    }
 
 
 def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[StructuredDocument]]:
@@ -97,31 +93,21 @@ def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[Structure
         yield batch
 
 
-def _pairs(scratch: Path, name: str) -> np.ndarray:
-    if not array_file(scratch, f"{name}.pairs").exists():
-        return np.empty((0, 2), dtype=np.uint32)
-    return read_array(scratch, f"{name}.pairs").reshape(-1, 2)
-
-
 def _resolve(folder: Path, scratch: Path, relation: str) -> int:
     """Turns references of one relation into edges; returns the number of those whose target is not in the corpus."""
-    places = [read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes")]
-    sources, passages, lengths, utf8 = (
-        read_array(scratch, f"{relation}.{name}") for name in ("sources", "passages", "lengths", "utf8")
-    )
-    unresolved = begin = 0
+    roots, offsets, nodes = (read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes"))
+    sources, passages = (read_array(scratch, f"{relation}.{name}") for name in ("sources", "passages"))
+    targets = TextReader(scratch / relation, len(sources))
+    unresolved = 0
     with Lookup(folder / DOCNOS) as docnos, ArrayFiles() as files:
         for start in range(0, len(sources), BATCH):
             part = slice(start, start + BATCH)
-            ends = np.cumsum(lengths[part])
-            data = utf8[begin : begin + ends[-1]].tobytes()
-            begin += ends[-1]
-            targets = [data[i:j].decode("utf-8") for i, j in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
-            nodes = locate(np.array(docnos.inv[targets], dtype=np.int64), passages[part], *places)
-            found = nodes >= 0
-            unresolved += int((~found).sum())
-            pairs = np.stack([sources[part][found], nodes[found]], axis=1)
-            files.append(scratch, f"{relation}.pairs", without_loops(pairs))
+            names = targets.read(np.arange(len(sources))[part])
+            references = References(sources[part], names, passages[part])
+            documents = np.array(docnos.inv[names], dtype=np.int64)
+            pairs, missing = resolve(references, documents, (roots, offsets, nodes))
+            unresolved += missing
+            files.append(scratch, f"{relation}.pairs", pairs)
     return unresolved
 
 
@@ -136,6 +122,7 @@ class _DocumentWriter(ExitStack):
         self.codes: dict[str, int] = {}
         self.links: set[str] = set()
         self.references: Counter[str] = Counter()
+        self._targets: dict[str, TextWriter] = {}
         self._arrays = self.enter_context(ArrayFiles())
         self._texts = self.enter_context(TextWriter(folder))
         self._ids = self.enter_context(writing_ids(folder / DOCNOS))
@@ -146,7 +133,13 @@ class _DocumentWriter(ExitStack):
         """Adds documents after those before."""
         first_document = len(self.docnos)
         for document in documents:
-            self._add_docno(document.docno)
+            docno = document.docno
+            if docno in self.docnos:
+                raise ValueError(f"document {docno!r} comes twice: docnos must be unique")
+            if "\0" in docno:
+                raise ValueError(f"document {docno!r}: a docno must not contain NUL characters")
+            self.docnos.add(docno)
+            self._ids.add(docno)
         parts = extract(documents, self.num_nodes)
         if self.num_nodes + len(parts.texts) > MAX_NODES:
             raise ValueError(f"a graph can have {MAX_NODES:,} nodes at most: split the corpus")
@@ -154,45 +147,22 @@ class _DocumentWriter(ExitStack):
             self._arrays.append(self.scratch, f"{relation}.pairs", pairs)
             self.links.add(relation)
         for relation, references in parts.references.items():
-            targets = [docno.encode("utf-8") for docno in references.docnos]
-            for name, values in {
-                "sources": references.sources,
-                "passages": references.passages,
-                "lengths": np.array([len(docno) for docno in targets]),
-                "utf8": np.frombuffer(b"".join(targets), dtype=np.uint8),
-            }.items():
-                self._arrays.append(self.scratch, f"{relation}.{name}", values)
-            self.references[relation] += len(targets)
+            if relation not in self._targets:
+                (self.scratch / relation).mkdir()
+                self._targets[relation] = self.enter_context(TextWriter(self.scratch / relation))
+            self._targets[relation].extend(references.docnos)
+            self._arrays.append(self.scratch, f"{relation}.sources", references.sources)
+            self._arrays.append(self.scratch, f"{relation}.passages", references.passages)
+            self.references[relation] += len(references.docnos)
         codes = [
             (document, self.codes.setdefault(code, len(self.codes)))
             for document, codes in enumerate(parts.codes, first_document)
             for code in codes
         ]
         self._arrays.append(self.scratch, "document_codes.pairs", np.array(codes, dtype=np.int64).reshape(-1, 2))
-        self._add_nodes(parts, first_document)
-
-    def _add_docno(self, docno: str) -> None:
-        if docno in self.docnos:
-            raise ValueError(f"document {docno!r} comes twice: docnos must be unique")
-        if "\0" in docno:
-            raise ValueError(f"document {docno!r}: a docno must not contain NUL characters")
-        self.docnos.add(docno)
-        self._ids.add(docno)
-
-    def _add_nodes(self, parts: Parts, first_document: int) -> None:
         self._texts.extend(parts.texts)
-        document = np.repeat(np.arange(len(parts.docnos)), parts.node_counts)
-        passages = np.flatnonzero(parts.node_type == 0)
-        passage_counts = np.bincount(document[passages], minlength=len(parts.docnos))
-        for name, values in {
-            "node_type": parts.node_type,
-            "parent": parts.parent,
-            "document": first_document + document,
-            "roots": self.num_nodes + np.flatnonzero(parts.parent < 0),
-            "node_offsets": self.num_nodes + np.cumsum(parts.node_counts),
-            "passage_offsets": self.num_passages + np.cumsum(passage_counts),
-            "passage_nodes": self.num_nodes + passages,
-        }.items():
+        arrays = parts.arrays(first_document, self.num_nodes, self.num_passages)
+        for name, values in arrays.items():
             self._arrays.append(self.folder, name, values)
         self.num_nodes += len(parts.texts)
-        self.num_passages += len(passages)
+        self.num_passages += len(arrays["passage_nodes"])

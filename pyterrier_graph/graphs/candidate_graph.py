@@ -15,9 +15,8 @@ import pyterrier_alpha as pta
 from pyterrier_graph.checks import WithSignature, check_count
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs.extraction import Parts, extract
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, MemoryGraph
 from pyterrier_graph.graphs.ids import some
-from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 SIMILAR = "similar"
 
@@ -79,7 +78,10 @@ class CandidateGraph(WithSignature, pt.Transformer):
         for docno, title, text in zip(candidates["docno"], titles, candidates[self.text_field], strict=True):
             rows.setdefault(docno, (title if isinstance(title, str) else "", text))
         # sorted, so that the graph does not depend on the order of the rows
-        passages = sorted((*_document_and_number(docno), docno) for docno in rows)
+        passages = sorted(
+            (document, -1 if number is None else number, docno)
+            for docno, (document, number) in zip(rows, map(split_passage_id, rows), strict=True)
+        )
         docnos, documents = [], []
         for document, group in groupby(passages, key=itemgetter(0)):
             held = [rows[docno] for _, _, docno in group]
@@ -102,9 +104,9 @@ class QueryGraph(MemoryGraph):
     def __init__(self, parts: Parts, passage_ids: list[str]) -> None:
         super().__init__(parts)
         nodes = np.arange(self.num_nodes)
-        self._ids = dict(zip(nodes.tolist(), super().ids_of(nodes), strict=True))
-        self._ids |= zip(self.passage_nodes.tolist(), passage_ids, strict=True)
-        self._node_by_id = {identifier: node for node, identifier in self._ids.items()}
+        self._ids = np.array(super().ids_of(nodes), dtype=object)
+        self._ids[self.passage_nodes] = passage_ids
+        self._node_by_id = dict(zip(self._ids, nodes.tolist(), strict=True))
 
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
         """Nodes by the docnos of the rows (or by section ids); KeyError if one is not among the candidates."""
@@ -119,12 +121,7 @@ class QueryGraph(MemoryGraph):
 
     def ids_of(self, nodes: np.ndarray) -> list[str]:
         """The docnos of the rows; ``docno%s0`` for a document's section."""
-        return [self._ids[node] for node in np.asarray(nodes).tolist()]
-
-
-def _document_and_number(docno: str) -> tuple[str, int]:
-    document, number = split_passage_id(docno)
-    return document, -1 if number is None else number
+        return self._ids[np.asarray(nodes, dtype=np.int64)].tolist()
 
 
 def _most_similar(texts: list[str], k: int) -> np.ndarray:

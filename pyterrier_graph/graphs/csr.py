@@ -1,7 +1,4 @@
-"""Compressed sparse rows: lists of unequal length in one array, for numpy arrays and torch tensors.
-
-This module imports torch only when it is given a tensor.
-"""
+"""Compressed sparse rows of numpy arrays or torch tensors; torch is imported only where a tensor is given."""
 
 from __future__ import annotations
 
@@ -59,10 +56,8 @@ class CSR:
                     )
 
     @classmethod
-    def empty(cls, rows: int, device: Any = None) -> CSR:
-        """Rows without elements: of numpy arrays, or of tensors where a device is given."""
-        if device is None:
-            return cls(np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int64))
+    def empty(cls, rows: int, device: Any) -> CSR:
+        """Rows without elements, of tensors on a device."""
         import torch
 
         indptr = torch.zeros(rows + 1, dtype=torch.int64, device=device)
@@ -70,14 +65,7 @@ class CSR:
 
     @classmethod
     def group(cls, rows: Array, indices: Array, count: int, **data: Array) -> CSR:
-        """Compresses pairs of a row and an element. Elements of a row keep their order and may repeat.
-
-        Args:
-            rows: Row number per pair, shape (pairs,).
-            indices: Element per pair.
-            count: Number of rows.
-            data: Further arrays with one entry per pair.
-        """
+        """Compresses pairs of a row and an element, which may repeat, to ``count`` rows; their order is kept."""
         order, lengths = _sorted(rows, count)
         return cls(offsets(lengths), indices[order], {name: values[order] for name, values in data.items()})
 
@@ -91,11 +79,9 @@ class CSR:
         return cls(offsets(np.bincount(rows[new], minlength=count)), indices[new])
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.indptr) - 1
 
     def __getitem__(self, row: int) -> Array:
-        """The elements of one row."""
         return self.indices[int(self.indptr[row]) : int(self.indptr[row + 1])]
 
     @property
@@ -118,19 +104,13 @@ class CSR:
         return _repeated(lengths, len(place)), place
 
     def select(self, rows: Array) -> tuple[Array, Array]:
-        """The elements of some rows.
+        """Per element of some rows, which may repeat: the position in ``rows``, and the element, int64.
 
-        Args:
-            rows: Row numbers, shape (n,); they may repeat.
-
-        Returns:
-            Two int64 arrays with one entry per element: the position in ``rows``, and the element.
-
-        Raises:
-            IndexError: If there is no such row.
+        An IndexError says that there is no such row.
         """
         position, place = self.places(rows)
-        return position, _int64(self.indices[place])
+        elements = self.indices[place]
+        return position, elements.astype(np.int64) if isinstance(elements, np.ndarray) else elements.long()
 
     def rows(self, part: slice) -> CSR:
         """The rows ``part.start`` to ``part.stop - 1`` with their data, as views."""
@@ -144,22 +124,13 @@ class CSR:
         )
 
     def filter(self, kept: Array) -> CSR:
-        """The elements that are kept, in all rows.
-
-        Args:
-            kept: Whether an element is kept, shape (elements,), bool.
-        """
-        kept_before = offsets(_int64(kept))
+        """The same rows with only those elements for which ``kept``, shape (elements,), is True."""
+        kept_before = offsets(kept)
         data = {name: values[kept] for name, values in self.data.items()}
         return CSR(kept_before[self.indptr], self.indices[kept], data, self.row_data)
 
     def transpose(self) -> tuple[CSR, Array]:
-        """The rows that have each element. The result is computed once.
-
-        Returns:
-            A row per element, up to the largest one, without data; and the place in :attr:`indices` of each of its
-            elements.
-        """
+        """The rows that have each element, without data, and their places in :attr:`indices`; computed once."""
         return self._transposed
 
     @cached_property
@@ -168,15 +139,7 @@ class CSR:
         return CSR(offsets(lengths), self.row_index[order]), order
 
     def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Draws one element of each row, each with the same probability (numpy arrays).
-
-        Args:
-            rows: Row numbers, shape (n,); they may repeat, and -1 stands for a row without elements.
-            random: Generator of random numbers.
-
-        Returns:
-            The elements, shape (n,), int64; -1 for a row without elements.
-        """
+        """Draws an element of each of some rows (numpy arrays); -1 for a row without elements, or for row -1."""
         drawn = np.full(len(rows), -1, dtype=np.int64)
         position = np.flatnonzero(rows >= 0)
         position = position[self.indptr[rows[position]] < self.indptr[rows[position] + 1]]
@@ -211,15 +174,7 @@ def offsets(lengths: Array) -> Array:
 
 
 def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
-    """The numbers ``start, start + 1, ..., start + length - 1`` of several ranges, one range after the other.
-
-    Args:
-        starts: Shape (ranges,), integers.
-        lengths: As many.
-
-    Returns:
-        Offsets of the ranges, shape (ranges + 1,), and the numbers, shape (lengths.sum(),).
-    """
+    """Offsets of ranges, and the numbers ``start, start + 1, ..., start + length - 1`` of one range after the other."""
     bounds = offsets(lengths)
     if isinstance(lengths, np.ndarray):
         return bounds, np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
@@ -230,12 +185,7 @@ def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
 
 
 def checked(numbers: Any, count: int) -> np.ndarray:
-    """Numbers as int64, each of which must be in 0 to ``count - 1``.
-
-    Raises:
-        IndexError: If one is not.
-        TypeError: If these are no whole numbers, but booleans, say.
-    """
+    """Numbers as int64; IndexError unless all are in 0 to ``count - 1``, TypeError unless all are whole numbers."""
     numbers = np.asarray(numbers)
     if len(numbers) and numbers.dtype.kind not in "iu":
         raise TypeError(f"whole numbers are needed, got an array of {numbers.dtype}")
@@ -261,27 +211,13 @@ def _sorted(numbers: Array, count: int) -> tuple[Array, Array]:
     return numbers.argsort(stable=True), numbers.bincount(minlength=count)
 
 
-def _int64(array: Array) -> Array:
-    return array.astype(np.int64) if isinstance(array, np.ndarray) else array.long()
-
-
 def write_compressed(
     pairs: np.ndarray, num_rows: int, indptr: Path, indices: Path, scratch: Path, *, chunk: int = CHUNK
 ) -> int:
     """Compresses pairs of a row and an element on disk, by a counting sort through memory-mapped files.
 
-    Elements ascend, and repeated pairs become one. Memory is bounded by ``chunk``, or by the longest row.
-
-    Args:
-        pairs: Row and column, shape (pairs, 2), uint32, memory-mapped.
-        num_rows: Number of rows.
-        indptr: File to write, int64.
-        indices: File to write, uint32.
-        scratch: Folder for temporary files.
-        chunk: Number of pairs to hold in memory.
-
-    Returns:
-        The number of distinct pairs.
+    Pairs have shape (pairs, 2) and are uint32; the files get int64 and uint32. Elements ascend, and repeated pairs
+    become one; the number of distinct pairs is returned. Memory is bounded by ``chunk`` pairs, or by the longest row.
     """
     starts = np.memmap(scratch / "starts", np.int64, "w+", shape=(num_rows + 1,))
     for start in range(0, len(pairs), chunk):

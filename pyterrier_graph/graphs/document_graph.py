@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,15 +15,12 @@ import pyterrier as pt
 from pyterrier_graph.artifacts import META, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_choice, check_count
 from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.array_files import StoredGraph
+from pyterrier_graph.graphs.array_files import StoredGraph, TextReader
 from pyterrier_graph.graphs.builder import CODES, build
+from pyterrier_graph.graphs.convert import write_corpus_graph
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
-from pyterrier_graph.graphs.text_store import TextReader
-
-if TYPE_CHECKING:
-    from pyterrier_adaptive import NpTopKCorpusGraph
 
 ITERATED = 1024
 DOCUMENTS = "documents: records with 'docno' and 'text', dataset.get_corpus_iter(), or ptg.read_markdown(folder)"
@@ -57,7 +53,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return f"DocumentGraph({str(self.path)!r})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         from pyterrier_graph.plots.graph_html import graph_html
         from pyterrier_graph.plots.html import value
 
@@ -92,9 +87,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             overwrite: Whether a graph that is at this path already is replaced.
             verbose: Whether to show progress.
 
-        Returns:
-            This graph.
-
         Raises:
             FileExistsError: If there is a graph at its path and ``overwrite`` is False, or something else.
             TypeError: If ``corpus_iter`` are no documents.
@@ -107,10 +99,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             raise TypeError(f"corpus_iter must be {DOCUMENTS}, got {corpus_iter!r:.60}")
         replaced = self._has_graph()
         if replaced and not overwrite:
-            place = str(self.path)
-            raise FileExistsError(
-                f"{place!r} exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
-            )
+            message = f"exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
+            raise FileExistsError(f"{str(self.path)!r} {message}")
         target = self.path.with_name(f".{self.path.name}.new") if replaced else self.path
         meta = kind_of(self)
         with writing(target, meta) as folder:
@@ -128,7 +118,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     @cached_property
     def relations(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of all relations, inverses included, see :attr:`HeteroGraph.relations`."""
+        """Names of all relations, see :attr:`HeteroGraph.relations`."""
         return tuple(self.meta["relations"])
 
     @cached_property
@@ -142,58 +132,29 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return json.loads((self._folder / CODES).read_text(encoding="utf-8"))
 
     def passages(self, *, titles: bool = False) -> Passages:
-        """A transformer from documents to their passages; see :class:`~pyterrier_graph.graphs.passages.Passages`.
-
-        Args:
-            titles: Whether the column ``text`` has the titles of a passage's sections before the passage. This is for
-                rerankers that read texts; rerankers that take token vectors from a store or the graph ignore it.
-        """
+        """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""
         return Passages(self, titles=titles)
 
     def text_loader(
         self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False
     ) -> GraphTextLoader:
-        """A transformer that adds texts to passages, for ``pt.text.get_text(graph)``.
-
-        See :class:`~pyterrier_graph.graphs.passages.GraphTextLoader`.
-
-        Args:
-            fields: ``'text'`` (of the passage), ``'title'`` (the titles of its sections), or ``'*'`` for both.
-            verbose: Has no effect: texts are read too quickly for a progress bar.
-        """
+        """What ``pt.text.get_text(graph)`` uses: a :class:`~pyterrier_graph.graphs.passages.GraphTextLoader`."""
         return GraphTextLoader(self, fields, verbose=verbose)
 
     def get_corpus_iter(
         self, kind: Literal["passages", "documents"] = "passages", *, verbose: bool = True
     ) -> Iterator[dict[str, str]]:
-        """What an index can be built from.
+        """Records of ``docno``, ``title`` and ``text``, which an index can be built from.
 
-        Args:
-            kind: ``'passages'``: passage ids, with the titles of their sections as ``title``. ``'documents'``: docnos,
-                with the document's title as ``title`` and all its other titles and passages as ``text``.
-            verbose: Whether to show progress.
-
-        Yields:
-            dict: ``docno``, ``title`` and ``text``.
+        Of ``'passages'``, docnos are passage ids, and titles those of their sections. Of ``'documents'``, texts are all
+        titles and passages but the document's title.
         """
         check_choice("kind", kind, ("passages", "documents"))
         read = self._iterate_passages if kind == "passages" else self._iterate_documents
         total = len(self.passage_nodes) if kind == "passages" else len(self)
         return iter(pt.tqdm(read(), desc=kind, unit=kind[:-1], total=total, disable=not verbose))
 
-    def corpus_graph(
-        self,
-        relations: str | Sequence[str],
-        k: int,
-        path: str | os.PathLike[str],
-        *,
-        over: Literal["passages", "documents"] = "passages",
-        verbose: bool = True,
-    ) -> NpTopKCorpusGraph:
-        """A corpus graph for adaptive retrieval; see :func:`pyterrier_graph.graphs.corpus_graph.write_corpus_graph`."""
-        from pyterrier_graph.graphs.corpus_graph import write_corpus_graph
-
-        return write_corpus_graph(self, relations, k, path, over=over, verbose=verbose)
+    corpus_graph = write_corpus_graph
 
     def _iterate_passages(self) -> Iterator[dict[str, str]]:
         for start in range(0, len(self.passage_nodes), ITERATED):

@@ -7,13 +7,17 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import META
+from pyterrier_graph.graphs.array_files import array_file
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 COMPARED = 8  # edges that are encoded again before interrupted work goes on
 
@@ -21,30 +25,23 @@ PairEncoder = Callable[[list[str], list[str]], Any]
 
 
 def write_edge_features(
-    file: Path,
+    graph: QueryPassageGraph,
     edge_type: str,
-    total: int,
-    encode: Callable[[np.ndarray], np.ndarray],
+    encode: PairEncoder,
+    texts: pt.Transformer,
     *,
     batch_size: int,
     verbose: bool,
 ) -> None:
-    """Writes a vector for each edge of a type into a graph's folder.
+    """Writes a vector for each edge of a type into a graph's folder, ``batch_size`` edges at a time.
 
     Blocks are appended to a file, which is part of the graph once ``pt_meta.json`` names it. What the file holds before
     is what an interrupted run has done.
-
-    Args:
-        file: The file.
-        edge_type: The type of these edges.
-        total: How many there are.
-        encode: Takes edge numbers, shape (n,), and gives vectors, shape (n, dimension), float16.
-        batch_size: Edges to encode between two writes.
-        verbose: Whether to show progress.
     """
+    file, total = array_file(graph.path, f"{edge_type}.features"), graph.num_edges[edge_type]
     done, dimension = 0, None
     if file.exists() and file.stat().st_size:
-        first = encode(np.arange(min(COMPARED, total)))
+        first = _encoded(graph, edge_type, encode, texts, np.arange(min(COMPARED, total)))
         dimension = first.shape[1]
         done = min(total, _resumable(file, first))
     with (
@@ -54,7 +51,7 @@ def write_edge_features(
         out.truncate(done * 2 * (dimension or 0))
         for start in range(done, total, batch_size):
             edges = np.arange(start, min(start + batch_size, total))
-            block = encode(edges)
+            block = _encoded(graph, edge_type, encode, texts, edges)
             dimension = dimension or block.shape[1]
             if block.shape[1] != dimension:
                 raise ValueError(f"the encoder gave vectors of {dimension} dimensions first, now of {block.shape[1]}")
@@ -67,42 +64,31 @@ def write_edge_features(
     meta = json.loads((file.parent / META).read_text(encoding="utf-8"))
     meta.setdefault("features", {})[edge_type] = {"dimension": dimension, "sha256": sha256}
     meta["files"][file.name] = file.stat().st_size
-    with pt.io.finalized_open(str(file.parent / META), "b") as out:
-        out.write(json.dumps(meta, indent=1).encode())
+    with pt.io.finalized_open(str(file.parent / META), "b") as about:
+        about.write(json.dumps(meta, indent=1).encode())
 
 
-def in_16_bits(vectors: Any, count: int, name: Callable[[int], str]) -> np.ndarray:
-    """Vectors as they are stored, shape (count, dimension), float16.
-
-    Args:
-        vectors: What an encoder gave.
-        count: How many there should be.
-        name: What the pair of a row is called, for the error.
-
-    Raises:
-        ValueError: If their shape is not the expected one, or a number is not finite in 16 bits.
-    """
-    vectors = np.asarray(vectors)
-    if vectors.ndim != 2 or len(vectors) != count or not vectors.size:
-        raise ValueError(f"{count} pairs need vectors of shape ({count}, d), the encoder gave {vectors.shape}")
+def _encoded(
+    graph: QueryPassageGraph, edge_type: str, encode: PairEncoder, texts: pt.Transformer, edges: np.ndarray
+) -> np.ndarray:
+    """Vectors of edges as they are stored, shape (edges, dimension), float16."""
+    queries, passages = graph.ends(edges, edge_type)
+    docnos = graph.docnos_of(passages)
+    vectors = np.asarray(encode(graph.texts(queries), texts_of_passages(texts, docnos)))
+    if vectors.ndim != 2 or len(vectors) != len(edges) or not vectors.size:
+        shape = f"({len(edges)}, d)"
+        raise ValueError(f"{len(edges)} pairs need vectors of shape {shape}, the encoder gave {vectors.shape}")
     with np.errstate(over="ignore"):
         stored = vectors.astype("<f2")
     wrong = np.flatnonzero(~np.isfinite(stored).all(axis=1))
     if len(wrong):
-        raise ValueError(f"{name(int(wrong[0]))}: the encoder gave a vector that is not finite in 16 bits")
+        pair = f"query {graph.qids_of(queries[wrong[:1]])[0]!r}, passage {docnos[wrong[0]]!r}"
+        raise ValueError(f"{pair}: the encoder gave a vector that is not finite in 16 bits")
     return stored
 
 
 def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
-    """Texts of passages, each of which is loaded once.
-
-    Args:
-        texts: Adds a column ``text`` to a frame with ``docno``.
-        docnos: The passages; they may repeat.
-
-    Raises:
-        ValueError: If a passage has no text.
-    """
+    """Texts of passages, which may repeat, by a transformer that adds ``text`` to ``docno``; each is loaded once."""
     loaded = texts.transform(pd.DataFrame({"docno": [*dict.fromkeys(docnos)]}))
     pt.validate.document_frame(loaded, extra_columns=["text"], context=texts)
     text = dict(zip(loaded["docno"], loaded["text"], strict=True))

@@ -17,12 +17,9 @@ WHOLE_DOCUMENT = -1
 
 @dataclass(frozen=True)
 class References:
-    """References of one relation.
+    """References of one relation: source nodes, and per reference a document and the number of its passage.
 
-    Attributes:
-        sources: Nodes, shape (references,).
-        docnos: Documents referred to, as many.
-        passages: Number of the passage referred to, or -1 for the document's root section; shape (references,).
+    The number is -1 where a reference leads to the document's root section.
     """
 
     sources: np.ndarray
@@ -32,38 +29,40 @@ class References:
 
 @dataclass(frozen=True)
 class Parts:
-    """Some documents, as arrays. Node numbers count on from those of the documents before them.
-
-    Attributes:
-        docnos: Per document.
-        codes: Per document.
-        node_counts: Nodes per document.
-        node_type: Position in :data:`NODE_TYPES`, per node, uint8.
-        parent: The section that holds a node, or -1; int64.
-        texts: Per node.
-        edges: Per relation the pairs i, j of its edges i -> j, shape (edges, 2); neither inverses nor references.
-        references: Per relation.
-    """
+    """Some documents, as arrays. Node numbers count on from those of the documents before them."""
 
     docnos: list[str]
-    codes: list[tuple[str, ...]]
-    node_counts: np.ndarray
-    node_type: np.ndarray
-    parent: np.ndarray
-    texts: list[str]
-    edges: dict[str, np.ndarray]
-    references: dict[str, References]
+    codes: list[tuple[str, ...]]  # per document
+    node_counts: np.ndarray  # nodes per document, int64
+    node_type: np.ndarray  # per node its position in NODE_TYPES, uint8
+    parent: np.ndarray  # per node the section that holds it, or -1; int64
+    texts: list[str]  # per node
+    edges: dict[str, np.ndarray]  # pairs i, j of edges i -> j by relation, (edges, 2); no inverses, no references
+    references: dict[str, References]  # by relation
+
+    def arrays(self, documents: int = 0, nodes: int = 0, passages: int = 0) -> dict[str, np.ndarray]:
+        """The arrays of a graph, by name; before these documents come so many documents, nodes and passages.
+
+        Offsets are the ends of the documents: without the 0 at which the first document of a graph begins.
+        """
+        document = np.repeat(np.arange(len(self.docnos)), self.node_counts)
+        passage = np.flatnonzero(self.node_type == 0)
+        passage_counts = np.bincount(document[passage], minlength=len(self.docnos))
+        return {
+            "node_type": self.node_type,
+            "parent": self.parent,
+            "document": documents + document,
+            "roots": nodes + np.flatnonzero(self.parent < 0),
+            "node_offsets": nodes + np.cumsum(self.node_counts),
+            "passage_offsets": passages + np.cumsum(passage_counts),
+            "passage_nodes": nodes + passage,
+        }
 
 
 def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Parts:
     """Numbers the nodes of some documents and collects their relations.
 
-    Args:
-        documents: The documents.
-        first_node: Number of the first document's first node.
-
-    Raises:
-        ValueError: If a link or reference has a name that no relation can have.
+    A ValueError says which name of a link or reference is not allowed for a relation.
     """
     nodes = [node for document in documents for node in document.nodes]
     node_counts = np.array([len(document.nodes) for document in documents], dtype=np.int64)
@@ -104,32 +103,20 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
         }
         | {relation: without_loops(np.array(pairs, dtype=np.int64)) for relation, pairs in links.items()},
         references={
-            relation: References(
-                np.array([source for source, _, _ in found], dtype=np.int64),
-                [docno for _, docno, _ in found],
-                np.array([number for _, _, number in found], dtype=np.int64),
-            )
+            relation: References(np.array(sources), [*docnos], np.array(numbers))
             for relation, found in references.items()
+            for sources, docnos, numbers in [zip(*found, strict=True)]
         },
     )
 
 
-def locate(
-    documents: np.ndarray,
-    passages: np.ndarray,
-    roots: np.ndarray,
-    passage_offsets: np.ndarray,
-    passage_nodes: np.ndarray,
-) -> np.ndarray:
-    """Nodes of passages given by document and number; -1 where there is none.
+Places = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Root sections, passage offsets, and passage nodes of a graph, as :class:`HeteroGraph` has them."""
 
-    Args:
-        documents: Document numbers, or -1 for an unknown one; shape (n,).
-        passages: Passage numbers in these documents, or -1 for the root section; shape (n,).
-        roots: The root section per document.
-        passage_offsets: Document d has the passages ``passage_nodes[passage_offsets[d]:passage_offsets[d + 1]]``.
-        passage_nodes: All passages.
-    """
+
+def locate(documents: np.ndarray, passages: np.ndarray, places: Places) -> np.ndarray:
+    """Nodes of passages given by document (-1: unknown) and number (-1: root section); -1 where there is none."""
+    roots, passage_offsets, passage_nodes = places
     found = np.full(len(documents), -1, dtype=np.int64)
     whole = (documents >= 0) & (passages == WHOLE_DOCUMENT)
     found[whole] = roots[documents[whole]]
@@ -138,6 +125,13 @@ def locate(
     exists = position < passage_offsets[documents[named] + 1]
     found[named[exists]] = passage_nodes[position[exists]]
     return found
+
+
+def resolve(references: References, documents: np.ndarray, places: Places) -> tuple[np.ndarray, int]:
+    """Edges to what references refer to, by their documents (-1: unknown), and how many references have no target."""
+    nodes = locate(documents, references.passages, places)
+    found = nodes >= 0
+    return without_loops(np.stack([references.sources[found], nodes[found]], axis=1)), int((~found).sum())
 
 
 def without_loops(pairs: np.ndarray) -> np.ndarray:

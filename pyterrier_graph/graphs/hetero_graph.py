@@ -1,26 +1,31 @@
-"""The interface of all graphs over passages."""
+"""The interface of all graphs over passages, and graphs in memory."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from pyterrier_graph.documents import passage_id, split_passage_id
+from pyterrier_graph.documents import StructuredDocument, passage_id, split_passage_id
+from pyterrier_graph.graphs.convert import to_hetero_data, to_networkx
 from pyterrier_graph.graphs.csr import CSR, ranges
-from pyterrier_graph.graphs.extraction import NODE_TYPES, locate
+from pyterrier_graph.graphs.extraction import NODE_TYPES, Parts, Places, extract, locate, resolve
 from pyterrier_graph.graphs.ids import NO_NUMBER, SECTION_SEPARATOR, parse_id, some
-
-if TYPE_CHECKING:
-    import networkx
-    from torch_geometric.data import HeteroData
+from pyterrier_graph.graphs.relations import inverse, relation_names
 
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
 TITLE_SEPARATOR = " - "
+
+
+def _stored_array(name: str, meaning: str) -> Any:
+    """A property that is one of the arrays of which a graph consists."""
+    return property(lambda graph: graph._array(name), doc=meaning)
 
 
 class HeteroGraph(ABC):
@@ -80,40 +85,15 @@ class HeteroGraph(ABC):
         """Number of nodes."""
         return len(self.node_type)
 
-    @property
-    def node_type(self) -> np.ndarray:
-        """Per node 0 for a passage and 1 for a section; uint8."""
-        return self._array("node_type")
-
-    @property
-    def parent(self) -> np.ndarray:
-        """Per node the section that holds it, -1 for a document's root section; int64."""
-        return self._array("parent")
-
-    @property
-    def document(self) -> np.ndarray:
-        """Per node the number of its document; int64."""
-        return self._array("document")
-
-    @property
-    def roots(self) -> np.ndarray:
-        """Per document its root section; int64."""
-        return self._array("roots")
-
-    @property
-    def node_offsets(self) -> np.ndarray:
-        """Document d has the nodes ``node_offsets[d]`` to ``node_offsets[d + 1] - 1``; int64."""
-        return self._array("node_offsets")
-
-    @property
-    def passage_offsets(self) -> np.ndarray:
-        """Document d has the passages ``passage_nodes[passage_offsets[d]:passage_offsets[d + 1]]``; int64."""
-        return self._array("passage_offsets")
-
-    @property
-    def passage_nodes(self) -> np.ndarray:
-        """The nodes that are passages, ascending; int64."""
-        return self._array("passage_nodes")
+    node_type = _stored_array("node_type", "Per node 0 for a passage and 1 for a section; uint8.")
+    parent = _stored_array("parent", "Per node the section that holds it, -1 for a document's root section; int64.")
+    document = _stored_array("document", "Per node the number of its document; int64.")
+    roots = _stored_array("roots", "Per document its root section; int64.")
+    node_offsets = _stored_array("node_offsets", "First node per document, and the end; (documents + 1,), int64.")
+    passage_offsets = _stored_array(
+        "passage_offsets", "Per document the position of its first passage in ``passage_nodes``, and the end; int64."
+    )
+    passage_nodes = _stored_array("passage_nodes", "The nodes that are passages, ascending; int64.")
 
     @property
     def document_codes(self) -> CSR:
@@ -126,38 +106,20 @@ class HeteroGraph(ABC):
         return self._adjacency("code_documents")
 
     def adjacency(self, relation: str) -> CSR:
-        """The edges of a relation, as compressed rows.
-
-        Raises:
-            KeyError: If the graph has no such relation.
-        """
+        """The edges of a relation, as compressed rows; KeyError if the graph has no such relation."""
         if relation not in self.relations:
             raise KeyError(f"no relation {relation!r}: this graph has {', '.join(self.relations)}")
         return self._adjacency(relation)
 
     def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        """The neighbors of some nodes.
+        """The neighbors of some nodes, whose numbers may repeat: per edge the position in ``nodes``, and the neighbor.
 
-        Args:
-            nodes: Node numbers, shape (n,); they may repeat.
-            relation: Name of the relation.
-
-        Returns:
-            Two int64 arrays with one entry per edge: the position in ``nodes``, and the neighbor.
-
-        Raises:
-            KeyError: If the graph has no such relation.
-            IndexError: If the graph has no such node.
+        A KeyError says that there is no such relation, an IndexError that there is no such node.
         """
         return self.adjacency(relation).select(nodes)
 
     def texts(self, nodes: np.ndarray, *, titles: bool = False) -> list[str]:
-        """Texts of nodes: passages, or titles of sections.
-
-        Args:
-            nodes: Node numbers, shape (n,).
-            titles: Whether a passage comes after the titles of its sections, as in ``"title - section: passage"``.
-        """
+        """Texts of nodes; ``titles`` puts the titles of sections before passages: ``"title - section: passage"``."""
         nodes = np.asarray(nodes, dtype=np.int64)
         texts = self._texts(nodes)
         if not titles:
@@ -169,10 +131,7 @@ class HeteroGraph(ABC):
         ]
 
     def titles(self, nodes: np.ndarray) -> list[str]:
-        """For each node the titles of the sections that hold it, from the root down: ``"title - section"``.
-
-        Empty titles are left out.
-        """
+        """Per node the titles of its sections, from the root down, without empty ones: ``"title - section"``."""
         levels: list[np.ndarray] = []
         above: np.ndarray = self.parent[np.asarray(nodes, dtype=np.int64)]
         while (above >= 0).any():
@@ -187,16 +146,9 @@ class HeteroGraph(ABC):
         return [TITLE_SEPARATOR.join(title[section] for section in path if title.get(section)) for path in paths]
 
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
-        """Nodes by id.
+        """Nodes by id, of a passage (``docno%pN``) or section (``docno%sN``); shape (n,), int64.
 
-        Args:
-            identifiers: Passage ids (``docno%pN``), or section ids (``docno%sN``).
-
-        Returns:
-            Node numbers, shape (n,), int64.
-
-        Raises:
-            KeyError: If the graph has no such node; the message names up to three.
+        A KeyError names up to three of those that are not in the graph.
         """
         identifiers = list(identifiers)
         split = [parse_id(identifier) for identifier in identifiers]
@@ -205,12 +157,11 @@ class HeteroGraph(ABC):
         is_section = np.array([is_section for _, _, is_section in split], dtype=bool)
         nodes = np.full(len(split), -1, dtype=np.int64)
         passages = np.flatnonzero(~is_section & (number != NO_NUMBER))
-        places = (self.roots, self.passage_offsets, self.passage_nodes)
-        nodes[passages] = locate(documents[passages], number[passages], *places)
+        nodes[passages] = locate(documents[passages], number[passages], self._places)
         sections = np.flatnonzero(is_section)
         if len(sections):
             places = (self.roots, self.node_offsets - self.passage_offsets, self._section_nodes)
-            nodes[sections] = locate(documents[sections], number[sections], *places)
+            nodes[sections] = locate(documents[sections], number[sections], places)
         if (nodes < 0).any():
             self._raise_unknown([identifiers[row] for row in np.flatnonzero(nodes < 0)])
         return nodes
@@ -230,11 +181,7 @@ class HeteroGraph(ABC):
         ]
 
     def document_of(self, docnos: Sequence[str]) -> np.ndarray:
-        """Document numbers by docno, shape (n,), int64.
-
-        Raises:
-            KeyError: If a document is not in the graph; the message names up to three.
-        """
+        """Document numbers by docno, shape (n,), int64; KeyError, which names up to three, if some are unknown."""
         docnos = list(docnos)
         documents = self._documents([docno if isinstance(docno, str) else "" for docno in docnos])
         if (documents < 0).any():
@@ -250,18 +197,11 @@ class HeteroGraph(ABC):
         return self._docnos(np.asarray(documents, dtype=np.int64))
 
     def passages_of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The passages of some documents, in document order.
-
-        Args:
-            documents: Document numbers, shape (n,).
-
-        Returns:
-            Two int64 arrays, one element per passage, with the position in ``documents`` and the node.
-        """
+        """The passages of some documents, in order: per passage the position in ``documents``, and the node."""
         return CSR(self.passage_offsets, self.passage_nodes).select(documents)
 
     def nodes_of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All nodes of some documents; arguments and results are those of :meth:`passages_of_documents`."""
+        """All nodes of some documents: per node the position in ``documents``, and the node."""
         starts = self.node_offsets[documents]
         lengths = self.node_offsets[documents + 1] - starts
         return np.repeat(np.arange(len(starts)), lengths), ranges(starts, lengths)[1]
@@ -282,26 +222,20 @@ class HeteroGraph(ABC):
             "unresolved": dict(self.unresolved),
         }
 
-    def to_hetero_data(self, documents: Sequence[str] | np.ndarray | None = None) -> HeteroData:
-        """The graph for PyTorch Geometric; see :func:`pyterrier_graph.graphs.convert.to_hetero_data`."""
-        from pyterrier_graph.graphs.convert import to_hetero_data
-
-        return to_hetero_data(self, documents)
-
-    def to_networkx(self, documents: Sequence[str] | np.ndarray | None = None) -> networkx.MultiDiGraph:
-        """The graph for networkx; see :func:`pyterrier_graph.graphs.convert.to_networkx`."""
-        from pyterrier_graph.graphs.convert import to_networkx
-
-        return to_networkx(self, documents)
+    to_hetero_data = to_hetero_data
+    to_networkx = to_networkx
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         from pyterrier_graph.plots.graph_html import graph_html
 
         return graph_html(self, type(self).__name__, ["graph.to_networkx()"])
 
     def _adjacency(self, name: str) -> CSR:
         return CSR(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))
+
+    @property
+    def _places(self) -> Places:
+        return self.roots, self.passage_offsets, self.passage_nodes
 
     @cached_property
     def _section_nodes(self) -> np.ndarray:
@@ -322,3 +256,70 @@ class HeteroGraph(ABC):
             sections = int(np.diff(self.node_offsets[document : document + 2])[0]) - passages
             advice = f"{docno!r} has {passages} passages and {sections} sections: was it split in another way?"
         raise KeyError(f"{some(unknown, 'node')} not in the graph; {advice}")
+
+
+class MemoryGraph(HeteroGraph):
+    """A graph in memory, of parts of documents. References to what is not among them are counted, and left out."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._node_texts = parts.texts
+        self._docno_list = parts.docnos
+        self._document_by_docno = {docno: number for number, docno in enumerate(parts.docnos)}
+        if len(self._document_by_docno) < len(parts.docnos):
+            raise ValueError("two documents have the same docno")
+        self._arrays = parts.arrays()
+        for name in ("node_offsets", "passage_offsets"):
+            self._arrays[name] = np.append(0, self._arrays[name])
+        edges, unresolved = dict(parts.edges), {}
+        for relation, references in parts.references.items():
+            pairs, unresolved[relation] = resolve(references, self._documents(references.docnos), self._places)
+            edges[relation] = np.concatenate([edges[relation], pairs]) if relation in edges else pairs
+        self.unresolved = unresolved
+        self.relations = relation_names([*edges])
+        no_edges = np.empty((0, 2), dtype=np.int64)
+        for relation in self.relations[::2]:
+            pairs = edges.get(relation, no_edges)
+            self._store(relation, inverse(relation), pairs, self.num_nodes, self.num_nodes)
+        self.code_names = sorted({code for codes in parts.codes for code in codes})
+        numbers = {code: number for number, code in enumerate(self.code_names)}
+        codes = [(document, numbers[code]) for document, codes in enumerate(parts.codes) for code in codes]
+        pairs = np.array(codes, dtype=np.int64).reshape(-1, 2)
+        self._store("document_codes", "code_documents", pairs, len(self), len(numbers))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} documents, {len(self.passage_nodes)} passages>"
+
+    @classmethod
+    def from_documents(cls, documents: Sequence[StructuredDocument]) -> MemoryGraph:
+        """The graph of some documents; ValueError if two have the same docno, or a relation has a bad name."""
+        return cls(extract(documents))
+
+    def fingerprint(self) -> str:
+        """A digest of all texts, ids and relations. It differs from that of the same graph on disk."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        nodes = np.arange(self.num_nodes)
+        total = hashlib.sha256(json.dumps([self._node_texts, self.ids_of(nodes), self.code_names]).encode())
+        for name, array in sorted(self._arrays.items()):
+            total.update(name.encode() + np.ascontiguousarray(array, dtype=np.int64).tobytes())
+        return total.hexdigest()
+
+    def _store(self, name: str, back: str, pairs: np.ndarray, rows: int, columns: int) -> None:
+        """Compresses pairs i, j in both directions."""
+        i, j = pairs.T
+        for relation, adjacency in (name, CSR.distinct(i, j, rows)), (back, CSR.distinct(j, i, columns)):
+            self._arrays |= {f"{relation}.indptr": adjacency.indptr, f"{relation}.indices": adjacency.indices}
+
+    def _array(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def _texts(self, nodes: np.ndarray) -> list[str]:
+        return [self._node_texts[node] for node in nodes.tolist()]
+
+    def _documents(self, docnos: list[str]) -> np.ndarray:
+        return np.array([self._document_by_docno.get(docno, -1) for docno in docnos], dtype=np.int64)
+
+    def _docnos(self, documents: np.ndarray) -> list[str]:
+        return [self._docno_list[document] for document in documents.tolist()]

@@ -22,8 +22,8 @@ NO_NUMBER = -1
 class _PlainIds(FwdFixedBytes):
     """Stores ids as they are.
 
-    npids 0.1.3 picks the shortest form. Its forms for numbered ids fail where there is a '%' before the number, as in
-    every passage id, and looking up an id that does not look like the stored ones may raise.
+    The forms of npids 0.1.3 for numbered ids fail where there is a '%' before the number, as in every passage id, and
+    looking up an id that does not look like the stored ones may raise.
     """
 
     def seed(self, id: str) -> bool:
@@ -64,10 +64,7 @@ def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
 
 
 def parse_id(identifier: Any) -> tuple[str, int, bool]:
-    """Splits the id of a node: docno, number (-1 if there is none), and whether it is the id of a section.
-
-    What is not a text has the docno ``''``, which no document has.
-    """
+    """Docno (``''`` for what is no text), number (-1: there is none), and whether this is the id of a section."""
     if not isinstance(identifier, str):
         return "", NO_NUMBER, False
     for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):

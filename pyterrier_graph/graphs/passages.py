@@ -28,7 +28,8 @@ class Passages(WithSignature, pt.Transformer):
     Args:
         graph: The graph that the documents are in.
         titles: Whether the column ``text`` has the titles of a passage's sections before the passage, as in
-            ``"title - section: passage"``; see :meth:`~pyterrier_graph.DocumentGraph.passages`.
+            ``"title - section: passage"``. This is for rerankers that read texts; rerankers that take token vectors
+            from a store or the graph ignore it.
 
     Raises:
         KeyError: If a document is not in the graph.
@@ -66,12 +67,8 @@ class GraphTextLoader(WithSignature, pt.Transformer):
 
     Args:
         graph: The graph that the passages are in.
-        fields: ``'text'``, ``'title'``, both in a list, or ``'*'`` for both.
+        fields: ``'text'``, ``'title'``, both in a list, or ``'*'`` for both. No other field is allowed.
         verbose: Has no effect: texts are read too quickly for a progress bar.
-
-    Raises:
-        ValueError: If there is no such field.
-        KeyError: If a passage is not in the graph.
     """
 
     schematic = {"label": "TextLoader", "help_url": None}

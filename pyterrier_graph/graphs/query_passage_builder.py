@@ -1,72 +1,177 @@
-"""Writes a graph of queries and passages to disk."""
+"""Writes a graph of queries and passages to disk, from topics, runs and judgments."""
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.graphs.array_files import ArrayFiles, array_file, read_array
+from pyterrier_graph.checks import check_type
+from pyterrier_graph.graphs.array_files import ArrayFiles, TextWriter, array_file, read_array
 from pyterrier_graph.graphs.csr import CHUNK, CSR, write_compressed
-from pyterrier_graph.graphs.ids import writing_ids
-from pyterrier_graph.graphs.query_batches import QueryBatch
-from pyterrier_graph.graphs.relations import inverse
-from pyterrier_graph.graphs.text_store import TextWriter
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.ids import numbers_of, some, writing_ids
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
 
+if TYPE_CHECKING:
+    from pyterrier_dr import FlexIndex
+
+BATCH = 1024  # queries, or documents whose passages are named, at once
+PASSAGES = "a DocumentGraph, a FlexIndex, or docnos in the order of an index"
 QIDS = "qids.npids"
 MAX_EDGES = 1 << 32
-NO_EDGES = np.empty(0, dtype=np.int64)
 
 
-def write_docnos(path: Path, docnos: Iterable[str], *, verbose: bool) -> int:
-    """Writes the ids of passages, and returns their number.
+class QueryBatch(NamedTuple):
+    """Some queries, and per edge type a row for each query: passage numbers, which ascend, with ``scores``."""
 
-    Raises:
-        ValueError: If there are none, or an id comes twice or is not a text.
+    qids: list[str]
+    texts: list[str]
+    edges: Mapping[str, CSR]
+
+
+class Judgments:
+    """The relevant passages of queries: judgments ``qid, docno, label`` whose label is above 0."""
+
+    def __init__(self, qrels: pd.DataFrame, docnos: Lookup) -> None:
+        check_type("qrels", qrels, pd.DataFrame, "a DataFrame of qid, docno, label")
+        pt.validate.columns(qrels, includes=["qid", "docno", "label"])
+        qrels = qrels.loc[qrels["label"] > 0, ["qid", "docno", "label"]].astype({"qid": str, "docno": str})
+        self._frame = qrels.rename(columns={"label": "score"})
+        self._in_graph = numbers_of(docnos, qrels["docno"].tolist()) >= 0
+        if len(qrels) and not self._in_graph.any():
+            raise ValueError(
+                f"no passage of the qrels is in the graph, {qrels['docno'].iloc[0]!r} for example: "
+                "are these judgments of documents, or of another corpus?"
+            )
+        query, qids = pd.factorize(qrels["qid"])
+        self._qids = pd.Index(qids)
+        self._rows = CSR.group(query, np.arange(len(qrels)), len(qids))
+        self._found = 0
+        self._unknown: list[str] = []
+
+    def of(self, qids: Sequence[str]) -> pd.DataFrame:
+        """The judgments of some queries, ``qid, docno, score``; passages that are not in the graph are left out."""
+        query = self._qids.get_indexer(qids)
+        rows = self._rows.select(query[query >= 0])[1]
+        in_graph = self._in_graph[rows]
+        self._unknown += self._frame["docno"].iloc[rows[~in_graph]].tolist()
+        self._found += int(in_graph.sum())
+        return self._frame.iloc[rows[in_graph]]
+
+    def finish(self) -> None:
+        """To be called when all queries have been asked for: warns of the passages that were left out."""
+        if not self._found:
+            raise ValueError("the qrels have no relevant passage of these queries: are the qids of another set?")
+        if self._unknown:
+            warnings.warn(
+                f"{some(self._unknown, 'judged passage')} not in the graph: these judgments are ignored", stacklevel=2
+            )
+
+
+def query_batch(
+    topics: pd.DataFrame, run: pd.DataFrame | None, judgments: Judgments | None, docnos: Lookup, k: int
+) -> QueryBatch:
+    """Queries ``qid, query`` with the edges that a run ``qid, docno, score`` and judgments make; all ids are text.
+
+    Of the run, the best k passages of a query by score are kept; among equals those that come first.
     """
-    count = 0
-    with writing_ids(path) as ids:
-        for docno in pt.tqdm(docnos, desc="reading docnos", unit="passage", disable=not verbose):
-            if not isinstance(docno, str) or not docno or "\0" in docno:
-                raise ValueError(f"a docno must be a text, not empty, without NUL characters, got {docno!r}")
-            ids.add(docno)
-            count += 1
-        if not count:
-            raise ValueError("a graph needs passages, there are none")
-    with Lookup(path) as lookup:
-        for start in range(0, count, CHUNK):
-            numbers = np.arange(start, min(start + CHUNK, count))
-            names = lookup.fwd[numbers]
-            twice = np.flatnonzero(lookup.inv[names] != numbers)
-            if len(twice):
-                raise ValueError(f"passage {str(names[twice[0]])!r} comes twice: docnos must be unique")
-    return count
+    for qid, text in zip(topics["qid"], topics["query"], strict=True):
+        if not qid or "\0" in qid:
+            raise ValueError(f"a qid must not be empty or contain NUL characters, got {qid!r}")
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"query {qid!r} has no text: {text!r}")
+    qids = pd.Index(topics["qid"])
+    edges = {}
+    if run is not None:
+        edges[RETRIEVED] = _edges(qids, run, docnos, "results", k)
+    if judgments is not None:
+        edges[RELEVANT] = _edges(qids, judgments.of(topics["qid"]), docnos, "qrels")
+    return QueryBatch(topics["qid"].tolist(), topics["query"].tolist(), edges)
+
+
+def _edges(qids: pd.Index, rows: pd.DataFrame, docnos: Lookup, source: str, k: int | None = None) -> CSR:
+    query = qids.get_indexer(rows["qid"])
+    names = rows["docno"].to_numpy(dtype=object)
+    with np.errstate(over="ignore"):
+        scores = rows["score"].to_numpy(dtype=np.float64).astype(np.float32)
+
+    def refuse(wrong: np.ndarray, message: str) -> None:
+        if len(wrong):
+            row = int(wrong[0])
+            raise ValueError(f"query {qids[query[row]]!r}, passage {names[row]!r} {message} in the {source}")
+
+    refuse(np.flatnonzero(~np.isfinite(scores)), "has a score that is not a finite 32-bit number")
+    if k is not None:
+        best = np.lexsort((-scores, query))
+        grouped = query[best]
+        best = best[np.arange(len(best)) - np.searchsorted(grouped, grouped) < k]
+        query, names, scores = query[best], names[best], scores[best]
+    passage = numbers_of(docnos, names)
+    if (passage < 0).any():
+        unknown = [*dict.fromkeys(names[passage < 0])]
+        raise KeyError(f"{some(unknown, 'docno')} of the {source} not among the passages: are they of another corpus?")
+    order = np.lexsort((passage, query))
+    refuse(order[1:][(np.diff(query[order]) == 0) & (np.diff(passage[order]) == 0)], "comes twice")
+    return CSR.group(query[order], passage[order], len(qids), scores=scores[order])
+
+
+def retrieved(
+    topics: pd.DataFrame, retriever: pt.Transformer | None, k: int, batch_size: int
+) -> Iterator[tuple[pd.DataFrame, pd.DataFrame | None]]:
+    """Queries, ``batch_size`` at a time, and their results: the k best of each query, or None without a retriever."""
+    check_type("topics", topics, pd.DataFrame, "a DataFrame of qid, query, such as dataset.get_topics()")
+    check_type("retriever", retriever, (pt.Transformer, type(None)), "a transformer that retrieves passages, or None")
+    pt.validate.query_frame(topics, extra_columns=["query"])
+    topics = topics.astype({"qid": str})
+    twice = topics["qid"][topics["qid"].duplicated()]
+    if len(twice):
+        raise ValueError(f"query {twice.iloc[0]!r} comes twice: qids must be unique")
+    pipeline = None if retriever is None else (retriever % k).compile()
+
+    def batches() -> Iterator[tuple[pd.DataFrame, pd.DataFrame | None]]:
+        for start in range(0, len(topics), batch_size):
+            batch = topics.iloc[start : start + batch_size].reset_index(drop=True)
+            if pipeline is None:
+                yield batch, None
+                continue
+            results = pipeline.transform(batch)
+            pt.validate.result_frame(results, extra_columns=["score"])
+            results = results.astype({"qid": str, "docno": str})
+            others = results["qid"][~results["qid"].isin(batch["qid"])]
+            if len(others):
+                raise ValueError(f"{retriever!r} gave results of query {others.iloc[0]!r}, which it was not asked for")
+            yield batch, results
+
+    return batches()
+
+
+def from_frames(frames: Iterable[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+    """The queries of each frame of results, and the frame."""
+    for results in frames:
+        check_type("results", results, pd.DataFrame, "a DataFrame of qid, query, docno, score, or several")
+        pt.validate.result_frame(results, extra_columns=["query", "score"])
+        results = results.astype({"qid": str, "docno": str})
+        yield results.groupby("qid", sort=False, as_index=False)["query"].first(), results
 
 
 def build(
     folder: Path, batches: Iterable[QueryBatch], edge_types: Sequence[str], num_passages: int
 ) -> tuple[int, dict[str, int]]:
-    """Writes everything but the passages' ids.
+    """Writes everything but the passages' ids, and returns the number of queries, and of edges per type.
 
     In memory there are a batch of queries, all qids, and a million edges while they are sorted by passage. Everything
     else is on disk.
-
-    Args:
-        folder: The graph's folder.
-        batches: All queries; they are read once.
-        edge_types: Types of their edges.
-        num_passages: Number of passages.
-
-    Returns:
-        Number of queries, and of edges per type.
-
-    Raises:
-        ValueError: If there is no query, or one comes twice, or there are too many edges.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="scratch-") as name:
         scratch = Path(name)
@@ -106,7 +211,8 @@ class _Writer(ExitStack):
         for edge_type, before in self.edges.items():
             edges = batch.edges.get(edge_type)
             if edges is None:
-                edges = CSR.group(NO_EDGES, NO_EDGES, len(batch.qids), scores=NO_EDGES)
+                no_edges = np.empty(0, dtype=np.int64)
+                edges = CSR.group(no_edges, no_edges, len(batch.qids), scores=no_edges)
             after = before + len(edges.indices)
             if after > MAX_EDGES:
                 raise ValueError(f"a graph can have {MAX_EDGES:,} edges of a type at most")
@@ -129,3 +235,37 @@ def _write_backward(folder: Path, scratch: Path, edge_type: str, num_passages: i
     with ArrayFiles() as arrays:
         for start in range(0, len(numbers) or 1, CHUNK):
             arrays.append(folder, f"{name}.indices", queries[numbers[start : start + CHUNK]])
+
+
+def write_docnos(path: Path, docnos: Iterable[str], *, verbose: bool) -> int:
+    """Writes the ids of passages, and returns their number."""
+    count = 0
+    with writing_ids(path) as ids:
+        for docno in pt.tqdm(docnos, desc="reading docnos", unit="passage", disable=not verbose):
+            if not isinstance(docno, str) or not docno or "\0" in docno:
+                raise ValueError(f"a docno must be a text, not empty, without NUL characters, got {docno!r}")
+            ids.add(docno)
+            count += 1
+        if not count:
+            raise ValueError("a graph needs passages, there are none")
+    with Lookup(path) as lookup:
+        for start in range(0, count, CHUNK):
+            numbers = np.arange(start, min(start + CHUNK, count))
+            names = lookup.fwd[numbers]
+            twice = np.flatnonzero(lookup.inv[names] != numbers)
+            if len(twice):
+                raise ValueError(f"passage {str(names[twice[0]])!r} comes twice: docnos must be unique")
+    return count
+
+
+def names_of(passages: HeteroGraph | FlexIndex | Lookup | Iterable[str]) -> Iterable[str]:
+    """Docnos of passages, in order."""
+    if isinstance(passages, HeteroGraph):
+        nodes = passages.passage_nodes
+        parts = (nodes[start : start + BATCH] for start in range(0, len(nodes), BATCH))
+        return chain.from_iterable(map(passages.ids_of, parts))
+    docnos: Any = passages.docnos() if hasattr(passages, "docnos") else passages
+    if isinstance(docnos, str | os.PathLike | pd.DataFrame):
+        raise TypeError(f"passages must be {PASSAGES}, got {str(docnos)[:60]!r} ({type(docnos).__name__})")
+    check_type("passages", docnos, Iterable, PASSAGES)
+    return docnos

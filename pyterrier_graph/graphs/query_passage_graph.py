@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -15,29 +18,27 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import check_vacant, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_count
-from pyterrier_graph.graphs.array_files import DOCNOS, array_file, digest
-from pyterrier_graph.graphs.edge_features import PairEncoder, in_16_bits, texts_of_passages, write_edge_features
-from pyterrier_graph.graphs.query_batches import (
-    BATCH,
-    Judgments,
-    QueryBatch,
-    from_frames,
-    names_of,
-    parts_of,
-    query_batch,
-    retrieved,
-)
-from pyterrier_graph.graphs.query_passage_builder import build, write_docnos
-from pyterrier_graph.graphs.query_passage_reader import QueryPassageReader
-from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs import query_passage_builder as builder
+from pyterrier_graph.graphs.array_files import DOCNOS, StoredGraph, TextReader, array_file, digest
+from pyterrier_graph.graphs.csr import CSR, checked, offsets
+from pyterrier_graph.graphs.edge_features import PairEncoder, write_edge_features
+from pyterrier_graph.graphs.ids import all_numbers_of, ids_of
+from pyterrier_graph.graphs.query_passage_builder import BATCH, Judgments, QueryBatch
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
+    from scipy.sparse import csr_array
 
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 
-class QueryPassageGraph(WithSignature, QueryPassageReader):
+def _size(name: str, meaning: str) -> Any:
+    """A property that is a number of ``pt_meta.json``, or several by edge type."""
+    return property(lambda graph: graph.meta[name], doc=meaning)
+
+
+class QueryPassageGraph(WithSignature, StoredGraph):
     """The bipartite graph of training queries and a corpus's passages, stored and memory-mapped (GNN-encoder).
 
     ::
@@ -57,8 +58,16 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
     ARTIFACT_FORMAT = "csr"
     FORMAT_VERSION = 2  # 2: edges 'relevant', and digests of edge features
 
+    _masked: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        masked = "" if self._masked is None else f".without({self._masked.sum()} queries)"
+        return f"{type(self).__name__}({str(self.path)!r}){masked}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return *super().__reduce__(), {"_masked": self._masked}
+
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         from pyterrier_graph.plots.graph_html import query_passage_html
         from pyterrier_graph.plots.html import value
 
@@ -66,8 +75,6 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
             calls = ["graph.build(topics, index, retriever, qrels=qrels)"]
             return value(repr(self), {"queries": "not built yet"}, calls=calls)
         return query_passage_html(self, repr(self), ["graph.edges_of_queries(queries)", "graph.to_scipy()"])
-
-    # --- writing
 
     def build(
         self,
@@ -96,9 +103,6 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
             batch_size: Queries to retrieve for at once.
             verbose: Whether to show progress.
 
-        Returns:
-            This graph.
-
         Raises:
             FileExistsError: If there is something at its path already.
             pt.validate.InputValidationError: If a frame lacks a column.
@@ -109,7 +113,7 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         """
         check_count("k", k)
         check_count("batch_size", batch_size)
-        frames = retrieved(topics, retriever, k, batch_size)
+        frames = builder.retrieved(topics, retriever, k, batch_size)
         return self._write(frames, passages, retriever is not None, k, qrels, len(topics), verbose)
 
     def from_results(
@@ -121,23 +125,19 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         qrels: pd.DataFrame | None = None,
         verbose: bool = True,
     ) -> QueryPassageGraph:
-        """Builds the graph from results instead of a retriever; all else is as in :meth:`build`.
+        """Builds the graph from results ``qid, query, docno, score`` instead of a retriever.
 
-        Args:
-            results: ``qid, query, docno, score``: one frame, or several, which are read once. All rows of a query are
-                in the same frame.
-            passages: The corpus.
-            k: Passages per query: the best by score are kept.
-            qrels: Judgments.
-            verbose: Whether to show progress.
+        Results are one frame, or several, which are read once. All rows of a query are in the same frame, and the best
+        k of them by score are kept. All else is as in :meth:`build`.
         """
         check_count("k", k)
         total = None
         if isinstance(results, pd.DataFrame):
             pt.validate.result_frame(results, extra_columns=["query", "score"])
             total = results["qid"].nunique()
-            results = parts_of(results, BATCH)
-        return self._write(from_frames(results), passages, True, k, qrels, total, verbose)
+            number = results.groupby("qid", sort=False).ngroup()
+            results = (part for _, part in results.groupby(number // BATCH))
+        return self._write(builder.from_frames(results), passages, True, k, qrels, total, verbose)
 
     def add(
         self,
@@ -149,22 +149,15 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         batch_size: int = BATCH,
         verbose: bool = True,
     ) -> QueryPassageGraph:
-        """Writes a new graph with the queries of this one and further queries; all else is as in :meth:`build`.
+        """Writes a new graph, at ``path``, with the queries of this one and further queries.
 
         Queries and edges keep their numbers; new ones come after them. Edge features are copied:
         :meth:`add_edge_features` of the new graph makes those that are missing. A mask (:meth:`without`) has no effect.
-
-        Args:
-            path: Folder of the new graph.
-            topics: The new queries.
-            retriever: Finds passages; k is that of this graph.
-            qrels: Judgments of the new queries.
-            batch_size: Queries to retrieve for at once.
-            verbose: Whether to show progress.
+        All else is as in :meth:`build`; k is that of this graph.
         """
         check_count("batch_size", batch_size)
         k = self.meta["k"]
-        new = retrieved(topics, retriever, k, batch_size)
+        new = builder.retrieved(topics, retriever, k, batch_size)
         graph = type(self)(path)._write(new, self, retriever is not None, k, qrels, len(topics), verbose)
         for edge_type in self.edge_types:
             name = f"{edge_type}.features"
@@ -204,22 +197,147 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
         check_count("batch_size", batch_size)
         if edge_type in self.meta.get("features", {}):
             raise FileExistsError(f"{self!r} has features of {edge_type!r} edges already")
-        total = self.num_edges[edge_type]
-        if not total:
+        if not self.num_edges[edge_type]:
             raise ValueError(f"{self!r} has no {edge_type!r} edges")
-
-        def encoded(edges: np.ndarray) -> np.ndarray:
-            queries, passages = self.ends(edges, edge_type)
-            docnos = self.docnos_of(passages)
-            vectors = encode(self.texts(queries), texts_of_passages(texts, docnos))
-            return in_16_bits(
-                vectors, len(edges), lambda row: f"query {self.qids_of(queries[[row]])[0]!r}, passage {docnos[row]!r}"
-            )
-
-        file = array_file(self.path, f"{edge_type}.features")
-        write_edge_features(file, edge_type, total, encoded, batch_size=batch_size, verbose=verbose)
+        write_edge_features(self, edge_type, encode, texts, batch_size=batch_size, verbose=verbose)
         self.__dict__.pop("meta", None)
         return self
+
+    def fingerprint(self) -> str:
+        """A digest of queries, passages, edges, scores, edge features, and the mask; those of files are stored."""
+        features = {edge_type: about["sha256"] for edge_type, about in sorted(self.meta.get("features", {}).items())}
+        masked = [] if self._masked is None else np.flatnonzero(self._masked).tolist()
+        return hashlib.sha256(json.dumps([self.meta["sha256"], features, masked]).encode()).hexdigest()
+
+    num_queries = _size("queries", "Number of queries, masked ones included: numbers stay what they are.")
+    num_passages = _size("passages", "Number of passages, those without edges included.")
+    num_edges = _size("edges", "Number of edges per type, those of masked queries included.")
+
+    @property
+    def edge_types(self) -> tuple[str, ...]:
+        """``'retrieved'``, ``'relevant'``, or both."""
+        return tuple(self.meta["edges"])
+
+    def query_of(self, qids: Sequence[str]) -> np.ndarray:
+        """Query numbers by qid, shape (n,), int64; KeyError if a query is not in the graph."""
+        return all_numbers_of(self.qids, qids, "qid")
+
+    def qids_of(self, queries: np.ndarray) -> list[str]:
+        """Qids by query number."""
+        return ids_of(self.qids, np.asarray(queries, dtype=np.int64))
+
+    def passage_of(self, docnos: Sequence[str]) -> np.ndarray:
+        """Passage numbers by docno, shape (n,), int64; KeyError if a passage is not in the graph."""
+        return all_numbers_of(self.docnos, docnos, "docno")
+
+    def docnos_of(self, passages: np.ndarray) -> list[str]:
+        """Docnos by passage number."""
+        return ids_of(self.docnos, np.asarray(passages, dtype=np.int64))
+
+    def texts(self, queries: np.ndarray) -> list[str]:
+        """Texts of queries, by number."""
+        return self._text_reader.read(np.asarray(queries, dtype=np.int64))
+
+    def without(self, queries: np.ndarray) -> Self:
+        """The graph without the edges of some queries: a view, which costs a boolean per query.
+
+        Queries are numbers, or a boolean per query of the graph. Queries that are masked already stay masked.
+
+        Raises:
+            IndexError: If there is no such query.
+            TypeError: If these are neither numbers nor booleans (``query_of`` gives the numbers of qids).
+            ValueError: If there is not one boolean per query.
+        """
+        masked = np.zeros(self.num_queries, dtype=bool) if self._masked is None else self._masked.copy()
+        queries = np.asarray(queries)
+        if queries.dtype == bool:
+            if queries.shape != masked.shape:
+                raise ValueError(f"a mask needs a boolean for each of {len(masked)} queries, got shape {queries.shape}")
+            masked |= queries
+        else:
+            masked[checked(queries, self.num_queries)] = True
+        view = type(self)(self.path)
+        view.__dict__.update(self.__dict__, _masked=masked)
+        return view
+
+    def edges_of_queries(self, queries: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
+        """The passages of queries, whose numbers may repeat; a masked query has none.
+
+        Returns:
+            A row per query: passage numbers, which ascend, with ``scores`` (float32) and ``edges``, the number of the
+            edge among all of its type: the row of its features. A KeyError says that there is no such type of edges, an
+            IndexError that there is no such query.
+        """
+        queries = np.asarray(queries, dtype=np.int64)
+        self._check_type(edge_type)
+        row, edges = self._stored(edge_type).places(queries)
+        passages = self._array(f"{edge_type}.indices")[edges].astype(np.int64)
+        return self._edges(len(queries), row, queries[row], passages, edges, edge_type)
+
+    def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
+        """The queries of passages, masked ones left out: query numbers, with data as in :meth:`edges_of_queries`."""
+        self._check_type(edge_type)
+        name = inverse(edge_type)
+        row, place = self._stored(name).places(passages)
+        queries, edges = (self._array(f"{name}.{part}")[place].astype(np.int64) for part in ("indices", "edges"))
+        return self._edges(len(passages), row, queries, queries, edges, edge_type)
+
+    def ends(self, edges: np.ndarray, edge_type: str = RETRIEVED) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the queries and of the passages that edges join; IndexError if there is no such edge."""
+        self._check_type(edge_type)
+        edges = checked(edges, self.num_edges[edge_type])
+        queries = np.searchsorted(self._array(f"{edge_type}.indptr"), edges, side="right") - 1
+        return queries, self._array(f"{edge_type}.indices")[edges].astype(np.int64)
+
+    def edge_features(self, edge_type: str = RETRIEVED) -> np.ndarray:
+        """Vectors of edges, by number: shape (edges, d), float16, memory-mapped; KeyError if there are none."""
+        self._check_type(edge_type)
+        about = self.meta.get("features", {}).get(edge_type)
+        if about is None:
+            raise KeyError(f"{self!r} has no features of {edge_type!r} edges: add_edge_features makes them")
+        return self._array(f"{edge_type}.features").reshape(-1, about["dimension"])
+
+    def to_scipy(self) -> dict[str, csr_array]:
+        """Per edge type a sparse matrix of scores, shape (queries, passages), in memory.
+
+        Rows of masked queries are empty; a score of 0 is stored, too.
+        """
+        from scipy.sparse import csr_array
+
+        matrices = {}
+        for edge_type in self.edge_types:
+            edges = self.edges_of_queries(np.arange(self.num_queries), edge_type)
+            arrays = (edges.data["scores"], edges.indices, edges.indptr)
+            matrices[edge_type] = csr_array(arrays, shape=(self.num_queries, self.num_passages))
+        return matrices
+
+    @cached_property
+    def qids(self) -> Lookup:
+        """Qids by query number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
+        return Lookup(self._folder / builder.QIDS)
+
+    def _edges(
+        self, rows: int, row: np.ndarray, queries: np.ndarray, others: np.ndarray, edges: np.ndarray, edge_type: str
+    ) -> CSR:
+        """Compresses edges, those of masked queries left out."""
+        if self._masked is not None:
+            kept = ~self._masked[queries]
+            row, others, edges = row[kept], others[kept], edges[kept]
+        scores = self._array(f"{edge_type}.scores")[edges]
+        return CSR(offsets(np.bincount(row, minlength=rows)), others, {"scores": scores, "edges": edges})
+
+    def _stored(self, name: str, *data: str) -> CSR:
+        """Edges of all queries or passages, masked ones included."""
+        indptr, indices = (self._array(f"{name}.{part}") for part in ("indptr", "indices"))
+        return CSR(indptr, indices, {part: self._array(f"{name}.{part}") for part in data})
+
+    def _check_type(self, edge_type: str) -> None:
+        if edge_type not in self.edge_types:
+            raise KeyError(f"no edges {edge_type!r}: this graph has {', '.join(map(repr, self.edge_types))}")
+
+    @cached_property
+    def _text_reader(self) -> TextReader:
+        return TextReader(self._folder, self.num_queries)
 
     def _write(
         self,
@@ -244,7 +362,7 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
                 edge_types = [*dict.fromkeys([*passages.edge_types, *edge_types])]
                 shutil.copyfile(passages.path / DOCNOS, folder / DOCNOS)
             else:
-                count = write_docnos(folder / DOCNOS, names_of(passages), verbose=verbose)
+                count = builder.write_docnos(folder / DOCNOS, builder.names_of(passages), verbose=verbose)
             with (
                 Lookup(folder / DOCNOS) as docnos,
                 pt.tqdm(total=total, desc="queries", unit="query", disable=not verbose) as progress,
@@ -253,10 +371,10 @@ class QueryPassageGraph(WithSignature, QueryPassageReader):
 
                 def later() -> Iterator[QueryBatch]:
                     for topics, results in frames:
-                        yield query_batch(topics, results, judgments, docnos, k)
+                        yield builder.query_batch(topics, results, judgments, docnos, k)
                         progress.update(len(topics))
 
-                queries, edges = build(folder, chain(earlier, later()), edge_types, count)
+                queries, edges = builder.build(folder, chain(earlier, later()), edge_types, count)
             if judgments is not None:
                 judgments.finish()
             meta |= {"queries": queries, "passages": count, "edges": edges, "k": k, "sha256": digest(folder)}

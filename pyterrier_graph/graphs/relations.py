@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
 RETRIEVED, RELEVANT = "retrieved", "relevant"
@@ -14,17 +17,6 @@ INVERSE = "_i"
 STEP = "/"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-
-
-class Related(Protocol):
-    """What has relations: a :class:`~pyterrier_graph.graphs.HeteroGraph`."""
-
-    @property
-    def relations(self) -> tuple[str, ...]:
-        """Names of all relations."""
-
-    def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        """The neighbors of some nodes, each with the position of its node."""
 
 
 def inverse(relation: str) -> str:
@@ -41,16 +33,12 @@ PAPER_RELATIONS = _with_inverses((ORDER, STRUCTURAL, "internal", "external"))
 
 
 def relation_names(named: Iterable[str]) -> tuple[str, ...]:
-    """All relations of a graph: the paper's eight, then ``title`` and its inverse, then others sorted by name.
-
-    Args:
-        named: The relations that the documents name, without inverses.
-    """
+    """All relations of a graph whose documents name some: the paper's eight, ``title``, ``title_i``, others by name."""
     others = sorted({*named} - {*PAPER_RELATIONS, TITLE})
     return PAPER_RELATIONS + _with_inverses([TITLE, *others])
 
 
-def paper_relations(graph: Related) -> tuple[str, ...]:
+def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
     """All relations of a graph but ``title`` and its inverse, which the paper does not have."""
     return tuple(relation for relation in graph.relations if relation not in (TITLE, inverse(TITLE)))
 
@@ -66,13 +54,10 @@ def check_relation_name(relation: str) -> None:
         raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
 
 
-def check_relations(graph: Related, relations: Iterable[str], query_relations: Iterable[str] = ()) -> None:
-    """Raises ValueError if a relation is not in the graph; the message names it and the relations that there are.
+def check_relations(graph: HeteroGraph, relations: Iterable[str], query_relations: Iterable[str] = ()) -> None:
+    """Raises ValueError if a relation, or one of a path (``'title/title'``), is not in the graph.
 
-    Args:
-        graph: The graph.
-        relations: Relations, or paths of them (``'title/title'``); keys of a dictionary of weights, say.
-        query_relations: Relations of a graph of queries that count, too: its ``edge_types``.
+    Also allowed are ``query_relations``, the ``edge_types`` of a graph of queries.
     """
     query_relations = [*query_relations]
     for path in relations:
@@ -85,17 +70,12 @@ def check_relations(graph: Related, relations: Iterable[str], query_relations: I
                 raise ValueError(f"the graph has no relation {relation!r}{place}; it has {there}")
 
 
-def follow(graph: Related, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
+def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
     """The nodes that some nodes reach along a path of relations; no node reaches the same node.
 
-    Args:
-        graph: The graph.
-        nodes: Node numbers, shape (n,).
-        path: A relation, or several joined by ``/``: ``'structural/structural_i'`` leads from a passage to its section,
-            and on to what lies in that section.
-
-    Returns:
-        Two int64 arrays with one entry per pair: the position in ``nodes``, and the node reached. Each pair comes once.
+    A path is a relation, or several joined by ``/``: ``'structural/structural_i'`` leads from a passage to its section,
+    and on to what lies in that section. The results have one entry per pair: the position in ``nodes``, and the node
+    reached, int64. Each pair comes once.
     """
     steps = path.split(STEP)
     rows, reached = graph.neighbors(nodes, steps[0])
@@ -115,19 +95,8 @@ def inverse_path(path: str) -> str:
 
 
 def nearest_titled(parent: np.ndarray, titled: np.ndarray) -> np.ndarray:
-    """The nearest section above each node that has a title.
-
-    Args:
-        parent: Position of the section that holds a node, or -1; shape (nodes,).
-        titled: Whether a node is a section with a title, shape (nodes,), bool.
-
-    Returns:
-        Positions of sections, or -1 where there is none; shape (nodes,).
-    """
+    """Per node the nearest ``titled`` section above it, or -1; ``parent`` is the section that holds it, or -1."""
     above = parent.copy()
-    while True:
-        further = np.flatnonzero(above >= 0)
-        further = further[~titled[above[further]]]
-        if not len(further):
-            return above
+    while len(further := np.flatnonzero((above >= 0) & ~titled[above])):
         above[further] = parent[above[further]]
+    return above

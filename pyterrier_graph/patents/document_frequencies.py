@@ -6,16 +6,13 @@ import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_type
-
-if TYPE_CHECKING:
-    from sklearn.feature_extraction.text import HashingVectorizer
 
 BATCH = 64
 BUCKETS = 1 << 22
@@ -27,16 +24,12 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
     """Document frequencies of words for each language, on disk and memory-mapped.
 
     Counting each language on its own finds function words without lists of them: nearly all documents of a language
-    have them, so that their idf is nearly 0.
-
-    Words are hashed into four million counters per language, so that memory does not grow with the collection. Words
-    with the same hash share a counter, so that a frequency can be too high, but not too low.
+    have them, so that their idf is nearly 0. Words are hashed into four million counters per language, so that memory
+    does not grow with the collection. Words with the same hash share a counter, so that a frequency can be too high,
+    but not too low.
 
     Args:
         path: The folder. It need not exist before :meth:`index`; nothing is read before it is needed.
-
-    Raises:
-        TypeError: If ``path`` is no path.
     """
 
     ARTIFACT_TYPE = "document_frequencies"
@@ -51,14 +44,11 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         return f"DocumentFrequencies({str(self.path)!r})"
 
     def index(self, corpus_iter: Iterable[Mapping[str, Any]], *, verbose: bool = True) -> DocumentFrequencies:
-        """Counts the documents of each word.
+        """Counts the documents of each word, and returns these frequencies.
 
         Args:
             corpus_iter: Records with ``text`` and ``language``, which are read once.
             verbose: Whether to show progress.
-
-        Returns:
-            These frequencies.
 
         Raises:
             FileExistsError: If there is something at the path already.
@@ -93,28 +83,25 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
     def idf(self, words: Sequence[str], language: str) -> np.ndarray:
         """Inverse document frequency, ``ln(documents / document frequency)``, shape (words,).
 
+        It is 0 or more, and infinite for a word that no document has.
+
         Args:
             words: Words that :meth:`words` returned.
             language: The language of the documents.
-
-        Returns:
-            0 or more for each word; infinity if no document has the word.
 
         Raises:
             KeyError: If there is no document in that language.
         """
         if language not in self.documents:
-            languages = ", ".join(map(repr, self.documents))
-            raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {languages}")
+            raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}")
         if language not in self._counts:
-            counts_of = np.memmap(self.path / COUNTS.format(language), dtype="<u4", mode="r")
-            self._counts[language] = np.asarray(counts_of)
+            self._counts[language] = np.memmap(self.path / COUNTS.format(language), dtype="<u4", mode="r")
         counts = self._counts[language][self._vectorizer.transform(words).indices] if len(words) else np.zeros(0)
         with np.errstate(divide="ignore"):
             return np.log(self.documents[language] / counts)
 
     @cached_property
-    def _vectorizer(self) -> HashingVectorizer:
+    def _vectorizer(self) -> Any:
         from sklearn.feature_extraction.text import HashingVectorizer
 
         return HashingVectorizer(

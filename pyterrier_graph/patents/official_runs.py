@@ -11,9 +11,7 @@ import pyterrier as pt
 
 from pyterrier_graph.datasets.clef_ip import Archive, RetrievedPassage, read_run
 from pyterrier_graph.documents import split_passage_id
-from pyterrier_graph.patents.filters import DocumentCutoff
-
-MAX_DOCUMENTS = 100
+from pyterrier_graph.patents.transformers import DocumentCutoff
 
 _logger = logging.getLogger(__name__)
 
@@ -43,7 +41,7 @@ def write_official_run(
     for qid, docno, score in zip(ordered["qid"], ordered["docno"], ordered["score"], strict=True):
         if qid.split() != [qid] or not np.isfinite(score):
             raise ValueError(f"a run needs topics without spaces and finite scores, got {qid!r}, {docno!r}, {score}")
-    best = DocumentCutoff(MAX_DOCUMENTS).transform(pt.model.add_ranks(ordered[["qid", "docno", "score"]]))
+    best = DocumentCutoff(100).transform(pt.model.add_ranks(ordered[["qid", "docno", "score"]]))
     by_document = best.groupby([split_passage_id(passage)[0] for passage in best["docno"]], sort=False)["docno"]
     xpaths: dict[str, str] = {}
     for docno, passages in pt.tqdm(by_document, desc="XPaths", unit="document", disable=not verbose, delay=1):
@@ -59,10 +57,7 @@ def write_official_run(
 def read_official_run(path: str | os.PathLike[str], patents: Archive, *, verbose: bool = True) -> pd.DataFrame:
     """Reads a run. Lines whose passage is not in the collection are left out; a warning counts them.
 
-    Args:
-        path: The file.
-        patents: The collection.
-        verbose: Whether to show progress when it takes long.
+    The arguments are those of :func:`write_official_run`.
 
     Returns:
         ``qid``, ``docno`` (of passages), ``score``, ``rank``. If several lines name the same passage, the first counts.

@@ -1,8 +1,8 @@
 """Plots: graphs, the parts of a score, trainings, experiments, embeddings.
 
-Every function draws into the given axes, or into new axes, and returns the axes. No function needs a display. Texts and
-frames have the colors of the current matplotlib style, light or dark. Every function raises ValueError if a column is
-missing, there is nothing to draw, or a value is missing.
+Every function draws into the given axes (``ax``, or a sequence ``axes``), or into new axes, and returns the axes, with
+a ``title`` of your own. No function needs a display. Texts and frames have the colors of the current matplotlib style,
+light or dark. Every function raises ValueError if a column is missing, there is nothing to draw, or a value is missing.
 """
 
 from __future__ import annotations

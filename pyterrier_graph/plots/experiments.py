@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from pyterrier_graph.plots.html import COLORS, NEUTRAL
 from pyterrier_graph.plots.model_html import measure_of
-from pyterrier_graph.plots.style import MARKERS, check_frame, colors_of, legend_beside, new_axes, rows_of_axes, titled
+from pyterrier_graph.plots.style import check_frame, colors_of, legend_beside, look_of, new_axes, rows_of_axes, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,30 +32,25 @@ def training_curves(
     Args:
         trainings: A trained model or its ``training_log``, or several of them by name.
         by: Unit of the horizontal axis.
-        axes: Axes to draw into: one for the loss, one for the measure.
-        title: Title.
-
-    Returns:
-        The axes of the loss, and those of the measure if there is one.
+        axes: Axes to draw into: one for the loss, and one for the measure if there is one.
     """
     several = isinstance(trainings, Mapping)
     logs = {str(name): _log(training) for name, training in (trainings if several else {"": trainings}).items()}
     measures = {name: measure for name, log in logs.items() if (measure := measure_of(log))}
     losses = {name: points for name, log in logs.items() if len(points := _points(log, by, "loss"))}
     measured = {name: _points(logs[name], by, measure) for name, measure in measures.items()}
-    parts = [curves for curves in (losses, measured) if curves]
+    validation = f"validation {' and '.join(dict.fromkeys(measures.values()))}"
+    parts = {label: curves for label, curves in (("loss", losses), (validation, measured)) if curves}
     if not parts:
         raise ValueError("there is nothing to draw: the logs have neither losses nor a measure")
     axes = rows_of_axes(axes, len(parts))
     colors = colors_of(logs)
-    for curves, ax in zip(parts, axes, strict=True):
+    for ax, (label, curves) in zip(axes, parts.items(), strict=True):
         for name, (x, y) in curves.items():
             ax.plot(x, y, color=colors[name], marker="." if len(x) < 50 else "")
-            if curves is measured:
-                best = y.argmax()
-                ax.plot(x[best], y[best], "*", color=colors[name], markersize=14)
-        names = " and ".join(dict.fromkeys(measures.values()))
-        ax.set_ylabel("loss" if curves is losses else f"validation {names}")
+            if label == validation:
+                ax.plot(x[y.argmax()], y.max(), "*", color=colors[name], markersize=14)
+        ax.set_ylabel(label)
         ax.margins(y=0.1)
     axes[-1].set_xlabel(by)
     if several:
@@ -73,27 +68,25 @@ def effectiveness_latency(
         experiment: What ``pt.Experiment`` returns if ``'mrt'`` is one of its measures.
         measure: The measure, or the name of its column.
         time: Name of the column of the time: ``'mrt'`` is milliseconds per query.
-        ax: Axes to draw into.
-        title: Title.
     """
     source = f"what pt.Experiment(..., eval_metrics=[{str(measure)!r}, {time!r}]) returns"
     check_frame(experiment, ["name", str(measure), time], source)
     x, y = (experiment[column].to_numpy(dtype=float) for column in (time, str(measure)))
     names = experiment["name"].astype(str).to_numpy()
-    if not np.isfinite(x + y).all():
-        raise ValueError(f"{names[~np.isfinite(x + y)][0]!r} has no {measure} or no {time}: leave it out")
+    if not (finite := np.isfinite(x + y)).all():
+        raise ValueError(f"{names[~finite][0]!r} has no {measure} or no {time}: leave it out")
     order = np.lexsort((-y, x))
     best_before = np.concatenate([[-np.inf], np.maximum.accumulate(y[order])[:-1]])
     front = order[y[order] > best_before]
     ax = ax if ax is not None else new_axes(8, 5)
     for number, name in enumerate(names):
-        look: dict[str, Any] = {"marker": MARKERS[number % len(MARKERS)], "color": COLORS[number % len(COLORS)]}
-        ax.plot(x[number], y[number], linestyle="", fillstyle="full" if number in front else "none", label=name, **look)
+        marker, color = look_of(number)
+        style = "full" if number in front else "none"
+        ax.plot(x[number], y[number], marker, color=color, fillstyle=style, label=name)
     ax.plot(x[front], y[front], color=NEUTRAL, linestyle="--", linewidth=1, label="not beaten in both", zorder=1)
     _log_if_wide(ax, x)
     ax.margins(0.15)
-    ax.set_xlabel("mean response time (ms per query)" if time == "mrt" else time)
-    ax.set_ylabel(str(measure))
+    ax.set(xlabel="mean response time (ms per query)" if time == "mrt" else time, ylabel=str(measure))
     legend_beside(ax)
     titled(ax, title)
     return ax
@@ -109,15 +102,13 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
             ``pt.Experiment(..., perquery=True)`` with these columns added.
         measure: One of the measures in the column ``measure``.
         x: Column of the option, such as ``'k'`` (passages per query) or ``'masked'`` (share of masked queries).
-        ax: Axes to draw into.
-        title: Title.
     """
     source = "a row per system, value of the option, seed and query"
     check_frame(per_query, ["system", "measure", "value", "seed", x], source)
-    rows = per_query[per_query["measure"].astype(str) == str(measure)]
+    measures = per_query["measure"].astype(str)
+    rows = per_query[measures == str(measure)]
     if not len(rows):
-        measures = ", ".join(dict.fromkeys(map(str, per_query["measure"])))
-        raise ValueError(f"no values of {measure}: the frame has {measures}")
+        raise ValueError(f"no values of {measure}: the frame has {', '.join(measures.unique())}")
     if rows[x].isna().all():
         raise ValueError(f"no system has a value of {x!r}: there is nothing to draw it against")
     by_seed = rows.groupby(["system", x, "seed"], sort=False, dropna=False)["value"].mean()
@@ -135,8 +126,7 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
         ax.fill_between(position, mean - deviation, mean + deviation, color=color, alpha=0.2, linewidth=0)
     legend_beside(ax, colors)
     ax.margins(y=0.1)
-    ax.set_xlabel(OPTIONS.get(x, x))
-    ax.set_ylabel(str(measure))
+    ax.set(xlabel=OPTIONS.get(x, x), ylabel=str(measure))
     titled(ax, title)
     return ax
 
@@ -147,16 +137,8 @@ def similarity_shift(
     """Draws similarities of a relevant passage to its query and to other passages, before and after training.
 
     Training should make s(p+, q) larger than s(p+, p-) (PAIR, Fig. 4). Each title has the share of rows where it is.
-
-    Args:
-        before: A row per query: ``positive_query``, the similarity of its relevant passages to the query, and
-            ``positive_negative``, the similarity of its relevant passages to other passages.
-        after: The same after training.
-        axes: Two axes to draw into.
-        title: Title.
-
-    Returns:
-        The axes of before and after.
+    Both frames have a row per query: ``positive_query``, the similarity of its relevant passages to the query, and
+    ``positive_negative``, the similarity of its relevant passages to other passages.
     """
     kinds = {"positive_query": "s(p+, q)", "positive_negative": "s(p+, p-)"}
     parts = {"before": before, "after": after}
@@ -165,7 +147,7 @@ def similarity_shift(
         if not np.isfinite(frame[[*kinds]].to_numpy(dtype=float)).all():
             raise ValueError(f"{name!r} has similarities that are missing or not finite")
     axes = rows_of_axes(axes, 2, sharey=True)
-    values = pd.concat([frame[[*kinds]] for frame in parts.values()]).to_numpy(dtype=float)
+    values = pd.concat(parts.values())[[*kinds]].to_numpy(dtype=float)
     bins = np.linspace(values.min(), max(values.max(), values.min() + 1e-6), 31).tolist()
     for ax, (name, frame) in zip(axes, parts.items(), strict=True):
         for (column, label), color in zip(kinds.items(), COLORS, strict=False):

@@ -1,38 +1,30 @@
-"""HTML of graphs in notebooks: sizes, and a picture of one small document, or of one passage and its queries."""
+"""HTML of graphs in notebooks: sizes, and an outline of one small document, or of one passage and its queries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pyterrier_graph.graphs.relations import TITLE
-from pyterrier_graph.plots.html import COLORS, NEUTRAL, value
-from pyterrier_graph.plots.layout import document_layout
+from pyterrier_graph.plots.html import value
+from pyterrier_graph.plots.style import colors_of, shortened
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-SEARCHED = 100  # number of documents, or queries, that are searched for a good picture
+SEARCHED = 100  # number of documents, or queries, that are searched for a good outline
 NODES = 14
-ROW, STEP, LEFT, WIDTH = 20, 22, 34, 620
 
 
 def graph_html(graph: HeteroGraph, title: str, calls: Sequence[str]) -> str:
-    """A graph's title, sizes, a small picture, and code to call next; fast for graphs of any size.
-
-    Args:
-        graph: The graph.
-        title: The title.
-        calls: Code that the user can call next.
-    """
+    """A graph's title, sizes, the outline of a document, and code to call next; fast for graphs of any size."""
     summary = graph.summary()
-    sizes: dict[str, Any] = {name: summary[name] for name in ("documents", "sections", "passages", "codes")}
-    if not sizes["codes"]:
-        del sizes["codes"]
+    counted = ["documents", "sections", "passages", *(["codes"] if summary["codes"] else [])]
+    sizes: dict[str, Any] = {name: summary[name] for name in counted}
     for relation in graph.relations[::2]:  # each is followed by its inverse, which has as many edges
         lost = summary["unresolved"].get(relation, 0)
         edges = summary["edges"][relation]
@@ -40,65 +32,47 @@ def graph_html(graph: HeteroGraph, title: str, calls: Sequence[str]) -> str:
     try:
         document = small_document(graph)
         docno = graph.docnos_of(np.array([document]))[0]
-        picture = document_svg(graph, document)
+        outline = document_outline(graph, document)
         calls = [*calls, f"plots.document_graph(graph, {docno!r})"]
-    except Exception:  # the sizes are useful without the picture
-        picture = ""
-    return value(title, sizes, calls=calls, picture=picture)
+    except Exception:  # the sizes are useful without the outline
+        outline = ""
+    return value(title, sizes, calls=calls, picture=outline)
 
 
 def small_document(graph: HeteroGraph) -> int:
-    """Number of the document with most links and references among the first ones that fit into a small picture."""
+    """Number of the document with most links and references among the first ones that fit into an outline."""
     offsets = graph.node_offsets[: SEARCHED + 1]
     sizes = np.diff(offsets)
-    fitting = np.flatnonzero(sizes <= NODES)
-    if not len(fitting):
-        return int(np.arange(len(sizes))[sizes.argmin()])
+    if sizes.min() > NODES:
+        return int(sizes.argmin())
     nodes = np.arange(offsets[0], offsets[-1])
-    typed = sum(
-        (np.diff(graph.adjacency(relation).indptr[: len(nodes) + 1]) > 0)
-        for relation in graph.relations[4::2]
-        if relation != TITLE
-    )
-    interest = np.minimum(np.add.reduceat(typed + np.zeros(len(nodes)), offsets[:-1]), 4) + sizes / (NODES + 1)
-    return int(fitting[interest[fitting].argmax()])
+    links = np.zeros(len(sizes))
+    for relation in graph.relations[4::2]:
+        if relation != TITLE:
+            rows, _ = graph.neighbors(nodes, relation)
+            links += np.bincount(graph.document[nodes[rows]], minlength=len(sizes))
+    interest = np.minimum(links, 4) + sizes / (NODES + 1)
+    return int(np.where(sizes <= NODES, interest, -1).argmax())
 
 
-def document_svg(graph: HeteroGraph, document: int, most: int = NODES) -> str:
-    """A document's first ``most`` nodes as inline SVG: lines in the colors of relations, texts in the page's color."""
-    layout = document_layout(graph, document, most)
-    color = {relation: COLORS[number % len(COLORS)] for number, relation in enumerate(graph.relations[::2])}
-    first = layout.nodes[0]
-    place = [(LEFT + STEP * depth, ROW * (row + 0.7)) for row, depth in enumerate(layout.depth)]
-    names = dict(zip(layout.outside, layout.names, strict=True))
-    lines: list[str] = []
-    references: dict[int, dict[str, list[str]]] = {}
-    for relation, source, target in layout.edges:
-        if target in names:
-            references.setdefault(source, {}).setdefault(relation, []).append(names[target])
-            continue
-        (x1, y1), (x2, y2) = place[source - first], place[target - first]
-        if relation == "structural":
-            path = f"M{x2} {y2:.0f}V{y1:.0f}H{x1}"
-        else:
-            path = f"M{x1} {y1:.0f}Q{min(x1, x2) - 8 - 0.15 * abs(y2 - y1):.0f} {(y1 + y2) / 2:.0f} {x2} {y2:.0f}"
-        lines.append(f'<path d="{path}" fill="none" stroke="{color[relation]}" stroke-width="1.5"/>')
+def document_outline(graph: HeteroGraph, document: int) -> str:
+    """A document's first nodes as an outline: sections are bold, links and references follow their source."""
+    layout = document_layout(graph, document, NODES)
     texts = graph.texts(np.array(layout.nodes))
-    for node, (x, y), text in zip(layout.nodes, place, texts, strict=True):
-        label = escape(_shortened(text, 48) or "(no title)")
-        for relation, others in references.get(node, {}).items():
-            label += f'<tspan fill="{color[relation]}"> → {escape(_shortened(", ".join(others), 36))}</tspan>'
-        if graph.node_type[node] == 0:
-            lines.append(f'<rect x="{x - 4}" y="{y - 4:.0f}" width="8" height="8" fill="{NEUTRAL}"/>')
-            lines.append(f'<text x="{x + 9}" y="{y + 4:.0f}">{label}</text>')
-        else:
-            lines.append(f'<circle cx="{x}" cy="{y:.0f}" r="4" fill="{NEUTRAL}"/>')
-            lines.append(f'<text x="{x + 9}" y="{y + 4:.0f}" font-weight="bold">{label}</text>')
-    drawn = {relation for relation, _, _ in layout.edges}
-    bottom = ROW * (len(layout.nodes) + 0.9)
-    cut = f'<tspan fill="{NEUTRAL}">first {len(layout.nodes)} nodes  </tspan>' if layout.cut[0] else ""
-    lines.append(_legend({relation: color[relation] for relation in color if relation in drawn}, bottom, cut))
-    return _svg(lines, bottom)
+    names = dict(zip([*layout.nodes, *layout.outside], [*texts, *layout.names], strict=True))
+    drawn = {relation for relation, _, _ in layout.edges} - {"order", "structural"}  # the outline shows these two
+    colors = {name: color for name, color in colors_of(graph.relations[::2]).items() if name in drawn}
+    lines = []
+    for node, depth in zip(layout.nodes, layout.depth, strict=True):
+        label = escape(shortened(names[node]) or "(no title)")
+        line = label if graph.node_type[node] == 0 else f"<b>{label}</b>"
+        for relation, color in colors.items():
+            targets = [names[target] for kind, source, target in layout.edges if (kind, source) == (relation, node)]
+            if targets:
+                line += _colored(f" → {shortened(', '.join(targets), 36)}", color)
+        lines.append(_line(line, depth))
+    cut = f"first {len(layout.nodes)} nodes  " if layout.cut[0] else ""
+    return _outline(lines, colors, cut)
 
 
 def query_passage_html(graph: QueryPassageGraph, title: str, calls: Sequence[str]) -> str:
@@ -106,59 +80,78 @@ def query_passage_html(graph: QueryPassageGraph, title: str, calls: Sequence[str
     sizes = {"queries": graph.num_queries, "passages": graph.num_passages}
     sizes |= {f"{edge_type} edges": edges for edge_type, edges in graph.num_edges.items()}
     try:
-        picture = passage_svg(graph, small_passage(graph))
+        outline = passage_outline(graph, small_passage(graph))
     except Exception:  # as above
-        picture = ""
-    return value(title, sizes, calls=calls, picture=picture)
+        outline = ""
+    return value(title, sizes, calls=calls, picture=outline)
 
 
 def small_passage(graph: QueryPassageGraph) -> int:
-    """Number of the passage with most queries that fits into a small picture, among those of the first queries."""
+    """Number of the passage with most queries that fits into an outline, among those of the first queries."""
     first = np.arange(min(SEARCHED, graph.num_queries))
     passages = np.unique(np.concatenate([graph.edges_of_queries(first, kind).indices for kind in graph.edge_types]))
     degrees = sum(np.diff(graph.edges_of_passages(passages, kind).indptr) for kind in graph.edge_types)
     return int(passages[np.where(degrees <= NODES, degrees, -degrees).argmax()])
 
 
-def passage_svg(graph: QueryPassageGraph, passage: int) -> str:
-    """A passage and its queries as inline SVG; a query with edges of two relations is drawn twice."""
+def passage_outline(graph: QueryPassageGraph, passage: int) -> str:
+    """A passage and its queries with their scores; a query with edges of two relations is there twice."""
+    colors = colors_of(sorted(graph.edge_types))  # as in plots.passage_queries
+    lines = [_line(f"<b>{escape(shortened(graph.docnos_of(np.array([passage]))[0]))}</b>", 0)]
+    for kind in graph.edge_types:
+        edges = graph.edges_of_passages(np.array([passage]), kind)
+        for text, score in zip(graph.texts(edges.indices[:NODES]), edges.data["scores"].tolist(), strict=False):
+            lines.append(_line(f"{_colored('← ', colors[kind])}{escape(shortened(text))}  {score:.3g}", 1))
+    return _outline(lines[: NODES + 1], colors)
+
+
+def _line(html: str, depth: int) -> str:
+    return f'<div style="padding-left: {20 * depth}px; white-space: pre">{html}</div>'
+
+
+def _colored(text: str, color: str) -> str:
+    return f'<span style="color: {color}">{escape(text)}</span>'
+
+
+def _outline(lines: Sequence[str], colors: dict[str, str], cut: str = "") -> str:
+    """The lines, and below them a legend of the relations."""
+    legend = "".join(_colored(f"— {name}  ", color) for name, color in colors.items())
+    return f'<div style="font-size: 12px; line-height: 1.6">{"".join(lines)}{_line(cut + legend, 0)}</div>'
+
+
+class DocumentLayout(NamedTuple):
+    """One document's nodes and edges."""
+
+    nodes: list[int]  # in document order
+    depth: list[int]  # number of sections that contain each node
+    outside: list[int]  # referenced nodes of other documents, in order of appearance
+    names: list[str]  # docno of each node in outside, or id of a passage
+    edges: list[tuple[str, int, int]]  # relation, source and target; a relation and its inverse are one edge
+    cut: tuple[int, int]  # number of nodes of the document, and of other documents, that are left out
+
+
+def document_layout(graph: HeteroGraph, document: int, most: int) -> DocumentLayout:
+    """Lays out a document with at most ``most`` nodes of its own and ``most`` nodes of other documents."""
+    start, end = (int(number) for number in graph.node_offsets[document : document + 2])
+    nodes = np.arange(start, min(end, start + most))
+    depth: list[int] = []
+    for parent in graph.parent[nodes].tolist():
+        depth.append(0 if parent < 0 else depth[parent - start] + 1)
     found = [
-        (kind, query, score)
-        for kind in graph.edge_types
-        for edges in [graph.edges_of_passages(np.array([passage]), kind)]
-        for query, score in zip(edges.indices.tolist(), edges.data["scores"].tolist(), strict=True)
-    ][:NODES]
-    color = dict(zip(sorted(graph.edge_types), COLORS, strict=False))  # as in plots.passage_queries
-    texts = graph.texts(np.array([query for _, query, _ in found]))
-    middle, right = ROW * (len(found) / 2 + 0.2), WIDTH - 230
-    lines = []
-    for row, ((kind, _, score), text) in enumerate(zip(found, texts, strict=True)):
-        y = ROW * (row + 0.7)
-        path = f"M{right - 60} {y:.0f}L{right} {middle:.0f}"
-        lines.append(f'<path d="{path}" stroke="{color[kind]}" stroke-width="1.5"/>')
-        label = f'{escape(_shortened(text, 40))}<tspan fill="{NEUTRAL}">  {score:.3g}</tspan>'
-        lines.append(f'<text x="{right - 66}" y="{y + 4:.0f}" text-anchor="end">{label}</text>')
-    name = escape(_shortened(graph.docnos_of(np.array([passage]))[0], 32))
-    lines.append(f'<rect x="{right - 4}" y="{middle - 4:.0f}" width="8" height="8" fill="{NEUTRAL}"/>')
-    lines.append(f'<text x="{right + 9}" y="{middle + 4:.0f}">{name}</text>')
-    bottom = ROW * (len(found) + 0.9)
-    lines.append(_legend({kind: color[kind] for kind, _, _ in found}, bottom))
-    return _svg(lines, bottom)
-
-
-def _legend(colors: dict[str, str], y: float, before: str = "") -> str:
-    names = "".join(f'<tspan fill="{color}">— {escape(name)}  </tspan>' for name, color in colors.items())
-    return f'<text x="4" y="{y:.0f}" xml:space="preserve">{before}{names}</text>'
-
-
-def _svg(lines: list[str], bottom: float) -> str:
-    height = round(bottom + 8)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
-        f'font-family="sans-serif" font-size="12" fill="currentColor">{"".join(lines)}</svg>'
-    )
-
-
-def _shortened(text: str, width: int) -> str:
-    text = " ".join(text[: 4 * width].split())
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+        (relation, source, target)
+        for relation in graph.relations[::2]  # each is followed by its inverse
+        if relation != TITLE  # which repeats structural where sections have titles
+        for rows, targets in [graph.neighbors(nodes, relation)]
+        for source, target in zip(nodes[rows].tolist(), targets.tolist(), strict=True)
+    ]
+    others = list(dict.fromkeys(target for _, _, target in found if not start <= target < end))
+    outside = np.array(others[:most], dtype=np.int64)
+    names: list[str] = []
+    if len(outside):
+        docnos, ids = graph.docnos_of(graph.document[outside]), graph.ids_of(outside)
+        is_root = (graph.parent[outside] < 0).tolist()
+        names = [docno if root else name for docno, name, root in zip(docnos, ids, is_root, strict=True)]
+    drawn = {*nodes.tolist(), *outside.tolist()}
+    edges = [edge for edge in found if edge[2] in drawn]
+    cut = (end - start - len(nodes), len(others) - len(outside))
+    return DocumentLayout(nodes.tolist(), depth, outside.tolist(), names, edges, cut)

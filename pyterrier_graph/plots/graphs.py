@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import LogNorm, to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator
 
+from pyterrier_graph.plots.graph_html import document_layout
 from pyterrier_graph.plots.html import COLORS, NEUTRAL
-from pyterrier_graph.plots.layout import document_layout
-from pyterrier_graph.plots.style import colors_of, halo, legend_beside, new_axes, shortened, titled
+from pyterrier_graph.plots.style import colors_of, legend_beside, new_axes, shortened, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,23 +29,14 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
     """Draws the graph of one document: sections as circles, passages as squares (HGAT, Fig. 3).
 
     Reading order runs downwards, depth to the right. Referenced nodes of other documents are at the right margin. A
-    relation and its inverse are one line.
-
-    Args:
-        graph: The graph.
-        docno: The document.
-        ax: Axes to draw into.
-        most: Maximum number of nodes of the document, and of other documents.
-
-    Raises:
-        KeyError: If the document is not in the graph.
+    relation and its inverse are one line. ``most`` is the maximum number of nodes of the document, and of other
+    documents. Raises KeyError if the document is not in the graph.
     """
     layout = document_layout(graph, int(graph.document_of([docno])[0]), most)
     margin = max(layout.depth) + 4
-    rows_and_depths = enumerate(zip(layout.nodes, layout.depth, strict=True))
-    position = {node: (float(depth), -float(row)) for row, (node, depth) in rows_and_depths}
     rows = max(len(layout.nodes), len(layout.outside))
     distance = min(1.5, rows / max(1, len(layout.outside)))
+    position = {node: (float(layout.depth[row]), -float(row)) for row, node in enumerate(layout.nodes)}
     position |= {node: (margin, -distance * row) for row, node in enumerate(layout.outside)}
     ax = ax if ax is not None else new_axes(10, 1.5 + 0.3 * rows)
     colors = colors_of(graph.relations[::2])
@@ -62,15 +54,14 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
         _write(ax, position[node], shortened(name), "normal")
     drawn = {relation for relation, _, _ in layout.edges}
     handles = [Line2D([], [], color=color, label=name) for name, color in colors.items() if name in drawn]
-    for label, marker in (("section", "o"), ("passage", "s")):
-        handles.append(Line2D([], [], color=NEUTRAL, marker=marker, linestyle="", label=label))
+    markers = {"section": "o", "passage": "s"}
+    handles += [Line2D([], [], color=NEUTRAL, marker=markers[kind], linestyle="", label=kind) for kind in markers]
     legend_beside(ax, handles=handles)
     own, others = layout.cut
     cut = f", first {len(layout.nodes)} of {len(layout.nodes) + own} nodes" if own else ""
     cut += f", {len(layout.outside)} of {len(layout.outside) + others} references" if others else ""
     titled(ax, f"{docno}{cut}")
-    ax.set_xlim(-0.7, margin + 1.5)
-    ax.set_ylim(-rows - 0.5, 1)
+    ax.set(xlim=(-0.7, margin + 1.5), ylim=(-rows - 0.5, 1))
     ax.axis("off")
     return ax
 
@@ -86,12 +77,8 @@ def word_graph(
     Args:
         explanation: What ``LGReReranker.explain()`` returns.
         layer: Position in ``explanation.layers``.
-        ax: Axes to draw into.
         title: Title; by default the layer and the score.
         most: Maximum number of document words: those that query words attend to most.
-
-    Raises:
-        IndexError: If there is no such layer.
     """
     adjacency, segments = explanation.adjacency[layer], explanation.segments
     query, words = np.flatnonzero(segments == 0), np.flatnonzero(segments == 1)
@@ -108,13 +95,12 @@ def word_graph(
     ax.set_xticks(range(len(chosen)), names, rotation=90, fontsize=8, parse_math=False)
     ax.set_yticks(range(len(chosen)), names, fontsize=8, parse_math=False)
     border = len(query) - 0.5
-    ax.axhline(border, color=plt.rcParams["axes.edgecolor"])
-    ax.axvline(border, color=plt.rcParams["axes.edgecolor"])
+    for line in (ax.axhline, ax.axvline):
+        line(border, color=plt.rcParams["axes.edgecolor"])
     for row, column in np.argwhere(np.array(names[: len(query)])[:, None] == np.array(names[len(query) :])):
-        for corner in ((len(query) + column - 0.5, row - 0.5), (row - 0.5, len(query) + column - 0.5)):
+        for corner in ((border + column, row - 0.5), (row - 0.5, border + column)):
             ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=COLORS[4], linewidth=2))
-    ax.set_ylabel("target word")
-    ax.set_xlabel("source word")
+    ax.set(xlabel="source word", ylabel="target word")
     ticks = LogLocator(subs=(1, 2, 5))
     ax.figure.colorbar(image, ax=ax, shrink=0.7, label="weight", ticks=ticks, format="{x:g}").minorticks_off()
     cut = f", {len(shown)} of {len(words)} document words" if len(shown) < len(words) else ""
@@ -125,25 +111,13 @@ def word_graph(
 
 def _bend(relation: str, source: tuple[float, float], target: tuple[float, float], margin: float) -> float:
     """Curvature of an edge: away from the texts, which are to the right of their nodes."""
-    if relation == "structural":
-        return 0.0
-    if target[0] == margin:
-        return -0.08
     rows = source[1] - target[1]
-    return math.copysign(0.35 / (1 + abs(rows) / 8), rows)
+    curved = -0.08 if target[0] == margin else math.copysign(0.35 / (1 + abs(rows) / 8), rows)
+    return 0.0 if relation == "structural" else curved
 
 
 def _write(ax: Axes, place: tuple[float, float], text: str, weight: str) -> None:
-    """Writes the name of a node beside it."""
-    ax.annotate(
-        text,
-        place,
-        xytext=(9, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-        fontweight=weight,
-        path_effects=halo(),
-        parse_math=False,
-        zorder=4,
-    )
+    """Writes the name of a node beside it, with an outline that keeps it readable where lines cross it."""
+    style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8, "parse_math": False}
+    outline = [withStroke(linewidth=3, foreground=plt.rcParams["axes.facecolor"])]
+    ax.annotate(text, place, xytext=(9, 0), fontweight=weight, path_effects=outline, zorder=4, **style)

@@ -20,11 +20,8 @@ _CELL = "padding: 1px 10px 1px 0; text-align: left; vertical-align: top"
 def value(title: str, sizes: Mapping[str, Any], *, calls: Sequence[str] = (), picture: str = "") -> str:
     """Makes HTML that needs neither a network nor a style sheet, and has the colors of the page around it.
 
-    Args:
-        title: The title.
-        sizes: Rows of a table; whole numbers get thousands separators, a dictionary has the weights of relations.
-        calls: Code that the user can call next.
-        picture: HTML beside the table, such as inline SVG. It is not escaped; everything else is.
+    ``sizes`` are rows of a table: whole numbers get thousands separators, a dictionary has the weights of relations.
+    ``calls`` is code that the user can call next. ``picture`` is HTML, which is not escaped; everything else is.
     """
     rows = "".join(
         f'<tr><th style="{_CELL}; font-weight: normal; opacity: 0.7">{escape(name)}</th>'

@@ -10,8 +10,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from pyterrier_graph.plots.html import COLORS, NEUTRAL
-from pyterrier_graph.plots.style import MARKERS, check_frame, legend_beside, new_axes, shortened, titled
+from pyterrier_graph.checks import check_choice
+from pyterrier_graph.plots.html import NEUTRAL
+from pyterrier_graph.plots.style import check_frame, legend_beside, look_of, new_axes, shortened, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +40,6 @@ def embedding_map(
             twelve labels, the twelve largest have colors.
         method: ``'tsne'``, or ``'pca'`` for the principal components.
         seed: Seed of t-SNE.
-        ax: Axes to draw into.
-        title: Title.
     """
     vectors = np.asarray(vectors, dtype=np.float64)
     if vectors.ndim != 2 or len(vectors) < 3:
@@ -54,14 +53,10 @@ def embedding_map(
     ax = ax if ax is not None else new_axes(8, 5)
     for number, name in enumerate(order):
         x, y = points[names == name].T
-        marker, color = MARKERS[number % len(MARKERS)], COLORS[number % len(COLORS)]
-        if number == GROUPS:
-            marker, color = ".", NEUTRAL
+        marker, color = look_of(number) if number < GROUPS else (".", NEUTRAL)
         ax.scatter(x, y, marker=marker, color=color, s=22, alpha=0.8, linewidth=0, label=shortened(name))
-        edge = plt.rcParams["axes.edgecolor"]
-        ax.scatter(x.mean(), y.mean(), marker="*", color=color, s=200, edgecolor=edge, zorder=3)
-    ax.set_xticks([])
-    ax.set_yticks([])
+        ax.scatter(x.mean(), y.mean(), s=200, c=color, marker="*", edgecolor=plt.rcParams["axes.edgecolor"], zorder=3)
+    ax.set(xticks=[], yticks=[])
     legend_beside(ax)
     titled(ax, title)
     return ax
@@ -81,19 +76,14 @@ def state_map(
     Args:
         states: What ``LGReReranker.states()`` returns for the documents of one or several queries.
         qrels: ``qid, docno, label``: a document with a label above 0 is relevant.
-        method: ``'tsne'`` (as in the paper) or ``'pca'``.
-        seed: Seed of t-SNE.
-        ax: Axes to draw into.
-        title: Title, for example the query.
+        method: ``'tsne'`` (as in the paper, with this ``seed``) or ``'pca'``.
     """
     check_frame(states, ["qid", "docno", "side", "state"], "what LGReReranker.states() returns")
-    relevant = set(zip(*(qrels.loc[qrels["label"] > 0, key].astype(str) for key in ("qid", "docno")), strict=True))
-    pairs = zip(states["qid"].astype(str), states["docno"].astype(str), strict=True)
     kinds = ["query", "relevant document", "other document"]
-    labels = [
-        "query" if side == "query" else kinds[1] if pair in relevant else kinds[2]
-        for side, pair in zip(states["side"], pairs, strict=True)
-    ]
+    keys = ["qid", "docno"]
+    relevant = pd.MultiIndex.from_frame(qrels.loc[qrels["label"] > 0, keys].astype(str))
+    is_relevant = pd.MultiIndex.from_frame(states[keys].astype(str)).isin(relevant)
+    labels = np.where(states["side"] == "query", kinds[0], np.where(is_relevant, kinds[1], kinds[2]))
     ordered = pd.Categorical(labels, categories=kinds)
     return embedding_map(np.stack(states["state"]), ordered, method=method, seed=seed, ax=ax, title=title)
 
@@ -103,8 +93,7 @@ def _reduced(vectors: np.ndarray, method: Method, seed: int) -> np.ndarray:
     from sklearn.manifold import TSNE
     from sklearn.preprocessing import normalize
 
-    if method not in ("tsne", "pca"):
-        raise ValueError(f"method must be 'tsne' or 'pca', got {method!r}")
+    check_choice("method", method, ("tsne", "pca"))
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     reduce = PCA(2) if method == "pca" else TSNE(2, perplexity=perplexity, init="pca", random_state=seed)
     return reduce.fit_transform(normalize(vectors))
@@ -113,12 +102,8 @@ def _reduced(vectors: np.ndarray, method: Method, seed: int) -> np.ndarray:
 def _groups(labels: Any) -> tuple[np.ndarray, list[str]]:
     """The group of each vector, and the groups in order; the smallest labels share a group if there are too many."""
     names = [str(label) for label in labels]
-    sizes = Counter(names)
-    order = dict.fromkeys(str(name) for name in (labels.categories if isinstance(labels, pd.Categorical) else names))
-    kept = [name for name in order if name in sizes]
-    if len(kept) > GROUPS:
-        largest = {name for name, _ in sizes.most_common(GROUPS)}
-        others = f"{len(kept) - GROUPS} other labels"
-        names = [name if name in largest else others for name in names]
-        kept = [*(name for name in kept if name in largest), others]
-    return np.array(names), kept
+    order = map(str, labels.categories) if isinstance(labels, pd.Categorical) else dict.fromkeys(names)
+    largest = {name for name, _ in Counter(names).most_common(GROUPS)}
+    others = f"{len({*names} - largest)} other labels"
+    groups = np.array([name if name in largest else others for name in names])
+    return groups, [name for name in (*order, others) if name in groups]

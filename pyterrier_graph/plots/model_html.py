@@ -38,11 +38,7 @@ def measure_of(log: Sequence[Mapping[str, float]]) -> str | None:
 
 
 def training_sizes(reranker: Any) -> dict[str, Any]:
-    """Rows of a table about the training of a model: number of steps, and the best value of the validation measure.
-
-    Args:
-        reranker: A model with ``path``, and with ``training_log`` if it was trained.
-    """
+    """Rows of a table about the training of a model: number of steps, and the best value of the validation measure."""
     log = getattr(reranker, "training_log", None)
     if not log:
         path = reranker.path

@@ -51,32 +51,25 @@ def facts(rows: Mapping[str, object]) -> str:
 
 def table(frame: pd.DataFrame) -> str:
     """A frame as a table; what begins with a digit is set to the right."""
-    head = "".join(f"<th>{escape(str(column))}</th>" for column in frame.columns)
-    rows = []
-    for row in frame.itertuples(index=False):
-        cells = (escape(str(value)) for value in row)
-        rows.append("".join(f"<td{' class=number' if cell[:1].isdigit() else ''}>{cell}</td>" for cell in cells))
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    rows = f"<tr>{''.join(f'<th>{escape(str(column))}</th>' for column in frame.columns)}</tr>"
+    for row in frame.astype(str).itertuples(index=False):
+        cells = (f"<td{' class=number' if cell[:1].isdigit() else ''}>{escape(cell)}</td>" for cell in row)
+        rows += f"<tr>{''.join(cells)}</tr>"
+    return f"<table>{rows}</table>"
 
 
 def picture(ax: Axes, caption: str) -> str:
     """The figure of some axes as an image in the page, with a caption; the figure is closed."""
-    figure, out = ax.figure, io.BytesIO()
+    figure, out = ax.figure.canvas.figure, io.BytesIO()
     figure.savefig(out, format="png", dpi=110, bbox_inches="tight")
-    plt.close(figure)  # type: ignore[arg-type]
+    plt.close(figure)
     encoded = base64.b64encode(out.getvalue()).decode()
     shown = escape(caption)
     return f'<figure><img alt="{shown}" src="data:image/png;base64,{encoded}"><figcaption>{shown}</figcaption></figure>'
 
 
 def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[str]) -> None:
-    """Writes the report, completely or not at all.
-
-    Args:
-        path: The file, which is replaced if there is one.
-        title: The page's title.
-        sections: HTML, such as :func:`section` makes it.
-    """
+    """Writes the report, completely or not at all; replaces a file at ``path``."""
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>'

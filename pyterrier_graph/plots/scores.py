@@ -19,11 +19,8 @@ GAP = 6  # points between a bar and its text
 def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weights of relations") -> Axes:
     """Draws the weight of each relation in a graph model; for HGATReranker, per layer (Table 6 of the paper).
 
-    Args:
-        source: A GraphMean, GraphMaxSim, GNNEncoder or HGATReranker, a weight per relation, or what
-            ``HGATReranker.relation_weights()`` returns.
-        ax: Axes to draw into.
-        title: Title.
+    ``source`` is a GraphMean, GraphMaxSim, GNNEncoder or HGATReranker, a weight per relation, or what
+    ``HGATReranker.relation_weights()`` returns.
     """
     if callable(method := getattr(source, "relation_weights", None)):
         source = method()
@@ -31,29 +28,23 @@ def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weigh
         source = getattr(source, "weights", None)
     if isinstance(source, Mapping):
         source = pd.DataFrame({"weight": source}, dtype=float)
+    needed = "a graph model with relations, or a weight per relation"
     if not isinstance(source, pd.DataFrame):
-        raise ValueError("relation_weights draws a model's weights: give a graph model, or a weight per relation")
-    check_frame(source, [], "a graph model with relations, or a weight per relation")
+        raise ValueError(f"relation_weights draws a model's weights: give {needed}")
+    check_frame(source, [], needed)
     ax = ax if ax is not None else new_axes(8, max(2.5, 1 + 0.2 * len(source) * (source.shape[1] + 1)))
     colors = colors_of(source.columns)
     table = source.iloc[::-1, ::-1]  # barh draws from bottom to top
     table.plot.barh(ax=ax, color=[colors[column] for column in table.columns], legend=False)
     if source.shape[1] > 1:
         legend_beside(ax, colors)
-    ax.set_xlabel("weight")
-    ax.set_ylabel("")
+    ax.set(xlabel="weight", ylabel="")
     titled(ax, title)
     return ax
 
 
 def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "") -> Axes:
-    """Draws the match of each query token, one bar per token, colored by relation.
-
-    Args:
-        explanation: What ``GraphMaxSim.explain()`` returns.
-        ax: Axes to draw into.
-        title: Title, for example the query.
-    """
+    """Draws what ``GraphMaxSim.explain()`` returns: a bar for the match of each query token, colored by relation."""
     check_frame(explanation, ["token", "relation", "node", "match", "score"], "what GraphMaxSim.explain() returns")
     beside = [f"{row.match}   ({shortened(row.node)})" for row in explanation.itertuples()]
     ax = _bars(ax, explanation["token"], explanation["score"], explanation["relation"], beside)
@@ -63,36 +54,28 @@ def token_matches(explanation: pd.DataFrame, *, ax: Axes | None = None, title: s
 
 
 def contributions(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "", most: int = 12) -> Axes:
-    """Draws the contribution of each node to a contextualized passage's score, with its three strongest tokens.
+    """Draws what ``HGATReranker.explain()`` returns: how much a passage's score comes from each node.
 
-    Args:
-        explanation: What ``HGATReranker.explain()`` returns.
-        ax: Axes to draw into.
-        title: Title, for example the query.
-        most: Maximum number of nodes.
+    At most ``most`` nodes are drawn, each with its three strongest tokens.
     """
     check_frame(explanation, ["node", "relation", "token", "contribution"], "what HGATReranker.explain() returns")
     by_node = explanation.groupby("node", sort=False).agg(
-        contribution=("contribution", "sum"), relation=("relation", "first"), tokens=("token", _first_three)
+        contribution=("contribution", "sum"), relation=("relation", "first"), tokens=("token", "unique")
     )
     by_node = by_node.reindex(by_node["contribution"].abs().sort_values(ascending=False).index)[:most]
     relations = by_node["relation"].replace("", "further away")
-    ax = _bars(ax, by_node.index.map(shortened), by_node["contribution"], relations, by_node["tokens"])
+    tokens = by_node["tokens"].str[:3].map(" ".join)
+    ax = _bars(ax, by_node.index.map(shortened), by_node["contribution"], relations, tokens)
     ax.set_xlabel("part of the score (gradient × input)")
     titled(ax, title)
     return ax
 
 
 def passage_queries(explanation: pd.DataFrame, *, ax: Axes | None = None, title: str = "", most: int = 20) -> Axes:
-    """Draws the queries and nodes that a passage's vector aggregates from, by weight, colored by relation.
+    """Draws what ``explain()`` of GraphMean or GNNEncoder returns: what a passage's vector aggregates from.
 
-    Args:
-        explanation: What ``explain()`` of GraphMean or GNNEncoder returns: ``qid, query, relation, weight``, a row per
-            query (or node, with its id and text), where ``relation`` is ``'relevant'``, ``'retrieved'``, or a relation
-            of the graph of documents.
-        ax: Axes to draw into.
-        title: Title, for example the passage.
-        most: Maximum number of rows: those with the largest weights.
+    A bar shows the weight of a query or a node, in the color of its relation. At most ``most`` rows are drawn: those
+    with the largest weights.
     """
     source = "what explain() of GraphMean or GNNEncoder returns"
     check_frame(explanation, ["qid", "query", "weight", "relation"], source)
@@ -114,25 +97,18 @@ def _bars(ax: Axes | None, names: Iterable[str], lengths: pd.Series, kinds: pd.S
     ax.set_yticks(place, [*names], parse_math=False)
     ax.set_ylim(-len(lengths) + 0.3, 0.7)
     legend_beside(ax, colors)
-    _write_beside(ax, lengths.clip(lower=0).to_numpy(), place, beside)
-    return ax
-
-
-def _write_beside(ax: Axes, x: np.ndarray, y: np.ndarray, texts: Iterable[str]) -> None:
-    """Writes a text to the right of each position, and widens the axes until all texts fit."""
+    ends = lengths.clip(lower=0).to_numpy()
     style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "parse_math": False, "in_layout": False}
     written = [
-        ax.annotate(text, (across, down), xytext=(GAP, 0), fontsize=8, **style)
-        for across, down, text in zip(x, y, texts, strict=True)
+        ax.annotate(text, (x, y), xytext=(GAP, 0), fontsize=8, **style)
+        for text, x, y in zip(beside, ends, place, strict=True)
     ]
+    # The axes are widened until all texts fit.
     figure = ax.figure.canvas.figure
     figure.draw_without_rendering()  # sets the positions in pixels
     lowest, highest = ax.get_xlim()
     width = ax.get_window_extent().width
     free = width - np.array([text.get_window_extent().width for text in written]) - 2 * GAP * figure.dpi / 72
-    needed = (x - lowest) * width / np.maximum(free, width / 4)
+    needed = (ends - lowest) * width / np.maximum(free, width / 4)
     ax.set_xlim(lowest, max(highest, lowest + needed.max()))
-
-
-def _first_three(tokens: pd.Series) -> str:
-    return " ".join(list(dict.fromkeys(tokens))[:3])
+    return ax

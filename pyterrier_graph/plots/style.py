@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 
 from pyterrier_graph.plots.html import COLORS
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.patheffects import AbstractPathEffect
 
 TITLE_WIDTH = 80
 NAME_WIDTH = 48
@@ -51,6 +49,11 @@ def colors_of(names: Iterable[str]) -> dict[str, str]:
     return {name: COLORS[number % len(COLORS)] for number, name in enumerate(dict.fromkeys(names))}
 
 
+def look_of(number: int) -> tuple[str, str]:
+    """The marker and the color of one of several groups, which are distinct for many groups."""
+    return MARKERS[number % len(MARKERS)], COLORS[number % len(COLORS)]
+
+
 def legend_beside(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any = None) -> None:
     """A legend to the right of the axes: of names and their colors, of given handles, or of what was drawn."""
     if colors is not None:
@@ -69,8 +72,3 @@ def shortened(text: str, width: int = NAME_WIDTH) -> str:
     """A text without its middle, since ids differ at their ends."""
     text = " ".join(text.split())
     return text if len(text) <= width else f"{text[: (width - 1) * 2 // 3]}…{text[-((width - 1) // 3) :]}"
-
-
-def halo() -> list[AbstractPathEffect]:
-    """An outline that keeps a text readable where lines cross it."""
-    return [withStroke(linewidth=3, foreground=plt.rcParams["axes.facecolor"])]

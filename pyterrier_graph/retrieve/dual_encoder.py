@@ -253,7 +253,7 @@ class DualEncoder(LearnedModel, BiEncoder):
             topics_or_res_va: Validation queries. The weights with the best validation measure are kept; these can be
                 those before training. Ranked are the documents in this frame (``docno`` and the column of texts), or,
                 if it has only queries, the miner's candidates.
-            qrels_va: Judgments for them: see :class:`~pyterrier_graph.training.validation.Validation`.
+            qrels_va: Judgments for them, of passages or, for all their passages, of documents.
             unlabeled: Queries without judgments: ``qid, query``.
 
         Raises:

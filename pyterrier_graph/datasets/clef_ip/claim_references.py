@@ -35,18 +35,11 @@ _ONE_BEFORE = re.compile(rf"\b{_EN} claim\b|\b{_DE} {_ANSPRUCH}|\brevendication 
 
 
 def claim_references(text: str, claims: Collection[int], own: int | None = None) -> list[int]:
-    """The claims that a text refers to.
+    """The numbers of the claims that a text refers to, ascending, among all ``claims`` of the patent.
 
-    A reference is a number, a list or a range ("claim 3", "Ansprüche 1 bis 4", "revendications 1, 2 ou 5"). In a claim,
-    "any of the preceding claims" and "la revendication précédente" are references too.
-
-    Args:
-        text: A claim or another passage.
-        claims: The numbers of all claims of the patent.
-        own: The number of this claim, if the text is a claim.
-
-    Returns:
-        Numbers among ``claims`` other than ``own``, ascending.
+    A reference is a number, a list or a range ("claim 3", "Ansprüche 1 bis 4", "revendications 1, 2 ou 5"). If the text
+    is the claim with the number ``own``, "any of the preceding claims" and "la revendication précédente" are references
+    too, and references to the claim itself are left out.
     """
     text = text.lower()
     if not any(hint in text for hint in _HINTS):

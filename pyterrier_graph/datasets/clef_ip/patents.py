@@ -1,4 +1,4 @@
-"""Reads a patent from its XML file."""
+"""Reads a patent from its XML file, and names its passages by XPaths as the task does."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from typing import Any
 from lxml import etree
 
 from pyterrier_graph.datasets.clef_ip.claim_references import claim_references
-from pyterrier_graph.datasets.clef_ip.xpaths import PARAGRAPHS, format_xpath, is_docno, parse_xpath
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference, passage_id, split_passage_id
 
 MAX_BYTES = 1 << 27
+PARAGRAPHS = {"abstract": "p", "description": "p", "claims": "claim"}
 
+_DOCNO = re.compile(r"[A-Z]{2}-[0-9A-Z]{1,20}-[A-Z][0-9A-Z]?")
+_INDEX = r"(?:\[\s*([1-9]\d{0,8})\s*\])?"
+_XPATH = re.compile(
+    rf"/patent-document(?:\[1\])?/(abstract|description|claims){_INDEX}(?:/([a-z-]+){_INDEX}(?:/[^\s,]*)?)?"
+)
 _TITLES = {
     "DE": {"abstract": "Zusammenfassung", "description": "Beschreibung", "claims": "Ansprüche"},
     "EN": {"abstract": "Abstract", "description": "Description", "claims": "Claims"},
@@ -38,31 +43,18 @@ _PARSER = etree.XMLParser(
 
 @dataclass(frozen=True)
 class Patent:
-    """A patent document: one file of the collection.
+    """A patent document: one file of the collection. The passage N has the id ``docno%pN``."""
 
-    Attributes:
-        docno: Country, number and kind code, such as ``EP-1480263-A1``.
-        language: ``'EN'``, ``'DE'``, ``'FR'``; empty where the file does not say.
-        title: The title, in that language if there is one.
-        codes: IPC codes, each as subclass and as group: ``'C07C'``, ``'C07C45/50'``.
-        citations: Docnos of the cited documents.
-        nodes: Sections and passages; see :class:`pyterrier_graph.documents.StructuredDocument`.
-        links: Links from passages to the claims that they refer to.
-        xpaths: The XPath of each passage; passage N has the id ``docno%pN``.
-        versions: The number of abstracts, descriptions and sets of claims. Mostly there is one per language.
-        claims_in_first: The number of claims in the first claim element. In older files this element has all claims.
-    """
-
-    docno: str
-    language: str
-    title: str
-    codes: tuple[str, ...]
-    citations: tuple[str, ...]
-    nodes: tuple[Node, ...]
-    links: tuple[Link, ...]
-    xpaths: tuple[str, ...]
-    versions: dict[str, int]
-    claims_in_first: int
+    docno: str  # country, number and kind code, such as EP-1480263-A1
+    language: str  # EN, DE or FR; empty where the file does not say
+    title: str  # in that language if there is one
+    codes: tuple[str, ...]  # IPC codes, each as subclass and as group: C07C, C07C45/50
+    citations: tuple[str, ...]  # docnos of the cited documents
+    nodes: tuple[Node, ...]  # sections and passages, as in StructuredDocument
+    links: tuple[Link, ...]  # from passages to the claims that they refer to
+    xpaths: tuple[str, ...]  # of the passages
+    versions: dict[str, int]  # the number of abstracts, descriptions and sets of claims: mostly one per language
+    claims_in_first: int  # the number of claims in the first claim element; in older files this element has all claims
 
     @property
     def passages(self) -> list[str]:
@@ -77,14 +69,10 @@ class Patent:
         return " ".join(text for text, xpath in passages if xpath.startswith(start))
 
     def passage_id(self, xpath: str) -> str:
-        """The id of the passage at an XPath.
+        """The id of the passage at an XPath; a KeyError if there is no such element, or it is empty.
 
         The XPaths of a passage's translations lead to the passage too. Where one element has all claims, so do the
         XPaths of all claims. A missing index is 1.
-
-        Raises:
-            KeyError: If there is no such element, or it is empty.
-            ValueError: If it is no XPath of a passage.
         """
         part, version, position = parse_xpath(xpath)
         wanted = [format_xpath(part, position)]
@@ -98,11 +86,7 @@ class Patent:
         raise KeyError(f"{self.docno} has no passage at {xpath}")
 
     def xpath(self, identifier: str) -> str:
-        """The XPath of the passage with an id (``docno%pN``).
-
-        Raises:
-            KeyError: If this patent has no such passage.
-        """
+        """The XPath of the passage with an id (``docno%pN``). It is a KeyError if there is no such passage."""
         docno, number = split_passage_id(identifier)
         if docno != self.docno or number is None or number >= len(self.xpaths):
             raise KeyError(f"{self.docno} has {len(self.xpaths)} passages; {identifier!r} is none of them")
@@ -124,12 +108,7 @@ class Patent:
 
 
 def read_patent(path: str | Path) -> Patent:
-    """Reads a patent from its file, which is called like its docno: ``EP-1480263-A1.xml``.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is called otherwise or is no patent document; the message names the file.
-    """
+    """Reads a patent from its file, such as ``EP-1480263-A1.xml``. A ValueError names a file that is no patent's."""
     path = Path(path)
     if path.suffix != ".xml" or not is_docno(path.stem):
         raise ValueError(f"{path}: not the file of a patent, which has a name like EP-1480263-A1.xml")
@@ -147,10 +126,8 @@ def parse_patent(data: bytes, docno: str) -> Patent:
     """Parses the XML of a patent document.
 
     Of several abstracts, descriptions, sets of claims or titles, the first in the document's language is taken, or else
-    the first. Entities are not expanded, and no other file is loaded.
-
-    Raises:
-        ValueError: If it is not well-formed, declares entities, or is not a ``patent-document``.
+    the first. Entities are not expanded, and no other file is loaded. It is a ValueError if the XML is not well-formed,
+    declares entities, or is not a ``patent-document``.
     """
     try:
         root = etree.fromstring(data, _PARSER)
@@ -183,6 +160,34 @@ def parse_patent(data: bytes, docno: str) -> Patent:
         {part: len(found) for part, found in versions.items()},
         _claims_in_first(chosen["claims"]),
     )
+
+
+def is_docno(text: str) -> bool:
+    """Whether a text is a docno, such as ``EP-1480263-A1``: country, number and kind code."""
+    return _DOCNO.fullmatch(text) is not None
+
+
+def format_xpath(part: str, position: int) -> str:
+    """The XPath of a paragraph or claim; position 0 stands for the part as a whole."""
+    return f"/patent-document/{part}" + (f"/{PARAGRAPHS[part]}[{position}]" if position else "")
+
+
+def parse_xpath(xpath: str) -> tuple[str, int, int]:
+    """The part, version and position in an XPath such as ``/patent-document/claims/claim[2]``.
+
+    The part is ``'abstract'``, ``'description'`` or ``'claims'``. The version is the place among the elements of that
+    name, of which there may be one per language. The position is the place among the part's paragraphs or claims, or 0
+    for the part as a whole. Both are counted from 1, and a missing index is 1. The XPath of an element inside a
+    paragraph or claim means the paragraph or claim. Other XPaths are a ValueError.
+    """
+    match = _XPATH.fullmatch(xpath.strip())
+    part, version, step, position = match.groups() if match else (None, None, None, None)
+    if part is None or step not in (None, PARAGRAPHS[part]):
+        raise ValueError(
+            f"{xpath!r} is no XPath of a passage, such as /patent-document/abstract/p[1], "
+            "/patent-document/description/p[1] or /patent-document/claims/claim[1]"
+        )
+    return part, int(version or 1), int(position or 1) if step else 0
 
 
 def _language(element: etree._Element) -> str:

@@ -18,8 +18,7 @@ A run of passages evaluated with judgments of documents, or the other way round,
 
 from __future__ import annotations
 
-from pyterrier_graph.evaluation.measures.definitions import MAPD, PRECD, PRES, on_documents
-from pyterrier_graph.evaluation.measures.provider import register
+from pyterrier_graph.evaluation.measures.definitions import MAPD, PRECD, PRES, on_documents, register
 
 __all__ = ["MAPD", "PRECD", "PRES", "on_documents"]
 

@@ -1,11 +1,14 @@
-"""The measures: names, parameters and descriptions."""
+"""The measures: names, parameters and descriptions, and their registration with ir_measures and PyTerrier."""
 
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterable
 from typing import Any
 
 import ir_measures
+from ir_measures import Evaluator, Provider
 from ir_measures.measures import Measure, ParamInfo
 
 from pyterrier_graph.documents import PASSAGE_SEPARATOR
@@ -26,18 +29,13 @@ class LeftOut(float):
     """NaN that sums and means ignore: the value of a measure for a topic without relevant documents.
 
     ir_measures and PyTerrier add up the values of all topics and divide by the number of topics. A sum of LeftOut
-    values counts the topics that it ignores, and a division subtracts their number from the divisor.
-
-    Args:
-        total: Sum of the other values.
-        topics: Number of ignored values.
+    values has their ``total`` without ignored ``topics``, whose number a division subtracts from the divisor.
     """
 
     total: float
     topics: int
 
-    def __new__(cls, total: float = 0.0, topics: int = 1) -> LeftOut:
-        """See the class."""
+    def __new__(cls, total: float = 0.0, topics: int = 1) -> LeftOut:  # noqa: D102
         self = super().__new__(cls, math.nan)
         self.total, self.topics = total, topics
         return self
@@ -62,9 +60,9 @@ class PatentMeasure(Measure):
     def __init__(self, **params: Any) -> None:
         super().__init__(**params)
         for name, value in params.items():
-            if name not in self.SUPPORTED_PARAMS:
+            parameter = self.SUPPORTED_PARAMS.get(name)
+            if parameter is None:
                 raise ValueError(f"{self.__name__} has no parameter {name!r}, only {[*self.SUPPORTED_PARAMS]}")
-            parameter = self.SUPPORTED_PARAMS[name]
             if not parameter.validate(value):
                 raise ValueError(f"{self.__name__}: {name} cannot be {value!r} ({parameter.desc})")
 
@@ -96,9 +94,7 @@ class PRESMeasure(PatentMeasure):
 class _WithinDocuments(PatentMeasure):
     SUPPORTED_PARAMS = {
         "cutoff": _Parameter(dtype=int, default=math.inf, desc="number of passages per topic that count, from 1"),
-        "per_document": _Parameter(
-            dtype=int, default=math.inf, desc="number of passages per document that count, from 1"
-        ),
+        "per_document": _Parameter(dtype=int, default=math.inf, desc="passages per document that count, from 1"),
         "rel": _RELEVANCE,
         "separator": _SEPARATOR,
     }
@@ -168,11 +164,9 @@ class OnDocumentsMeasure(PatentMeasure):
         self, measure: Measure | str | None = None, separator: str | None = None, cutoff: int | None = None
     ) -> OnDocumentsMeasure:
         """The same measure with other parameters; ``cutoff`` is the cutoff of the inner measure."""
-        params = dict(self.params)
-        if measure is not None:
-            params["measure"] = ir_measures.parse_measure(measure) if isinstance(measure, str) else measure
-        if separator is not None:
-            params["separator"] = separator
+        parsed = ir_measures.parse_measure(measure) if isinstance(measure, str) else measure
+        given = {"measure": parsed, "separator": separator}
+        params = self.params | {name: value for name, value in given.items() if value is not None}
         if cutoff is not None:
             params["measure"] = params["measure"] @ cutoff
         return type(self)(**params)
@@ -183,6 +177,33 @@ class OnDocumentsMeasure(PatentMeasure):
     def aggregator(self) -> Any:
         """The aggregator of the inner measure."""
         return self["measure"].aggregator()
+
+
+class PatentProvider(Provider):
+    """Computes the measures of this package."""
+
+    NAME = "pyterrier_graph"
+
+    def supports(self, measure: Measure) -> bool:
+        """Whether the measure is one of this package with valid parameters."""
+        measure.validate_params()
+        return isinstance(measure, PatentMeasure)
+
+    def _evaluator(self, measures: Iterable[Measure], qrels: Any) -> Evaluator:
+        from pyterrier_graph.evaluation.measures.evaluator import PatentEvaluator
+
+        return PatentEvaluator(measures, qrels)
+
+
+def register(*measures: PatentMeasure) -> None:
+    """Adds measures to ir_measures, and to PyTerrier if it was imported before. Skips names that are taken."""
+    ir_measures.DefaultPipeline.providers.append(ir_measures.providers.register(PatentProvider()))
+    for measure in measures:
+        if measure.__name__ in ir_measures.measures.registry:
+            continue
+        ir_measures.measures.register(measure)
+        if "pyterrier.measures" in sys.modules:
+            setattr(sys.modules["pyterrier.measures"], measure.__name__, measure)
 
 
 PRES = PRESMeasure()

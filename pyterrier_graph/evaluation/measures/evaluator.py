@@ -1,4 +1,4 @@
-"""The evaluator of ir_measures for the measures of this package."""
+"""The evaluator of ir_measures for the measures of this package, and the measures' equations."""
 
 from __future__ import annotations
 
@@ -9,28 +9,17 @@ from typing import Any
 
 import ir_measures
 import numpy as np
+import pandas as pd
 from ir_measures import Evaluator, Measure, Metric
 from numpy.typing import NDArray
 
 from pyterrier_graph.documents import level_mismatch
-from pyterrier_graph.evaluation.measures.definitions import MAPDMeasure, OnDocumentsMeasure, PRECDMeasure, PRESMeasure
-from pyterrier_graph.evaluation.measures.formulas import RelevantDocuments, pres
-from pyterrier_graph.evaluation.measures.rankings import Judgments, Ranking
-
-DIRECT = (PRESMeasure, MAPDMeasure, PRECDMeasure)
+from pyterrier_graph.evaluation.measures.definitions import MAPDMeasure, OnDocumentsMeasure, PRESMeasure
+from pyterrier_graph.evaluation.measures.rankings import Judgments, Ranking, documents_of
 
 
 class PatentEvaluator(Evaluator):
-    """Computes measures of this package for runs on one set of judgments.
-
-    Args:
-        measures: The measures.
-        qrels: The judgments, in a form that ir_measures takes.
-
-    Raises:
-        ValueError: If a column or a value is missing in the judgments or a run; if a run has an id twice for a topic;
-            or if a measure of passages gets other ids.
-    """
+    """Computes measures of this package for runs on one set of judgments."""
 
     def __init__(self, measures: Iterable[Measure], qrels: Any) -> None:
         measures = sorted(measures, key=str)  # ir_measures gives a set, whose order would be that of tables' columns
@@ -40,16 +29,23 @@ class PatentEvaluator(Evaluator):
             if isinstance(measure, OnDocumentsMeasure):
                 by_separator[measure["separator"]].append(measure)
         self._on_documents = [_OnDocuments(*item, self._judgments) for item in by_separator.items()]
-        self._direct = [measure for measure in measures if isinstance(measure, DIRECT)]
-        # The base class adds missing values for these topics only.
-        topics = _topics(self._direct, self._judgments).union(*(group.topics for group in self._on_documents))
+        self._direct = [measure for measure in measures if not isinstance(measure, OnDocumentsMeasure)]
+        # The base class adds missing values for topics with relevant documents only.
+        topics = set().union(*(group.topics for group in self._on_documents))
+        for measure in self._direct:
+            relevant = np.flatnonzero(self._judgments.relevant(measure["rel"]))
+            topics.update(self._judgments.topics[topic] for topic in relevant)
         super().__init__(measures, topics)
 
     def _iter_calc(self, run: Any) -> Iterator[Metric]:
         ranking = Ranking.read(run, self._judgments)
         if self._direct and np.isnan(ranking.label).all():
             _check_level((ranking.ids[item] for item in np.unique(ranking.item)), self._judgments.ids)
-        yield from _metrics(self._direct, self._judgments, ranking)
+        for measure in self._direct:
+            compute = pres if isinstance(measure, PRESMeasure) else within_documents
+            values = compute(self._judgments, ranking, measure)
+            for topic in np.flatnonzero(~np.isnan(values)):
+                yield Metric(self._judgments.topics[topic], measure, float(values[topic]))
         for group in self._on_documents:
             yield from group.metrics(ranking, self._judgments.topics)
 
@@ -78,22 +74,47 @@ def _check_level(found: Iterable[str], judged: Iterable[str]) -> None:
         warnings.warn(message, stacklevel=3)
 
 
-def _topics(measures: Iterable[Measure], judgments: Judgments) -> set[str]:
-    """The topics that have relevant documents for at least one measure."""
-    relevant = (np.flatnonzero(judgments.relevant(measure["rel"])) for measure in measures)
-    return {judgments.topics[topic] for topics in relevant for topic in topics}
+def pres(judgments: Judgments, ranking: Ranking, measure: Measure) -> NDArray[np.float64]:
+    """PRES of each topic; NaN for topics without relevant documents.
+
+    The i-th of n relevant documents has rank i at best. At worst, and if it is not among the first N results, it has
+    rank N + i. Magdy and Jones' equation is the sum of the differences to the worst ranks, divided by the maximum N n.
+    """
+    cutoff, minimum = measure["cutoff"], measure["rel"]
+    relevant = judgments.relevant(minimum)
+    found = (ranking.label >= minimum) & (ranking.rank <= cutoff)
+    topic, rank = ranking.topic[found], ranking.rank[found]
+    worst = cutoff + np.arange(1, len(topic) + 1) - np.searchsorted(topic, topic)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(topic, worst - rank, len(relevant)) / (cutoff * relevant)
 
 
-def _metrics(measures: Iterable[Measure], judgments: Judgments, ranking: Ranking) -> Iterator[Metric]:
-    for measure in measures:
-        values = _values(measure, judgments, ranking)
-        for topic in np.flatnonzero(~np.isnan(values)):
-            yield Metric(judgments.topics[topic], measure, float(values[topic]))
+def within_documents(judgments: Judgments, ranking: Ranking, measure: Measure) -> NDArray[np.float64]:
+    """MAPD or PRECD of each topic; NaN for topics without relevant documents.
 
-
-def _values(measure: Measure, judgments: Judgments, ranking: Ranking) -> NDArray[np.float64]:
-    if isinstance(measure, PRESMeasure):
-        return pres(judgments, ranking, cutoff=measure["cutoff"], minimum=measure["rel"])
-    documents = RelevantDocuments.read(judgments, ranking, measure)
-    values = documents.average_precision() if isinstance(measure, MAPDMeasure) else documents.precision()
-    return documents.mean(values, len(judgments.topics))
+    Raises ValueError if an id has no separator. A relevant document without passages in the run has the value 0.
+    """
+    separator, minimum = measure["separator"], measure["rel"]
+    if wrong := next((identifier for identifier in ranking.ids if separator not in identifier), None):
+        raise ValueError(
+            f"{wrong!r} is no passage: there is no {separator!r} in it. MAPD(separator='#') has another separator"
+        )
+    names = documents_of([*judgments.ids, *ranking.ids], separator)
+    number, documents = pd.factorize(np.array(names, dtype=object))
+    judged, number = np.split(number, [len(judgments.ids)])
+    # A pair of a topic and a relevant document is one number; passages counts the relevant passages of each pair.
+    pair = judgments.topic * len(documents) + judged
+    pairs, passages = np.unique(pair[judgments.labels >= minimum], return_counts=True)
+    document = pd.Index(pairs).get_indexer(ranking.topic * len(documents) + number[ranking.item])
+    found = pd.DataFrame({"document": document, "hit": ranking.label >= minimum})
+    found = found[(document >= 0) & (ranking.rank <= measure["cutoff"])]
+    found = found[found.groupby("document").cumcount() < measure["per_document"]]
+    hits = found.groupby("document")["hit"]
+    if isinstance(measure, MAPDMeasure):
+        precision = (hits.cumsum() / (hits.cumcount() + 1))[found["hit"]]
+        values = precision.groupby(found["document"]).sum().reindex(range(len(pairs)), fill_value=0.0) / passages
+    else:
+        values = hits.mean().reindex(range(len(pairs)), fill_value=0.0)
+    topic, topics = pairs // max(len(documents), 1), len(judgments.topics)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(topic, values, topics) / np.bincount(topic, minlength=topics)

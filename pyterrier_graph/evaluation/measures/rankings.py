@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,29 +14,18 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Judgments:
-    """Labels of documents or passages.
-
-    Attributes:
-        topics: Ids of the topics.
-        topic: Position in ``topics`` of each judgment's topic.
-        ids: Id of each judged document or passage.
-        labels: Label of each judgment.
-    """
+    """Labels of documents or passages: a row per judgment, and the ids of topics."""
 
     topics: list[str]
-    topic: NDArray[np.intp]
+    topic: NDArray[np.intp]  # positions in topics
     ids: pd.Series
     labels: NDArray[Any]
 
     @classmethod
     def read(cls, qrels: Any) -> Judgments:
-        """Reads judgments from a frame, named tuples, or a dictionary of dictionaries.
-
-        Raises:
-            ValueError: If a column or a value is missing.
-        """
+        """Reads judgments from a frame, named tuples, or a dictionary; raises ValueError if something is missing."""
         frame = _checked(QrelsConverter(qrels).as_pd_dataframe(), "relevance", "judgments")
-        frame = frame.groupby(["query_id", "doc_id"], sort=False)["relevance"].max().reset_index()
+        frame = _highest(frame)
         topic, topics = pd.factorize(frame["query_id"])
         return cls(topics.tolist(), topic, frame["doc_id"], frame["relevance"].to_numpy())
 
@@ -47,56 +35,42 @@ class Judgments:
 
     def on_documents(self, separator: str) -> pd.DataFrame:
         """The judgments of documents, by the highest label of a passage: ``query_id, doc_id, relevance``."""
-        columns = {
-            "query_id": np.array(self.topics, dtype=object)[self.topic],
-            "doc_id": documents_of(self.ids, separator),
-            "relevance": self.labels,
-        }
-        return pd.DataFrame(columns).groupby(["query_id", "doc_id"], sort=False)["relevance"].max().reset_index()
+        names, documents = np.array(self.topics, dtype=object)[self.topic], documents_of(self.ids, separator)
+        return _highest(pd.DataFrame({"query_id": names, "doc_id": documents, "relevance": self.labels}))
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The results of judged topics, by topic, best first.
+    """The results of judged topics, by topic, best first, and the distinct ids of results and judgments."""
 
-    Attributes:
-        topic: Position in :attr:`Judgments.topics` of each result's topic.
-        rank: Rank of each result, from 1.
-        label: Label of each result; NaN for results that are not judged.
-        item: Position in ``ids`` of each result's id.
-        ids: Distinct ids of the results and the judgments.
-    """
-
-    topic: NDArray[np.intp]
-    rank: NDArray[np.intp]
-    label: NDArray[np.float64]
-    item: NDArray[np.intp]
+    topic: NDArray[np.intp]  # positions in Judgments.topics
+    rank: NDArray[np.intp]  # from 1
+    label: NDArray[np.float64]  # NaN where a result is not judged
+    item: NDArray[np.intp]  # positions in ids
     ids: list[str]
 
     @classmethod
     def read(cls, run: Any, judgments: Judgments) -> Ranking:
-        """Reads a run from a frame, named tuples, or a dictionary of dictionaries.
-
-        Raises:
-            ValueError: If a column or a value is missing, or an id is found twice for a topic.
-        """
-        frame = _checked(_frame(run), "score", "run")
+        """Reads a run as :meth:`Judgments.read` does; raises ValueError also if an id is found twice for a topic."""
+        if isinstance(run, dict):  # faster than ir_measures, which makes a named tuple of each result
+            rows = [(query, doc, score) for query, scores in run.items() for doc, score in scores.items()]
+            run = pd.DataFrame(rows, columns=["query_id", "doc_id", "score"])
+        frame = _checked(RunConverter(run).as_pd_dataframe(), "score", "run")
         query, queries = pd.factorize(frame["query_id"])
         topic = pd.Index(judgments.topics, dtype=object).get_indexer(queries)[query]
         frame, topic = frame[topic >= 0], topic[topic >= 0]
         with np.errstate(over="ignore"):
             score = frame["score"].to_numpy(np.float32)  # as in trec_eval, with the same ties
-        item, ids = pd.factorize(pd.concat([judgments.ids, frame["doc_id"]], ignore_index=True))
+        item, ids = pd.factorize(pd.concat([judgments.ids, frame["doc_id"]], ignore_index=True), sort=True)
         judged, item = np.split(item, [len(judgments.ids)])
         twice = pd.Series(topic * len(ids) + item).duplicated().to_numpy()
         if twice.any():
             raise ValueError(f"the run has something twice for a query: {frame[twice].iloc[0].to_dict()}")
-        names = ids.tolist()
-        order = _order(topic, score, item, names)
+        order = np.lexsort((-item, -score, topic))
         topic, item = topic[order], item[order]
         rank = np.arange(1, len(topic) + 1) - np.searchsorted(topic, topic)
         label = pd.Series(judgments.labels, index=judgments.topic * len(ids) + judged, dtype=float)
-        return cls(topic, rank, label.reindex(topic * len(ids) + item).to_numpy(), item, names)
+        return cls(topic, rank, label.reindex(topic * len(ids) + item).to_numpy(), item, ids.tolist())
 
     def on_documents(self, topics: list[str], separator: str) -> dict[str, dict[str, float]]:
         """The run of documents, ranked by their first passage, without ties, for ir_measures."""
@@ -115,34 +89,8 @@ def documents_of(ids: Iterable[str], separator: str) -> list[str]:
     return [identifier.rpartition(separator)[0] or identifier for identifier in ids]
 
 
-def _order(
-    topic: NDArray[np.intp], score: NDArray[np.float32], item: NDArray[np.intp], ids: list[str]
-) -> NDArray[np.intp]:
-    """Positions sorted by topic, then by score and id, both descending."""
-    order = np.lexsort((-score, topic))
-    same = (topic[order][1:] == topic[order][:-1]) & (score[order][1:] == score[order][:-1])
-    # Sorting ids is slow, so only the ids of ties are sorted.
-    tied = np.zeros(len(order), bool)
-    tied[1:] |= same
-    tied[:-1] |= same
-    rows = order[tied]
-    items, inverse = np.unique(item[rows], return_inverse=True)
-    names = [ids[number] for number in items]
-    place = np.argsort(sorted(range(len(names)), key=names.__getitem__))
-    order[tied] = rows[np.lexsort((-place[inverse], -score[rows], topic[rows]))]
-    return order
-
-
-def _frame(run: Any) -> pd.DataFrame:
-    """A run as a frame; for dictionaries this is faster than ir_measures, which makes a tuple of each result."""
-    if not isinstance(run, dict):
-        return RunConverter(run).as_pd_dataframe()
-    columns = {
-        "query_id": np.repeat(np.array([*run], dtype=object), [len(scores) for scores in run.values()]),
-        "doc_id": [*chain.from_iterable(run.values())],
-        "score": [*chain.from_iterable(scores.values() for scores in run.values())],
-    }
-    return pd.DataFrame(columns)
+def _highest(qrels: pd.DataFrame) -> pd.DataFrame:
+    return qrels.groupby(["query_id", "doc_id"], sort=False)["relevance"].max().reset_index()
 
 
 def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:

@@ -1,9 +1,10 @@
-"""Filters of the documents and passages that are retrieved for a patent application."""
+"""Transformers that make queries of patent applications, and that filter what is retrieved for the applications."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Literal, get_args
+from collections import Counter
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,11 +14,88 @@ import pyterrier_alpha as pta
 from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_type
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.graphs import HeteroGraph
+from pyterrier_graph.patents.document_frequencies import DocumentFrequencies
 
 Level = Literal["subclass", "group"]
 
 
-class SharedCodes(WithSignature, pt.Transformer):
+class _Step(WithSignature, pt.Transformer):
+    """Base of the transformers: they are shown by their names and arguments."""
+
+    __repr__ = pta.transformer_repr
+
+    @property
+    def schematic(self) -> dict[str, Any]:
+        """How PyTerrier draws the transformer."""
+        return {"label": type(self).__name__, "help_url": None}
+
+
+class ClaimsQuery(_Step):
+    """The query of the reranker: the claims.
+
+    Columns in: ``qid``, ``text`` (the claims, as the topics have them), and any others. Columns out: ``query`` instead
+    of ``text``, so that ``text`` can later be the text of passages.
+
+    Args:
+        words: The number of words that are kept. An encoder with this maximum length loses nothing, because each word
+            has at least one token.
+    """
+
+    def __init__(self, words: int = 120) -> None:
+        check_count("words", words)
+        self.words = words
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Makes the claims the query."""
+        pt.validate.query_frame(inp, extra_columns=["text"], context=self)
+        out = inp.drop(columns=["text", "query"], errors="ignore")
+        return out.assign(query=inp["text"].astype("str").str.split().str[: self.words].str.join(" "))
+
+
+class AbstractTerms(_Step):
+    """The query of the first stage: the words of the application's abstract with the highest tf-idf.
+
+    If the application has no abstract, the words are those of its claims. Words that are in no document of the
+    application's language are left out.
+
+    Columns in: ``qid``, ``query`` (the claims), ``abstract``, ``language``, and any others. Columns out: the words as
+    ``query``, best first, and the claims as ``query_0``; ``pt.rewrite.reset()`` makes the claims the query again.
+
+    Args:
+        frequencies: The document frequencies of the collection.
+        terms: The number of words.
+
+    Raises:
+        ValueError: In ``transform``, if no word of a topic is in the collection.
+        KeyError: In ``transform``, if there are no documents in the language of a topic.
+    """
+
+    def __init__(self, frequencies: DocumentFrequencies, terms: int = 10) -> None:
+        expected = "DocumentFrequencies: DocumentFrequencies(path).index(documents)"
+        check_type("frequencies", frequencies, DocumentFrequencies, expected)
+        check_count("terms", terms)
+        self.frequencies = frequencies
+        self.terms = terms
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Makes the words the query."""
+        pt.validate.query_frame(inp, extra_columns=["query", "abstract", "language"], context=self)
+        topics = zip(inp["qid"], inp["abstract"], inp["query"], inp["language"], strict=True)
+        queries = [self._best(qid, abstract or claims, language) for qid, abstract, claims, language in topics]
+        out = pt.model.push_queries(inp)
+        out["query"] = pd.Series(queries, index=out.index, dtype="str")
+        return out
+
+    def _best(self, qid: str, text: str, language: str) -> str:
+        counts = Counter(self.frequencies.words(text))
+        idf = self.frequencies.idf([*counts], language).tolist()
+        weights = {word: counts[word] * weight for word, weight in zip(counts, idf, strict=True) if np.isfinite(weight)}
+        if best := sorted(weights, key=weights.__getitem__, reverse=True)[: self.terms]:
+            return " ".join(best)
+        raise ValueError(f"topic {qid!r}: no document in the language {language!r} has a word of {text!r:.80}")
+
+
+class SharedCodes(_Step):
     """Keeps the documents that share a classification code with the application (Albarede et al. 2023, Sect. 5.2.2).
 
     If the application has no code of the level, all documents are kept.
@@ -30,20 +108,14 @@ class SharedCodes(WithSignature, pt.Transformer):
         level: ``'subclass'`` (``C07C``) or ``'group'`` (``C07C45/50``); the paper does not say which.
 
     Raises:
-        TypeError: If ``graph`` is no graph of documents.
-        ValueError: If there is no such level.
         KeyError: In ``transform``, if a document is not in the graph.
     """
-
-    schematic = {"label": "SharedCodes", "help_url": None}
 
     def __init__(self, graph: HeteroGraph, level: Level = "subclass") -> None:
         check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
         check_choice("level", level, get_args(Level))
         self.graph = graph
         self.level = level
-
-    __repr__ = pta.transformer_repr
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the documents that share no code."""
@@ -63,7 +135,7 @@ class SharedCodes(WithSignature, pt.Transformer):
         return _select(inp, kept)
 
 
-class NotOwnFamily(WithSignature, pt.Transformer):
+class NotOwnFamily(_Step):
     """Removes the application and its family: they are not prior art to the application. The paper does not say so.
 
     All publications of a patent with any kind code are removed. The topics of 2012 have no family.
@@ -72,28 +144,22 @@ class NotOwnFamily(WithSignature, pt.Transformer):
     and any others. Columns out: the same; a column ``rank`` is counted anew.
     """
 
-    schematic = {"label": "NotOwnFamily", "help_url": None}
-
     def __init__(self) -> None:
         super().__init__()
-
-    __repr__ = pta.transformer_repr
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the documents of the family."""
         pt.validate.result_frame(inp, extra_columns=["document", "family"], context=self)
         topics = inp.drop_duplicates("qid")
-        own = [
-            (qid, _patent(docno))
+        families = {
+            qid: {*map(_patent, (document, *family))}
             for qid, document, family in zip(topics["qid"], topics["document"], topics["family"], strict=True)
-            for docno in (document, *family)
-        ]
-        found = zip(inp["qid"], map(_patent, inp["docno"]), strict=True)
-        members = {*own}
-        return _select(inp, np.array([pair not in members for pair in found], dtype=bool))
+        }
+        kept = [_patent(docno) not in families[qid] for qid, docno in zip(inp["qid"], inp["docno"], strict=True)]
+        return _select(inp, np.array(kept, dtype=bool))
 
 
-class DocumentCutoff(WithSignature, pt.Transformer):
+class DocumentCutoff(_Step):
     """Keeps the passages of the best documents. The rank of a document is that of its best passage.
 
     Runs of CLEF-IP have at most 100 documents per topic, with any number of passages each.
@@ -104,12 +170,7 @@ class DocumentCutoff(WithSignature, pt.Transformer):
     Args:
         documents: The number of documents per topic that are kept.
         passages: The number of passages per document that are kept; None keeps all.
-
-    Raises:
-        ValueError: If one of the numbers is less than 1.
     """
-
-    schematic = {"label": "DocumentCutoff", "help_url": None}
 
     def __init__(self, documents: int = 100, passages: int | None = None) -> None:
         check_count("documents", documents)
@@ -117,8 +178,6 @@ class DocumentCutoff(WithSignature, pt.Transformer):
             check_count("passages", passages)
         self.documents = documents
         self.passages = passages
-
-    __repr__ = pta.transformer_repr
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the other passages."""
