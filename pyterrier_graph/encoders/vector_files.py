@@ -47,9 +47,6 @@ def encode_once(
 
     Returns:
         A read-only, memory-mapped array, float32 of shape (count, d).
-
-    Raises:
-        ValueError: If a vector has another shape than the first, or is not finite; or if the folder is damaged.
     """
     progress = {"desc": name, "unit": "text", "disable": not verbose}
 
@@ -95,10 +92,6 @@ def write_vectors(
             same rows as without an interruption.
         progress: Arguments of ``pt.tqdm``.
         write_ids: Writes the artifact's other files into the folder that it is given.
-
-    Raises:
-        FileExistsError: If something lies at ``path``.
-        ValueError: If the unfinished folder was begun with another ``meta``, or ``at_once`` is not positive.
     """
     check_vacant(path)
     folder = path.with_name(f"{path.name}.unfinished")
@@ -146,13 +139,9 @@ def blocks(count: int, at_once: int, first: int = 0) -> Iterator[np.ndarray]:
 def checked_vectors(
     vectors: Any, numbers: np.ndarray, dimension: int | None, name_of: Callable[[int], str]
 ) -> np.ndarray:
-    """Vectors as ``FLOAT``; ValueError, with the name of a number, unless these are d finite numbers for each number.
+    """The vectors of n texts or passages as ``FLOAT``, of shape (n, dimension).
 
-    Args:
-        vectors: The result of a function of ``numbers``.
-        numbers: Numbers of texts or passages, shape (n,).
-        dimension: d, or None for any.
-        name_of: Returns the name of a number.
+    Raises ValueError, with the name of a text or passage, if the shape is another one, or a number is not finite.
     """
     vectors = np.asarray(vectors)
     fits = vectors.ndim == 2 and len(vectors) == len(numbers) and vectors.shape[1] == (dimension or vectors.shape[1])

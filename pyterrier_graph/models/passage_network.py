@@ -18,24 +18,16 @@ from pyterrier_graph.models.bipartite_attention import BipartiteAttention, Sourc
 
 @dataclass(frozen=True)
 class NeighborBatch:
-    """Some passages with their neighbors: the targets and the sources of attention.
+    """Some passages with their neighbors: the targets and the sources of attention."""
 
-    Attributes:
-        passages: h_p of the targets, shape (passages, d).
-        sources: Per relation the vectors of the sources, shape (sources, d): h_q of queries, before Eq. 6 and 7; or
-            what :meth:`PassageNetwork.prepare` made of them.
-        edges: Per relation, for each target the rows of its sources.
-        second_hop: h_p of the neighbors of the queries, shape (other passages, d); None for networks without two hops.
-        to_queries: For each query the rows of its neighbors in ``second_hop``.
-        queries: Numbers of the queries in their graph, by row of the sources of 'retrieved' and 'relevant'.
-        nodes: Per relation of the document graph, numbers of the nodes, by row of the sources.
-    """
-
-    passages: Tensor
+    passages: Tensor  # h_p of the targets, shape (passages, d)
+    # per relation the vectors of the sources, shape (sources, d): h_q of queries, before Eq. 6 and 7, for example
     sources: Mapping[str, Tensor | Sources]
-    edges: Mapping[str, CSR]
+    edges: Mapping[str, CSR]  # per relation, for each target the rows of its sources
+    # for networks with two hops: h_p of the neighbors of the queries, and for each query the rows of its neighbors
     second_hop: Tensor | None = None
     to_queries: CSR | None = None
+    # numbers of the queries in their graph, and per relation of the nodes in theirs, by row of the sources
     queries: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     nodes: Mapping[str, np.ndarray] = field(default_factory=dict)
 
