@@ -363,6 +363,13 @@ def test_the_fingerprint_covers_all_that_results_depend_on(tmp_path, graph):
     assert len({*seen.values()}) == len(seen)
 
 
+def test_results_of_pyterrier_dr_for_one_passage(tmp_path):
+    best = RUN.groupby("qid", as_index=False).first()
+    arrays = best.assign(**{name: [np.array([value]) for value in best[name]] for name in ("docno", "score")})
+    expected = built(tmp_path / "expected", k=1, retriever=retriever(best))
+    assert built(tmp_path / "graph", k=1, retriever=retriever(arrays)).fingerprint() == expected.fingerprint()
+
+
 # --- bad input, and what must not be left behind
 
 

@@ -126,6 +126,14 @@ def _edges(qids: pd.Index, rows: pd.DataFrame, docnos: Lookup, source: str, k: i
     return CSR.group(query[order], passage[order], len(qids), scores=scores[order])
 
 
+def unwrapped(results: pd.DataFrame) -> pd.DataFrame:
+    """Results with plain values; pyterrier_dr gives an array of one value where a query has a single result."""
+    arrays = results.columns.intersection(["docno", "docid", "score", "rank"])
+    if not len(results) or not isinstance(results["docno"].iloc[0], np.ndarray):
+        return results
+    return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
+
+
 def retrieved(
     topics: pd.DataFrame, retriever: pt.Transformer | None, k: int, batch_size: int
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame | None]]:
@@ -147,7 +155,7 @@ def retrieved(
                 continue
             results = pipeline.transform(batch)
             pt.validate.result_frame(results, extra_columns=["score"])
-            results = results.astype({"qid": str, "docno": str})
+            results = unwrapped(results).astype({"qid": str, "docno": str})
             others = results["qid"][~results["qid"].isin(batch["qid"])]
             if len(others):
                 raise ValueError(f"{retriever!r} gave results of query {others.iloc[0]!r}, which it was not asked for")

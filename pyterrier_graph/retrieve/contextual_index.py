@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyterrier as pt
@@ -18,6 +18,7 @@ from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of
 from pyterrier_graph.graphs.passages import GraphTextLoader
+from pyterrier_graph.graphs.query_passage_builder import unwrapped
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import identity_of, vector_space
 from pyterrier_graph.retrieve.neighbor_sampler import some_of
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
 
 
-class ContextualIndex(WithSignature):
-    """An index that ``GraphMean.index`` or ``GNNEncoder.index`` has written.
+class ContextualIndex(WithSignature, pt.Transformer):
+    """An index that ``GraphMean.index`` or ``GNNEncoder.index`` has written. In a pipeline it is its retriever.
 
     ::
 
@@ -86,10 +87,18 @@ class ContextualIndex(WithSignature):
         Args:
             num_results: Passages per query.
         """
-        check_count("num_results", num_results)
-        search = self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
-        texts = pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
-        return self.encoder.query_encoder() >> search >> texts
+        return ContextualRetriever(self, num_results)
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages as :meth:`retriever` does."""
+        return self.retriever().transform(inp)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from pyterrier_graph.plots.html import value
+
+        sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph or "none")}
+        return value(repr(self), sizes, calls=["index.retriever() >> ptg.GraphMaxSim(graph)"])
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
         docnos, _ = self.flex.payload(return_dvecs=False)
@@ -101,21 +110,36 @@ class ContextualIndex(WithSignature):
             raise ValueError(f"{self!r} was made of another graph than {graph!r}: index(path) again")
 
 
-class _Texts(GraphTextLoader):
-    """Adds texts, and drops the index's own numbers of passages, which are wrong for other indexes."""
+class ContextualRetriever(WithSignature, pt.Transformer):
+    """What :meth:`ContextualIndex.retriever` returns."""
+
+    schematic = {"label": "ContextualIndex", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+
+    def __init__(self, index: ContextualIndex, num_results: int = 1000) -> None:
+        check_count("num_results", num_results)
+        self.index = index
+        self.num_results = num_results
+
+    def __repr__(self) -> str:
+        return f"{self.index!r}.retriever({'' if self.num_results == 1000 else self.num_results})"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        return super().transform(_without_docid(inp))
+        """Finds passages."""
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        search = self.index.flex.np_retriever(num_results=self.num_results, drop_query_vec=True)
+        found = unwrapped((self.index.encoder.query_encoder() >> search)(inp))
+        found = found.drop(columns="docid", errors="ignore")  # the index's own numbers are wrong for other indexes
+        return found if self.index.graph is None else GraphTextLoader(self.index.graph, "text")(found)
 
-
-def _without_docid(run: pd.DataFrame) -> pd.DataFrame:
-    return run.drop(columns="docid", errors="ignore")
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Finds no more passages than are kept."""
+        return ContextualRetriever(self.index, min(k, self.num_results))
 
 
 def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "float32") -> BiEncoder:
     """The bi-encoder that is given, or a :class:`~pyterrier_graph.DualEncoder` of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
         return DualEncoder(encoder, device=device, dtype=dtype, verbose=False)
-    if not hasattr(encoder, "encode_queries"):
+    if not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
         check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
     return encoder

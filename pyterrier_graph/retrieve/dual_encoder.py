@@ -208,7 +208,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         if what == "queries":
             warn_of_rewritten(texts)
         if bar is None:
-            bar = pt.tqdm(total=len(texts), desc=f"encoding {what}", delay=1, disable=not self.verbose)
+            bar = pt.tqdm(total=len(texts), desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose)
         size = batch_size or self.batch_size
         vectors = [np.empty((0, self._dimension), dtype=np.float32)]
         with bar, precision(self.dtype, self.network.device):

@@ -31,6 +31,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from pyterrier_graph.encoders.checkpoints import hidden_bars
 from pyterrier_graph.encoders.devices import DType, dtype_of
 from pyterrier_graph.training.options import TrainerOptions
 
@@ -92,11 +93,9 @@ class Progress(TrainerCallback):
         """Moves the bar."""
         self.bar.update(state.global_step - self.bar.n)
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: dict[str, float], **_: Any
-    ) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Shows the measure."""
-        self.bar.set_postfix({self.measure: f"{metrics[PREFIX + self.measure]:.4f}"})
+        self.bar.set_postfix({self.measure: f"{given['metrics'][PREFIX + self.measure]:.4f}"})
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Closes the bar."""
@@ -261,7 +260,8 @@ def run_trainer(
             callbacks.append(Patience(options.patience))
         trainer = make(settings, callbacks)
         trainer.remove_callback(PrinterCallback)
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        with hidden_bars():
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         log = trainer.state.log_history
         if measured:
             log = _unless_better_at_start(model, start, trainer.state, options.measure)
