@@ -128,9 +128,8 @@ def _edges(qids: pd.Index, rows: pd.DataFrame, docnos: Lookup, source: str, k: i
 
 def unwrapped(results: pd.DataFrame) -> pd.DataFrame:
     """Results with plain values; pyterrier_dr gives an array of one value where a query has a single result."""
-    arrays = results.columns.intersection(["docno", "docid", "score", "rank"])
-    if not len(results) or not isinstance(results["docno"].iloc[0], np.ndarray):
-        return results
+    columns = results.columns.intersection(["docno", "docid", "score", "rank"])
+    arrays = [name for name in columns if len(results) and isinstance(results[name].iloc[0], np.ndarray)]
     return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
 
 
