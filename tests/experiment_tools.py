@@ -46,9 +46,7 @@ def texts(queries_per_word: int = 2) -> Collection:
         for word in WORDS
         for n, other in enumerate(("mu", "nu"))
     ]
-    asked = [
-        (f"{word}-{other}", f"{word} {other}", f"{word}0") for word in WORDS for other in WORDS[:queries_per_word]
-    ]
+    asked = [(f"{word}-{other}", f"{word} {other}", f"{word}0") for word in WORDS for other in WORDS[:queries_per_word]]
     frame = pd.DataFrame(asked, columns=["qid", "query", "docno"])
     queries = Queries(frame[["qid", "query"]], frame[["qid", "docno"]].assign(label=1))
     return Collection.in_memory("texts", records, {ALL: queries})

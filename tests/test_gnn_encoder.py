@@ -497,6 +497,25 @@ def test_answerable_positives_are_relevant_to_another_query(small: Any, tmp_path
         assert len(loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph)) == 1
 
 
+def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) -> None:
+    """Its queries have one relevant passage each, and no other query has it: the shortest program has to run."""
+    inside = small.topics[:20]
+    graph = QueryPassageGraph(tmp_path / "graph").build(inside, small.index, qrels=small.qrels, verbose=False)
+    model = gnn(small, graph=small.documents, query_graph=graph, training={"masked": 0.5})
+    assert model.weights == {"title": 1.0, "relevant": 0.5}
+    with pytest.warns(UserWarning, match="no training query has a positive that is relevant to another") as caught:
+        queries = loss_queries_of(model, inside, small.qrels, model.training)
+        assert model.fit(inside, small.qrels, small.dev, small.qrels).training_log
+    assert caught[-1].filename == __file__
+    assert len(queries) == 10
+    rows = np.arange(20)
+    found = small.retriever(inside).groupby("qid")["docno"].agg(lambda docnos: {*docnos[:25]})
+    for qid, negatives in zip(inside["qid"], queries.negatives(rows), strict=True):
+        assert {small.docnos[n] for n in negatives} <= found[qid] - {small.relevant[qid]} and len(negatives) == 2
+    with pytest.raises(ValueError, match="no 'retrieved' edges: build it with a retriever"):
+        gnn(small, NETWORKS["papers"], query_graph=graph)
+
+
 def test_judgments_of_documents(small: Any) -> None:
     qrels = small.qrels.assign(docno=small.qrels["docno"].str.split("%").str[0])
     queries = loss_queries(small, qrels)

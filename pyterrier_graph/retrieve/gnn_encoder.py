@@ -19,7 +19,7 @@ from safetensors.torch import load_model, save_model
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
-from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs.relations import RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
     GNNEncoderNetwork,
@@ -154,8 +154,8 @@ class GNNEncoder(ContextualEncoder):
             return config
         if weights is None and (weights := config.weights) is None:
             weights = self._default_weights()
-            if RELEVANT in weights:
-                weights[RETRIEVED] = 0.0
+            if self.query_graph is not None and RETRIEVED in self.query_graph.edge_types:
+                weights.setdefault(RETRIEVED, 0.0)
         return dataclasses.replace(config, weights=weights)
 
     @property

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 IDS_AT_ONCE = 65_536
 COMPARED = 256  # passages whose ids tell whether an index and a graph are of the same passages
 QUERY_RELATIONS = (RETRIEVED, RELEVANT)
+NEEDED = {RETRIEVED: "a retriever", RELEVANT: "qrels="}
 
 
 class NeighborSampler:
@@ -252,7 +253,7 @@ def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_grap
     if queries and query_graph is None:
         raise ValueError(f"{', '.join(queries)} are relations of queries: give query_graph=QueryPassageGraph(...)")
     if query_graph is not None and (missing := [name for name in queries if name not in query_graph.edge_types]):
-        raise ValueError(f"{query_graph!r} has no {missing[0]!r} edges: build it with qrels=")
+        raise ValueError(f"{query_graph!r} has no {missing[0]!r} edges: build it with {NEEDED[missing[0]]}")
     if others and graph is None:
         raise ValueError(f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)")
     if graph is not None:

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 
 from pyterrier_graph.checks import check_count, check_number
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.relations import RELEVANT
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.training.options import HeadOptions
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class LossQueries(Dataset):
             warnings.warn(
                 f"{int(twins.sum())} training queries, such as {qids[int(twins.argmax())]!r}, are in the graph under "
                 "another qid: they are never masked, and their positives aggregate from them",
-                stacklevel=5,
+                stacklevel=4,
             )
         self.vectors = self._encoded()
         self._row = pd.Series(np.arange(len(qids)), index=qids)
@@ -201,9 +201,10 @@ class LossQueries(Dataset):
         return np.where(lengths > 0, padded[np.minimum(places, len(padded) - 1)], -1)
 
     def _retrieved(self) -> CSR:
-        """The passages that were retrieved for each query, without the relevant ones."""
+        """The passages that are retrieved for each query, by the graph where it has them, without the relevant ones."""
         sampler, graph = self.sampler, self.sampler.query_graph
-        inside, outside = np.flatnonzero(self.number >= 0), np.flatnonzero(self.number < 0)
+        stored = (self.number >= 0) & (graph is not None and RETRIEVED in graph.edge_types)
+        inside, outside = np.flatnonzero(stored), np.flatnonzero(~stored)
         rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         if graph is not None and len(inside):
             edges = graph.edges_of_queries(self.number[inside])
@@ -250,6 +251,6 @@ class LossQueries(Dataset):
                     "no training query has a positive that is relevant to another query: all of them give the loss, "
                     "which may teach that passages with relevant queries are wrong; training queries that are not in "
                     "the graph would help",
-                    stacklevel=6,
+                    stacklevel=5,
                 )
         return np.flatnonzero(positives.lengths > 0)
