@@ -21,7 +21,6 @@ import pandas as pd
 import pyterrier as pt
 from ir_measures import AP, R
 from ir_measures.measures import Measure
-from pyterrier_graph.datasets.clef_ip.layout import archive
 from scipy.stats import mannwhitneyu
 
 import pyterrier_graph as ptg
@@ -30,6 +29,7 @@ from experiments.harness.command import add_options
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import claim, slug
 from pyterrier_graph.datasets.clef_ip import Archive
+from pyterrier_graph.datasets.clef_ip.layout import archive
 from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
 from pyterrier_graph.models.hgat import Variant
 from pyterrier_graph.patents import (

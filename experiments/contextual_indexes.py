@@ -45,7 +45,7 @@ from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
-from pyterrier_graph.retrieve.base_vectors import base_vectors
+from pyterrier_graph.retrieve.index_writer import base_vectors
 from pyterrier_graph.training.dual import scale_of
 from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of
 

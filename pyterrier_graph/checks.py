@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 class _SignatureOfInit:
@@ -56,6 +56,26 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     choices = [*choices]
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_fields(options: Any, **least: int) -> None:
+    """Raises ValueError unless the fields of a dataclass have allowed values; None is allowed where the type allows it.
+
+    Args:
+        options: The dataclass. A field whose type is ``Literal`` must have one of its values.
+        **least: The smallest allowed number of each numeric field. A field of type int must be a whole number.
+    """
+    for name, hint in get_type_hints(type(options)).items():
+        value, kinds = getattr(options, name), (hint, *get_args(hint))  # the arguments of `int | None` are its types
+        choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+        if value is None and type(None) in kinds:
+            continue
+        if choices:
+            check_choice(name, value, choices)
+        elif name in least and int in kinds:
+            check_count(name, value, least[name])
+        elif name in least:
+            check_number(name, value, least[name])
 
 
 def check_weights(weights: Any) -> dict[str, float]:

@@ -286,7 +286,7 @@ def write_report(
         "version": f"pyterrier_graph {__version__}, torch {torch.__version__}",
         "corpus": f"{summary['documents']:,} docstrings, {summary['passages']:,} passages",
         "queries": f"{len(data.test.topics)} for the test, {len(data.dev.topics)} to choose weights, "
-        f"{len(data.train.topics)} with known answers",
+        f"{len(data.train.topics)} with answers that the graph knows",
     }
     shown = pd.DataFrame(
         {
@@ -314,7 +314,7 @@ def write_report(
         ),
         report.picture(
             plots.passage_queries(models["GraphMean"].explain(docno)),
-            "GraphMean: the titles and the known queries that the vector of the same passage contains.",
+            "GraphMean: the titles and the relevant queries that the vector of the same passage contains.",
         ),
     ]
     report.write_page(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from pyterrier_graph.models.lgre_losses import LGReLoss
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.rerank.lgre import LGReReranker
-from pyterrier_graph.training.pairs import CrossEncoderTraining, PairCollator, PairModel, cross_encoder_loss
+from pyterrier_graph.training.pairs import CrossEncoderTraining, PairCollator, PairModel
 
 
 def reranker(encoder: str | None = None, **options: Any) -> CrossEncoderReranker:
@@ -97,7 +97,7 @@ def test_loss(ranking: Any, expected: list[float]) -> None:
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
             return type("Output", (), {"logits": input_ids.float()})
 
-    pairs = PairModel(Scores(), partial(cross_encoder_loss, ranking))
+    pairs = PairModel(Scores(), CrossEncoderTraining(ranking=ranking))
     for (positive, negative), loss in zip([(1.0, 2.5), (3.0, 1.0)], expected, strict=True):
         ids = torch.tensor([[[positive], [negative]]])
         assert pairs(ids, torch.ones_like(ids), ids, torch.tensor([[True, False]]))["loss"].item() == pytest.approx(
@@ -142,7 +142,7 @@ def test_probabilities(tmp_path: Path) -> None:
     pairs = list(zip(RUN["query"], RUN["text"], strict=True))
     np.testing.assert_allclose(checkpoint.predict(pairs), scores(sure), atol=1e-5)
     with torch.no_grad():
-        sure.network.model.classifier.bias += 20
+        sure.network.classifier.bias += 20
     assert len(np.unique(scores(sure))) == len(np.unique(logits))  # none is rounded to 1
     assert not trained().probabilities
 
@@ -162,9 +162,9 @@ def test_states_of_pairs() -> None:
     rows = RUN.head(5)
     found = model.encode_pairs(rows["query"].tolist(), rows["text"].tolist())
     for query, text, state in zip(rows["query"], rows["text"], found, strict=True):
-        tokens = model.network.tokenizer(query, text, return_tensors="pt")
+        tokens = model.tokenizer(query, text, return_tensors="pt")
         with torch.no_grad():
-            expected = model.base_model(**tokens).last_hidden_state[0, 0]
+            expected = model.network.base_model(**tokens).last_hidden_state[0, 0]
         np.testing.assert_allclose(state, expected.numpy(), atol=1e-5)
 
 

@@ -1,76 +1,70 @@
-"""The demo's parts on a tiny corpus, and the examples."""
+"""The demo on a tiny corpus, with a tiny encoder: every system is built, compared, and shown in the report."""
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-import pyterrier as pt
 import pytest
 import tiny
 
 import pyterrier_graph as ptg
 from pyterrier_graph import demo
 
-
-class FirstStage(pt.Transformer):
-    """Finds every document for every query."""
-
-    def transform(self, topics: pd.DataFrame) -> pd.DataFrame:
-        found = pd.DataFrame({"docno": [document.docno for document in tiny.documents()]})
-        found["score"] = -found.index.to_numpy(dtype=float)
-        return pt.model.add_ranks(topics.merge(found, how="cross"))
+SYSTEMS = ["BM25", "BM25, answered queries in the text", "all-MiniLM", "GraphMean", "GNNEncoder"]
+SYSTEMS += ["BM25 >> MaxSim", "BM25 >> GraphMaxSim", "BM25 >> HGAT"]
 
 
 class Corpus:
-    """The tiny documents, as a dataset hands them out."""
+    """The tiny documents, as a dataset has them."""
 
-    def get_corpus_iter(self) -> list[dict]:
-        return [
-            {"docno": d.docno, "nodes": d.nodes, "links": d.links, "references": d.references} for d in tiny.documents()
-        ]
+    def get_corpus_iter(self, *, verbose: bool = False) -> list[dict[str, Any]]:
+        return [vars(d) | {"title": d.title, "text": " ".join(d.passages())} for d in tiny.documents()]
 
 
 @pytest.fixture
-def graph(tmp_path: Path) -> ptg.DocumentGraph:
-    return ptg.DocumentGraph(tmp_path / "graph").index(Corpus().get_corpus_iter(), verbose=False)
-
-
-def test_demo_parts(tmp_path: Path, graph: ptg.DocumentGraph) -> None:
-    encoder = tiny.encoder()
-    stores = [
-        ptg.TokenStore(tmp_path / f"tokens{titles}").build(graph, encoder, titles=titles, verbose=False)
-        for titles in (False, True)
-    ]
-    first = FirstStage() >> graph.passages()
-    split = demo.Split(tiny.topics(), tiny.qrels(), first(tiny.topics()))
-    bench = demo.Bench(graph, first, encoder, stores[0], stores[1], split, split, split)
-    systems, graph_maxsim, trained = demo.build_systems(bench, tmp_path, ["NO_LB", "NO_LB_NS"], seed=0, triples=10)
-    table = demo.compare(split, systems)
-    assert list(table.columns[:1]) == ["name"]
-    assert list(table["name"]) == list(systems)
-    assert {"BM25", "BM25 >> MaxSim", "BM25 >> GraphMaxSim", "BM25 >> std_NO_LB", "BM25 >> late_NO_LB_NS"} <= set(
-        systems
-    )
-    assert table["nDCG@10"].between(0, 1).all() and (table["mrt"] > 0).all()
-    for reranker in trained:
-        demo.check_saved(reranker, tmp_path / reranker.config.name, bench)
-    demo.draw(tmp_path, bench, graph_maxsim, trained)
-    pictures = {path.name for path in tmp_path.glob("*.png")}
-    assert {"document_graph.png", "graph_maxsim_score.png", "std_NO_LB_score.png"} <= pictures
-
-
-def test_demo_command_line() -> None:
-    options = demo.parser().parse_args([])
-    assert (options.size, options.first_stage, options.variants) == ("numpy", "pisa", ["NO_LB", "NO_LB_NS"])
-    with pytest.raises(SystemExit):
-        demo.parser().parse_args(["--size", "huge"])
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> demo.Data:
+    pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
+    monkeypatch.setattr(demo, "reduced_encoder", lambda graph: tiny.encoder())
+    monkeypatch.setattr(demo, "DualEncoder", partial(ptg.DualEncoder, tiny.checkpoint()))
+    monkeypatch.setattr(demo, "PASSAGE_TOKENS", 24)
+    graph = ptg.DocumentGraph(tmp_path / "graph").index(Corpus().get_corpus_iter(), verbose=False)
+    known = demo.Queries(tiny.topics().assign(qid=lambda topics: "k" + topics["qid"]), tiny.qrels())
+    known = demo.Queries(known.topics, known.qrels.assign(qid=lambda qrels: "k" + qrels["qid"]))
+    queries = ptg.QueryPassageGraph(tmp_path / "queries").build(known.topics, graph, qrels=known.qrels, verbose=False)
+    asked = demo.Queries(tiny.topics().assign(query=lambda topics: topics["query"] + " iota"), tiny.qrels())
+    return demo.Data(Corpus(), graph, queries, known, asked, asked)
 
 
 @pytest.mark.slow
-def test_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("pyterrier_pisa", reason="the quick start's first stage is PISA, for x86-64 Linux")
-    import quickstart
+@pytest.mark.parametrize("full", [False, True], ids=["default", "full"])
+def test_systems_table_and_report(data: demo.Data, tmp_path: Path, full: bool) -> None:
+    systems, models = demo.build_systems(data, tmp_path, full=full)
+    assert [*systems][: len(SYSTEMS) if not full else 2] == SYSTEMS[: len(SYSTEMS) if not full else 2]
+    assert {*SYSTEMS} <= {*systems} and (len(systems) > len(SYSTEMS)) == full
+    table = demo.compare(systems, data.test)
+    assert [*table.columns] == ["system", "nDCG@10", "RR@10", "ms per query"]
+    assert table["nDCG@10"].str.fullmatch(r"[01]\.\d{3}[ +-]").all()
+    assert max(map(len, table.to_string(index=False).splitlines())) <= 100
+    demo.write_report(tmp_path / "report.html", data, models, table, "the command", 1.5)
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert all(name.replace(">", "&gt;") in page for name in table["system"])
+    assert page.count("data:image/png;base64,") == 5 and "the command" in page
+    assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing is loaded over a network
 
-    quickstart.main(str(tmp_path), queries=2)
-    assert "GraphMaxSim" in capsys.readouterr().out
+
+def test_judgments_of_documents_have_the_highest_label() -> None:
+    qrels = pd.DataFrame({"qid": ["1", "1", "1"], "docno": ["d%p0", "d%p4", "e%p0"], "label": [1, 2, 0]})
+    documents = demo.Queries(pd.DataFrame(), qrels).document_qrels
+    assert documents.to_dict("list") == {"qid": ["1", "1"], "docno": ["d", "e"], "label": [2, 0]}
+
+
+def test_command_line() -> None:
+    options = demo.parser().parse_args([])
+    assert (options.size, options.first_stage, options.full) == ("numpy", "pisa", False)
+    assert demo.command(demo.parser().parse_args(["--full", "--seed", "3"])) == "demo --full --seed 3"
+    with pytest.raises(SystemExit):
+        demo.parser().parse_args(["--size", "huge"])

@@ -29,12 +29,11 @@ from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.models.gnn_encoder import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex
-from pyterrier_graph.retrieve.dense_validation import passages_of, validation
+from pyterrier_graph.retrieve.dense_validation import ISOLATED_NORMS, passages_of, validation
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
 from pyterrier_graph.retrieve.gnn_training import loss_queries as loss_queries_of
 from pyterrier_graph.retrieve.graph_mean import GraphMean
-from pyterrier_graph.retrieve.tuning import ISOLATED_NORMS
 from pyterrier_graph.training.grid_search import WEIGHTS
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
 from pyterrier_graph.training.masked_graph_model import BatchCollator, MaskedGraphModel
@@ -970,9 +969,9 @@ def test_a_mean_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path:
 def test_vectors_are_made_once_and_after_a_kill_completed(
     small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyterrier_graph.retrieve import base_vectors
+    from pyterrier_graph.retrieve import index_writer
 
-    monkeypatch.setattr(base_vectors, "PASSAGES_AT_ONCE", 7)
+    monkeypatch.setattr(index_writer, "PASSAGES_AT_ONCE", 7)
     graph = ptg.DocumentGraph(tmp_path / "corpus.graph").index(map(document, range(6)), verbose=False)
     encoded: list[int] = []
     encode = DualEncoder.encode_docs

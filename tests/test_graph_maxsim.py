@@ -125,11 +125,6 @@ def test_by_default_titles_and_neighbors_count() -> None:
     assert (found["score"] > plain["score"] + 1e-3).any()
 
 
-def test_negative_weights() -> None:
-    with pytest.raises(ValueError, match="weight of 'order' must be 0 or more"):
-        GraphMaxSim(tiny.graph(), tiny.encoder(), {"order": -0.1})
-
-
 def test_explanation_names_the_relation() -> None:
     """The word of the document's title is found nowhere else around its second passage."""
     reranker = GraphMaxSim(tiny.graph(), tiny.encoder(), {"structural/structural": 5.0, "order": 0.1})

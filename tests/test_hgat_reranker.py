@@ -33,7 +33,7 @@ from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.training import trainer
 from pyterrier_graph.training.negatives import Strategy
 from pyterrier_graph.training.options import HGATTraining
-from pyterrier_graph.training.triple_draws import draw_triples
+from pyterrier_graph.training.triples import draw_triples
 from pyterrier_graph.training.validation import RunEvaluator
 
 QUICK = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "scalar_learning_rate": None, "patience": 3}
@@ -390,6 +390,7 @@ def train_as(rank: int, folder: Path) -> None:
 SHARED = {"max_triples": 16, "epochs": 4, "learning_rate": 0.02, "patience": None}
 
 
+@pytest.mark.slow
 @forks
 def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
     """And both end with the best weights, which only the first one writes."""

@@ -260,7 +260,12 @@ def test_what_cannot_be_copied(base: FlexIndex, tmp_path: Path) -> None:
         (other, none, ValueError, r"other'\) has other docnos than FlexIndex\(.*base.flex"),
         (damaged, none, ValueError, "damaged: 'vecs.f4' should have 4800 bytes, has 100"),
         (indexed(base, tmp_path / "good", shifted), np.array([PASSAGES]), IndexError, "150"),
-        (indexed(base, tmp_path / "mask", shifted), np.ones(PASSAGES, dtype=bool), ValueError, "by number, got bool"),
+        (
+            indexed(base, tmp_path / "mask", shifted),
+            np.ones(PASSAGES, dtype=bool),
+            TypeError,
+            "numbers are needed, got an array of bool",
+        ),
     ]:
         with pytest.raises(error, match=message):
             indexed(base, tmp_path / "new.flex", shifted, previous=(index, numbers))
@@ -307,7 +312,7 @@ def test_wrong_places(base: FlexIndex, tmp_path: Path) -> None:
     assert files(index.path) == before
     with pytest.raises(FileNotFoundError, match="nowhere"):
         indexed(FlexIndex(str(tmp_path / "nowhere")), tmp_path / "other.flex", shifted)
-    with pytest.raises(ValueError, match="at least one vector is made at once, got 0"):
+    with pytest.raises(ValueError, match="at_once must be a whole number, 1 or more, got 0"):
         indexed(base, tmp_path / "other.flex", shifted, chunk_size=0)
     with pytest.raises(ValueError, match="JSON"):
         indexed(base, tmp_path / "another.flex", shifted, identity={"weight": math.nan})

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import tiny
 from test_lgre_reranker import QRELS, RUN, cross_encoder, lgre, losses, qualities, scores
 from transformers import Trainer
 
+from pyterrier_graph.checks import check_fields
 from pyterrier_graph.models.lgre_losses import LGReLoss
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.rerank.lgre import LGReReranker
@@ -74,6 +76,31 @@ def test_load_restores_the_training(saved: LGReReranker) -> None:
     assert qualities(loaded) and losses(loaded)
     other = LGReTraining(epochs=7)
     assert LGReReranker.load(saved.path, device="cpu", training=other).training == other
+
+
+def test_load_restores_the_configuration_of_the_paper(tmp_path: Path) -> None:
+    model = lgre(layers=None).save(tmp_path / "paper")
+    assert LGReReranker.load(model.path, device="cpu").config.layers is None
+
+
+def test_fields_are_checked_by_their_types() -> None:
+    @dataclass
+    class Options:
+        kind: Literal["a", "b"] = "a"
+        choice: Literal["c"] | None = None
+        count: int | None = 2
+        rate: float = 0.5
+
+    check_fields(Options(count=None), count=1, rate=0)
+    for wrong, message in [
+        ({"kind": "c"}, "kind must be one of 'a', 'b', got 'c'"),
+        ({"kind": None}, "kind must be one of"),
+        ({"choice": "d"}, "choice must be one of 'c', got 'd'"),
+        ({"count": 1.5}, "count must be a whole number, 1 or more, got 1.5"),
+        ({"rate": -1}, "rate must be 0 or more"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            check_fields(Options(**wrong), count=1, rate=0)  # type: ignore[arg-type]
 
 
 def test_a_copy_keeps_weights_that_fit(saved: LGReReranker) -> None:

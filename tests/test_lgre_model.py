@@ -524,7 +524,7 @@ def test_dropout_only_while_training() -> None:
         ({"layers": (3,)}, "0 to 2"),
         ({"layers": (-1, 2)}, "distinct"),
         ({"layers": ()}, "distinct"),
-        ({"init": "identity"}, "sequence classification with one label, got BertModel"),
+        ({"init": "identity"}, "a BertModel without a trained score"),
     ],
 )
 def test_refuses(options: dict[str, Any], message: str) -> None:

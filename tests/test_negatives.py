@@ -16,7 +16,7 @@ from pyterrier_graph.documents import Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.training.negatives import NegativeSampler, Strategy
 from pyterrier_graph.training.options import HGATTraining
-from pyterrier_graph.training.triple_draws import draw_triples
+from pyterrier_graph.training.triples import draw_triples
 
 STRATEGIES = get_args(Strategy)
 

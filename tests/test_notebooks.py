@@ -61,7 +61,7 @@ def execute(path: Path, folder: Path) -> NotebookNode:
     client.execute(env=environment)
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in code_cells(notebook):
-        cell.outputs = [output for output in cell.outputs if output.output_type != "stream"]
+        cell.outputs = [output for output in cell.outputs if output.output_type != "stream" and not is_progress(output)]
         for data in (output.data for output in cell.outputs):
             if len(data) > 1:
                 del data["text/plain"]  # what it would be without a browser
@@ -70,11 +70,18 @@ def execute(path: Path, folder: Path) -> NotebookNode:
     return notebook
 
 
+def is_progress(output: NotebookNode) -> bool:
+    """Whether an output is the progress bar of a training, which ``transformers`` shows as HTML in a notebook."""
+    return "<progress" in output.get("data", {}).get("text/html", "")
+
+
 def fewer_colors(picture: str) -> str:
     """A PNG at a third of its size."""
     packed = io.BytesIO()
     image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
-    image.quantize(128, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
+    # The colors of thin lines are few pixels: MAXCOVERAGE keeps them, and the default method merges them.
+    colors = image.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    colors.save(packed, "PNG", optimize=True)
     return base64.b64encode(packed.getvalue()).decode()
 
 

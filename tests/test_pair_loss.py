@@ -25,8 +25,7 @@ from torch import Tensor
 from trainings import forks, in_two_processes
 from transformers import AutoTokenizer
 
-from pyterrier_graph.models.losses import InBatch, pair_loss
-from pyterrier_graph.training.pair_loss import PAIRLoss
+from pyterrier_graph.models.losses import InBatch, PAIRLoss, pair_loss
 
 IN_BATCH = get_args(InBatch)
 ALPHAS = [0.0, 0.1, 1.0]

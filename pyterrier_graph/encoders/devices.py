@@ -19,13 +19,8 @@ def device_of(name: str | None) -> torch.device:
 def dtype_of(name: DType, device: torch.device) -> torch.dtype:
     """The precision of that name.
 
-    Args:
-        name: ``'auto'``: bfloat16 where the device computes it natively (a GPU that does, or a CPU with AMX or
-            AVX512-BF16), else float32.
-        device: Where the network runs.
-
-    Raises:
-        ValueError: If there is no such precision.
+    ``'auto'`` is bfloat16 where the device computes it natively (a GPU that does, or a CPU with AMX or AVX512-BF16),
+    else float32.
     """
     check_choice("dtype", name, get_args(DType))
     if name != "auto":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -13,30 +13,22 @@ REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, 
 def query_texts(run: pd.DataFrame) -> pd.Series:
     """The text of each query, by qid in the order of the frame; it may stand in some of the query's rows only.
 
-    Args:
-        run: ``qid, query``, and any others.
-
-    Raises:
-        ValueError: If a query has no text.
-
-    Warns:
-        UserWarning: If queries are in Terrier's query language, which an encoder reads as words.
+    Raises ValueError if a query has no text. Warns as :func:`warn_of_rewritten`.
     """
     texts = run.groupby("qid", sort=False)["query"].first()
     for qid, text in texts.items():
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"query {qid!r} has no text: {text!r}")
-    warn_of_rewritten(texts.to_dict(), stacklevel=4)
+    warn_of_rewritten(texts.tolist(), stacklevel=4)
     return texts
 
 
-def warn_of_rewritten(texts: Mapping[str, str] | Sequence[str], *, stacklevel: int) -> None:
-    """Warns if queries, by qid or in a sequence, are in Terrier's query language, which an encoder reads as words."""
-    by_name = texts if isinstance(texts, Mapping) else dict(zip(texts, texts, strict=True))
-    rewritten = [name for name, text in by_name.items() if isinstance(text, str) and text.startswith(REWRITTEN)]
+def warn_of_rewritten(texts: Sequence[str], *, stacklevel: int) -> None:
+    """Warns if queries are in Terrier's query language, which an encoder reads as words."""
+    rewritten = [text for text in texts if text.startswith(REWRITTEN)]
     if rewritten:
         warnings.warn(
-            f"{len(rewritten)} queries (the first is {rewritten[0]!r}) are in Terrier's query language, which the "
+            f"{len(rewritten)} queries (the first is {rewritten[0][:40]!r}) are in Terrier's query language, which the "
             "encoder reads as words: put pt.rewrite.reset() before it",
             stacklevel=stacklevel,
         )

@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 
 from pyterrier_graph.checks import check_count
+from pyterrier_graph.encoders.checkpoints import loading_quietly
 from pyterrier_graph.encoders.devices import device_of
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
@@ -19,7 +20,7 @@ Similarity = Literal["dot", "cosine"]
 
 def load_sentence_transformer(checkpoint: str, device: str | None, seed: int) -> SentenceTransformer:
     """Loads a checkpoint; the seed is for weights that it lacks."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), loading_quietly():
         torch.manual_seed(seed)
         return SentenceTransformer(checkpoint, device=str(device_of(device)), model_kwargs={"dtype": torch.float32})
 
@@ -35,12 +36,12 @@ def prompts_of(network: SentenceTransformer) -> tuple[str, str]:
     return network.prompts.get("query") or "", network.prompts.get(document) or ""
 
 
-def shaped(network: SentenceTransformer, separate_encoders: bool, similarity: Similarity) -> SentenceTransformer:
-    """The network with one encoder or two, and with or without normalized vectors.
-
-    Raises:
-        ValueError: If the similarity is not possible.
-    """
+def load_dual_encoder(
+    checkpoint: str, separate_encoders: bool, similarity: Similarity | None, device: str | None, seed: int
+) -> SentenceTransformer:
+    """Loads a checkpoint, and gives it one encoder or two, with or without normalized vectors."""
+    network = load_sentence_transformer(checkpoint, device, seed)
+    similarity = similarity or ("cosine" if is_normalized(network) else "dot")
     modules: list[Any] = [module for module in network.children() if not isinstance(module, Normalize)]
     if separate_encoders and not any(isinstance(module, Router) for module in modules):
         modules = [Router.for_query_document(copy.deepcopy(modules), modules)]
@@ -55,17 +56,14 @@ def shaped(network: SentenceTransformer, separate_encoders: bool, similarity: Si
         truncate_dim=network.truncate_dim,
     )
     if is_normalized(made) != (similarity == "cosine"):
-        raise ValueError(
-            f"similarity={similarity!r} is not possible: the checkpoint's encoders normalize their vectors"
-        )
+        raise ValueError(f"similarity={similarity!r} is not possible: the checkpoint normalizes its vectors")
     return made
 
 
 def limit_length(network: SentenceTransformer, name: str, length: int) -> None:
     """Sets how many tokens are read: of a query if the name is ``max_query_tokens``, else of a passage.
 
-    Raises:
-        ValueError: If the network cannot read so many, or these are too few for special tokens.
+    Raises ValueError if the network cannot read so many, or if special tokens alone take as many.
     """
     check_count(name, length)
     for module in network.modules():

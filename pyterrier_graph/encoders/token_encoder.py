@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from sentence_transformers import MultiVectorEncoder
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.base.modules.dense import Dense
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_count, check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
+from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading_quietly, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
 from pyterrier_graph.encoders.token_states import TokenStates
 
@@ -31,12 +31,11 @@ class TokenEncoder:
 
     Args:
         encoder: The name or folder of a checkpoint: a late-interaction model (Stanford ColBERT, PyLate,
-            sentence-transformers), a ``SentenceTransformer``, or any Hugging Face encoder. The last two have no
-            projection of token vectors, so their hidden states are used without one. Or a ``MultiVectorEncoder``, whose
-            maximal lengths are changed to the ones given here.
+            sentence-transformers), or a ``SentenceTransformer`` or any Hugging Face encoder, whose hidden states are
+            used without a projection. Or a ``MultiVectorEncoder``, whose lengths are changed to the ones given here.
         max_passage_tokens: Passages are cut after this many tokens (the paper: 180).
-        max_query_tokens: Queries are cut after this many tokens (the paper: 120). A ColBERT checkpoint appends mask
-            tokens to queries shorter than its own length, which is mostly 32; it still does, but does not cut there.
+        max_query_tokens: Queries are cut after this many tokens (the paper: 120). A ColBERT checkpoint still appends
+            mask tokens to queries that are shorter than its own length, but does not cut queries there.
         batch_size: Number of texts per forward pass.
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.devices`.
@@ -46,8 +45,7 @@ class TokenEncoder:
         network: The ``MultiVectorEncoder``.
 
     Raises:
-        TypeError: If ``encoder`` is of another type.
-        ValueError: If a length is not positive, or is more than the model can read.
+        ValueError: If a length is more than the model can read.
     """
 
     def __init__(
@@ -61,12 +59,11 @@ class TokenEncoder:
         dtype: DType = "float32",
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), EXPECTED)
-        check_count("max_passage_tokens", max_passage_tokens)
-        check_count("max_query_tokens", max_query_tokens)
-        check_count("batch_size", batch_size)
         self.max_passage_tokens = max_passage_tokens
         self.max_query_tokens = max_query_tokens
         self.batch_size = batch_size
+        for name in ("max_passage_tokens", "max_query_tokens", "batch_size"):
+            check_count(name, getattr(self, name))
         self.device = device
         self.dtype: DType = dtype
         if isinstance(encoder, MultiVectorEncoder):
@@ -81,10 +78,8 @@ class TokenEncoder:
         transformer = cast(Transformer, self.network[0])
         limit = getattr(transformer.model.config, "max_position_embeddings", None)
         if limit is not None and max(max_passage_tokens, max_query_tokens) > limit:
-            raise ValueError(
-                f"{self.name!r} reads at most {limit} tokens: max_passage_tokens={max_passage_tokens} "
-                f"and max_query_tokens={max_query_tokens} must not be more"
-            )
+            lengths = f"max_passage_tokens={max_passage_tokens} and max_query_tokens={max_query_tokens}"
+            raise ValueError(f"{self.name!r} reads at most {limit} tokens: {lengths} must not be more")
         transformer.document_length = max_passage_tokens
         transformer.query_length = max_query_tokens
         if (expansion := transformer.query_expansion) is not None:
@@ -166,9 +161,8 @@ class TokenEncoder:
     def reduced(self, texts: Sequence[str], dimension: int = 128) -> TokenEncoder:
         """This encoder with shorter token vectors, which need a fraction of the memory and time.
 
-        A projection onto the principal directions of token vectors follows the encoder. The vectors are not centered,
-        so cosines change as little as possible. The projection needs no training, unlike the random one that
-        late-interaction models start with, and it can be trained like any other weight.
+        Token vectors are projected onto their principal directions. They are not centered, so that cosines change as
+        little as possible. The projection needs no training, but it can be trained like any other weight.
 
         Args:
             texts: A sample of passages; some hundreds are enough.
@@ -179,9 +173,8 @@ class TokenEncoder:
         """
         sample = self.encode_passages(texts).values
         if not 1 <= dimension < self.dimension or len(sample) < dimension:
-            raise ValueError(
-                f"cannot reduce {self.dimension} dimensions to {dimension} by a sample of {len(sample)} tokens"
-            )
+            sizes = f"{self.dimension} dimensions to {dimension} by a sample of {len(sample)} tokens"
+            raise ValueError(f"cannot reduce {sizes}")
         directions = torch.linalg.svd(sample, full_matrices=False).Vh[:dimension].clone()
         projection = Dense(
             self.dimension,
@@ -190,14 +183,9 @@ class TokenEncoder:
             activation_function=nn.Identity(),
             init_weight=directions,
             module_input_name="token_embeddings",
-            module_output_name="token_embeddings",
         )
         modules = [module for module in self.network if not isinstance(module, Normalize)]
-        network = MultiVectorEncoder(
-            modules=[*modules, projection, Normalize(module_input_name="token_embeddings")],
-            prompts=self.network.prompts,  # type: ignore[arg-type]
-            device=str(sample.device),
-        )
+        network = _multi_vector_encoder([*modules, projection], self.network)
         options = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
         encoder = TokenEncoder(network, **{name: getattr(self, name) for name in options})
         encoder.name = f"{self.name} ({dimension} principal directions)"
@@ -209,16 +197,7 @@ class TokenEncoder:
 
 
 def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "float32") -> TokenEncoder:
-    """The :class:`TokenEncoder` that a class was given as ``encoder``.
-
-    Args:
-        encoder: A TokenEncoder, which is returned, or what TokenEncoder takes.
-        device: The device of a new TokenEncoder.
-        dtype: The precision of a new TokenEncoder.
-
-    Raises:
-        TypeError: If ``encoder`` is of another type.
-    """
+    """Returns a :class:`TokenEncoder`, or makes one of what else a class may be given as ``encoder``."""
     if isinstance(encoder, TokenEncoder):
         return encoder
     check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), f"{EXPECTED}, or a TokenEncoder")
@@ -228,29 +207,35 @@ def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "float3
 def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVectorEncoder:
     """Loads a checkpoint as a ``MultiVectorEncoder``, without random weights.
 
-    sentence-transformers adds a random projection to 128 dimensions to checkpoints that have none. It would have to be
-    trained before the encoder is of use, so it is removed again.
+    sentence-transformers would add a random projection to 128 dimensions to a checkpoint that has none, and the
+    encoder would be of no use before training. So only the transformer of such a checkpoint is taken.
     """
-    network = MultiVectorEncoder(name, device=str(device_of(device)), model_kwargs={"dtype": torch.float32})
-    if _has_projection(name) or not any(isinstance(module, Dense) for module in network):
+    kind: Any = MultiVectorEncoder if _is_late_interaction(name) else SentenceTransformer
+    with loading_quietly():
+        network = kind(name, device=str(device_of(device)), model_kwargs={"dtype": torch.float32})
+    if kind is MultiVectorEncoder:
         return network
-    transformer = next(module for module in network if isinstance(module, Transformer))
-    bare = MultiVectorEncoder(
-        modules=[transformer, MultiVectorMask(), Normalize(module_input_name="token_embeddings")],
-        prompts=network.prompts,  # type: ignore[arg-type]
-        device=str(network.device),
-    )
+    transformer = next((module for module in network if isinstance(module, Transformer)), None)
+    if transformer is None:
+        raise ValueError(f"{name!r} has no transformer, so it has no token vectors")
+    bare = _multi_vector_encoder([transformer, MultiVectorMask()], network)
     bare.model_card_data.set_base_model(name)
     return bare
 
 
-def _has_projection(name: str) -> bool:
-    """Whether the checkpoint contains a projection of token vectors."""
-    modules = _read_json(name, "modules.json") or []
-    if any(module["type"].rpartition(".")[2] == Dense.__name__ for module in modules):
-        return True
+def _multi_vector_encoder(modules: list[nn.Module], like: Any) -> MultiVectorEncoder:
+    """An encoder of these modules that normalizes token vectors, with another encoder's prompts and device."""
+    modules = [*modules, Normalize(module_input_name="token_embeddings")]
+    return MultiVectorEncoder(modules=modules, prompts=like.prompts, device=str(like.device))
+
+
+def _is_late_interaction(name: str) -> bool:
+    """Whether the checkpoint is a late-interaction model, or has a projection that can be one of token vectors."""
+    modules = [module["type"].rpartition(".")[2] for module in _read_json(name, "modules.json") or []]
     architectures = (_read_json(name, "config.json") or {}).get("architectures") or []
-    return any(a == "HF_ColBERT" or a.endswith("ForRetrieval") for a in architectures)
+    if not {Dense.__name__, MultiVectorMask.__name__}.isdisjoint(modules):
+        return True
+    return any(architecture == "HF_ColBERT" or architecture.endswith("ForRetrieval") for architecture in architectures)
 
 
 def _read_json(name: str, file: str) -> Any:

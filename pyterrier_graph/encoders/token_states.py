@@ -16,8 +16,6 @@ from pyterrier_graph.graphs.csr import offsets, ranges
 class TokenStates:
     """The token matrices ``h_i`` of several nodes, one below the other.
 
-    Texts differ in length by an order of magnitude (a title, a paragraph), so padding would multiply the work.
-
     Attributes:
         values: Token vectors, shape (tokens, d).
         offsets: The tokens of node i are the rows ``offsets[i]:offsets[i + 1]``; shape (nodes + 1,), int64.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,10 +52,8 @@ class TokenStore(WithSignature, BuiltArtifact):
         encoder = open_encoder(encoder)
         about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
         about["graph_sha256"] = graph.fingerprint()
-        chunks = (
-            encoder.encode_passages(graph.texts(nodes, titles=titles))
-            for nodes in np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // CHUNK)))
-        )
+        parts = np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // CHUNK)))
+        chunks = (encoder.encode_passages(graph.texts(nodes, titles=titles)) for nodes in parts)
         return self.write(chunks, graph.num_nodes, encoder.dimension, about, verbose=verbose)
 
     def write(
@@ -69,19 +66,10 @@ class TokenStore(WithSignature, BuiltArtifact):
         task: str = "encoding",
         verbose: bool = True,
     ) -> TokenStore:
-        """Writes token vectors chunk by chunk, in the order of the nodes.
+        """Writes token vectors of that dimension chunk by chunk, in the order of the nodes.
 
-        Args:
-            states: Chunks with ``nodes`` nodes in total.
-            nodes: Number of nodes.
-            dimension: Length of a token vector.
-            about: Where the vectors come from, for ``pt_meta.json``.
-            task: Name of the progress bar.
-            verbose: Whether to show progress.
-
-        Raises:
-            FileExistsError: If there is a store already.
-            ValueError: If the chunks have more or fewer nodes.
+        The chunks must have ``nodes`` nodes in total, else there is a ValueError. ``about`` tells for ``pt_meta.json``
+        where the vectors come from; ``task`` is the name of the progress bar.
         """
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
         lengths = [np.zeros(1, dtype=np.int64)]
@@ -128,19 +116,14 @@ class TokenStore(WithSignature, BuiltArtifact):
         values = torch.from_numpy(np.array(self._tokens[rows]))
         return TokenStates(values.to(device).float(), torch.from_numpy(offsets).to(device))
 
-    @property
-    def _folder(self) -> Path:
-        """The folder of the files, which :attr:`meta` checks."""
-        assert self.meta
-        return self.path
-
     @cached_property
     def _tokens(self) -> np.ndarray:
         shape = (self.meta["tokens"], self.dimension)
-        if not shape[0]:
+        if not shape[0]:  # an empty file cannot be mapped
             return np.zeros(shape, dtype=np.float16)
-        return np.memmap(self._folder / "tokens.f2", dtype=np.float16, mode="r", shape=shape)
+        return np.memmap(self.path / "tokens.f2", dtype=np.float16, mode="r", shape=shape)
 
     @cached_property
     def _offsets(self) -> np.ndarray:
-        return np.fromfile(self._folder / "offsets.i8", dtype="<i8")
+        assert self.meta  # checks the files
+        return np.fromfile(self.path / "offsets.i8", dtype="<i8")

@@ -6,15 +6,17 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import META, check_vacant, read_meta
+from pyterrier_graph.checks import check_count
 
 VECTORS = "vecs.f4"
 BEGUN = "unfinished.json"
@@ -36,10 +38,8 @@ def encode_once(
 ) -> np.ndarray:
     """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
 
-    A call that was interrupted continues with the batch that it had reached.
-
     Args:
-        folder: Each name and identity gets a folder of its own in it. None: a temporary file, as long as the array.
+        folder: Each name and identity gets a folder of its own in it. None: a temporary one, while the array is in use.
         name: What is encoded, such as ``'queries'``.
         identity: All that the vectors depend on, for JSON: the encoder's ``model_name``, a digest of the texts.
         count: Number of texts.
@@ -50,119 +50,89 @@ def encode_once(
 
     Returns:
         A read-only, memory-mapped array, float32 of shape (count, d).
-
-    Raises:
-        ValueError: If a vector has another shape than the first, or is not finite; or if the folder is damaged.
     """
 
     def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
         return checked_vectors(encode(texts(numbers)), numbers, dimension, "text {}".format)
 
-    def write(out: BinaryIO, dimension: int) -> np.ndarray:
-        progress = {"desc": name, "unit": "text", "disable": not verbose}
-        shape = (count, dimension)
-        write_vectors(out, shape, lambda numbers: encoded(numbers, dimension), at_once=batch_size, progress=progress)
-        return _mapped(out, shape)
-
-    def dimension_of_first() -> int:
-        return encoded(np.arange(min(1, count))).shape[1]
-
     if folder is None:
-        with tempfile.TemporaryFile() as temporary:
-            return write(temporary, dimension_of_first())
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+            place = Path(temporary)
+            return encode_once(place, name, identity, count, texts, encode, batch_size=batch_size, verbose=verbose)
     about = {"type": "vectors", "format": "float32", "format_version": 1, "count": count, "identity": identity}
     about = json.loads(_as_json(about))
     path = folder / f"{name}-{hashlib.sha256(_as_json(about).encode()).hexdigest()[:16]}"
     if not (path / META).is_file():
-        dimension = dimension_of_first()
-        meta = about | {"dimension": dimension, "files": {VECTORS: count * dimension * FLOAT.itemsize}}
-        with unfinished(path, meta) as (_, out):
-            write(out, dimension)
-    return _mapped(path / VECTORS, (count, read_meta(path, about)["dimension"]))
+        dimension = encoded(np.arange(min(1, count))).shape[1]
+        meta = about | {"dimension": dimension, "files": {}}
+        rows = partial(encoded, dimension=dimension)
+        progress = {"desc": name, "unit": "text", "disable": not verbose}
+        write_vectors(path, meta, (count, dimension), rows, at_once=batch_size, progress=progress)
+    shape = (count, read_meta(path, about)["dimension"])
+    if not count:  # an empty file cannot be mapped
+        return np.broadcast_to(FLOAT.type(0), shape)
+    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="r", shape=shape))
 
 
-@contextmanager
-def unfinished(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, BinaryIO]]:
-    """A folder with an open file of vectors, which is renamed to ``path`` if the block ends without an error.
-
-    Otherwise the folder, ``<path>.unfinished``, stays for the next call with the same ``meta``.
+def write_vectors(
+    path: Path,
+    meta: dict[str, Any],
+    shape: tuple[int, int],
+    vectors_of: VectorsOf,
+    *,
+    at_once: int,
+    progress: dict[str, Any],
+    write_ids: Callable[[Path], Any] | None = None,
+) -> None:
+    """Writes a folder with a matrix. Unfinished work lies in ``<path>.unfinished``, where an equal call continues.
 
     Args:
         path: Path of the artifact; it must not exist yet, or be an empty folder.
-        meta: The content of ``pt_meta.json``.
-
-    Yields:
-        The folder, and the file, for :func:`write_vectors`.
+        meta: The content of ``pt_meta.json``; the size of the matrix is added to its ``files``.
+        shape: Rows, columns.
+        vectors_of: Returns the rows of some numbers, which ascend, as ``FLOAT``.
+        at_once: Rows per block. Only whole blocks of unfinished work are kept, so that every block is computed from the
+            same rows as without an interruption.
+        progress: Arguments of ``pt.tqdm``.
+        write_ids: Writes the artifact's other files into the folder that it is given.
 
     Raises:
-        FileExistsError: If something lies at ``path``.
         ValueError: If the unfinished folder was begun with another ``meta``.
     """
+    check_count("at_once", at_once)
     check_vacant(path)
     folder = path.with_name(f"{path.name}.unfinished")
     folder.mkdir(parents=True, exist_ok=True)
     vectors = folder / VECTORS
     vectors.touch()
-    text = _as_json(meta)
+    text = _as_json(meta | {"files": meta["files"] | {VECTORS: shape[0] * shape[1] * FLOAT.itemsize}})
     if vectors.stat().st_size:
         _check_begun(folder, json.loads(text))
     with pt.io.finalized_open(str(folder / BEGUN), "b") as begun:
         begun.write(text.encode())
-    with open(vectors, "r+b") as out:
-        yield folder, out
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(folder / BEGUN, folder / META)
-    os.replace(folder, path)
-
-
-def write_vectors(
-    out: BinaryIO, shape: tuple[int, int], vectors_of: VectorsOf, *, at_once: int, progress: dict[str, Any]
-) -> None:
-    """Writes a matrix into a file, or the missing rows of a matrix of which the file has the first rows.
-
-    Args:
-        out: File open for reading and writing. Only whole blocks of ``at_once`` rows in it are kept, so that every
-            block is computed from the same rows as without an interruption.
-        shape: Rows, columns.
-        vectors_of: Returns the rows of some numbers, which ascend, as ``FLOAT``.
-        at_once: Rows per block.
-        progress: Arguments of ``pt.tqdm``.
-
-    Raises:
-        ValueError: If ``at_once`` is not positive.
-    """
-    if at_once < 1:
-        raise ValueError(f"at least one vector is made at once, got {at_once}")
-    count, dimension = shape
-    size = dimension * FLOAT.itemsize
-    there = out.seek(0, os.SEEK_END) // size
+    if write_ids is not None:
+        write_ids(folder)
+    count, size = shape[0], shape[1] * FLOAT.itemsize
+    there = vectors.stat().st_size // size
     done = count if there >= count else there // at_once * at_once
-    out.seek(done * size)
-    with pt.tqdm(total=count, initial=done, **progress) as bar:
+    with open(vectors, "r+b") as out, pt.tqdm(total=count, initial=done, **progress) as bar:
+        out.seek(done * size)
         for start in range(done, count, at_once):
             numbers = np.arange(start, min(start + at_once, count))
             out.write(np.ascontiguousarray(vectors_of(numbers)).data)
             out.flush()
             bar.update(len(numbers))
+        os.fsync(out.fileno())
+    os.replace(folder / BEGUN, folder / META)
+    os.replace(folder, path)
 
 
 def checked_vectors(
     vectors: Any, numbers: np.ndarray, dimension: int | None, name_of: Callable[[int], str]
 ) -> np.ndarray:
-    """Vectors as ``FLOAT``.
+    """Vectors as ``FLOAT``; a ValueError unless they are finite floating point numbers of shape (numbers, dimension).
 
-    Args:
-        vectors: The result of a function of ``numbers``.
-        numbers: Numbers of texts or passages, shape (n,).
-        dimension: d, or None for any.
-        name_of: Returns the name of a number, for messages.
-
-    Returns:
-        Shape (n, d).
-
-    Raises:
-        ValueError: If these are not n vectors of d finite floating point numbers.
+    With None the dimension may be any. ``name_of`` returns the name of a number's text or passage, for messages.
     """
     vectors = np.asarray(vectors)
     fits = vectors.ndim == 2 and len(vectors) == len(numbers) and vectors.shape[1] == (dimension or vectors.shape[1])
@@ -188,25 +158,12 @@ def _check_begun(folder: Path, meta: dict[str, Any]) -> None:
     begun = next((file for file in (folder / BEGUN, folder / META) if file.is_file()), None)
     if begun is None:
         raise ValueError(f"{str(folder)!r} does not say what its vectors are of: delete it to begin anew")
-    then, now = _leaves(json.loads(begun.read_text(encoding="utf-8"))), _leaves(meta)
+    # flat dictionaries, with names such as "identity.encoder"
+    then, now = (
+        pd.json_normalize(about).to_dict("records")[0]
+        for about in (json.loads(begun.read_text(encoding="utf-8")), meta)
+    )
     differing = [name for name in then | now if then.get(name) != now.get(name)]
     if differing:
         list_of = "; ".join(f"{name} was {then.get(name)!r}, and is {now.get(name)!r}" for name in differing)
         raise ValueError(f"{str(folder)!r} is unfinished work of something else: {list_of}. Delete it to begin anew")
-
-
-def _leaves(value: Any, name: str = "") -> dict[str, Any]:
-    """The values of nested dictionaries, by names such as ``outer.inner``."""
-    if not isinstance(value, dict):
-        return {name: value}
-    return {
-        leaf: found
-        for key, inner in value.items()
-        for leaf, found in _leaves(inner, f"{name}.{key}" if name else key).items()
-    }
-
-
-def _mapped(file: Path | BinaryIO, shape: tuple[int, int]) -> np.ndarray:
-    if not shape[0]:  # an empty file cannot be mapped
-        return np.broadcast_to(FLOAT.type(0), shape)
-    return np.asarray(np.memmap(file, dtype=FLOAT, mode="r", shape=shape))

@@ -14,40 +14,28 @@ PADDED_TOKENS_AT_ONCE = 2_048
 
 
 def attend_along_edges(
-    queries: TokenStates,
-    keys: TokenStates,
-    values: TokenStates,
-    edges: Tensor,
-    *,
-    heads: int,
-    dropout: float = 0.0,
+    queries: TokenStates, keys: TokenStates, values: TokenStates, edges: Tensor, *, heads: int, dropout: float = 0.0
 ) -> Tensor:
-    """Each query node's tokens attend to the tokens of each of its neighbors; the outcome is summed over the neighbors.
+    """Each query node's tokens attend to the tokens of each of its neighbors; returns the sums over the neighbors.
 
     The attention of one edge is independent of all others: the softmax is over the tokens of one neighbor.
 
     Args:
-        queries: Projected states of the query nodes, d = heads * d_head.
+        queries: Projected states of the query nodes.
         keys: Projected states of the neighbors.
         values: Likewise, of the same lengths as ``keys``.
         edges: Query node and neighbor of each edge, shape (2, edges).
-        heads: Number of attention heads.
+        heads: Number of attention heads, which divides d.
         dropout: Probability of dropping an attention weight.
-
-    Returns:
-        Sums over the edges of each query node, per token; same shape as ``queries.values``.
     """
     total = torch.zeros_like(queries.values)
     for node, neighbor in _batches(edges, queries.lengths, keys.lengths):
         query_rows, query_mask = _padded_rows(queries, node)
         key_rows, key_mask = _padded_rows(keys, neighbor)
-        attended = functional.scaled_dot_product_attention(
-            _split_heads(queries.values[query_rows], heads),
-            _split_heads(keys.values[key_rows], heads),
-            _split_heads(values.values[key_rows], heads),
-            attn_mask=key_mask[:, None, None, :],  # padding gets no attention
-            dropout_p=dropout,
-        )
+        padded = queries.values[query_rows], keys.values[key_rows], values.values[key_rows]  # (edges, tokens, d)
+        q, k, v = (tensor.unflatten(2, (heads, -1)).transpose(1, 2) for tensor in padded)
+        mask = key_mask[:, None, None, :]  # padding gets no attention
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         attended = attended.transpose(1, 2).flatten(2)  # (edges, tokens, d)
         total = total.index_add(0, query_rows[query_mask], attended[query_mask].to(total.dtype))
     return total
@@ -55,8 +43,7 @@ def attend_along_edges(
 
 def _batches(edges: Tensor, query_lengths: Tensor, key_lengths: Tensor) -> Iterator[Tensor]:
     """Groups edges of similar lengths, so that little is padded; edges with a node without tokens are left out."""
-    lengths = query_lengths[edges[0]], key_lengths[edges[1]]
-    edges = edges[:, (lengths[0] > 0) & (lengths[1] > 0)]
+    edges = edges[:, (query_lengths[edges[0]] > 0) & (key_lengths[edges[1]] > 0)]
     if not edges.shape[1]:
         return
     longest = torch.maximum(query_lengths[edges[0]], key_lengths[edges[1]])
@@ -72,8 +59,3 @@ def _padded_rows(states: TokenStates, nodes: Tensor) -> tuple[Tensor, Tensor]:
     column = torch.arange(int(lengths.max()), device=lengths.device)
     mask = column < lengths[:, None]
     return torch.where(mask, states.offsets[nodes][:, None] + column, 0), mask
-
-
-def _split_heads(tensor: Tensor, heads: int) -> Tensor:
-    """(edges, tokens, d) to (edges, heads, tokens, d / heads)."""
-    return tensor.unflatten(2, (heads, -1)).transpose(1, 2)

@@ -34,29 +34,22 @@ Init = Literal["random", "mean"]
 
 
 class Sources(NamedTuple):
-    """Sources with all that a layer computes of them alone, for any number of calls.
+    """Sources with all that a layer computes of them alone, for any number of calls."""
 
-    Attributes:
-        tables: h_s, or W_s h_s where W_s is applied beforehand, per head; (heads, sources, d or d / heads).
-        logits: ``a_s W_s h_s``, shape (sources, heads).
-        projected: Whether W_s was applied.
-    """
+    tables: Tensor  # h_s, or W_s h_s where W_s is applied beforehand, per head; (heads, sources, d or d / heads)
+    logits: Tensor  # a_s W_s h_s, shape (sources, heads)
+    projected: bool  # whether W_s was applied
 
-    tables: Tensor
-    logits: Tensor
-    projected: bool
+    def to(self, device: torch.device | str) -> Sources:
+        """Moves the tensors to a device."""
+        return Sources(self.tables.to(device), self.logits.to(device), self.projected)
 
 
 class Weights(NamedTuple):
-    """alpha of Eq. 4: how much each target attends to each source. The weights of a target add up to 1 per head.
+    """alpha of Eq. 4: how much each target attends to each source. The weights of a target add up to 1 per head."""
 
-    Attributes:
-        edges: To the sources, in the order of ``CSR.indices``, shape (edges, heads).
-        own: To the target's own vector, shape (targets, heads); 0 in a layer without it.
-    """
-
-    edges: Tensor
-    own: Tensor
+    edges: Tensor  # to the sources, in the order of CSR.indices, shape (edges, heads)
+    own: Tensor  # to the target's own vector, shape (targets, heads); 0 in a layer without it
 
 
 class BipartiteAttention(nn.Module):
@@ -72,13 +65,6 @@ class BipartiteAttention(nn.Module):
         own: Whether a target is one more source for itself.
         init: ``'random'``: Glorot, as in PyG's GATConv. ``'mean'``: W_s is the identity and a is 0, so that the
             untrained layer is the plain mean of the sources.
-
-    Attributes:
-        source: W_s, and ``target`` W_t (None where shared), ``edge`` W_e (None without edge features).
-        attention: a, in the parts of Eq. 3: target, source and, with edge features, edge; (parts, heads, d / heads).
-
-    Raises:
-        ValueError: If the heads do not divide the dimensions.
     """
 
     def __init__(
@@ -95,9 +81,10 @@ class BipartiteAttention(nn.Module):
         if heads < 1 or dimension < 1 or dimension % heads:
             raise ValueError(f"heads must divide the dimensions, got {heads} heads and {dimension} dimensions")
         self.dimension, self.heads, self.own = dimension, heads, own
-        self.source = nn.Linear(dimension, dimension, bias=False)
-        self.target = None if shared else nn.Linear(dimension, dimension, bias=False)
-        self.edge = nn.Linear(edge_features, dimension, bias=False) if edge_features else None
+        self.source = nn.Linear(dimension, dimension, bias=False)  # W_s
+        self.target = None if shared else nn.Linear(dimension, dimension, bias=False)  # W_t
+        self.edge = nn.Linear(edge_features, dimension, bias=False) if edge_features else None  # W_e
+        # a, in the parts of Eq. 3: target, source and, with edge features, edge
         self.attention = nn.Parameter(torch.zeros(3 if edge_features else 2, heads, dimension // heads))
         for linear in (self.source, self.target, self.edge):
             if linear is not None:
@@ -109,11 +96,9 @@ class BipartiteAttention(nn.Module):
                 nn.init.xavier_uniform_(part)
 
     def prepare(self, vectors: Tensor | Sources, edges: int | None = None) -> Sources:
-        """Computes what depends on the sources alone.
+        """Computes what depends on the sources alone: on h_s, shape (sources, d), or on the output of this method.
 
-        Args:
-            vectors: h_s, shape (sources, d), which may be memory-mapped; or the output of this method.
-            edges: Number of their edges. If there are few, W_s is not applied to all sources.
+        If the number of their edges is given, and small, W_s is not applied to all sources.
         """
         if isinstance(vectors, Sources):
             return vectors
@@ -155,17 +140,13 @@ class BipartiteAttention(nn.Module):
 
         Returns:
             Shape (targets, d); 0 for a target without sources in a layer without ``own``.
-
-        Raises:
-            ValueError: If shapes do not fit, or edge features are missing or not wanted.
         """
         sources = self._prepared(targets, sources, edges)
         weights = self.weights(targets, sources, edges)
-        projections = self.source.weight.chunk(self.heads)
         with _full_precision(targets):
             targets = targets.to(self.source.weight.dtype)
             parts = []
-            for head, projection in enumerate(projections):
+            for head, projection in enumerate(self.source.weight.chunk(self.heads)):
                 total = weighted_sum(weights.edges[:, head], sources.tables[head], edges)
                 if self.own:
                     own = functional.linear(targets, projection) if sources.projected else targets
@@ -197,15 +178,7 @@ class BipartiteAttention(nn.Module):
 
 
 def in_chunks(compute: Callable[[slice], Tensor], targets: Tensor) -> Tensor:
-    """Computes targets part by part, so that only the output is held for all of them; with gradients, all at once.
-
-    Args:
-        compute: Takes a range of targets, returns a row for each.
-        targets: Shape (targets, d).
-
-    Returns:
-        All rows, in the order of the targets.
-    """
+    """Computes targets part by part, so that only the output is held for all of them; with gradients, all at once."""
     size = TARGETS_AT_ONCE if targets.device.type == "cpu" else TARGETS_AT_ONCE_ELSEWHERE
     first = compute(slice(0, len(targets) if torch.is_grad_enabled() else min(size, len(targets))))
     if len(first) == len(targets):
@@ -225,16 +198,7 @@ def mean_of_sources(sources: Tensor, edges: CSR) -> Tensor:
 
 
 def weighted_sum(weights: Tensor, vectors: Tensor, edges: CSR) -> Tensor:
-    """Weighted sum over the sources of each target: a sparse matrix times a dense one.
-
-    Args:
-        weights: Of the edges, shape (edges,).
-        vectors: Of the sources, shape (sources, d).
-        edges: For each target its sources.
-
-    Returns:
-        Shape (targets, d).
-    """
+    """Weighted sum over the sources of each target, shape (targets, d): a sparse matrix times a dense one."""
     return cast(Tensor, _SparseProduct.apply(weights, vectors, edges))
 
 

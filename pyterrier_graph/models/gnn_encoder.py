@@ -28,19 +28,16 @@ class PaperGNNEncoderConfig:
     """Shape of the papers' network; the defaults are those of 001, without edge features.
 
     Attributes:
-        heads: Attention heads, which divide d. (001 has several, and does not say how many.)
+        heads: Attention heads, which divide d; 001 does not say how many.
         layers: 2, or 1: passages attend to the queries' own vectors, without Eq. 6 and 7 (Table 3, "w/ one layer").
         gate: ``'filter'`` (Eq. 9-10), or a constant alpha in its place: h' = alpha * aggregated + h.
         edge_features: d_e, length of the features of the graph's edges, or None for none. The edge of a node to itself
-            has none: a cross-encoder would have to read every passage of the corpus together with itself, and by Eq. 5
-            features are not aggregated, so that these could only shift how much a passage attends to its own vector.
+            has none: a cross-encoder would have to read every passage together with itself, and by Eq. 5 its features
+            could only shift how much a passage attends to its own vector.
         shared_weights: One W per GAT layer (000) instead of W_t, W_s and W_e (001).
         gnn: Whether there is a network at all; if not, passages keep their vectors ("w/o GNN").
         average: beta of h + beta * mean of the queries' own vectors, in place of the whole network (000, Sect. 5.4,
             "GNN or average?"); None for the network.
-
-    Raises:
-        ValueError: If an option is out of range, or two of them contradict each other.
     """
 
     heads: int = 4
@@ -73,10 +70,6 @@ class GNNEncoderConfig:
             takes the defaults of :class:`~pyterrier_graph.GNNEncoder` for its graphs.
         heads: Attention heads, which divide the dimensions.
         isolated_norm: Length of the vector of a passage without a relevant query, where other passages have some.
-
-    Raises:
-        TypeError: If the weights are no mapping.
-        ValueError: If a weight is negative, there are no heads, or the length is not positive.
     """
 
     weights: Mapping[str, float] | None = None
@@ -91,10 +84,9 @@ class GNNEncoderConfig:
 
     @staticmethod
     def paper(**ablations: Any) -> PaperGNNEncoderConfig:
-        """The papers' network (Liu et al. 2022), or an ablation of it.
+        """The papers' network (Liu et al. 2022), or an ablation of it: ``layers=1``, ``gate=0.2``.
 
-        Args:
-            **ablations: Fields of :class:`PaperGNNEncoderConfig`, such as ``layers=1`` or ``gate=0.2``.
+        The fields are those of :class:`PaperGNNEncoderConfig`.
         """
         return PaperGNNEncoderConfig(**ablations)
 
@@ -107,10 +99,6 @@ class PaperGNNEncoderNetwork(PassageNetwork):
 
     Readings: the two GAT layers have weights of their own; Eq. 5's optional activation is left out; heads are
     concatenated; similarities of the states are dot products, as in Eq. 11.
-
-    Args:
-        config: Shape of the network.
-        dimension: d, length of a vector.
     """
 
     relations = (RETRIEVED,)
@@ -135,7 +123,7 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         self.gate = nn.Linear(2 * dimension, dimension) if filters else None  # W_qp, b_qp
 
     def query_states(self, queries: Tensor, passages: Tensor, edges: CSR) -> Tensor:
-        """Eq. 6 and 7; with one layer or none, the queries unchanged. See :meth:`PassageNetwork.query_states`."""
+        """Eq. 6 and 7; with one layer or none, the queries unchanged."""
         if self.query_layer is None or self.fusion is None:
             return queries
         check_rows("queries", queries, edges)
@@ -148,28 +136,18 @@ class PaperGNNEncoderNetwork(PassageNetwork):
 
         return in_chunks(states, queries)
 
-    def prepare(self, sources: Mapping[str, Tensor | Sources]) -> dict[str, Tensor | Sources]:
-        """See :meth:`PassageNetwork.prepare`."""
-        self._check_relations(sources)
-        layer = self.passage_layer
-        return dict(sources) if layer is None else {name: layer.prepare(given) for name, given in sources.items()}
+    def _attention(self, relation: str) -> BipartiteAttention | None:
+        return self.passage_layer
 
-    def passage_states(
-        self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]
-    ) -> Tensor:
-        """Eq. 8 to 10, or what the configuration has in their place. See :meth:`PassageNetwork.passage_states`."""
-        self._check_edges(passages, sources, edges)
-        no_queries = passages.new_empty(0, self.dimension)
-        queries = self.prepare({RETRIEVED: no_queries, **sources})[RETRIEVED]
+    def _states(self, passages: Tensor, sources: Mapping[str, Any], edges: Mapping[str, CSR]) -> Tensor:
+        """Eq. 8 to 10, or what the configuration has in their place."""
+        queries = sources[RETRIEVED] if RETRIEVED in edges else passages[:0]
         rows = edges.get(RETRIEVED, CSR.empty(len(passages), passages.device))
-        return in_chunks(lambda part: self._interactive(passages[part], queries, rows.rows(part)), passages)
-
-    def _interactive(self, passages: Tensor, queries: Tensor | Sources, edges: CSR) -> Tensor:
         if self.config.average is not None:
-            return passages + self.config.average * mean_of_sources(cast(Tensor, queries), edges)
+            return passages + self.config.average * mean_of_sources(queries, rows)
         if self.passage_layer is None:
             return passages
-        aggregated = self.passage_layer(passages, queries, edges)  # Eq. 8
+        aggregated = self.passage_layer(passages, queries, rows)  # Eq. 8
         return passages + self._gate(aggregated, passages) * aggregated  # Eq. 10
 
     def _gate(self, aggregated: Tensor, passages: Tensor) -> Tensor:
@@ -179,7 +157,7 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         return self.gate(torch.cat([aggregated, passages], 1)).sigmoid()
 
     def attended(self, batch: NeighborBatch) -> dict[str, Attended]:
-        """See :meth:`PassageNetwork.attended`; the rest up to 1 is attention to the passage's own vector."""
+        """The rest up to 1 is attention to the passage's own vector."""
         passages, edges = batch.passages, batch.edges.get(RETRIEVED)
         ones = passages.new_ones(len(passages))
         if edges is not None and self.config.average is not None:
@@ -187,7 +165,9 @@ class PaperGNNEncoderNetwork(PassageNetwork):
             return {RETRIEVED: Attended(share[edges.row_index], self.config.average * ones)}
         if edges is None or self.passage_layer is None:
             return {}
-        queries = self._sources(batch)[RETRIEVED]
+        queries: Any = batch.sources[RETRIEVED]
+        if batch.second_hop is not None and batch.to_queries is not None:
+            queries = self.query_states(queries, batch.second_hop, batch.to_queries)
         weights = self.passage_layer.weights(passages, queries, edges)
         gate = self._gate(self.passage_layer(passages, queries, edges), passages).mean(1) * ones
         return {RETRIEVED: Attended(weights.edges.mean(1), gate)}
@@ -209,10 +189,6 @@ class GNNEncoderNetwork(PassageNetwork):
     factor ``isolated_norm``. This factor is tuned, not learned, since most passages in the loss have relevant queries.
 
     Sources are any vectors of the same space: queries ('retrieved' and 'relevant'), titles, passages.
-
-    Args:
-        config: Shape of the network, with weights.
-        dimension: d, length of a vector.
     """
 
     normalizes = True
@@ -230,37 +206,23 @@ class GNNEncoderNetwork(PassageNetwork):
         self.relation = cast(Mapping[str, _Relation], nn.ModuleDict(modules))
         self.register_buffer("isolated_norm", torch.tensor(float(config.isolated_norm)))
 
-    def prepare(self, sources: Mapping[str, Tensor | Sources]) -> dict[str, Tensor | Sources]:
-        """See :meth:`PassageNetwork.prepare`."""
-        self._check_relations(sources)
-        return {name: self.relation[name].attention.prepare(given) for name, given in sources.items()}
+    def _attention(self, relation: str) -> BipartiteAttention | None:
+        return self.relation[relation].attention
 
-    def passage_states(
-        self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]
-    ) -> Tensor:
-        """Vectors of unit length, or ``isolated_norm``. See :meth:`PassageNetwork.passage_states`."""
-        self._check_edges(passages, sources, edges)
-        prepared = self.prepare(sources)
-
-        def states(part: slice) -> Tensor:
-            rows = {name: every.rows(part) for name, every in edges.items()}
-            return self.joined(self.paths(passages[part], prepared, rows))
-
-        return in_chunks(states, passages)
+    def _states(self, passages: Tensor, sources: Mapping[str, Any], edges: Mapping[str, CSR]) -> Tensor:
+        return self.joined(self.paths(passages, sources, edges))
 
     def paths(self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]) -> Paths:
         """The terms that :meth:`joined` adds up: they stay the same while weights are tuned."""
         prepared = self.prepare(sources)
         own = passages + self.own_gate(passages) * self.own(passages)
         messages = {
-            name: relation(passages, prepared[name], edges[name])
-            for name, relation in self.relation.items()
-            if name in edges
+            name: self.relation[name](passages, prepared[name], edges[name]) for name in self.relations if name in edges
         }
         return Paths(own, messages, edges[RELEVANT].lengths == 0 if RELEVANT in edges else None)
 
     def joined(self, paths: Paths) -> Tensor:
-        """The passages, with the weights s_r."""
+        """The passages, with the weights s_r: vectors of unit length, or ``isolated_norm``."""
         states = paths.own
         for name, message in paths.messages.items():
             states = states + self.relation[name].weight * message
@@ -269,12 +231,15 @@ class GNNEncoderNetwork(PassageNetwork):
         return states if isolated is None else torch.where(isolated[:, None], self.isolated_norm * states, states)
 
     def attended(self, batch: NeighborBatch) -> dict[str, Attended]:
-        """See :meth:`PassageNetwork.attended`; attention within a relation adds up to 1."""
-        return {
-            name: relation.attended(batch.passages, cast(Tensor, batch.sources[name]), batch.edges[name])
-            for name, relation in self.relation.items()
-            if name in batch.edges
-        }
+        """Attention within a relation adds up to 1."""
+        found = {}
+        for name, edges in batch.edges.items():
+            relation = self.relation[name]
+            sources = relation.attention.prepare(batch.sources[name], len(edges.indices))
+            aggregated = relation.attention(batch.passages, sources, edges)
+            gate = relation.weight * relation.gate(torch.cat([aggregated, batch.passages], 1)).mean(1)
+            found[name] = Attended(relation.attention.weights(batch.passages, sources, edges).edges.mean(1), gate)
+        return found
 
     @property
     def weights(self) -> dict[str, float]:
@@ -287,17 +252,11 @@ class GNNEncoderNetwork(PassageNetwork):
 
 
 class Paths(NamedTuple):
-    """The terms that a :class:`GNNEncoderNetwork` adds up.
+    """The terms that a :class:`GNNEncoderNetwork` adds up, shape (passages, d) each."""
 
-    Attributes:
-        own: ``x + g_0 * W_0 x``, shape (passages, d).
-        messages: Per relation ``g_r * GAT_r``, of the same shape.
-        isolated: Which passages have no relevant query, shape (passages,); None where there are no relevant queries.
-    """
-
-    own: Tensor
-    messages: Mapping[str, Tensor]
-    isolated: Tensor | None
+    own: Tensor  # x + g_0 * W_0 x
+    messages: Mapping[str, Tensor]  # g_r * GAT_r, by relation
+    isolated: Tensor | None  # which passages have no relevant query; None where there are no relevant queries
 
 
 class _Relation(nn.Module):
@@ -312,11 +271,6 @@ class _Relation(nn.Module):
     def forward(self, passages: Tensor, sources: Tensor | Sources, edges: CSR) -> Tensor:
         aggregated = self.attention(passages, sources, edges)
         return self.gate(torch.cat([aggregated, passages], 1)) * aggregated
-
-    def attended(self, passages: Tensor, sources: Tensor, edges: CSR) -> Attended:
-        weights = self.attention.weights(passages, sources, edges).edges.mean(1)
-        aggregated = self.attention(passages, sources, edges)
-        return Attended(weights, self.weight * self.gate(torch.cat([aggregated, passages], 1)).mean(1))
 
 
 class _Gate(nn.Linear):
@@ -338,16 +292,13 @@ def shortest(number: Tensor) -> float:
 def in_batch_loss(queries: Tensor, passages: Tensor, positives: Tensor, *, scale: float = 1.0) -> Tensor:
     """Eq. 2 over a batch (Eq. 12; Eq. 11 of 000): the cross-entropy of each query's positive among all passages.
 
-    Unlike :func:`~pyterrier_graph.models.losses.pair_loss` with alpha = 0, several queries may have the same positive.
+    Several queries may have the same positive. The loss is the mean over queries (the papers: the sum).
 
     Args:
         queries: E_Q(q), shape (queries, d).
         passages: h'_p of positives and negatives, each passage once, shape (passages, d).
         positives: Row of each query's positive, shape (queries,).
         scale: Factor of all similarities, the inverse of a temperature; the papers have none.
-
-    Returns:
-        The mean over queries (the papers: the sum), in 32 bits at least.
     """
     with torch.autocast(queries.device.type, enabled=False):
         dtype = torch.promote_types(torch.promote_types(queries.dtype, passages.dtype), torch.float32)

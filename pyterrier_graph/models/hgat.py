@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pyterrier_graph.checks import check_choice, check_count, check_number
+from pyterrier_graph.checks import check_count, check_fields, check_number
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.models.attention import attend_along_edges
 from pyterrier_graph.models.maxsim import maxsim, normalized
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
 
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
-Framework = Literal["standard", "late"]
-Init = Literal["random", "identity"]
-Aggregation = Literal["sum", "mean"]
 
 POSITION_FOCUS = 10.0
 # The titles of a passage, the passages beside it, and those of its section and of the section around that one.
@@ -39,46 +36,39 @@ class HGATConfig:
     """Shape of an :class:`HGAT`. The defaults are for small training sets; :meth:`paper` has the publication's.
 
     Attributes:
-        variant: ``BASE``, ``NO``, ``LB``, ``NS``, ``NO_LB``, ``NO_NS``, ``LB_NS`` or ``NO_LB_NS``: the modifications
-            No out, Lambda and No self (Table 1).
+        variant: ``BASE``, or the modifications NO (No out), LB (Lambda) and NS (No self) of Table 1, joined by ``_``.
         framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); None takes Table 2's for the variant.
         layers: Number of layers.
         heads: Attention heads; they divide the dimension of a token vector.
         dropout: Dropout on attention weights in training.
-        init: ``'identity'``: the untrained network is plain MaxSim of the encoder (see :class:`HGAT`). ``'random'``:
-            as in the paper; the untrained network ranks at random.
+        init: ``'identity'``, at which the network is plain MaxSim of the encoder, or ``'random'``, as in the paper; see
+            :class:`HGAT`.
         aggregation: ``'sum'`` over all neighbors as in Eq. 1, or the ``'mean'`` over the neighbors of each relation.
         registers: Rows that are added to the token matrix of every node. They hold what a node aggregates from its
             neighbors, so that this need not be mixed into the vectors of its tokens. Each has a learned query vector.
             (The paper's matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
-        relations: The relations along which nodes aggregate, or paths of them: ``'title/title'`` is one relation, to
-            the title above the nearest title. None takes all relations of the graph, without ``title``.
+        relations: The relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
+            nearest title). None takes all relations of the graph, without ``title``.
 
     Raises:
         ValueError: If an option is unknown or out of range.
     """
 
     variant: Variant = "NO_LB"
-    framework: Framework | None = None
+    framework: Literal["standard", "late"] | None = None
     layers: int = 1
     heads: int = 4
     dropout: float = 0.0
-    init: Init = "identity"
-    aggregation: Aggregation = "sum"
+    init: Literal["random", "identity"] = "identity"
+    aggregation: Literal["sum", "mean"] = "sum"
     registers: int = 32
     relations: tuple[str, ...] | None = NEIGHBORHOOD
 
     def __post_init__(self) -> None:
-        check_choice("variant", self.variant, get_args(Variant))
+        check_fields(self, layers=1, heads=1, registers=0)
+        check_number("dropout", self.dropout, 0, 1, below=True)
         if self.framework is None:
             object.__setattr__(self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard")
-        check_choice("framework", self.framework, get_args(Framework))
-        check_count("layers", self.layers)
-        check_count("heads", self.heads)
-        check_number("dropout", self.dropout, 0, 1, below=True)
-        check_choice("init", self.init, get_args(Init))
-        check_choice("aggregation", self.aggregation, get_args(Aggregation))
-        check_count("registers", self.registers, 0)
         if self.relations is not None:
             object.__setattr__(self, "relations", tuple(self.relations))
 
@@ -110,21 +100,14 @@ class HGATConfig:
 
 
 class HGATLayer(nn.Module):
-    """One layer: Eq. 1, 2, 3, 7 or 8, by variant.
+    """One layer: Eq. 1, 2, 3, 7 or 8, by variant. The first layer adds the registers; later ones get them as input.
 
-    The :class:`~pyterrier_graph.models.propagation.Hop` says which neighbors a node attends to (``j != tgt`` of Eq. 2,
-    7 and 8).
-
-    Args:
-        config: The shape.
-        dimension: Length d of a token vector.
-        relations: The relations, without SELF.
-        positions: Token positions that have a weight of their own per relation.
-        first: Whether this is the first layer, which adds the registers; later layers find them in their input.
+    For the other arguments see :class:`HGAT`. The :class:`~pyterrier_graph.models.propagation.Hop` says which neighbors
+    a node attends to (``j != tgt`` of Eq. 2, 7 and 8).
     """
 
     def __init__(
-        self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int, *, first: bool = True
+        self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int, *, first: bool
     ) -> None:
         super().__init__()
         self.config = config
@@ -164,24 +147,17 @@ class HGATLayer(nn.Module):
     def relation_weights(self) -> dict[str, Tensor]:
         """Softmax of W over the relations, at each position; shape (positions + registers,) per relation.
 
-        In the Lambda variants the softmax is over the relations other than SELF, whose share is 1 - lambda (the columns
-        of Table 6 add up to lambda without SELF). It is over all relations of the model, not only those that a node
-        has: Eq. 1 gives ``softmax(W)`` no index i.
+        In the Lambda variants it is without SELF, whose share is 1 - lambda (the columns of Table 6 add up to lambda
+        without SELF). It is over all relations of the model, not only those of a node: ``softmax(W)`` has no index i.
         """
         relations = [r for r in self.weight if r != SELF or self.lambda_ is None]
         stacked = torch.stack([self.weight[r] for r in relations]).softmax(0)
         return dict(zip(relations, stacked, strict=True))
 
     def forward(self, states: TokenStates, hop: Hop, *, linear: bool = False) -> TokenStates:
-        """Computes new states.
+        """Computes h', one state per row of the hop, from the states h of the layer before.
 
-        Args:
-            states: h, the states of the layer before.
-            hop: Which states attend to which.
-            linear: Whether gradients take the attention weights for constants.
-
-        Returns:
-            h', one state per row of the hop.
+        With ``linear``, gradients take the attention weights for constants.
         """
         own = states.select(hop.previous)
         queries = own
@@ -211,7 +187,7 @@ class HGATLayer(nn.Module):
         return torch.where(position < tokens, position, position - tokens + self.positions)
 
     def _messages(self, relation: str, states: TokenStates, own: TokenStates, edges: Tensor, linear: bool) -> Tensor:
-        """Sum (or mean) over the neighbors of a node of ``MultiHead_r(h_i, h_j, h_j)``, shape (tokens of all nodes, d).
+        """Sum (or mean) over the neighbors of each node of ``MultiHead_r(h_i, h_j, h_j)``, a row per row of ``own``.
 
         Keys and values are projected once per neighbor, queries once per node, the output after summing.
         """
@@ -220,9 +196,8 @@ class HGATLayer(nn.Module):
         neighbors, neighbor = edges[1].unique(return_inverse=True)
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
         sources, targets = states.select(neighbors), own.select(nodes)
-        source_values, target_values = sources.values, targets.values
-        if linear:
-            source_values, target_values = source_values.detach(), target_values.detach()
+        parts = sources.values, targets.values
+        source_values, target_values = (part.detach() for part in parts) if linear else parts
         queries = targets.with_values(nn.functional.linear(target_values, weights[0], biases[0]))
         keys = sources.with_values(nn.functional.linear(source_values, weights[1], biases[1]))
         values = sources.with_values(nn.functional.linear(sources.values, weights[2], biases[2]))
@@ -246,12 +221,12 @@ class HGAT(nn.Module):
     ``init='random'`` is the paper's: PyTorch's initialization of each MultiHead, lambda and alpha uniform in [0, 1].
     Random projections keep nothing of what the encoder knows, and a small training set cannot bring it back.
 
-    ``init='identity'`` starts at the encoder. SELF passes a state on unchanged (by a residual connection, the one
-    difference in form from the paper), and its attention starts at 0. The other relations pass the token vectors of the
-    neighbors on, through a gate that starts at 0: lambda, alpha, or an output projection where the variant has neither.
-    The untrained network is then plain MaxSim of the encoder where the best similarities are positive (registers are
-    empty, and have similarity 0 with everything). NS and LB_NS in the standard framework have no such start, because
-    their targets never attend to themselves.
+    ``init='identity'`` starts at the encoder: the untrained network is plain MaxSim where the best similarities are
+    positive (registers are empty, and have similarity 0 with everything). SELF passes a state on unchanged (by a
+    residual connection, the one difference in form from the paper), and its attention starts at 0. The other relations
+    pass the token vectors of the neighbors on, through a gate that starts at 0: lambda, alpha, or an output projection
+    where the variant has neither. NS and LB_NS in the standard framework have no such start, because their targets
+    never attend to themselves.
 
     Args:
         config: The shape.
@@ -274,38 +249,30 @@ class HGAT(nn.Module):
         self.dimension = dimension
         self.relations = tuple(relations)
         self.positions = positions
-        layers = [
-            HGATLayer(config, dimension, relations, positions, first=number == 0) for number in range(config.layers)
-        ]
+        layers = (HGATLayer(config, dimension, relations, positions, first=n == 0) for n in range(config.layers))
         self.layers = cast(Iterable[HGATLayer], nn.ModuleList(layers))
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
         if self.alpha is not None and config.init == "identity":
             nn.init.zeros_(self.alpha)
 
     def scalars(self) -> list[nn.Parameter]:
-        """The scalar parameters that weight relations and context: W of every layer and relation, lambda and alpha."""
+        """The parameters that weight relations and context: W of every layer and relation, lambda and alpha."""
         scalars = [weight for layer in self.layers for weight in layer.weight.values()]
         scalars += [layer.lambda_ for layer in self.layers if layer.lambda_ is not None]
         return scalars + ([self.alpha] if self.alpha is not None else [])
 
     def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
         """Plans which states have to be computed to represent some targets, which are node numbers of the graph."""
-        config = self.config
-        return plan_propagation(
-            graph, targets, self.relations, layers=config.layers, no_out=config.no_out, no_self=config.no_self
-        )
+        return plan_propagation(graph, targets, self.relations, self.config)
 
     def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
-        """Represents the targets of a propagation in their context.
+        """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.
 
         Args:
             inputs: Encoded texts of ``propagation.nodes``.
             propagation: Which states attend to which, layer by layer.
-            linear: Whether gradients take attention weights and the lengths of vectors for constants. The outcome is
+            linear: Whether gradients take attention weights and the lengths of vectors for constants. The result is
                 then linear in the inputs but for biases, and gradient x input is the contribution of each input.
-
-        Returns:
-            The targets' token matrices after the last layer, of unit length, as Eq. 6 needs them.
         """
         states = inputs
         for layer, hop in zip(self.layers, propagation.hops, strict=True):
@@ -313,22 +280,19 @@ class HGAT(nn.Module):
         return normalized(states.select(propagation.targets), linear=linear)
 
     def score(self, query: Tensor, content: TokenStates, in_context: TokenStates) -> Tensor:
-        """Relevance of passages to one query.
+        """Scores of passages for one query, shape (passages,).
 
         Args:
             query: Token vectors E_q of the query, shape (query tokens, d), of unit length.
             content: E_p of the passages, as encoded; used by the late framework.
             in_context: What :meth:`forward` returned for them.
-
-        Returns:
-            Scores, shape (passages,).
         """
         if self.alpha is None:
             return maxsim(query, in_context)  # Eq. 4
         return (1 - self.alpha) * maxsim(query, content) + self.alpha * maxsim(query, in_context)  # Eq. 5
 
     def relation_weights(self) -> dict[str, list[float]]:
-        """Importance of each relation per layer, as in Table 6: the softmax of W averaged over positions.
+        """Importance of each relation per layer (Table 6): the softmax of W, whose mean over positions is taken first.
 
         In the Lambda variants SELF has 1 - lambda, and the other relations share lambda.
         """

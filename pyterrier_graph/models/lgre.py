@@ -1,14 +1,14 @@
 """The latent graph recurrent network: a cross-encoder whose word states are refined on a graph of query and document.
 
-Q. Dong, S. Niu: Latent graph recurrent network for document ranking. DASFAA 2021. "Eq. n" below are that paper's.
-"The code" is its authors' release (github.com/Deriq-Qian-Dong/LGRe); where the code differs from the paper, an option
-chooses between both.
+"Eq. n" are the equations of Q. Dong, S. Niu: Latent graph recurrent network for document ranking. DASFAA 2021. "The
+code" is the authors' release (github.com/Deriq-Qian-Dong/LGRe); where it differs from the paper, there is an option.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, cast, get_args
+from functools import partial
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,9 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from pyterrier_graph.checks import check_choice, check_count, check_number
+from pyterrier_graph.checks import check_fields, check_number
 
 WordGraph = Literal["full", "bipartite", "bipartite+neighbor"]
-SpecialTokens = Literal["alone", "sides"]
-SelfLoops = Literal["all", "printed"]
-Gate = Literal["ggnn", "gru"]
-Readout = Literal["gated", "linear"]
-Pooling = Literal["mean", "sum"]
 Init = Literal["random", "identity"]
 
 
@@ -32,28 +27,25 @@ class LGReConfig:
     """Shape of an :class:`LGRe`. Defaults follow the paper, or the code where the paper is unclear, but for ``layers``.
 
     Attributes:
-        word_graph: Which words are linked: ``'full'``: all; ``'bipartite'`` (Eq. 4): query words with document words;
-            ``'bipartite+neighbor'`` (Eq. 5): also document words that are near each other.
-        radius: r, the largest distance of two linked document words.
+        word_graph: Which words are linked. ``'full'``: all. ``'bipartite'`` (Eq. 4): query words with document words.
+            ``'bipartite+neighbor'`` (Eq. 5): also document words whose distance is at most ``radius``.
+        radius: r of Eq. 5.
         special_tokens: ``'alone'``: [CLS] and the first [SEP] belong to no side, the last [SEP] to the document (the
             indices of Eq. 4 and 5). ``'sides'``: [CLS] belongs to the query, every [SEP] to the document (the code).
-        self_loops: ``'all'``: every word is linked to itself (Eq. 4, the code). ``'printed'``: in
-            ``'bipartite+neighbor'``, only document words are (Eq. 5 for i <= m + 1). A row without any link is then not
-            masked at all, because Eq. 3 adds the same number to the whole row.
-        layers: Hidden states that have a graph, in any order; 0 is the output of the encoder's embeddings, and negative
-            numbers count from the end. The default is the last layer, which takes half the time of all; None takes all,
-            as the code does (Eq. 11 begins with layer 1).
-        per_layer: Whether each layer has its own W_A, W_s and b_s (the code), or all layers share one (Eq. 3 and 10,
-            where these have no index l).
+        self_loops: ``'all'``: every word is linked to itself (Eq. 4, the code). ``'printed'``: with
+            ``'bipartite+neighbor'`` only document words are (Eq. 5). A word without any link is then linked to all
+            words, because Eq. 3 adds the same number to its whole row.
+        layers: Hidden states that have a graph; 0 is the output of the encoder's embeddings, and negative numbers count
+            from the end. None: all, as in the code (Eq. 11 begins with layer 1), which takes twice the time.
+        per_layer: Whether each layer has its own W_A, W_s and b_s (the code), or all layers share them (Eq. 3 and 10).
         steps: T (the code: 2; the paper does not say).
         gate: Eq. 7. ``'ggnn'``: [h, Ah] makes the gates, and [r * h, Ah] the candidate (the code). ``'gru'``: a
             PyTorch GRU cell with input [h, Ah] and state h (the paper's text).
-        readout: Eq. 8. ``'gated'``: sigmoid(w_a h) * tanh(W_h h) (the code). ``'linear'``: without both (as printed).
-        pooling: What is added to the maximum in Eq. 9: the ``'mean'`` over words (the code) or the ``'sum'``
-            (as printed).
+        readout: Eq. 8. ``'gated'``: sigmoid(w_a h) * tanh(W_h h) (the code). ``'linear'``: without both (the paper).
+        pooling: What Eq. 9 adds to the maximum: the ``'mean'`` over words (the code) or the ``'sum'`` (the paper).
         dropout: Dropout on adjacencies and on the vector of the graph (the code).
-        init: ``'random'`` as in the code, or ``'identity'``: see :class:`LGRe`. None takes ``'identity'`` if the
-            encoder is a cross-encoder with one label, else ``'random'``.
+        init: ``'random'`` (the code), or ``'identity'``: see :class:`LGRe`. None takes ``'identity'`` if the encoder is
+            a cross-encoder with one label, else ``'random'``.
 
     Raises:
         ValueError: If an option has a value that does not exist, or is out of its range.
@@ -61,51 +53,30 @@ class LGReConfig:
 
     word_graph: WordGraph = "bipartite+neighbor"
     radius: int = 1
-    special_tokens: SpecialTokens = "alone"
-    self_loops: SelfLoops = "all"
+    special_tokens: Literal["alone", "sides"] = "alone"
+    self_loops: Literal["all", "printed"] = "all"
     layers: tuple[int, ...] | None = (-1,)
     per_layer: bool = True
     steps: int = 2
-    gate: Gate = "ggnn"
-    readout: Readout = "gated"
-    pooling: Pooling = "mean"
+    gate: Literal["ggnn", "gru"] = "ggnn"
+    readout: Literal["gated", "linear"] = "gated"
+    pooling: Literal["mean", "sum"] = "mean"
     dropout: float = 0.1
     init: Init | None = None
 
     def __post_init__(self) -> None:
-        choices = {
-            "word_graph": WordGraph,
-            "special_tokens": SpecialTokens,
-            "self_loops": SelfLoops,
-            "gate": Gate,
-            "readout": Readout,
-            "pooling": Pooling,
-            "init": Init,
-        }
-        for name, values in choices.items():
-            if name != "init" or self.init is not None:
-                check_choice(name, getattr(self, name), get_args(values))
-        check_count("radius", self.radius, 0)
-        check_count("steps", self.steps, 0)
+        check_fields(self, radius=0, steps=0)
         check_number("dropout", self.dropout, 0, 1, below=True)
         if self.layers is not None:
             object.__setattr__(self, "layers", tuple(self.layers))
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
-        """The model of Dong and Niu 2021: a graph for every layer of any encoder, and a random start.
-
-        Args:
-            **changes: Attributes with other values, such as ``word_graph='full'`` (Table 3).
-        """
+        """The model of Dong and Niu 2021: a graph for all layers, a random start; ``changes`` replace attributes."""
         return cls(**{"init": "random", "layers": None} | changes)
 
     def chosen_layers(self, hidden_states: int) -> tuple[int, ...]:
-        """Indices of the layers that have a graph, ascending, among so many hidden states.
-
-        Raises:
-            ValueError: If there are none, or one is out of range or named twice.
-        """
+        """Indices of the layers that have a graph, ascending, of an encoder with so many hidden states."""
         if self.layers is None:
             return tuple(range(hidden_states))
         chosen = tuple(sorted(layer + hidden_states if layer < 0 else layer for layer in self.layers))
@@ -118,28 +89,21 @@ class LGReConfig:
 class LGReOutput:
     """The output of :class:`LGRe` for query-document pairs.
 
-    Attributes:
-        scores: f, shape (batch,).
-        layer_scores: s_l, shape (batch, layers).
-        representations: h_l^G, shape (batch, layers, 2 d): the vector of the graph, then the layer's [CLS].
-        states: E_L, the encoder's last hidden state, shape (batch, tokens, d).
-        adjacency: The masked word graphs of Eq. 3, shape (batch, layers, tokens, tokens), if asked for: row i holds the
-            weights with which word i aggregates from each word. Rows of padding have no meaning.
+    Row i of ``adjacency`` holds the weights with which word i aggregates from each word; rows of padding have no
+    meaning.
     """
 
-    scores: Tensor
-    layer_scores: Tensor
-    representations: Tensor
-    states: Tensor
-    adjacency: Tensor | None
+    scores: Tensor  # f, shape (batch,)
+    layer_scores: Tensor  # s_l, shape (batch, layers)
+    representations: Tensor  # h_l^G, shape (batch, layers, 2 d): the vector of the graph, then the layer's [CLS]
+    states: Tensor  # E_L, the encoder's last hidden state, shape (batch, tokens, d)
+    adjacency: Tensor | None  # A of Eq. 3, shape (batch, layers, tokens, tokens)
 
 
 def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> Tensor:
-    """M of Eq. 4 or 5: whether two words are linked; padding is never linked. Arguments as for :meth:`LGRe.forward`.
+    """M of Eq. 4 or 5: whether two words are linked, booleans of shape (batch, tokens, tokens).
 
-    Returns:
-        Booleans, shape (batch, tokens, tokens); symmetric, except for rows without any link (see
-        :attr:`LGReConfig.self_loops`).
+    Arguments are those of :meth:`LGRe.forward`. Padding is never linked.
     """
     real = attention_mask.bool()
     allowed = real[:, :, None] & real[:, None, :]
@@ -170,18 +134,16 @@ def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> 
 class LGRe(nn.Module):
     """Scores query-document pairs from word states that are refined on a word graph, layer by layer.
 
-    With ``init='random'``, as in the authors' code, all weights above the encoder are random: a score for which the
-    encoder was trained is lost, and a few thousand pairs do not restore it. With ``init='identity'`` the score before
-    training equals that of a cross-encoder: its logit is added to Eq. 11 (the only change of an equation), W_s and b_s
-    start at 0, and w_f at 1 / layers.
+    With ``init='random'``, as in the authors' code, all weights above the encoder are random: a trained score is lost,
+    and a few thousand pairs do not restore it. With ``init='identity'`` the score before training equals that of a
+    cross-encoder: its logit is added to Eq. 11 (no other equation changes), W_s and b_s start at 0, w_f at 1 / layers.
 
     Args:
         encoder: Any Hugging Face encoder. ``init='identity'`` needs a model for sequence classification with one label,
             such as ``CrossEncoder(...).model`` of sentence-transformers; ``'random'`` uses the part below its head.
-        config: Shape of what is on top.
+        config: Shape of the network above the encoder. The attribute ``config`` has its ``init`` resolved.
 
     Attributes:
-        config: As given, with ``init`` resolved.
         layers: Indices of the hidden states that have a graph, ascending, none negative.
 
     Raises:
@@ -193,12 +155,13 @@ class LGRe(nn.Module):
         config = config or LGReConfig()
         has_logit = encoder.base_model is not encoder and encoder.config.num_labels == 1
         identity = has_logit if config.init is None else config.init == "identity"
-        self.config = config = replace(config, init="identity" if identity else "random")
         if identity and not has_logit:
             raise ValueError(
-                "init='identity' needs a cross-encoder, that is a model for sequence classification with one label, "
-                f"got {type(encoder).__name__} with {encoder.config.num_labels} labels"
+                "init='identity' starts at the scores of a cross-encoder (a model for sequence classification with one "
+                f"label), but {encoder.config.name_or_path!r} is a {type(encoder).__name__} without a trained score: "
+                "use a cross-encoder, or init='random'"
             )
+        self.config = config = replace(config, init="identity" if identity else "random")
         self.encoder = encoder if identity else cast(PreTrainedModel, encoder.base_model)
         self.checkpointing = False
         self.layers = config.chosen_layers(encoder.config.num_hidden_layers + 1)
@@ -230,14 +193,13 @@ class LGRe(nn.Module):
         *,
         adjacency: bool = False,
     ) -> LGReOutput:
-        """Scores pairs, ``[CLS] query [SEP] document [SEP]`` or as the encoder's tokenizer has it.
+        """Scores pairs ``[CLS] query [SEP] document [SEP]``; all tensors have the shape (batch, tokens).
 
         Args:
-            input_ids: Token numbers, shape (batch, tokens).
-            attention_mask: 1 for tokens, 0 for padding; likewise.
-            segments: 0 for the query's words, 1 for the document's, -1 for special tokens and padding; likewise. This
-                is ``BatchEncoding.sequence_ids`` of a fast tokenizer, with -1 for None.
-            token_type_ids: For encoders that have some; likewise.
+            input_ids: Token numbers.
+            attention_mask: 1 for tokens, 0 for padding.
+            segments: 0 for the query's words, 1 for the document's, -1 for special tokens and padding.
+            token_type_ids: For encoders that have them.
             adjacency: Whether to return the word graphs.
         """
         inputs: dict[str, Any] = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
@@ -248,14 +210,13 @@ class LGRe(nn.Module):
         # on a CPU, one layer at a time is fastest: its states stay in the cache
         at_once = 1 if links.device.type == "cpu" else len(self.layers)
         real = attention_mask.bool()
+        again = self.training and self.checkpointing
+        represent = partial(checkpoint, self.represent, use_reentrant=False) if again else self.represent
         vectors, graphs = [], []
         for start in range(0, len(self.layers), at_once):
             part = slice(start, start + at_once)
             states = torch.stack([encoded.hidden_states[layer] for layer in self.layers[part]])  # E_l of Eq. 2
-            if self.training and self.checkpointing:
-                vector, graph = checkpoint(self.represent, states, links, real, part, use_reentrant=False)
-            else:
-                vector, graph = self.represent(states, links, real, part)
+            vector, graph = represent(states, links, real, part)
             vectors.append(vector)
             if adjacency:
                 graphs.append(graph)
@@ -273,22 +234,21 @@ class LGRe(nn.Module):
             torch.cat(graphs).transpose(0, 1) if adjacency else None,
         )
 
+    @property
+    def base_model(self) -> PreTrainedModel:
+        """The encoder below the word graphs and, with ``init='identity'``, below the cross-encoder's head."""
+        return cast(PreTrainedModel, self.encoder.base_model)
+
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
         """Makes training recompute encoder layers and graphs in the backward pass instead of storing them."""
         self.encoder.gradient_checkpointing_enable(**arguments)
         self.checkpointing = True
 
     def represent(self, states: Tensor, links: Tensor, real: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-        """Eq. 3 and 6 to 9, for several layers at once.
+        """Eq. 3 and 6 to 9 for a part of :attr:`layers`: h^G, shape (layers, batch, 2 d), and A.
 
-        Args:
-            states: E, shape (layers, batch, tokens, d).
-            links: M, shape (batch, tokens, tokens).
-            real: Whether tokens are no padding, shape (batch, tokens).
-            part: The positions in :attr:`layers` of these layers.
-
-        Returns:
-            h^G, shape (layers, batch, 2 d), and the word graphs, shape (layers, batch, tokens, tokens).
+        ``states`` are E, shape (layers, batch, tokens, d); ``links`` are M, shape (batch, tokens, tokens); ``real``
+        tells tokens from padding, shape (batch, tokens). A has shape (layers, batch, tokens, tokens).
         """
         graph = self.adjacency(states, links, part)
         refined = self.propagate(states, functional.dropout(graph, self.config.dropout, self.training))

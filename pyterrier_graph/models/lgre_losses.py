@@ -1,34 +1,27 @@
-"""The losses of LGRe: a pairwise ranking loss and the triangle distance.
-
-Q. Dong, S. Niu: Latent graph recurrent network for document ranking. DASFAA 2021. "Eq. n" below are that paper's;
-"the code" is its authors' release.
-"""
+"""The losses of LGRe: a pairwise ranking loss and the triangle distance; for the source see ``models/lgre.py``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_choice, check_number
+from pyterrier_graph.checks import check_fields
 from pyterrier_graph.models.lgre import LGReOutput
 
 Ranking = Literal["hinge", "softmax"]
 Distance = Literal["none", "point", "pair", "triangle"]
-Similarity = Literal["pairs", "means"]
-PairLayers = Literal["last", "all"]
 
 
 @dataclass(frozen=True)
 class LGReLoss:
     """Ranking loss plus lambda times a distance, for a batch of documents of several queries.
 
-    The paper's relevance is binary. With graded labels, the ranking loss is taken over all pairs of documents with
-    different grades, but the distance tells only relevant documents from non-relevant ones: a document with label 1 is
-    pulled towards its query in every pair, also beside a document with label 2.
+    The paper's relevance is binary. With graded labels, the ranking loss compares documents with different grades, but
+    the distance only distinguishes relevant documents from others.
 
     Attributes:
         ranking: ``'hinge'``: max(0, 1 - f+ + f-) (Eq. 15). ``'softmax'``: 1 - p+ + p-, where p is the softmax of both
@@ -41,42 +34,36 @@ class LGReLoss:
         similarity: cos(E^q, E^d) of Eq. 13, where the paper leaves open which vectors these are. ``'pairs'``: mean over
             all pairs of a query word and a document word (the code). ``'means'``: cosine of the mean word states.
         pair_layers: ``'last'``: Eq. 12, with one cosine for [CLS] of the encoder's last layer and one for the graph of
-            the last layer (of the deepest layer that has a graph, if not all have one). ``'all'``: 1 plus the cosine of
-            the concatenated representations of all layers (the code).
+            the deepest layer that has one. ``'all'``: 1 plus the cosine of the concatenated representations of all
+            layers (the code).
 
     Raises:
-        ValueError: If an option has a value that does not exist, or ``weight`` is negative.
+        ValueError: If an option has a value that is not allowed.
     """
 
     ranking: Ranking = "hinge"
     distance: Distance = "triangle"
     weight: float = 0.01
     rescaled: bool = False
-    similarity: Similarity = "pairs"
-    pair_layers: PairLayers = "last"
+    similarity: Literal["pairs", "means"] = "pairs"
+    pair_layers: Literal["last", "all"] = "last"
 
     def __post_init__(self) -> None:
-        choices = {"ranking": Ranking, "distance": Distance, "similarity": Similarity, "pair_layers": PairLayers}
-        for name, values in choices.items():
-            check_choice(name, getattr(self, name), get_args(values))
-        check_number("weight", self.weight, 0)
+        check_fields(self, weight=0)
 
     def __call__(
         self, output: LGReOutput, segments: Tensor, positive: Tensor, queries: Tensor, relevant: Tensor | None = None
     ) -> Tensor:
-        """Computes the loss: per query over its documents or pairs of documents, then the mean over queries.
+        """The loss, a scalar: per query over its documents or pairs of documents, then the mean over queries.
 
         A query without both kinds of documents has no pairs, and is only in Eq. 13.
 
         Args:
-            output: Output of the model for the documents of the batch.
-            segments: The segments that the model was given, shape (batch, tokens).
+            output: Output of the model.
+            segments: Those of the model's arguments, shape (batch, tokens).
             positive: Whether a document belongs above the other documents of its query, shape (batch,).
             queries: Number of each document's query, shape (batch,).
             relevant: y, whether a document is relevant, shape (batch,); by default ``positive``.
-
-        Returns:
-            A scalar.
         """
         positive = positive.bool()
         relevant = positive if relevant is None else relevant.bool()

@@ -9,14 +9,9 @@ from pyterrier_graph.encoders.token_states import TokenStates
 
 
 def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
-    """For each token of a query the best cosine similarity to any token of each passage.
+    """For each token of a query the best cosine similarity to any token of each passage; 0 if a passage has none.
 
-    Args:
-        query: Token vectors of one query, shape (query tokens, d), of unit length.
-        passages: Token vectors of the passages, of unit length.
-
-    Returns:
-        Shape (passages, query tokens); 0 for a passage without tokens.
+    All vectors have unit length. Shapes: (query tokens, d) of the query, (passages, query tokens) of the result.
     """
     similarities = passages.values @ query.T  # (tokens, query tokens)
     maxima = similarities.new_full((len(passages), len(query)), -torch.inf)
@@ -31,11 +26,9 @@ def maxsim(query: Tensor, passages: TokenStates) -> Tensor:
 
 
 def normalized(states: TokenStates, *, linear: bool = False) -> TokenStates:
-    """Token vectors scaled to unit length, so that the dot product of Eq. 6 is a cosine.
+    """Token vectors scaled to unit length, so that the dot product of Eq. 6 is a cosine; 0 stays 0.
 
-    Args:
-        states: The vectors; those of length 0 stay as they are.
-        linear: Whether gradients take the length for a constant.
+    With ``linear``, gradients take the lengths for constants.
     """
     lengths = (states.values.detach() if linear else states.values).norm(dim=-1, keepdim=True)
     return states.with_values(states.values / lengths.clamp(min=1e-12))
@@ -46,8 +39,8 @@ def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count:
 
     Args:
         maxima: :func:`token_maxima` of all nodes involved, shape (nodes, query tokens).
-        targets: Target of each edge, in 0 .. count - 1, shape (edges,).
-        neighbors: Node (a row of ``maxima``) of each edge, shape (edges,).
+        targets: Target of each edge, shape (edges,).
+        neighbors: Neighbor of each edge, a row of ``maxima``, shape (edges,).
         count: Number of targets.
 
     Returns:
@@ -66,9 +59,6 @@ def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
         own: Best matches in the passages themselves, shape (..., query tokens).
         context: Best matches per relation, shape (..., relations, query tokens); minus infinity where there is none.
         weights: Weight per relation, at least 0; shape (relations,). Weight 0 switches a relation off.
-
-    Returns:
-        Scores, shape (...,).
     """
     off = (weights == 0)[:, None] | context.isneginf()
     # filled before multiplying, too: infinity would make the gradient of the weight NaN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RETRIEVED
-from pyterrier_graph.models.bipartite_attention import Sources
+from pyterrier_graph.models.bipartite_attention import BipartiteAttention, Sources, in_chunks
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,13 @@ class NeighborBatch:
 
     def to(self, device: torch.device | str) -> NeighborBatch:
         """Moves the tensors to a device."""
-
-        def moved(value: Any) -> Any:
-            if isinstance(value, Sources):
-                return Sources(value.tables.to(device), value.logits.to(device), value.projected)
-            return None if value is None else value.to(device)
-
-        return NeighborBatch(
-            moved(self.passages),
-            {name: moved(vectors) for name, vectors in self.sources.items()},
-            {name: moved(edges) for name, edges in self.edges.items()},
-            moved(self.second_hop),
-            moved(self.to_queries),
-            self.queries,
-            self.nodes,
+        return replace(
+            self,
+            passages=self.passages.to(device),
+            sources={name: vectors.to(device) for name, vectors in self.sources.items()},
+            edges={name: edges.to(device) for name, edges in self.edges.items()},
+            second_hop=None if self.second_hop is None else self.second_hop.to(device),
+            to_queries=None if self.to_queries is None else self.to_queries.to(device),
         )
 
 
@@ -75,6 +68,8 @@ class PassageNetwork(nn.Module, ABC):
 
     An index is computed in this order: :meth:`query_states` of all queries once, :meth:`prepare` once, then
     :meth:`passage_states` of a chunk of passages at a time. Training calls the network with a :class:`NeighborBatch`.
+    Below, h_q and h_p are vectors of queries and passages, shape (number, d), and each relation has edges with a row
+    per target.
 
     Attributes:
         relations: Names of the relations, which are the keys of ``sources`` and ``edges``.
@@ -88,76 +83,68 @@ class PassageNetwork(nn.Module, ABC):
 
     def forward(self, batch: NeighborBatch) -> Tensor:
         """h'_p, shape (passages, d)."""
-        return self.passage_states(batch.passages, self._sources(batch), batch.edges)
+        sources: dict[str, Any] = dict(batch.sources)
+        if batch.second_hop is not None and batch.to_queries is not None:
+            sources[RETRIEVED] = self.query_states(sources[RETRIEVED], batch.second_hop, batch.to_queries)
+        return self.passage_states(batch.passages, sources, batch.edges)
 
     @abstractmethod
     def attended(self, batch: NeighborBatch) -> dict[str, Attended]:
         """How much passages attend to each source, by relation; relations without edges are left out."""
 
+    @abstractmethod
+    def _attention(self, relation: str) -> BipartiteAttention | None:
+        """The attention to the sources of a relation."""
+
+    @abstractmethod
+    def _states(self, passages: Tensor, sources: Mapping[str, Any], edges: Mapping[str, CSR]) -> Tensor:
+        """The states of some passages, from prepared sources."""
+
     def query_states(self, queries: Tensor, passages: Tensor, edges: CSR) -> Tensor:
-        """The states of queries after they have aggregated from passages; here, their vectors unchanged.
-
-        Args:
-            queries: h_q, shape (queries, d).
-            passages: h_p, shape (passages, d).
-            edges: For each query its passages.
-
-        Returns:
-            h'_q, shape (queries, d).
-        """
+        """h'_q of queries after they have aggregated from passages; here, their vectors unchanged."""
         return queries
 
-    @abstractmethod
     def prepare(self, sources: Mapping[str, Tensor | Sources]) -> dict[str, Tensor | Sources]:
-        """Does once what each call of :meth:`passage_states` otherwise does with its sources.
+        """Does once what each call of :meth:`passage_states` otherwise does with its sources."""
+        self._check_relations(sources)
+        layers = {name: self._attention(name) for name in sources}
+        return {
+            name: vectors if (of := layers[name]) is None else of.prepare(vectors) for name, vectors in sources.items()
+        }
 
-        Args:
-            sources: Per relation the sources, shape (sources, d).
-
-        Raises:
-            KeyError: If there is no such relation.
-        """
-
-    @abstractmethod
     def passage_states(
         self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]
     ) -> Tensor:
-        """The states of passages after they have aggregated from their sources.
+        """h'_p of passages after they have aggregated from their sources.
 
         Args:
-            passages: h_p, shape (passages, d).
+            passages: h_p.
             sources: Per relation the output of :meth:`query_states`, other vectors, or the output of :meth:`prepare`.
             edges: Per relation, for each passage its sources. A relation that is left out has no edges.
-
-        Returns:
-            h'_p, shape (passages, d).
 
         Raises:
             KeyError: If there is no such relation, or a relation has edges but no sources.
             ValueError: If shapes do not fit.
         """
-
-    def scalars(self) -> list[nn.Parameter]:
-        """The parameters that are single numbers; they may need a higher learning rate than matrices."""
-        return []
-
-    def _sources(self, batch: NeighborBatch) -> Mapping[str, Any]:
-        """The sources of a batch, after the first hop where there is one."""
-        if batch.second_hop is None or batch.to_queries is None:
-            return batch.sources
-        queries: Any = batch.sources[RETRIEVED]
-        return {**batch.sources, RETRIEVED: self.query_states(queries, batch.second_hop, batch.to_queries)}
-
-    def _check_relations(self, by_relation: Mapping[str, Any]) -> None:
-        if by_relation.keys() - set(self.relations):
-            raise KeyError(f"relations must be among {', '.join(self.relations)}, got {', '.join(by_relation)}")
-
-    def _check_edges(self, passages: Tensor, sources: Mapping[str, Any], edges: Mapping[str, CSR]) -> None:
         self._check_relations(edges)
         for relation, rows in edges.items():
             if relation not in sources:
                 raise KeyError(f"relation {relation} has edges, but no sources; there are sources of {list(sources)}")
             check_rows("passages", passages, rows)
+        prepared = self.prepare(sources)
+
+        def states(part: slice) -> Tensor:
+            return self._states(passages[part], prepared, {name: rows.rows(part) for name, rows in edges.items()})
+
+        return in_chunks(states, passages)
+
+    def scalars(self) -> list[nn.Parameter]:
+        """The parameters that are single numbers; they may need a higher learning rate than matrices."""
+        return []
+
+    def _check_relations(self, by_relation: Mapping[str, Any]) -> None:
+        if by_relation.keys() - set(self.relations):
+            raise KeyError(f"relations must be among {', '.join(self.relations)}, got {', '.join(by_relation)}")
 
 
 def check_rows(name: str, targets: Tensor, edges: CSR) -> None:

@@ -8,8 +8,8 @@ state that depends on it; the states of all other nodes are computed once for al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from pyterrier_graph.graphs.relations import follow, inverse_path
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
+    from pyterrier_graph.models.hgat import HGATConfig
 
 SELF = "SELF"
 ALL_TARGETS = -1
@@ -26,60 +27,35 @@ ALL_TARGETS = -1
 
 @dataclass(frozen=True)
 class Hop:
-    """The work of one layer: new states are computed from the states of the layer before.
+    """The work of one layer: new states are computed from the states of the layer before."""
 
-    Attributes:
-        previous: For each new state the earlier state of the same node, shape (states,).
-        edges: Per relation, SELF included, pairs of a new state and an earlier state that it attends to;
-            shape (2, edges).
-        without_self: Whether a new state is that of a target that does not attend to itself (No self),
-            shape (states,).
-    """
+    previous: Tensor  # for each new state the earlier state of the same node, shape (states,)
+    edges: dict[str, Tensor]  # per relation and SELF: new states, and earlier ones they attend to; (2, edges)
+    without_self: Tensor  # whether a new state is that of a target that does not attend to itself (Eq. 8), (states,)
 
-    previous: Tensor
-    edges: dict[str, Tensor]
-    without_self: Tensor
-
-    def to(self, device: torch.device | str, **options: Any) -> Hop:
+    def to(self, device: torch.device | str) -> Hop:
         """Moves the tensors."""
-        edges = {relation: edges.to(device, **options) for relation, edges in self.edges.items()}
-        return Hop(self.previous.to(device, **options), edges, self.without_self.to(device, **options))
+        edges = {relation: edges.to(device) for relation, edges in self.edges.items()}
+        return Hop(self.previous.to(device), edges, self.without_self.to(device))
 
 
 @dataclass(frozen=True)
 class Propagation:
-    """The work of all layers for a set of targets.
+    """The work of all layers for a set of targets."""
 
-    Attributes:
-        nodes: Nodes whose encoded texts are the input of the first layer, shape (inputs,).
-        hops: The layers, first to last.
-        targets: For each given target its state after the last layer, shape (targets,).
-        inputs: For each given target its position in ``nodes``, shape (targets,).
-    """
+    nodes: np.ndarray  # nodes whose encoded texts are the input of the first layer, shape (inputs,)
+    hops: tuple[Hop, ...]  # the layers, first to last
+    targets: Tensor  # for each given target its state after the last layer, shape (targets,)
+    inputs: Tensor  # for each given target its position in ``nodes``, shape (targets,)
 
-    nodes: np.ndarray
-    hops: tuple[Hop, ...]
-    targets: Tensor
-    inputs: Tensor
-
-    def to(self, device: torch.device | str, **options: Any) -> Propagation:
+    def to(self, device: torch.device | str) -> Propagation:
         """Moves the tensors; ``nodes`` stay, because token vectors are looked up by them."""
-        return replace(
-            self,
-            hops=tuple(hop.to(device, **options) for hop in self.hops),
-            targets=self.targets.to(device, **options),
-            inputs=self.inputs.to(device, **options),
-        )
+        hops = tuple(hop.to(device) for hop in self.hops)
+        return Propagation(self.nodes, hops, self.targets.to(device), self.inputs.to(device))
 
 
 def plan_propagation(
-    graph: HeteroGraph,
-    targets: np.ndarray,
-    relations: Sequence[str],
-    *,
-    layers: int,
-    no_out: bool,
-    no_self: bool,
+    graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], config: HGATConfig
 ) -> Propagation:
     """Works backwards from the targets to the encoded texts.
 
@@ -87,10 +63,9 @@ def plan_propagation(
         graph: The graph.
         targets: Node numbers; repetitions are computed once.
         relations: The relations (or paths of relations) of the model, without SELF.
-        layers: Number of layers.
-        no_out: Whether no node aggregates from the target (Eq. 2).
-        no_self: Whether the target does not attend to itself (Eq. 8).
+        config: Says how many layers there are, whether nodes aggregate from the target, and the target from itself.
     """
+    layers, no_out, no_self = config.layers, config.no_out, config.no_self
     unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
     node = unique
     target_dependent = no_out or no_self
@@ -119,11 +94,8 @@ def plan_propagation(
         without_self = is_target & no_self
         with_self = np.flatnonzero(~without_self)
         pairs = [(with_self, previous[with_self]), *zip(rows, sources, strict=True)]
-        edges = {
-            relation: torch.from_numpy(np.stack(pair))
-            for relation, pair in zip([SELF, *relations], pairs, strict=True)
-            if len(pair[0])
-        }
+        named = zip([SELF, *relations], pairs, strict=True)
+        edges = {relation: torch.from_numpy(np.stack(pair)) for relation, pair in named if len(pair[0])}
         hops.append(Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self)))
         node, target = states.split(numbers)
     return Propagation(
@@ -135,14 +107,7 @@ def plan_propagation(
 
 
 class _States:
-    """Numbers the states (node, target), and decides which of them depend on the target.
-
-    Args:
-        graph: The graph.
-        targets: Node numbers of the targets, ascending.
-        relations: Relations, or paths of them, along which states are aggregated.
-        hops: The number of layers.
-    """
+    """Numbers the states (node, target), and decides which of them depend on the target. ``targets`` ascend."""
 
     def __init__(self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], hops: int) -> None:
         self.num_nodes = graph.num_nodes
@@ -162,12 +127,9 @@ class _States:
             self.within.append(within)
 
     def number(self, node: np.ndarray, target: np.ndarray, radius: int) -> np.ndarray:
-        """The number of the state of each node for its target: the same for all targets that are farther away.
+        """The number of the state of each node for its target (a position in the targets, or ``ALL_TARGETS``).
 
-        Args:
-            node: Node numbers, shape (n,).
-            target: The position of the target for each, or ``ALL_TARGETS``; shape (n,).
-            radius: States of nodes within so many hops depend on the target; -1 where none does.
+        It is the same for all targets that are more than ``radius`` hops away; with -1, for all targets.
         """
         if radius < 0 or not len(node):
             return node.astype(np.int64)

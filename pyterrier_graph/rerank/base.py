@@ -1,12 +1,11 @@
-"""What rerankers over a graph have in common: frames in, frames out, and where graphs and token vectors come from."""
+"""What the rerankers over a graph have in common: input and output, training data, graphs and token vectors."""
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -21,48 +20,36 @@ from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import HeteroGraph
 from pyterrier_graph.training.learned_model import LearnedModel
-from pyterrier_graph.training.triple_draws import graph_of
+from pyterrier_graph.training.triples import graph_of
 
 TITLES_CHECKED = 8  # rows of a run whose texts are compared with the graph's
+LENGTHS = ("max_passage_tokens", "max_query_tokens")
+
+Judged = tuple[pd.DataFrame, pd.DataFrame | None]  # a run and its judgments
 
 
 class QueryPassages(NamedTuple):
-    """Passages of one graph that are scored for some queries.
-
-    Attributes:
-        graph: The graph.
-        tokens: Its method ``states(nodes)`` returns the token vectors of nodes.
-        queries: Token vectors of the queries.
-        query: Query of each row, shape (rows,).
-        node: Passage of each row, shape (rows,).
-        rows: Positions of the rows in the frame, shape (rows,).
-    """
+    """Passages of one graph that are scored for some queries; arrays have one entry per row of a run."""
 
     graph: HeteroGraph
     tokens: TokenStore | FreshTokens
     queries: TokenStates
-    query: np.ndarray
-    node: np.ndarray
-    rows: np.ndarray
+    query: np.ndarray  # number of the query
+    node: np.ndarray  # the passage
+    rows: np.ndarray  # position of the row in the run
 
 
 class FreshTokens:
-    """Token vectors of nodes that are not stored: each node is encoded once, when it is needed.
+    """Token vectors of nodes that are not stored: each node is encoded once, when its vectors are needed."""
 
-    Args:
-        graph: The graph whose texts are encoded.
-        encoder: The encoder.
-        titles: Whether the titles of its sections are put before a passage, see :meth:`TokenStore.build`.
-    """
-
-    def __init__(self, graph: HeteroGraph, encoder: TokenEncoder, *, titles: bool = False) -> None:
+    def __init__(self, graph: HeteroGraph, encoder: TokenEncoder, *, titles: bool) -> None:
         self.graph = graph
         self.encoder = encoder
         self.titles = titles
         self._encoded: dict[int, torch.Tensor] = {}
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
-        """The token matrices of some nodes."""
+        """The token vectors of some nodes."""
         new = np.array([node for node in np.unique(nodes).tolist() if node not in self._encoded], dtype=np.int64)
         if len(new):
             encoded = self.encoder.encode_passages(self.texts(new))
@@ -75,7 +62,7 @@ class FreshTokens:
 
 
 class GraphReranker(LearnedModel):
-    """Base of the rerankers with token vectors: checks the input, scores it, sorts; saves the encoder with the model.
+    """Base of the rerankers with token vectors. A saved model has its encoder with it.
 
     For the arguments see :class:`~pyterrier_graph.rerank.graph_maxsim.GraphMaxSim`.
     """
@@ -83,7 +70,6 @@ class GraphReranker(LearnedModel):
     ARTIFACT_TYPE = "reranker"
     GIVEN = ("graph",)
     KEEP_WEIGHTS = frozenset({"graph", "tokens", "titles", "device", "dtype", "verbose"})
-    _warned_of: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -103,7 +89,6 @@ class GraphReranker(LearnedModel):
         self.tokens = tokens
         self.titles = titles
         self.verbose = verbose
-        self._check_graph()
         self.encoder: TokenEncoder = open_encoder(encoder, device, dtype)
         GraphReranker._check_attributes(self)
 
@@ -111,12 +96,17 @@ class GraphReranker(LearnedModel):
     def _score(self, work: QueryPassages) -> np.ndarray:
         """Scores of the rows, shape (rows,)."""
 
-    def _check_graph(self) -> None:
-        if self.graph is not None:
-            check_type("graph", self.graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
+    @abstractmethod
+    def _learn(self, training: Judged, validation: Judged | None) -> None:
+        """Does the work of :meth:`fit`, which has checked the columns of the runs."""
+
+    @abstractmethod
+    def _shown(self) -> tuple[dict[str, Any], list[str]]:
+        """What a notebook shows of the model: rows of a table, and code to call next."""
 
     def _check_attributes(self) -> None:
-        self._check_graph()
+        if self.graph is not None:
+            check_type("graph", self.graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
         if self.tokens is None:
             return
         check_type("tokens", self.tokens, TokenStore, "a TokenStore: ptg.TokenStore(path).build(graph, encoder)")
@@ -131,47 +121,42 @@ class GraphReranker(LearnedModel):
         """Whether passages are encoded with their titles; stored vectors decide, where there are any."""
         return self.titles if self.tokens is None else self.tokens.meta["titles"]
 
-    def _sizes(self) -> dict[str, str]:
-        """Rows of what a notebook shows."""
-        return {
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
+
+        inputs: dict[str, Any] = {
             "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
             "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
             "tokens": "not stored" if self.tokens is None else repr(self.tokens),
         }
+        sizes, calls = self._shown()
+        if self.network is not None:
+            inputs |= {"parameters": parameters(self.network)} | training_sizes(self)
+        return reranker_html(self, sizes | inputs, [*training_calls(self), *calls])
 
     def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, FreshTokens]:
-        """The graph of a passage whose score is explained, its node, and the token vectors.
-
-        Raises:
-            KeyError: If the passage is not in the graph.
-            ValueError: If there is no graph.
-        """
+        """The graph of a passage whose score is explained, its node, and the token vectors."""
         graph = graph if graph is not None else self.graph
         if graph is None:
             raise ValueError("explain needs the graph that the passage is in")
-        return graph, graph.nodes_of([docno]), self._fresh_tokens(graph)
+        return graph, graph.nodes_of([docno]), FreshTokens(graph, self.encoder, titles=self._with_titles)
 
-    def _fresh_tokens(self, graph: HeteroGraph) -> FreshTokens:
-        return FreshTokens(graph, self.encoder, titles=self._with_titles)
+    def _tokens_of(self, graph: HeteroGraph) -> TokenStore | FreshTokens:
+        return FreshTokens(graph, self.encoder, titles=self.titles) if self.tokens is None else self.tokens
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores passages anew.
+        """Scores passages: adds ``score`` and ``rank``, with a warning if scores are worse than they could be.
 
         Args:
             inp: ``qid, query, docno``, where docno is a passage id (``docno%pN``) of the graph;
                 without a graph of its own the reranker needs a ``graph`` column, as ``CandidateGraph`` makes it.
-
-        Returns:
-            The rows with new ``score`` and ``rank``.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
             KeyError: If a passage is not in the graph.
             TypeError: If the graph of a query is missing.
             ValueError: If a query is empty or not a text.
-
-        Warns:
-            UserWarning: If the run's texts begin with titles that the reranker does not read.
         """
         self._check_frame(inp)
         scores = self._scores(inp)
@@ -179,6 +164,38 @@ class GraphReranker(LearnedModel):
             self._warn_if_random()
             self._warn_about(inp)
         return ranked(inp, scores, self)
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Learns from judged queries; the description of the class says what is learned and how.
+
+        Where no passage is judged, judgments of documents count for all their passages, and in validation a document
+        has the score of its best passage.
+
+        Args:
+            topics_or_res_tr: Training queries with their passages, as for :meth:`transform`.
+            qrels_tr: Judgments for them: ``qid, docno, label``, of passages or documents.
+            topics_or_res_va: Validation queries with their passages: what is best on them is kept.
+            qrels_va: Judgments for them.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            ValueError: If no query is judged, there is nothing to learn, or ``training.output_dir`` holds another
+                training.
+        """
+        self._check_frame(topics_or_res_tr)
+        validation = None
+        if topics_or_res_va is not None and len(topics_or_res_va):
+            self._check_frame(topics_or_res_va)
+            validation = topics_or_res_va, qrels_va
+        self._start_fit()
+        self._learn((topics_or_res_tr, qrels_tr), validation)
+        return self
 
     def _check_frame(self, run: pd.DataFrame) -> None:
         columns = ["query"] if self.graph is not None else ["query", "graph"]
@@ -191,7 +208,7 @@ class GraphReranker(LearnedModel):
         return scores
 
     def _warn_about(self, run: pd.DataFrame) -> None:
-        """Warns of what makes the scores of a run worse than they could be."""
+        """Warns of what makes the scores of a run worse, or slower to compute, than they could be."""
         if self.graph is None or self._with_titles or "text" not in run.columns:
             return
         some = run.head(TITLES_CHECKED)
@@ -204,11 +221,6 @@ class GraphReranker(LearnedModel):
                 "without: use titles=True (stored tokens: TokenStore(path).build(graph, encoder, titles=True))",
             )
 
-    def _warn_once(self, topic: str, message: str) -> None:
-        if topic not in self._warned_of:
-            self._warned_of |= {topic}
-            warnings.warn(message, stacklevel=4)
-
     def _work(self, run: pd.DataFrame) -> Iterator[QueryPassages]:
         """The frame, a graph at a time: all of it, or query by query where each has a graph of its own."""
         if not len(run):
@@ -216,50 +228,40 @@ class GraphReranker(LearnedModel):
         texts = query_texts(run)
         queries = self.encoder.encode_queries(texts.tolist())
         query = texts.index.get_indexer(run["qid"])
-        if self.graph is not None:
-            tokens = self.tokens if self.tokens is not None else self._fresh_tokens(self.graph)
-            nodes = self.graph.nodes_of(run["docno"].tolist())
-            yield QueryPassages(self.graph, tokens, queries, query, nodes, np.arange(len(run)))
-            return
-        groups = run.groupby(query).indices.values()
-        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, disable=not self.verbose):
+        single = self.graph is not None
+        groups = [np.arange(len(run))] if single else run.groupby(query).indices.values()
+        hidden = single or not self.verbose
+        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, disable=hidden):
             part = run.iloc[rows]
-            graph = graph_of(part)
+            graph = self.graph if self.graph is not None else graph_of(part)
             nodes = graph.nodes_of(part["docno"].tolist())
-            yield QueryPassages(graph, self._fresh_tokens(graph), queries, query[rows], nodes, rows)
+            yield QueryPassages(graph, self._tokens_of(graph), queries, query[rows], nodes, rows)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        """Writes the encoder."""
         self.encoder.network.save(str(folder / "encoder"), create_model_card=False)
         about = {"name": self.encoder.name, "sha256": self.encoder.fingerprint()}
-        lengths = {name: getattr(self.encoder, name) for name in ("max_passage_tokens", "max_query_tokens")}
-        return {"encoder": about | lengths}
+        return {"encoder": about | {name: getattr(self.encoder, name) for name in LENGTHS}}
 
-    @staticmethod
-    def _read_encoder(folder: Path, about: dict[str, Any], options: dict[str, Any]) -> TokenEncoder:
-        """The encoder among the options, or else the saved one.
-
-        Raises:
-            ValueError: If the encoder among the options is not the one that was saved.
-        """
-        device, dtype = options.get("device"), options.get("dtype", "float32")
-        if "encoder" not in options:
-            lengths = {name: about[name] for name in ("max_passage_tokens", "max_query_tokens")}
-            encoder = TokenEncoder(str(folder / "encoder"), device=device, dtype=dtype, **lengths)
-            encoder.name = about["name"]
-        else:
+    @classmethod
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
+        """Makes a model with the saved encoder, or with an equal one among the options."""
+        saved, device, dtype = about["encoder"], options.get("device"), options.get("dtype", "float32")
+        if "encoder" in options:
             encoder = open_encoder(options["encoder"], device, dtype)
-        if encoder.fingerprint() != about["sha256"]:
-            raise ValueError(f"the model was saved with {about['name']!r}; {encoder!r} has other weights or lengths")
-        return encoder
+        else:
+            lengths = {name: saved[name] for name in LENGTHS}
+            encoder = TokenEncoder(str(folder / "encoder"), device=device, dtype=dtype, **lengths)
+            encoder.name = saved["name"]
+        if encoder.fingerprint() != saved["sha256"]:
+            raise ValueError(f"the model was saved with {saved['name']!r}; {encoder!r} has other weights or lengths")
+        return cls(**options | {"encoder": encoder})
+
+    def _digest(self) -> str:
+        return self.encoder.fingerprint()
 
 
 def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd.DataFrame:
-    """The rows of a run with new ``score`` and ``rank``.
-
-    Raises:
-        ValueError: If a score is not finite.
-    """
+    """The rows of a run with new ``score`` and ``rank``; a score that is not finite is a ValueError."""
     if not np.isfinite(scores).all():
         row = run.iloc[int(np.flatnonzero(~np.isfinite(scores))[0])]
         raise ValueError(

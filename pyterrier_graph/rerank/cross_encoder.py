@@ -1,22 +1,21 @@
-"""CrossEncoderReranker: a cross-encoder of sentence-transformers in a pipeline."""
+"""CrossEncoderReranker: a cross-encoder in a pipeline."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from sentence_transformers import CrossEncoder
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification
 
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
-from pyterrier_graph.encoders.devices import DType, device_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of
 from pyterrier_graph.rerank.text_reranker import TextReranker
-from pyterrier_graph.training.pairs import CrossEncoderTraining, PairModel, cross_encoder_loss
+from pyterrier_graph.training.pairs import Batch, CrossEncoderTraining, pair_logits
 
 CHECKPOINT = "cross-encoder"
 
@@ -24,11 +23,9 @@ CHECKPOINT = "cross-encoder"
 class CrossEncoderReranker(TextReranker):
     """Reranks documents by a cross-encoder: an encoder that reads query and document, and a score of its [CLS] state.
 
-    It is the baseline of :class:`~pyterrier_graph.rerank.lgre.LGReReranker`, and is trained on the same pairs in the
-    same way. ``save(path)`` writes an ordinary ``CrossEncoder`` of sentence-transformers to ``path/cross-encoder``, but
-    ``max_tokens`` is not part of it.
-
-    For documents longer than ``max_tokens`` see :class:`~pyterrier_graph.rerank.lgre.LGReReranker`.
+    It is the baseline of :class:`~pyterrier_graph.rerank.lgre.LGReReranker`, which explains how to rerank documents
+    longer than ``max_tokens``; both are trained on the same pairs in the same way. ``save(path)`` writes an ordinary
+    ``CrossEncoder`` of sentence-transformers to ``path/cross-encoder``, but ``max_tokens`` is not part of it.
 
     A teacher for :class:`~pyterrier_graph.training.mining.HardNegativeMiner` returns probabilities::
 
@@ -40,15 +37,9 @@ class CrossEncoderReranker(TextReranker):
         training: Options of :meth:`fit`.
         probabilities: Whether a score is the sigmoid of the logit instead of the logit. It is a probability if the
             model was trained by binary cross-entropy.
-        batch_size: See :class:`~pyterrier_graph.rerank.lgre.LGReReranker`, as for all below.
-        max_tokens: Likewise.
-        text_field: Likewise.
         seed: Seed of a random head.
-        device: Likewise.
-        dtype: Likewise.
-        verbose: Likewise.
 
-    Columns: see :meth:`transform`.
+    The other arguments are those of :class:`~pyterrier_graph.rerank.lgre.LGReReranker`. Columns: see :meth:`transform`.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -75,62 +66,40 @@ class CrossEncoderReranker(TextReranker):
         dtype: DType = "float32",
         verbose: bool = True,
     ) -> None:
-        super().__init__(
-            encoder,
-            training=CrossEncoderTraining() if training is None else training,
-            batch_size=batch_size,
-            max_tokens=max_tokens,
-            text_field=text_field,
-            seed=seed,
-            device=device,
-            dtype=dtype,
-            verbose=verbose,
-        )
+        super().__init__(encoder, training, batch_size, max_tokens, text_field, seed, device, dtype, verbose)
         self.probabilities = probabilities
         if self._labels > 1:
             raise ValueError(f"{self.encoder!r} is no cross-encoder with one label: it has {self._labels}")
         self.random_start = not self._labels
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.network = CrossEncoder(
-                self.checkpoint,
-                num_labels=1,
-                model_kwargs={"dtype": torch.float32},
-                device=str(device_of(device)),
-            ).eval()
+            kind = AutoModelForSequenceClassification
+            self.network = kind.from_pretrained(self.checkpoint, num_labels=1, dtype=torch.float32).eval()
+        self.network.to(device_of(device))
 
     def __repr__(self) -> str:
         return f"CrossEncoderReranker({checkpoint_name(self.encoder)!r})"
 
-    @property
-    def base_model(self) -> nn.Module:
-        """The encoder below the head."""
-        return self.network.model.base_model
-
-    def _scores(self, batch: dict[str, Tensor]) -> Tensor:
-        batch = {name: tensor for name, tensor in batch.items() if name != "segments"}
-        logits = self.network.model(**batch).logits[:, 0].float()
+    def _scores(self, batch: Batch) -> Tensor:
+        logits = pair_logits(self.network, batch).float()
         # in 32 bits the sigmoid of 17 is 1, and scores would tie
         return logits.double().sigmoid() if self.probabilities else logits
 
     def encode_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
         """[CLS] states of pairs, shape (pairs, d), for ``QueryPassageGraph.add_edge_features``."""
-        states = np.zeros((len(queries), self.network.model.config.hidden_size), dtype=np.float32)
-        for rows, batch in self._batches(queries, documents):
+
+        def state(batch: Batch) -> Tensor:
             del batch["segments"]
-            with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
-                states[rows] = self.base_model(**batch).last_hidden_state[:, 0].float().cpu().numpy()
-        return states
+            return self.network.base_model(**batch).last_hidden_state[:, 0].float()
 
-    def _with_loss(self) -> PairModel:
-        return PairModel(self.network.model, partial(cross_encoder_loss, self.training.ranking))
-
-    def _shape(self) -> dict[str, Any]:
-        return {}
+        shape = (len(queries), self.network.config.hidden_size)
+        return self._compute(state, (list(queries), list(documents)), np.zeros(shape, dtype=np.float32))
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        self.network.activation_fn = nn.Sigmoid() if self.probabilities else nn.Identity()
-        self.network.save_pretrained(str(folder / CHECKPOINT), create_model_card=False)
+        activation = "torch.nn.modules.activation.Sigmoid" if self.probabilities else "torch.nn.modules.linear.Identity"
+        self.network.config.sentence_transformers = {"activation_fn": activation}
+        self.network.save_pretrained(folder / CHECKPOINT)
+        self.tokenizer.save_pretrained(folder / CHECKPOINT)
         return {}
 
     @classmethod

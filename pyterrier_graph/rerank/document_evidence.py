@@ -51,23 +51,16 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> DocumentEvidence:
-        """Chooses the weight from a grid, on the validation queries where there are any.
+        """Chooses the weight from a grid, on the validation queries where there are any, else on the training queries.
 
         Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.
-
-        Raises:
-            ValueError: If no query is judged, or a score is missing.
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         validation = Validation(run[["qid", "docno", "score"]], qrels, self.measure, self)
-        best = coordinate_search(
-            {"weight": GRID[0]},
-            [{"weight": weight} for weight in GRID],
-            lambda numbers: validation(self._scores(validation.run, **numbers)),
-            verbose=False,
-        )
-        self.weight = best["weight"]
+        first, *others = [{"weight": weight} for weight in GRID]
+        measure = lambda numbers: validation(self._scores(validation.run, **numbers))  # noqa: E731
+        self.weight = coordinate_search(first, others, measure, verbose=False)["weight"]
         return self
 
     @staticmethod

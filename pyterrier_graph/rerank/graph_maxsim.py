@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from pyterrier_graph.encoders.devices import DType, precision
 from pyterrier_graph.graphs.relations import check_relations, follow
 from pyterrier_graph.models.maxsim import best_of_neighbors, graph_maxsim, token_maxima
 from pyterrier_graph.models.propagation import SELF
-from pyterrier_graph.rerank.base import GraphReranker, QueryPassages
+from pyterrier_graph.rerank.base import GraphReranker, Judged, QueryPassages
 from pyterrier_graph.training.grid_search import coordinate_search
-from pyterrier_graph.training.validation import Validation, tuning_set
+from pyterrier_graph.training.validation import Validation
 
 if TYPE_CHECKING:
     from pyterrier_graph.encoders.token_store import TokenStore
@@ -34,8 +33,9 @@ class GraphMaxSim(GraphReranker):
 
     ``sum over query tokens of max(match in the passage, weight_r * best match in its neighbors of relation r, ...)``
 
-    There is no network, and stored token vectors of passages and titles are used as they are. All that can be learned
-    is one weight per relation.
+    There is no network, and stored token vectors of passages and titles are used as they are. :meth:`fit` learns one
+    weight per relation: each in turn takes the value in 0, 0.2, ... 1 that is best by ``measure``, in two sweeps. So
+    few weights need few queries: the validation queries are used where there are any, else the training queries.
 
     Args:
         graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
@@ -50,8 +50,6 @@ class GraphMaxSim(GraphReranker):
         dtype: The precision of encoding and scoring; see :mod:`~pyterrier_graph.encoders.devices`.
         verbose: Whether to show progress.
 
-    Columns: see :meth:`transform`.
-
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If the graph does not have a relation, a weight is negative, or ``tokens`` are of another encoder.
@@ -61,6 +59,8 @@ class GraphMaxSim(GraphReranker):
     ARTIFACT_FORMAT = "graph_maxsim"
     WRITTEN = ("weights", "titles", "measure")
     KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"encoder", "weights", "measure"}
+
+    weights: Mapping[str, float]
 
     def __init__(
         self,
@@ -83,36 +83,27 @@ class GraphMaxSim(GraphReranker):
         weights = ", ".join(f"{relation!r}: {weight:g}" for relation, weight in self.weights.items())
         return f"GraphMaxSim({self.graph!r}, {self.encoder!r}, {{{weights}}})"
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from pyterrier_graph.plots.model_html import FIT, reranker_html
-
+    def _shown(self) -> tuple[dict[str, Any], list[str]]:
         weights = ", ".join(f"{relation}: {weight:g}" for relation, weight in self.weights.items())
-        sizes = {"weights": weights or "none: plain MaxSim"} | self._sizes()
-        calls = [FIT, "reranker.save(path)", "plots.token_matches(reranker.explain(query, docno))"]
-        return reranker_html(self, sizes, calls)
+        calls = ["reranker.save(path)", "plots.token_matches(reranker.explain(query, docno))"]
+        return {"weights": weights or "none: plain MaxSim"}, calls
 
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """Weight per relation, or path of relations."""
-        return self._weights
-
-    @weights.setter
-    def weights(self, weights: Mapping[str, float]) -> None:
-        checked = check_weights(weights)
-        if self.graph is not None:
-            check_relations(self.graph, checked)
-        self._weights = checked
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Checks weights, also when they are set later, as by ``pt.GridSearch``."""
+        if name == "weights":
+            value = check_weights(value)
+            if self.graph is not None:
+                check_relations(self.graph, value)
+        super().__setattr__(name, value)
 
     def _check_attributes(self) -> None:
         super()._check_attributes()
-        self.weights = self._weights
+        self.weights = self.weights  # checks them
 
     def _score(self, work: QueryPassages) -> np.ndarray:
-        weights = torch.tensor(list(self.weights.values()), device=work.queries.values.device)
         scores = np.zeros(len(work.rows))
         for rows, own, context in self._matches(work):
-            scores[rows] = graph_maxsim(own, context, weights).cpu().numpy()
+            scores[rows] = _weighted(own, context, self.weights)
         return scores
 
     def _matches(self, work: QueryPassages) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
@@ -137,46 +128,22 @@ class GraphMaxSim(GraphReranker):
             own = maxima[torch.from_numpy(own_index)]
             yield rows, own, torch.stack([own.new_zeros(own.shape), *context], 1)[:, 1:]
 
-    def fit(
-        self,
-        topics_or_res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        topics_or_res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> GraphMaxSim:
-        """Learns the weights: each in turn takes the value in 0, 0.2, ... 1 that is best by ``measure``, in two sweeps.
-
-        So few weights need few queries: the validation set is used where there is one, else the training set.
-
-        Args:
-            topics_or_res_tr: Training queries with their passages, as for :meth:`transform`.
-            qrels_tr: Judgments for them: ``qid, docno, label``. Where no passage is judged, a document has the score of
-                its best passage.
-            topics_or_res_va: Validation queries with their passages.
-            qrels_va: Judgments for them.
-
-        Raises:
-            ValueError: If none of the queries is judged.
-        """
-        run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        self._check_frame(run)
-        validation = Validation(run, qrels, self.measure, self)
+    def _learn(self, training: Judged, validation: Judged | None) -> None:
+        measure = Validation(*(validation or training), self.measure, self)
         matches = [
             (work.rows[rows], own, context)
-            for work in self._work(validation.run)
+            for work in self._work(measure.run)
             for rows, own, context in self._matches(work)
         ]
 
         def measured(weights: dict[str, float]) -> float:
-            scores = np.zeros(len(validation.run))
+            scores = np.zeros(len(measure.run))
             for rows, own, context in matches:
-                tensor = torch.tensor([*weights.values()], device=own.device)
-                scores[rows] = graph_maxsim(own, context, tensor).cpu().numpy()
-            return validation(scores)
+                scores[rows] = _weighted(own, context, weights)
+            return measure(scores)
 
         grid = [{relation: weight} for relation in self.weights for weight in GRID]
         self.weights = coordinate_search(self.weights, grid, measured, desc="GraphMaxSim.fit", verbose=self.verbose)
-        return self
 
     def explain(self, query: str, docno: str, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Says where each query token found its match.
@@ -184,49 +151,37 @@ class GraphMaxSim(GraphReranker):
         Args:
             query: The query.
             docno: A passage id.
-            graph: The graph, where the reranker has none of its own.
+            graph: The graph; by default the graph of the reranker.
 
         Returns:
             A row per query token, with ``token``, ``relation`` (``'SELF'`` for the passage), ``node`` (its id),
             ``match`` (the token matched), ``similarity`` (cosine), ``score`` (weighted: the part of the score).
-
-        Raises:
-            KeyError: If the passage is not in the graph.
-            ValueError: If there is no graph.
         """
         graph, passage, tokens = self._explained(docno, graph)
         vectors = self.encoder.encode_queries([query])[0]
-        sources = [(SELF, 1.0, passage)]
-        sources += [(name, weight, follow(graph, passage, name)[1]) for name, weight in self.weights.items() if weight]
+        sources = [(name, weight, follow(graph, passage, name)[1]) for name, weight in self.weights.items() if weight]
         candidates = []
-        for relation, weight, nodes in sources:
-            for node in np.unique(nodes):
-                found = tokens.states(np.array([node]), vectors.device).values
-                pieces = self.encoder.tokens(tokens.texts(np.array([node]))[0])
+        for relation, weight, nodes in [(SELF, 1.0, passage), *sources]:
+            for node in np.unique(nodes)[:, None]:
+                found, pieces = tokens.states(node, vectors.device).values, self.encoder.tokens(tokens.texts(node)[0])
                 if not len(found) and relation != SELF:
                     continue
                 if not len(found):  # a passage without text matches with 0
                     found, pieces = torch.zeros_like(vectors[:1]), [""]
-                similarity, position = (vectors @ found.T).max(1)
-                candidates.append(
-                    pd.DataFrame(
-                        {
-                            "place": np.arange(len(vectors)),
-                            "token": self.encoder.tokens(query, query=True),
-                            "relation": relation,
-                            "node": graph.ids_of(np.array([node]))[0],
-                            "match": [pieces[p] for p in position.tolist()],
-                            "similarity": similarity.cpu().numpy(),
-                            "score": weight * similarity.cpu().numpy(),
-                        }
-                    )
-                )
+                similarity, position = (array.cpu().numpy() for array in (vectors @ found.T).max(1))
+                matches = {
+                    "place": np.arange(len(vectors)),
+                    "token": self.encoder.tokens(query, query=True),
+                    "relation": relation,
+                    "node": graph.ids_of(node)[0],
+                    "match": [pieces[p] for p in position],
+                    "similarity": similarity,
+                    "score": weight * similarity,
+                }
+                candidates.append(pd.DataFrame(matches))
         best = pd.concat(candidates).sort_values("score", ascending=False, kind="stable").drop_duplicates("place")
         return best.sort_values("place").drop(columns="place").reset_index(drop=True)
 
-    @classmethod
-    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> GraphMaxSim:
-        return cls(**options | {"encoder": cls._read_encoder(folder, about["encoder"], options)})
 
-    def _digest(self) -> str:
-        return self.encoder.fingerprint()
+def _weighted(own: torch.Tensor, context: torch.Tensor, weights: Mapping[str, float]) -> np.ndarray:
+    return graph_maxsim(own, context, torch.tensor([*weights.values()], device=own.device)).cpu().numpy()

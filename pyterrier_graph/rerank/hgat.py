@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -30,10 +30,9 @@ from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.relations import PAPER_RELATIONS, check_relations, follow, paper_relations
 from pyterrier_graph.models.hgat import HGAT, HGATConfig
 from pyterrier_graph.models.propagation import SELF
-from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, QueryPassages, ranked
+from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, Judged, QueryPassages, ranked
 from pyterrier_graph.training.options import HGATTraining
-from pyterrier_graph.training.triple_draws import draw_triples
-from pyterrier_graph.training.triples import freeze_first_layers, train_on_triples
+from pyterrier_graph.training.triples import draw_triples, freeze_first_layers, train_on_triples
 from pyterrier_graph.training.validation import Validation, judged
 
 if TYPE_CHECKING:
@@ -56,26 +55,19 @@ class HGATReranker(GraphReranker):
     the resulting vectors with the query's.
 
     With the default configuration the untrained network is plain MaxSim, and :meth:`fit` learns from some hundred
-    queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting.
+    queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting. Training is by
+    pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); for ``negatives='shared_codes'`` or ``'mixed'``
+    the training queries may have a column ``codes``. An encoder that learns is a copy: the caller's stays unchanged.
 
     Args:
-        graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
-        encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
         relations: Relations along which passages aggregate, or paths of them (``'title/title'``: the title above the
             nearest title); by default those of ``config``.
         config: Variant and shape of the network.
-        tokens: Stored token vectors of the graph's nodes; without them texts are encoded when they are scored.
         contextualized: What :meth:`contextualize` stored for these weights: reranking is then a look-up and a MaxSim.
-        titles: Whether passages are encoded with the titles of their sections in front. With ``tokens`` the store
-            decides.
         training: Options of :meth:`fit`.
         batch_size: Number of passages represented at once.
         seed: Seed of the initial weights.
-        device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding and scoring; see :mod:`~pyterrier_graph.encoders.devices`.
-        verbose: Whether to show progress.
-
-    Columns: see :meth:`transform`.
+        graph, encoder, tokens, titles, device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -90,7 +82,7 @@ class HGATReranker(GraphReranker):
     KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size"}
 
     network: HGAT
-    _contextualized: TokenStore | None = None
+    contextualized: TokenStore | None
 
     def __init__(
         self,
@@ -112,90 +104,75 @@ class HGATReranker(GraphReranker):
         super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
         self.config = HGATConfig() if config is None else config
         check_type("config", self.config, HGATConfig, "an HGATConfig, such as HGATConfig.paper()")
-        self.relations = self._relations_from(relations)
+        relations = self.config.relations if relations is None else relations
+        if relations is None:
+            relations = PAPER_RELATIONS if graph is None else paper_relations(graph)
+        self.relations = (relations,) if isinstance(relations, str) else tuple(relations)
         if graph is not None:
             check_relations(graph, self.relations)
         self.training = HGATTraining() if training is None else training
         self.batch_size = batch_size
         self.seed = seed
         self.random_start = self.config.init == "random"
-        positions = self.encoder.max_passage_tokens
+        shape = {"dimension": self.encoder.dimension, "positions": self.encoder.max_passage_tokens}
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            network = HGAT(self.config, dimension=self.encoder.dimension, relations=self.relations, positions=positions)
-        self.network = network.eval().to(self._device)
+            self.network = HGAT(self.config, relations=self.relations, **shape).eval().to(self._device)
         self.contextualized = contextualized
-
-    def _relations_from(self, relations: Sequence[str] | None) -> tuple[str, ...]:
-        relations = self.config.relations if relations is None else relations
-        if relations is None:
-            relations = PAPER_RELATIONS if self.graph is None else paper_relations(self.graph)
-        return (relations,) if isinstance(relations, str) else tuple(relations)
 
     def __repr__(self) -> str:
         return f"HGATReranker({self.graph!r}, {self.encoder!r}, {self.config.name})"
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
-
+    def _shown(self) -> tuple[dict[str, Any], list[str]]:
         sizes = {
             "model": f"{self.config.name}, layers: {self.config.layers}, heads: {self.config.heads}",
             "relations": ", ".join(self.relations),
-            "parameters": parameters(self.network),
-            **self._sizes(),
             "contextualized": "no" if self.contextualized is None else repr(self.contextualized),
         }
         store = self.graph is not None and self.contextualized is None
-        calls = [*training_calls(self), *(["reranker.contextualized = reranker.contextualize(path)"] if store else [])]
-        shown = ["relation_weights(reranker.relation_weights())", "contributions(reranker.explain(query, docno))"]
-        return reranker_html(self, sizes | training_sizes(self), calls + [f"plots.{call}" for call in shown])
+        calls = ["reranker.contextualized = reranker.contextualize(path)"] if store else []
+        plots = ["relation_weights(reranker.relation_weights())", "contributions(reranker.explain(query, docno))"]
+        return sizes, calls + [f"plots.{plot}" for plot in plots]
 
     @property
     def _device(self) -> torch.device:
         return device_of(self.device)
 
-    @property
-    def contextualized(self) -> TokenStore | None:
-        """What :meth:`contextualize` stored for these weights and this graph."""
-        return self._contextualized
-
-    @contextualized.setter
-    def contextualized(self, store: TokenStore | None) -> None:
-        if store is not None:
-            check_type("contextualized", store, TokenStore, "what reranker.contextualize(path) returns")
-            if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
-                raise ValueError(f"{store!r} holds representations of other passages than those of {self.graph!r}")
-            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._digest(), self._with_titles):
-                raise ValueError(f"{store!r} was computed with other weights or titles: contextualize again")
-        self._contextualized = store
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Checks stored representations, also when they are set later."""
+        if name == "contextualized" and value is not None:
+            check_type(name, value, TokenStore, "what reranker.contextualize(path) returns")
+            if self.graph is None or value.meta.get("graph_sha256") != self.graph.fingerprint():
+                raise ValueError(f"{value!r} holds representations of other passages than those of {self.graph!r}")
+            if (value.meta.get("model_sha256"), value.meta.get("titles")) != (self._digest(), self._with_titles):
+                raise ValueError(f"{value!r} was computed with other weights or titles: contextualize again")
+        super().__setattr__(name, value)
 
     def _check_attributes(self) -> None:
         super()._check_attributes()
         if self.graph is not None:
             check_relations(self.graph, self.relations)
-        self.contextualized = self._contextualized
+        self.contextualized = self.contextualized  # checks it
 
     def _warn_about(self, run: pd.DataFrame) -> None:
         super()._warn_about(run)
-        if (
-            self.graph is not None
-            and self.contextualized is None
-            and len(passages := run["docno"].unique()) > MANY_PASSAGES
-        ):
+        passages = run["docno"].nunique()
+        if self.graph is not None and self.contextualized is None and passages > MANY_PASSAGES:
             self._warn_once(
                 "speed",
-                f"HGATReranker computed the representations of {len(passages)} passages to score them, which can be 80 "
+                f"HGATReranker computed the representations of {passages} passages to score them, which can be 80 "
                 "times slower than to look them up: reranker.contextualized = reranker.contextualize(path) stores them",
             )
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
-        with torch.inference_mode(), precision(self.dtype, self._device):
-            queries = work.queries.to(self._device)
-            for nodes, content, in_context in self._in_context(work.graph, work.tokens, np.unique(work.node)):
-                rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
-                position = np.searchsorted(nodes, work.node[rows])
+        queries = work.queries.to(self._device)
+        chunks = self._chunks(np.unique(work.node))
+        for nodes in pt.tqdm(chunks, desc=self.config.name, unit="batch", delay=1, disable=not self.verbose):
+            rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
+            position = np.searchsorted(nodes, work.node[rows])
+            with torch.inference_mode(), precision(self.dtype, self._device):
+                content, in_context = self._in_context(work.graph, work.tokens, nodes)
                 for query, members in pd.Series(work.query[rows]).groupby(work.query[rows]).indices.items():
                     passages = torch.from_numpy(position[members]).to(self._device)
                     vectors = queries[query]
@@ -203,72 +180,39 @@ class HGATReranker(GraphReranker):
                     scores[rows[members]] = relevance.float().cpu().numpy()
         return scores
 
+    def _chunks(self, nodes: np.ndarray) -> list[np.ndarray]:
+        return np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
+
     def _in_context(
         self, graph: HeteroGraph, tokens: TokenStore | FreshTokens, nodes: np.ndarray
-    ) -> Iterator[tuple[np.ndarray, TokenStates, TokenStates]]:
-        """Passages chunk by chunk, as encoded and in context."""
-        chunks = np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
-        for chunk in pt.tqdm(chunks, desc=self.config.name, unit="batch", delay=1, disable=not self.verbose):
-            if self.contextualized is not None:
-                in_context = self.contextualized.states(chunk, self._device)
-                late = self.config.framework == "late"
-                yield chunk, tokens.states(chunk, self._device) if late else in_context, in_context
-                continue
-            propagation = self.network.plan(graph, chunk)
-            inputs = tokens.states(propagation.nodes, self._device)
-            propagation = propagation.to(self._device)
-            yield chunk, inputs.select(propagation.inputs), self.network(inputs, propagation)
+    ) -> tuple[TokenStates, TokenStates]:
+        """Some passages as encoded (only if the framework needs them so, where they are stored), and in context."""
+        if self.contextualized is not None:
+            in_context = self.contextualized.states(nodes, self._device)
+            late = self.config.framework == "late"
+            return tokens.states(nodes, self._device) if late else in_context, in_context
+        propagation = self.network.plan(graph, nodes).to(self._device)
+        inputs = tokens.states(propagation.nodes, self._device)
+        return inputs.select(propagation.inputs), self.network(inputs, propagation)
 
-    def fit(
-        self,
-        topics_or_res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        topics_or_res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> HGATReranker:
-        """Trains on triples <q, p+, p->, with pairwise softmax cross-entropy (Sect. 5.2.3).
-
-        Where no passage is judged, judgments of documents count for all their passages, and in validation a document
-        has the score of its best passage. An encoder that learns is a copy: the caller's stays as it is.
-
-        Args:
-            topics_or_res_tr: Training queries with their passages, as for :meth:`transform`; with ``codes`` of the
-                queries where they have some, for ``negatives='shared_codes'`` or ``'mixed'``.
-            qrels_tr: Judgments for them: ``qid, docno, label``, of passages or documents.
-            topics_or_res_va: Validation queries with their passages: the weights that are best on them are kept.
-            qrels_va: Judgments for them.
-
-        Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            ValueError: If no training query is judged, the options leave nothing to learn, or ``training.output_dir``
-                holds another training.
-
-        Warns:
-            UserWarning: If the model is trained already, or stored token vectors can no longer be used.
-        """
-        options = self.training
-        self._check_frame(topics_or_res_tr)
-        validate = None
-        if topics_or_res_va is not None and len(topics_or_res_va):
-            self._check_frame(topics_or_res_va)
-            validation = Validation(topics_or_res_va, qrels_va, options.measure, self)
-            validate = lambda: validation(ranked(validation.run, self._scores(validation.run), self)["score"])  # noqa: E731
-        run, qrels = judged(topics_or_res_tr, qrels_tr, self)
-        queries, graphs, triples = draw_triples(run, qrels, self.graph, options)
+    def _learn(self, training: Judged, validation: Judged | None) -> None:
+        options, validate = self.training, None
+        if validation:
+            measure = Validation(*validation, options.measure, self)
+            validate = lambda: measure(ranked(measure.run, self._scores(measure.run), self)["score"])  # noqa: E731
+        queries, graphs, triples = draw_triples(*judged(*training, self), self.graph, options)
         encoder, learned = self.encoder, options.encoder_learning_rate is not None
         if learned:
             encoder = copy.copy(encoder)
             encoder.network = copy.deepcopy(encoder.network)
             freeze_first_layers(encoder.network, options.frozen_encoder_layers)
-        identity = {
+        identity = {  # of this training, for checkpoints; the weights of an encoder that learns are in them
             "config": json.loads(json.dumps(asdict(self.config) | {"relations": self.relations})),
             "seed": self.seed,
             "start": self._digest() if self.training_log else "untrained",
-            # the weights of an encoder that learns are in the checkpoint; they differ from the first ones
             "encoder": encoder.name if learned else encoder.fingerprint(),
             "triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
-        self._start_fit()
         self.contextualized = None  # of the weights that now change
         if learned:
             self.encoder, tokens, self.titles, self.tokens = encoder, self.tokens, self._with_titles, None
@@ -276,12 +220,12 @@ class HGATReranker(GraphReranker):
                 warnings.warn(
                     f"fit trains a copy of the encoder. The vectors in {tokens!r} are of the old one and not used any "
                     "more. To store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
-                    stacklevel=2,
+                    stacklevel=3,
                 )
         self.training_log = train_on_triples(
             self.network,
             encoder,
-            [(graph, self._fresh_tokens(graph) if self.tokens is None else self.tokens) for graph in graphs],
+            [(graph, self._tokens_of(graph)) for graph in graphs],
             queries,
             triples,
             options,
@@ -290,15 +234,11 @@ class HGATReranker(GraphReranker):
             device=self._device,
             verbose=self.verbose,
         )
-        return self
 
     def contextualize(self, path: str | os.PathLike[str]) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
         Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute).
-
-        Args:
-            path: Folder of the store; it may not exist yet.
 
         Raises:
             FileExistsError: If something lies at ``path``.
@@ -306,30 +246,26 @@ class HGATReranker(GraphReranker):
         """
         if self.graph is None:
             raise ValueError("only the passages of a document graph can be contextualized in advance")
-        graph = self.graph
+        graph, store = self.graph, TokenStore(path)
+        check_vacant(store.path)
 
         def chunks(tokens: TokenStore) -> Iterator[TokenStates]:
-            for nodes in np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // self.batch_size))):
-                is_passage = graph.node_type[nodes] == PASSAGE_TYPE
+            for nodes in self._chunks(np.arange(graph.num_nodes)):
+                is_passage = torch.from_numpy(graph.node_type[nodes] == PASSAGE_TYPE)
+                with torch.inference_mode(), precision(self.dtype, self._device):
+                    _, in_context = self._in_context(graph, tokens, nodes[is_passage.numpy()])
                 lengths = torch.zeros(len(nodes), dtype=torch.long)
-                values = torch.zeros(0, self.encoder.dimension)
-                if is_passage.any():
-                    with torch.inference_mode(), precision(self.dtype, self._device):
-                        ((_, _, in_context),) = self._in_context(graph, tokens, nodes[is_passage])
-                    lengths[torch.from_numpy(is_passage)] = in_context.lengths.cpu()
-                    values = in_context.values.cpu()
-                yield TokenStates(values, offsets(lengths))
+                lengths[is_passage] = in_context.lengths.cpu()
+                yield TokenStates(in_context.values, offsets(lengths))
 
         about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
         about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
-        store = TokenStore(path)
-        check_vacant(store.path)
+        size = graph.num_nodes, self.encoder.dimension
         with tempfile.TemporaryDirectory() as scratch:  # every node is encoded once, and none is kept in memory
             tokens = self.tokens
             if tokens is None:
                 tokens = TokenStore(Path(scratch, "tokens"))
                 tokens.build(graph, self.encoder, titles=self.titles, verbose=self.verbose)
-            size = graph.num_nodes, self.encoder.dimension
             return store.write(chunks(tokens), *size, about, task="contextualizing", verbose=self.verbose)
 
     def relation_weights(self) -> pd.DataFrame:
@@ -344,31 +280,24 @@ class HGATReranker(GraphReranker):
         For given attention weights and lengths of vectors, a score is a sum over the tokens of all texts that the
         passage aggregates from, directly or through other nodes (and over biases, which belong to no token).
 
-        Args:
-            query: The query.
-            docno: A passage id.
-            graph: The graph, where the reranker has none of its own.
-
         Returns:
             A row per token, with ``node`` (its id), ``relation`` (of the passage to the node; ``'SELF'`` for the
             passage, ``''`` for a node that it aggregates from through others), ``position``, ``token``,
-            ``contribution``; largest contributions first.
+            ``contribution``; largest contributions first. For the arguments see :meth:`GraphMaxSim.explain`.
         """
         graph, target, tokens = self._explained(docno, graph)
-        propagation = self.network.plan(graph, target)
+        propagation = self.network.plan(graph, target).to(self._device)
         inputs = tokens.states(propagation.nodes, self._device)
         vectors = inputs.values.detach().clone().requires_grad_(True)
         states = inputs.with_values(vectors)
-        propagation = propagation.to(self._device)
-        vector = self.encoder.encode_queries([query])[0].to(self._device)
         in_context = self.network(states, propagation, linear=True)
-        score = self.network.score(vector, states.select(propagation.inputs), in_context)
+        query_vectors = self.encoder.encode_queries([query])[0].to(self._device)
+        score = self.network.score(query_vectors, states.select(propagation.inputs), in_context)
         # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
-        relation_of: dict[int, str] = {}
-        for relation in reversed(self.relations):
-            relation_of |= dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation)
-        relation_of[int(target[0])] = SELF
+        relation_of = {int(target[0]): SELF}
+        for relation in self.relations:
+            relation_of = dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation) | relation_of
         nodes = propagation.nodes[inputs.row_index.cpu().numpy()]
         pieces = [self.encoder.tokens(text) if text.strip() else [] for text in tokens.texts(propagation.nodes)]
         return pd.DataFrame(
@@ -386,12 +315,10 @@ class HGATReranker(GraphReranker):
         return super()._write(folder) | {"config": asdict(self.config)}
 
     @classmethod
-    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> HGATReranker:
-        weights = load_file(folder / WEIGHTS)
-        encoder = cls._read_encoder(folder, about["encoder"], options)
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         contextualized = options.pop("contextualized", None)
-        reranker = cls(**{"config": HGATConfig(**about["config"])} | options | {"encoder": encoder})
-        reranker.network.load_state_dict(weights)
+        reranker = super()._read(folder, about, {"config": HGATConfig(**about["config"])} | options)
+        reranker.network.load_state_dict(load_file(folder / WEIGHTS))
         reranker.contextualized = contextualized
         return reranker
 

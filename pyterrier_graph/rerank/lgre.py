@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
@@ -21,7 +20,7 @@ from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.models.lgre import LGRe, LGReConfig
 from pyterrier_graph.rerank.text_reranker import TextReranker
 from pyterrier_graph.training.learned_model import options_from
-from pyterrier_graph.training.pairs import LGReTraining, PairModel, lgre_loss
+from pyterrier_graph.training.pairs import Batch, LGReTraining
 
 SIDES = ("query", "document")
 ENCODER = "encoder"
@@ -30,24 +29,18 @@ WEIGHTS = "lgre.safetensors"
 
 @dataclasses.dataclass(frozen=True)
 class LearnedWordGraph:
-    """The word graph of a query and a document, as :meth:`pyterrier_graph.LGReReranker.explain` returns it.
+    """The word graph of a query and a document.
 
-    Attributes:
-        tokens: The word pieces, special tokens included.
-        segments: 0 for the query's words, 1 for the document's, -1 for special tokens; shape (tokens,).
-        layers: The hidden states that have a graph.
-        adjacency: The weight with which word i aggregates from word j in each of them, shape (layers, tokens, tokens);
-            rows add up to 1, and words that are not linked have 0.
-        layer_scores: s_l, shape (layers,).
-        score: The pair's score.
+    Row i of each layer's ``adjacency`` holds the weights with which word i aggregates from each word. They add up to 1;
+    words that are not linked have 0.
     """
 
-    tokens: list[str]
-    segments: np.ndarray
-    layers: tuple[int, ...]
-    adjacency: np.ndarray
-    layer_scores: np.ndarray
-    score: float
+    tokens: list[str]  # the word pieces, special tokens included
+    segments: np.ndarray  # 0 for the query's words, 1 for the document's, -1 for special tokens; shape (tokens,)
+    layers: tuple[int, ...]  # the hidden states that have a graph
+    adjacency: np.ndarray  # shape (layers, tokens, tokens)
+    layer_scores: np.ndarray  # s_l, shape (layers,)
+    score: float  # of the pair
 
 
 class LGReReranker(TextReranker):
@@ -57,31 +50,26 @@ class LGReReranker(TextReranker):
         :citation: Dong and Niu. Latent graph recurrent network for document ranking. DASFAA 2021.
         :link: https://doi.org/10.1007/978-3-030-73197-7_6
 
-    On a cross-encoder the model starts at the scores of the cross-encoder, and training improves on them. On any other
-    encoder, such as the default, scores are random before training.
+    On a cross-encoder the model starts at the scores of the cross-encoder. On any other encoder, such as the default,
+    scores are random before training. For columns see :meth:`transform`.
 
-    A document is cut at ``max_tokens``. To use the whole document, split it into passages and take the best one::
+    A document is cut at ``max_tokens``. To use the whole document, split it into passages and take the best one. Such a
+    pipeline can be trained with judgments of documents, because passages are recognized by their ids (``docno%pN``)::
 
         passages = pt.text.sliding(text_attr="text", length=150, stride=75, prepend_attr=None)
         bm25 >> pt.text.get_text(dataset) >> passages >> lgre >> pt.text.max_passage()
 
-    Such a pipeline can be trained with judgments of documents, because passages are recognized by their ids
-    (``docno%pN``).
-
     Args:
         encoder: Name or folder of a checkpoint: a cross-encoder (a model for sequence classification), or any encoder.
-        config: Shape of the model; :meth:`LGReConfig.paper` has that of the paper.
-        training: Options of :meth:`fit`; :meth:`LGReTraining.paper` has those of the paper.
+        config: Shape of the model; :meth:`LGReConfig.paper` returns that of the paper.
+        training: Options of :meth:`fit`; :meth:`LGReTraining.paper` returns those of the paper.
         batch_size: Documents scored at once.
-        max_tokens: Most tokens of query and document together; the longer one is cut.
+        max_tokens: Maximal number of tokens of query and document together; the longer text is cut.
         text_field: Column of the document's text.
         seed: Seed of the initial weights.
         device: Name of a torch device; by default a GPU if there is one.
-        dtype: Precision: ``'float32'``, ``'bfloat16'``, ``'float16'``, or ``'auto'`` for the fastest that the device
-            computes natively.
+        dtype: Precision: ``'float32'``, ``'bfloat16'``, ``'float16'``, or ``'auto'`` (the fastest native one).
         verbose: Whether to show progress.
-
-    Columns: see :meth:`transform`.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -108,60 +96,33 @@ class LGReReranker(TextReranker):
         dtype: DType = "float32",
         verbose: bool = True,
     ) -> None:
-        super().__init__(
-            encoder,
-            training=LGReTraining() if training is None else training,
-            batch_size=batch_size,
-            max_tokens=max_tokens,
-            text_field=text_field,
-            seed=seed,
-            device=device,
-            dtype=dtype,
-            verbose=verbose,
-        )
+        super().__init__(encoder, training, batch_size, max_tokens, text_field, seed, device, dtype, verbose)
         self.config = LGReConfig() if config is None else config
         check_type("config", self.config, LGReConfig, "an LGReConfig, such as LGReConfig(word_graph='full')")
-        init = self.config.init or ("identity" if self._labels == 1 else "random")
-        if init == "identity" and not self._labels:
-            raise ValueError(
-                f"init='identity' starts at the scores of a cross-encoder, but {self.encoder!r} has no trained score: "
-                "use a cross-encoder, or init='random'"
-            )
-        self.random_start = init == "random"
+        with_head = self._labels == 1 and self.config.init != "random"
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            kind = AutoModel if self.random_start else AutoModelForSequenceClassification
+            kind = AutoModelForSequenceClassification if with_head else AutoModel
             model = kind.from_pretrained(self.checkpoint, dtype=torch.float32)
-            self.network = LGRe(model, dataclasses.replace(self.config, init=init)).eval()
+            self.network = LGRe(model, self.config).eval()
+        self.random_start = self.network.config.init == "random"
         self.network.to(device_of(device))
 
     def __repr__(self) -> str:
         return f"LGReReranker({checkpoint_name(self.encoder)!r}, {self.config.word_graph!r})"
 
-    @property
-    def base_model(self) -> PreTrainedModel:
-        """The encoder below the word graphs and, with ``init='identity'``, below the cross-encoder's head."""
-        return cast(PreTrainedModel, self.network.encoder.base_model)
-
     def _sizes(self) -> dict[str, Any]:
         layers = ", ".join(str(layer) for layer in self.network.layers)
         return {"word graph": f"{self.config.word_graph}, of hidden states {layers}", "steps": self.config.steps}
 
-    def _scores(self, batch: dict[str, Tensor]) -> Tensor:
+    def _scores(self, batch: Batch) -> Tensor:
         return self.network(**batch).scores.float()
-
-    def _with_loss(self) -> PairModel:
-        return PairModel(self.network, partial(lgre_loss, self.training.loss))
 
     def _shape(self) -> dict[str, Any]:
         return dataclasses.asdict(self.network.config) | {"layers": list(self.network.layers)}
 
     def explain(self, query: str, text: str) -> LearnedWordGraph:
-        """The word graph of a query and a document (the paper's Fig. 4), for :func:`pyterrier_graph.plots.word_graph`.
-
-        Args:
-            query: The query.
-            text: The document.
+        """The word graph of a query and the text of a document, for :func:`pyterrier_graph.plots.word_graph` (Fig. 4).
 
         Raises:
             ValueError: If the query is empty, or one of them is not a text.
@@ -172,7 +133,7 @@ class LGReReranker(TextReranker):
             output = self.network(**batch, adjacency=True)
         assert output.adjacency is not None
         return LearnedWordGraph(
-            self.tokenizer.tokens(batch["input_ids"][0]),
+            list(self.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())),
             batch["segments"][0].cpu().numpy(),
             self.network.layers,
             output.adjacency[0].float().cpu().numpy(),
@@ -181,37 +142,31 @@ class LGReReranker(TextReranker):
         )
 
     def states(self, run: pd.DataFrame) -> pd.DataFrame:
-        """E^q and E^d, whose distance is that of Eq. 13, for :func:`pyterrier_graph.plots.state_map` (Fig. 5).
+        """E^q and E^d of Eq. 13, for :func:`pyterrier_graph.plots.state_map` (Fig. 5).
 
-        The encoder reads query and document together, so a query has another state with each document.
-
-        Args:
-            run: As for :meth:`transform`.
+        The run is one for :meth:`transform`. As the encoder reads query and document together, a query has another
+        state with each document.
 
         Returns:
             Two rows for each row of the run, with ``qid, docno``, ``side`` (``'query'`` or ``'document'``), and
             ``state``, the mean of the last hidden states of its words (zeros if there are no words).
-
-        Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            ValueError: As for :meth:`transform`.
         """
         self._check_run(run)
-        size = self.base_model.config.hidden_size
-        states = {side: np.zeros((len(run), size), dtype=np.float32) for side in SIDES}
-        for rows, batch in self._batches(*self._texts(run)):
-            with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
-                output = self.network(**batch)
-            for number, side in enumerate(SIDES):
-                words = (batch["segments"] == number).float()
-                share = words / words.sum(1, keepdim=True).clamp(min=1)
-                states[side][rows] = torch.einsum("bt,btd->bd", share, output.states.float()).cpu().numpy()
-        parts = [run[["qid", "docno"]].assign(side=side, state=list(states[side])) for side in SIDES]
+
+        def means(batch: Batch) -> Tensor:
+            words = torch.stack([batch["segments"] == side for side in range(len(SIDES))], 1)[..., None]
+            states = self.network(**batch).states.float()[:, None]
+            return (words * states).sum(2) / words.sum(2).clamp(min=1)
+
+        shape = (len(run), len(SIDES), self.network.base_model.config.hidden_size)
+        states = self._compute(means, self._texts(run), np.zeros(shape, dtype=np.float32))
+        sides = enumerate(SIDES)
+        parts = [run[["qid", "docno"]].assign(side=side, state=list(states[:, number])) for number, side in sides]
         return pd.concat(parts, ignore_index=True)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.network.encoder.save_pretrained(folder / ENCODER)
-        self.tokenizer.save(folder / ENCODER)
+        self.tokenizer.save_pretrained(folder / ENCODER)
         weights = self.network.state_dict().items()
         own = {name: tensor.contiguous() for name, tensor in weights if not name.startswith("encoder.")}
         save_file(own, folder / WEIGHTS)

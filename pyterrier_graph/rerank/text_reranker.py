@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -13,42 +14,33 @@ import pandas as pd
 import pyterrier as pt
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoTokenizer
 
 from pyterrier_graph.checks import check_count, check_type
 from pyterrier_graph.encoders.checkpoints import checkpoint_name, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, precision
-from pyterrier_graph.encoders.pair_tokenizer import PairTokenizer
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.rerank.base import ranked
 from pyterrier_graph.training.learned_model import LearnedModel
-from pyterrier_graph.training.pairs import PairCollator, PairTraining, QueryPairs
+from pyterrier_graph.training.pairs import Batch, PairCollator, PairModel, PairTraining, QueryPairs, tokenize_pairs
 from pyterrier_graph.training.trainer import train
 from pyterrier_graph.training.validation import Validation, judged, judged_ids
 
 
 class TextReranker(LearnedModel):
-    """Base of the rerankers that score pairs of texts, each query with one document.
-
-    Attributes:
-        tokenizer: Makes the network's input.
-        checkpoint: Folder or Hugging Face id of the checkpoint that ``encoder`` names.
-        CALLS: Code that explains scores, for :meth:`_repr_html_`.
-    """
+    """Base of the rerankers that score pairs of texts, each query with one document."""
 
     ARTIFACT_TYPE = "reranker"
-    CALLS: tuple[str, ...] = ()
+    CALLS: tuple[str, ...] = ()  # code that explains scores, for notebooks
     WRITTEN: tuple[str, ...] = ("max_tokens", "text_field", "seed")
 
     training: Any
     batch_size: int
-    tokenizer: PairTokenizer
 
     def __init__(
         self,
         encoder: str | os.PathLike[str],
-        *,
-        training: PairTraining,
+        training: PairTraining | None,
         batch_size: int,
         max_tokens: int,
         text_field: str,
@@ -63,7 +55,7 @@ class TextReranker(LearnedModel):
         check_count("max_tokens", max_tokens, 4)
         self.encoder = os.fspath(encoder)
         self.checkpoint = resolve(encoder)
-        self.training = training
+        self.training = self.STAGES["training"]() if training is None else training
         self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.text_field = text_field
@@ -71,31 +63,28 @@ class TextReranker(LearnedModel):
         self.device = device
         self.dtype: DType = dtype
         self.verbose = verbose
-        self.tokenizer = PairTokenizer(self.checkpoint, max_tokens)
+        self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
+        if not self.tokenizer.is_fast:
+            raise ValueError(f"{self.encoder!r} has no fast tokenizer, which tells tokens of query and document apart")
         shape = AutoConfig.from_pretrained(self.checkpoint)
-        limit = min(self.tokenizer.limit, getattr(shape, "max_position_embeddings", max_tokens))
+        limit = min(self.tokenizer.model_max_length, getattr(shape, "max_position_embeddings", max_tokens))
         if max_tokens > limit:
             raise ValueError(f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more")
         # the number of labels for which the checkpoint has a trained head; 0 if it is an encoder without such a head
         classifies = any("ForSequenceClassification" in name for name in shape.architectures or ())
         self._labels: int = shape.num_labels if classifies else 0
 
-    @property
     @abstractmethod
-    def base_model(self) -> nn.Module:
-        """The part of the network that is trained with ``training.encoder_learning_rate``."""
-
-    @abstractmethod
-    def _scores(self, batch: dict[str, Tensor]) -> Tensor:
+    def _scores(self, batch: Batch) -> Tensor:
         """Scores of tokenized pairs, shape (pairs,)."""
 
-    @abstractmethod
-    def _with_loss(self) -> nn.Module:
-        """The network with its loss; its arguments are made by :class:`PairCollator`."""
-
-    @abstractmethod
     def _shape(self) -> dict[str, Any]:
         """What distinguishes this network from others with the same checkpoint."""
+        return {}
+
+    def _sizes(self) -> dict[str, Any]:
+        """Further rows for :meth:`_repr_html_`."""
+        return {}
 
     def _repr_html_(self) -> str:
         """The HTML that a notebook shows."""
@@ -109,19 +98,11 @@ class TextReranker(LearnedModel):
         }
         return reranker_html(self, sizes | training_sizes(self), [*training_calls(self), *self.CALLS])
 
-    def _sizes(self) -> dict[str, Any]:
-        """Further rows for :meth:`_repr_html_`."""
-        return {}
-
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores documents; the score of a row does not depend on the other rows.
+        """Scores documents: adds ``score`` and ``rank``; the score of a row does not depend on the other rows.
 
         Args:
-            inp: ``qid, query, docno`` and the column with the text. An empty text is allowed. The text of a query must
-                be in at least one of its rows.
-
-        Returns:
-            The rows with new ``score`` and ``rank``.
+            inp: ``qid, query, docno`` and the column with the text, which may be empty. A query is in one row at least.
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
@@ -130,30 +111,28 @@ class TextReranker(LearnedModel):
         self._check_run(inp)
         if len(inp):
             self._warn_if_random()
-        scores = np.zeros(len(inp))
-        for rows, batch in self._batches(*self._texts(inp)):
-            with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
-                scores[rows] = self._scores(batch).cpu().numpy()
-        return ranked(inp, scores, self)
+        return ranked(inp, self._compute(self._scores, self._texts(inp), np.zeros(len(inp))), self)
 
     def _check_run(self, run: pd.DataFrame) -> None:
         pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
 
-    def _batches(
-        self, queries: Sequence[str], documents: Sequence[str]
-    ) -> Iterator[tuple[np.ndarray, dict[str, Tensor]]]:
-        """Rows and their tokens; documents of similar length are in the same batch."""
-        lengths = np.array(
-            [len(query) + len(document) for query, document in zip(queries, documents, strict=True)], dtype=int
-        )
+    def _compute(
+        self, function: Callable[[Batch], Tensor], texts: tuple[list[str], list[str]], out: np.ndarray
+    ) -> np.ndarray:
+        """Fills ``out`` with a function of tokenized pairs. Texts of similar length are in the same batch."""
+        queries, documents = texts
+        lengths = np.array([len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)], dtype=int)
         order = np.argsort(-lengths, kind="stable")
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
         for rows in pt.tqdm(batches, desc=type(self).__name__, unit="batch", disable=not self.verbose, delay=1):
-            yield rows, self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
+            batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
+            with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
+                out[rows] = function(batch).cpu().numpy()
+        return out
 
-    def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> dict[str, Tensor]:
-        device = device_of(self.device)
-        return {name: tensor.to(device) for name, tensor in self.tokenizer(queries, documents).items()}
+    def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> Batch:
+        batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
+        return {name: tensor.to(device_of(self.device)) for name, tensor in batch.items()}
 
     def _texts(self, run: pd.DataFrame) -> tuple[list[str], list[str]]:
         """Query and document of each row."""
@@ -174,7 +153,8 @@ class TextReranker(LearnedModel):
         """Trains on pairs of documents of the same query: a relevant one and a less relevant one.
 
         If only documents are judged, a judgment holds for all passages of a document (``docno%pN``), and the validation
-        measure ranks documents by their best passage.
+        measure ranks documents by their best passage. There is a warning if the model is trained already, or no
+        validation candidate is judged.
 
         Args:
             topics_or_res_tr: Training queries with their documents, as for :meth:`transform`.
@@ -184,43 +164,40 @@ class TextReranker(LearnedModel):
 
         Raises:
             pt.validate.InputValidationError: If a column is missing.
-            ValueError: If there is nothing to learn from, ``training.output_dir`` holds another training, or training
-                diverges.
-
-        Warns:
-            UserWarning: If the model is trained already, or no validation candidate is judged.
+            ValueError: If there is nothing to learn from, ``output_dir`` holds another training, or training diverges.
         """
+        options: PairTraining = self.training
         self._check_run(topics_or_res_tr)
         validate = None
         if topics_or_res_va is not None and len(topics_or_res_va):
             self._check_run(topics_or_res_va)
-            validate = self._validate(topics_or_res_va, qrels_va)
+            count = options.validation_candidates
+            validation = Validation(topics_or_res_va, qrels_va, options.measure, self, candidates=count)
+            validate = lambda: validation(self.transform(validation.run)["score"])  # noqa: E731
         run, qrels = judged(topics_or_res_tr, qrels_tr, self)
         run = run.drop_duplicates(["qid", "docno"])
         queries, documents = self._texts(run)
         labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
         judgments = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
         label = labels.reindex(judgments, fill_value=0).to_numpy()
-        options: PairTraining = self.training
         pairs = QueryPairs(run["qid"].factorize()[0], options.grades(label), options.pairs_per_epoch, options.seed)
         self._start_fit()
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
-        identity = {
-            "config": self._shape(),
-            "seed": self.seed,
-            "encoder": self.encoder,
-            "max_tokens": self.max_tokens,
-            "start": self._digest() if self.training_log else "untrained",
-            "examples": hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes()).hexdigest(),
-        }
         self.training_log = train(
-            self._with_loss(),
+            PairModel(self.network, options),
             pairs,
-            PairCollator(self.tokenizer, queries, documents, label > 0),
+            PairCollator(partial(tokenize_pairs, self.tokenizer, self.max_tokens), queries, documents, label > 0),
             options,
             rates=self._rates(),
             validate=validate,
-            identity=identity,
+            identity={
+                "config": self._shape(),
+                "seed": self.seed,
+                "encoder": self.encoder,
+                "max_tokens": self.max_tokens,
+                "start": self._digest() if self.training_log else "untrained",
+                "examples": hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes()).hexdigest(),
+            },
             device=device_of(self.device),
             dtype=self.dtype,
             verbose=self.verbose,
@@ -229,18 +206,8 @@ class TextReranker(LearnedModel):
 
     def _rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The learning rate of each group of parameters; an encoder without one is frozen."""
-        options: PairTraining = self.training
-        encoder = list(self.base_model.parameters())
+        rate = self.training.encoder_learning_rate
+        encoder = [*self.network.base_model.requires_grad_(rate is not None).parameters()]
         inside = {id(parameter) for parameter in encoder}
         others = [parameter for parameter in self.network.parameters() if id(parameter) not in inside]
-        self.base_model.requires_grad_(options.encoder_learning_rate is not None)
-        rates = [(others, options.learning_rate)]
-        if options.encoder_learning_rate is not None:
-            rates.append((encoder, options.encoder_learning_rate))
-        return rates
-
-    def _validate(self, run: pd.DataFrame, qrels: pd.DataFrame | None) -> Callable[[], float]:
-        """Measures the model in its present state on validation queries."""
-        options: PairTraining = self.training
-        validation = Validation(run, qrels, options.measure, self, candidates=options.validation_candidates)
-        return lambda: validation(self.transform(validation.run)["score"])
+        return [(others, self.training.learning_rate), *([] if rate is None else [(encoder, rate)])]

@@ -27,7 +27,6 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, TITLE
 from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, PaperGNNEncoderConfig
 from pyterrier_graph.models.passage_network import NeighborBatch
-from pyterrier_graph.retrieve.base_vectors import base_vectors, check_vectors
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import (
@@ -37,7 +36,7 @@ from pyterrier_graph.retrieve.index_identity import (
     query_digests,
     vector_space,
 )
-from pyterrier_graph.retrieve.index_writer import write_index
+from pyterrier_graph.retrieve.index_writer import base_vectors, check_vectors, write_index
 from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler, check_graphs
 from pyterrier_graph.training.learned_model import LearnedModel
 

@@ -1,4 +1,4 @@
-"""Validation of contextual vectors on queries, and the relevant passages of queries."""
+"""Contextual vectors and judged queries: the relevant passages, validation, and the grid search for weights."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ import torch
 
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.encoders.vector_files import VectorsOf
+from pyterrier_graph.graphs.relations import RELEVANT
+from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, Paths
 from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
-from pyterrier_graph.training.validation import RunEvaluator, documents_of, judged, judged_ids
+from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
+from pyterrier_graph.training.validation import Validation, documents_of, judged
 
 if TYPE_CHECKING:
     from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
 
 PASSAGES_AT_ONCE, QUERIES_AT_ONCE = 4096, 64
+ISOLATED_NORM = "isolated_norm"
+ISOLATED_NORMS = (1.0, 1.05, 1.1, 1.15, 1.2)
 
 
 def validation(
@@ -46,18 +51,17 @@ def validation(
         ValueError: If there are no judgments, or none of the queries is judged.
     """
     sampler = model._sampler()
-    topics, qrels = judged(topics.assign(docno=""), qrels, model)
+    topics, qrels = judged(topics[["qid", "query"]], qrels, model)
     qrels = qrels[qrels["qid"].isin(topics["qid"])]
+    evaluate = Validation(topics, qrels, measure, model)
     queries = query_texts(topics)
-    warn_of_leaks(sampler, queries)
+    _warn_of_leaks(sampler, queries)
     vectors = np.asarray(model.encoder.encode_queries(queries.tolist()), dtype=np.float32)
     frame = pd.DataFrame({"qid": queries.index, "query": queries.tolist(), "query_vec": [*vectors]})
     found = sampler.index.np_retriever(num_results=model.num_candidates)(frame)
     docnos = pd.concat([found["docno"], passages_of(sampler, qrels)[0]["docno"]]).unique()
-    numbers = sampler.numbers_of([*docnos])
-    order = numbers.argsort()
-    numbers, ids = numbers[order], np.asarray(judged_ids(pd.Series(docnos), qrels), dtype=object)[order]
-    evaluate = RunEvaluator(measure, qrels)
+    numbers = np.sort(sampler.numbers_of([*docnos]))
+    ids = np.asarray(sampler.docnos_of(numbers), dtype=object)
     count = min(model.num_candidates, len(numbers))
     qids = np.repeat(queries.index.to_numpy(), count)
 
@@ -68,13 +72,12 @@ def validation(
         current = vectors if encode is None else np.asarray(encode(queries.tolist()), dtype=np.float32)
         best = [(part @ states.T).topk(count) for part in torch.from_numpy(current).split(QUERIES_AT_ONCE)]
         scores, places = (torch.cat(parts).flatten().numpy() for parts in zip(*best, strict=True))
-        run = pd.DataFrame({"qid": qids, "docno": ids[places], "score": scores})
-        return evaluate(run.groupby(["qid", "docno"], as_index=False, sort=False)["score"].max())
+        return evaluate.measure_run(pd.DataFrame({"qid": qids, "docno": ids[places], "score": scores}))
 
     return measured
 
 
-def warn_of_leaks(sampler: NeighborSampler, queries: pd.Series) -> None:
+def _warn_of_leaks(sampler: NeighborSampler, queries: pd.Series) -> None:
     """Warns if passages aggregate from validation queries, which are then found too easily."""
     if not sampler.query_relations:
         return
@@ -83,14 +86,14 @@ def warn_of_leaks(sampler: NeighborSampler, queries: pd.Series) -> None:
         warnings.warn(
             f"{inside} of {len(queries)} validation queries are in the graph ({int(twins.sum())} by their text, under "
             "another qid): passages aggregate from them, so that they are too easy",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 
 def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
     """The relevant passages of queries: judgments of documents are those of all their passages.
 
-    Those that are not in the index are left out, with a warning.
+    Those that are not in the index are left out, with a warning; KeyError if all of them are not.
 
     Args:
         sampler: Knows the passages.
@@ -98,9 +101,6 @@ def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataF
 
     Returns:
         ``qid, docno`` of passages in the index, and whether it was documents that were judged.
-
-    Raises:
-        KeyError: If no relevant passage is in the index.
     """
     relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
     known = sampler.numbers_of(relevant["docno"].tolist()) >= 0
@@ -122,3 +122,46 @@ def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataF
             stacklevel=4,
         )
     return passages, not known.any()
+
+
+def tune_weights(model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataFrame | None, measure: str) -> None:
+    """Sets the weights of relations, and ``isolated_norm``, to those that are best on validation queries.
+
+    Each weight in turn takes the best value of a grid, in two sweeps; the weight of relevant queries and
+    ``isolated_norm`` as a pair, since the one changes what is best for the other. Nothing else changes.
+    """
+    network = model.network
+    if not isinstance(network, GNNEncoderNetwork):
+        raise ValueError(f"{model!r} has no weights of relations: the papers' network cannot be tuned")
+    paths_of = model._computed(
+        model._sampler(), lambda batch: network.paths(batch.passages, batch.sources, batch.edges)
+    )
+    kept: dict[int, Paths] = {}
+
+    @torch.inference_mode()
+    def vectors_of(passages: np.ndarray) -> np.ndarray:
+        first = int(passages[0])
+        if first not in kept:
+            kept[first] = paths_of(passages)
+        return network.joined(kept[first]).float().cpu().numpy()
+
+    numbers = dict(zip(network.relations, network.scalars(), strict=True)) | {ISOLATED_NORM: network.isolated_norm}
+    measured = validation(model, topics, qrels, measure, lambda: vectors_of)
+
+    def assign(values: Numbers) -> None:
+        with torch.no_grad():
+            for name, value in values.items():
+                numbers[name].fill_(value)
+
+    def trial(values: Numbers) -> float:
+        assign(values)
+        return measured()
+
+    grid: list[Numbers] = []
+    for name in network.relations:
+        if name == RELEVANT:
+            grid += [{name: w, ISOLATED_NORM: n} for w in WEIGHTS for n in ISOLATED_NORMS if w or n == 1]
+        else:
+            grid += [{name: w} for w in WEIGHTS]
+    start = {name: float(number) for name, number in numbers.items()}
+    assign(coordinate_search(start, grid, trial, verbose=model.verbose))

@@ -8,7 +8,8 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast, get_args
+from types import NoneType
+from typing import Any, Self, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -26,22 +27,11 @@ from pyterrier_graph.checks import check_choice, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
 from pyterrier_graph.encoders.queries import query_texts, warn_of_rewritten
-from pyterrier_graph.encoders.sentence_encoder import (
-    Similarity,
-    checksums,
-    is_normalized,
-    limit_length,
-    load_sentence_transformer,
-    prompts_of,
-    shaped,
-)
+from pyterrier_graph.encoders.sentence_encoder import Similarity, checksums, limit_length, load_dual_encoder, prompts_of
 from pyterrier_graph.training.dual import DualEncoderTraining, check_examples, train_dual_encoder
 from pyterrier_graph.training.learned_model import LearnedModel
-from pyterrier_graph.training.mining import HardNegativeMiner
+from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.training.validation import Validation
-
-if TYPE_CHECKING:
-    from pyterrier_graph.training.mining import TrainingExamples
 
 logger = logging.getLogger(__name__)
 NETWORK = "sentence-transformer"
@@ -63,8 +53,8 @@ class DualEncoder(LearnedModel, BiEncoder):
         (dual_encoder.doc_encoder() >> index).index(dataset.get_corpus_iter())
         retriever = dual_encoder.query_encoder() >> index.retriever()
 
-    The similarity of a query and a passage is the dot product of their vectors, in training, in the index and between
-    texts (:attr:`sim_fn`). With ``similarity='cosine'`` vectors have length 1, so that the dot product is the cosine.
+    The similarity of a query and a passage is the dot product of their vectors, in training and in retrieval. With
+    ``similarity='cosine'`` vectors have length 1, so that the dot product is the cosine.
 
     ``save(path)`` writes an ordinary ``SentenceTransformer`` into ``path/sentence-transformer``.
 
@@ -88,11 +78,9 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     Attributes:
         network: The SentenceTransformer.
-        training_log: Losses, and the validation measure under its own name, of the last training.
-        pretraining_log: Likewise, of its first stage, if there were two.
+        pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
 
     Raises:
-        TypeError: If an argument is of another type than named here.
         ValueError: If an option is unknown or out of range, or the checkpoint cannot read so many tokens.
     """
 
@@ -122,8 +110,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         verbose: bool = True,
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer")
-        if miner is not None:
-            check_type("miner", miner, HardNegativeMiner, "a HardNegativeMiner(retriever, texts)")
+        check_type("miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)")
         if similarity is not None:
             check_choice("similarity", similarity, get_args(Similarity))
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
@@ -135,13 +122,11 @@ class DualEncoder(LearnedModel, BiEncoder):
         self.seed = seed
         self.device = device
         self.dtype: DType = dtype
-        network = load_sentence_transformer(resolve(encoder), device, seed)
-        self.similarity = similarity or ("cosine" if is_normalized(network) else "dot")
-        self.network = shaped(network, separate_encoders, self.similarity).eval()
+        self.network = load_dual_encoder(resolve(encoder), separate_encoders, similarity, device, seed).eval()
+        self.similarity = cast(Similarity, self.network.similarity_fn_name)
         self.separate_encoders = any(isinstance(module, Router) for module in self.network.modules())
         self.max_query_tokens = max_query_tokens
         self.max_passage_tokens = max_passage_tokens
-        self.training_log: list[dict[str, float]] = []
         self.pretraining_log: list[dict[str, float]] = []
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -168,9 +153,9 @@ class DualEncoder(LearnedModel, BiEncoder):
     def model_name(self) -> str:
         """The checkpoint's name, and a digest of all that vectors depend on, such as the present weights.
 
-        pyterrier_dr tells encoders apart by this name, and files of vectors are found by it. It is computed anew each
-        time, by checksums (15 ms for 22 million weights): torch does not count every way to change weights in place.
+        pyterrier_dr tells encoders apart by this name, and files of vectors are found by it.
         """
+        # weights may have changed, and torch does not count all changes in place; checksums take 15 ms
         about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
         about += [dtype_of(self.dtype, self.network.device), checksums(self.network)]
         digest = hashlib.sha256(repr(about).encode()).hexdigest()
@@ -245,7 +230,7 @@ class DualEncoder(LearnedModel, BiEncoder):
 
         With unlabeled queries there are two stages, as in PAIR (Sect. 3.4): the first learns from their pseudo-labels,
         with the options ``pretraining``, and the second from labels and pseudo-labels of the labeled queries, with the
-        options ``training``. With several processes the first one mines while the others wait.
+        options ``training``.
 
         Args:
             topics_or_res_tr: Training queries: ``qid, query``. Other columns are ignored.
@@ -253,29 +238,25 @@ class DualEncoder(LearnedModel, BiEncoder):
             topics_or_res_va: Validation queries. The weights with the best validation measure are kept; these can be
                 those before training. Ranked are the documents in this frame (``docno`` and the column of texts), or,
                 if it has only queries, the miner's candidates.
-            qrels_va: Judgments for them: see :class:`~pyterrier_graph.training.validation.Validation`.
+            qrels_va: Judgments for them, of passages or, for all their passages, of documents.
             unlabeled: Queries without judgments: ``qid, query``.
 
         Raises:
-            pt.validate.InputValidationError: If a column is missing.
             ValueError: If there is no miner or no training example, ``output_dir`` holds another training, or training
                 diverges.
         """
-        miner = self._required_miner(
-            "training examples come from a miner. Give DualEncoder(miner=HardNegativeMiner(retriever, texts)), "
-            "or call fit_examples with examples"
-        )
+        miner = self._required_miner("training examples come from a miner", "or call fit_examples with examples")
         pt.validate.columns(topics_or_res_tr, includes=["qid", "query"], context=self)
         pt.validate.columns(qrels_tr, includes=["qid", "docno", "label"], context=self)
         run = self._validation_run(topics_or_res_va)
         topics = query_texts(topics_or_res_tr.astype({"qid": str})).rename_axis("qid").reset_index()
-        qrels = qrels_tr.astype({"qid": str, "docno": str})
+        # with several processes, the first one mines while the others wait
         with PartialState(cpu=device_of(self.device).type == "cpu").main_process_first():
             pretraining_examples = None if unlabeled is None else miner.pseudo_labeled(unlabeled)
-            examples = miner.labeled(topics, qrels).dataset
+            examples = miner.labeled(topics, qrels_tr).dataset
             if unlabeled is not None:
                 try:
-                    pseudo = miner.pseudo_labeled(topics, qrels).dataset
+                    pseudo = miner.pseudo_labeled(topics, qrels_tr).dataset
                 except ValueError as error:  # any other problem would have shown in labeled()
                     logger.warning("labeled queries have no pseudo-labels: %s", error)
                 else:
@@ -290,39 +271,35 @@ class DualEncoder(LearnedModel, BiEncoder):
         *,
         pretraining_examples: Dataset | TrainingExamples | None = None,
     ) -> Self:
-        """Trains on given examples.
+        """Trains on given examples. For validation and errors see :meth:`fit`.
 
         Each stage has a folder of its own in ``output_dir``, ``pretraining`` or ``training``. If a call was killed, the
         same call continues from the last checkpoint there, and ends with the same weights.
 
         Args:
             examples: Columns ``query, positive, negative_1 .. negative_n``, in this order; n may be 0.
-            topics_or_res_va: See :meth:`fit`.
-            qrels_va: See :meth:`fit`.
+            topics_or_res_va: Validation queries.
+            qrels_va: Judgments for them.
             pretraining_examples: Examples of the first stage, which has the options ``pretraining``.
-
-        Raises:
-            Exception: As :meth:`fit`; and a ValueError if a column of the examples is missing or lacks a text.
         """
         run = self._validation_run(topics_or_res_va)
-        stages = [("training", examples, self.training)]
-        if pretraining_examples is not None:
-            stages.insert(0, ("pretraining", pretraining_examples, self.pretraining))
-        datasets = [data if isinstance(data, Dataset) else data.dataset for _, data, _ in stages]
-        digests = [check_examples(data) for data in datasets]
+        given = {"pretraining": pretraining_examples, "training": examples}
+        datasets = {stage: getattr(data, "dataset", data) for stage, data in given.items() if data is not None}
+        digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()
         place = self.training.output_dir or self.pretraining.output_dir
         names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
         identity = {name: getattr(self, name) for name in names} | {"dtype": self.dtype}
         self.pretraining_log = []
-        for (stage, _, options), data, digest in zip(stages, datasets, digests, strict=True):
+        for stage, data in datasets.items():
+            options = getattr(self, stage)
             folder = options.output_dir or place
             log = train_dual_encoder(
                 self.network,
                 data,
                 dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
                 validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
-                identity=identity | {"examples": digest},
+                identity=identity | {"examples": digests[stage]},
                 device=device_of(self.device),
                 dtype=self.dtype,
                 verbose=self.verbose,
@@ -331,9 +308,10 @@ class DualEncoder(LearnedModel, BiEncoder):
             identity["after"] = weights_sha256(self.network)
         return self
 
-    def _required_miner(self, message: str) -> HardNegativeMiner:
+    def _required_miner(self, problem: str, otherwise: str) -> HardNegativeMiner:
         if self.miner is None:
-            raise ValueError(f"{type(self).__name__}.fit: {message}")
+            advice = f"Give DualEncoder(miner=HardNegativeMiner(retriever, texts)), {otherwise}"
+            raise ValueError(f"{type(self).__name__}.fit: {problem}. {advice}")
         return self.miner
 
     def _validation_run(self, topics: pd.DataFrame | None) -> pd.DataFrame | None:
@@ -342,10 +320,8 @@ class DualEncoder(LearnedModel, BiEncoder):
             return None
         if "docno" not in topics.columns:
             pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-            miner = self._required_miner(
-                f"validation queries have no documents. Give them with docno and {self.text_field}, as retrieved, or "
-                "give DualEncoder(miner=HardNegativeMiner(retriever, texts)), which retrieves documents"
-            )
+            columns = f"docno and {self.text_field}"
+            miner = self._required_miner("validation queries have no documents", f"or documents, with {columns}")
             found = cast(pd.DataFrame, (miner.candidates >> miner.texts)(topics.astype({"qid": str})))
             topics = found.rename(columns={"text": self.text_field})
         pt.validate.result_frame(topics, extra_columns=["query", self.text_field], context=self)

@@ -29,11 +29,10 @@ from pyterrier_graph.models.gnn_encoder import (
 from pyterrier_graph.models.passage_network import PassageNetwork
 from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex
-from pyterrier_graph.retrieve.dense_validation import validation
+from pyterrier_graph.retrieve.dense_validation import tune_weights, validation
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.gnn_training import joint_vectors, loss_queries, texts_by_docno, trainable
 from pyterrier_graph.retrieve.index_identity import identity_of
-from pyterrier_graph.retrieve.tuning import tune_weights
 from pyterrier_graph.training.dual import is_normalized, scale_of
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
 from pyterrier_graph.training.masked_graph_model import (

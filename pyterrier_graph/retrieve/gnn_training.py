@@ -43,37 +43,26 @@ def loss_queries(
     with PartialState(cpu=model._device.type == "cpu").main_process_first():
         sampler = model._sampler()
         sampler.encode()
+    negatives = None
     if examples is not None:
         check_type("examples", examples, TrainingExamples, "what HardNegativeMiner(...).labeled(...) returns")
-        positives, negatives, by_document = _pairs_of(examples, sampler, topics)
-        return LossQueries(topics, positives, by_document, sampler, options, negatives)
+        ids = cast(pd.DataFrame, examples.ids.to_pandas()).astype(str)
+        qrels = ids[["qid"]].assign(docno=ids["positive_docno"], label=1)
+        columns = [name for name in ids if name.startswith("negative_")]
+        negatives = ids.melt("qid", columns, value_name="docno")[["qid", "docno"]].drop_duplicates()
     if qrels is None:
         raise ValueError("there are no judgments: give qrels_tr, or examples= of a HardNegativeMiner")
     pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=model)
     qrels = qrels.astype({"qid": str, "docno": str})
     relevant, by_document = passages_of(sampler, qrels[qrels["qid"].isin(topics["qid"])])
-    return LossQueries(topics, relevant, by_document, sampler, options)
-
-
-def _pairs_of(
-    examples: TrainingExamples, sampler: NeighborSampler, topics: pd.DataFrame
-) -> tuple[pd.DataFrame, pd.DataFrame, bool]:
-    """Positives and negatives of a miner, ``qid, docno`` each, and whether the positives were documents."""
-    ids = cast(pd.DataFrame, examples.ids.to_pandas()).astype(str)
-    judged = ids.rename(columns={"positive_docno": "docno"})[["qid", "docno"]].drop_duplicates()
-    positives, by_document = passages_of(sampler, judged[judged["qid"].isin(topics["qid"])].assign(label=1))
-    columns = [name for name in ids if name.startswith("negative_")]
-    negatives = ids.melt("qid", columns, value_name="docno")[["qid", "docno"]].drop_duplicates()
-    there = negatives["qid"].isin(positives["qid"]) & (sampler.numbers_of(negatives["docno"].tolist()) >= 0)
-    return positives, negatives[there], by_document
+    if negatives is not None:
+        there = negatives["qid"].isin(relevant["qid"]) & (sampler.numbers_of(negatives["docno"].tolist()) >= 0)
+        negatives = negatives[there]
+    return LossQueries(topics, relevant, by_document, sampler, options, negatives)
 
 
 def texts_by_docno(graph: HeteroGraph | None, texts: pt.Transformer | None) -> PassageTexts:
-    """A function from docnos to texts: by the transformer where there is one, else from the graph.
-
-    Raises:
-        ValueError: If there is neither.
-    """
+    """A function from docnos to texts: by the transformer where there is one, else from the graph."""
     if texts is not None:
         return partial(texts_of_passages, texts)
     if graph is None:
@@ -82,11 +71,7 @@ def texts_by_docno(graph: HeteroGraph | None, texts: pt.Transformer | None) -> P
 
 
 def trainable(encoder: BiEncoder) -> DualEncoder:
-    """A copy of an encoder with weights of its own, which can learn.
-
-    Raises:
-        ValueError: If the encoder cannot learn.
-    """
+    """A copy of an encoder with weights of its own, which can learn."""
     if not isinstance(encoder, DualEncoder):
         raise ValueError(f"only a DualEncoder learns, this encoder is {encoder!r}")
     return encoder.apply_attributes()

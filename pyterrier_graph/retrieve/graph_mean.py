@@ -14,7 +14,7 @@ from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, GNNEncoderNetwork, shortest
 from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
-from pyterrier_graph.retrieve.tuning import tune_weights
+from pyterrier_graph.retrieve.dense_validation import tune_weights
 from pyterrier_graph.training.validation import tuning_set
 
 if TYPE_CHECKING:

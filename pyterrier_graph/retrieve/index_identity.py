@@ -35,16 +35,7 @@ def changed_passages(
 ) -> np.ndarray:
     """Numbers of the passages with edges to queries that were added to a graph since an index was written.
 
-    All other passages have the vectors of the index, since anything else that has changed is refused.
-
-    Args:
-        previous: The index.
-        identity: What the new vectors depend on.
-        graph: The query graph with the new queries.
-        features: Whether the vectors depend on features of its edges.
-
-    Raises:
-        ValueError: If anything else has changed; the message says what.
+    All other passages have the vectors of the index: if anything else has changed, a ValueError says what.
     """
     before = identity_of(previous)
     if differing := [name for name in FIXED if before.get(name) != identity.get(name)]:
@@ -67,14 +58,8 @@ def query_digests(
 ) -> dict[str, str]:
     """Digests of a graph's first queries and their edges, which tell exactly whether another graph begins with them.
 
-    Args:
-        graph: The graph; edges of masked queries are left out.
-        edge_types: The types of edges that count.
-        count: Number of queries.
-        features: Whether the features of the edges count, too.
-
-    Returns:
-        SHA-256 by ``'qids'``, ``'texts'``, and per type ``'<type> edges'`` and ``'<type> features'``.
+    There is a SHA-256 of ``'qids'``, ``'texts'``, and for each type ``'<type> edges'`` and ``'<type> features'``. Edges
+    of masked queries are left out.
     """
     digests = {name: hashlib.sha256() for name in ("qids", "texts")}
     digests |= {f"{edge_type} edges": hashlib.sha256() for edge_type in edge_types}

@@ -1,22 +1,32 @@
-"""Writes an index with the passages of another index, and other vectors."""
+"""Writes dense indexes: the encoder's own vectors of a graph's passages, and the contextual vectors of an index."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pyterrier_dr import FlexIndex
 
-from pyterrier_graph.artifacts import read_meta
-from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, checked_vectors, unfinished, write_vectors
+from pyterrier_graph.artifacts import META, read_meta
+from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, checked_vectors, write_vectors
 from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
-from pyterrier_graph.graphs.ids import ids_of
-from pyterrier_graph.retrieve.index_identity import file_sha256, identity_of
+from pyterrier_graph.graphs.ids import ids_of, writing_ids
+from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, identity_of, vector_space
 
 if TYPE_CHECKING:
-    from pyterrier_dr import FlexIndex
+    from pyterrier_dr import BiEncoder
+
+    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+
+PASSAGES_AT_ONCE = 1024
+SAMPLE = 16  # passages that are encoded again to see whether an index is of the encoder
+SIMILAR = 0.3  # vectors of different encoders have a cosine of about 0
+FLEX = {"type": "dense_index", "format": "flex"}
 
 
 def write_index(
@@ -31,8 +41,7 @@ def write_index(
 ) -> FlexIndex:
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
 
-    Until the index is complete there is nothing at its path. Unfinished work lies in ``<path>.unfinished``; the same
-    call continues after the last whole chunk.
+    Until the index is complete there is nothing at its path; the same call continues after the last whole chunk.
 
     Args:
         base_index: The index that has the passages.
@@ -59,7 +68,7 @@ def write_index(
     base = base_index.index_path
     docnos, about = base_index.payload(return_dvecs=False)
     count, dimension = shape = about["doc_count"], about["vec_size"]
-    kind = {name: about[name] for name in ("type", "format", "doc_count", "vec_size")}
+    kind = FLEX | {"doc_count": count, "vec_size": dimension}
     digest = file_sha256(base / DOCNOS)
     contextual: dict[str, Any] = {"identity": identity, "docnos_sha256": digest}
 
@@ -75,8 +84,6 @@ def write_index(
         read_meta(old.index_path, kind)
         if file_sha256(old.index_path / DOCNOS) != digest:
             raise ValueError(f"{old!r} has other docnos than {base_index!r}: nothing can be copied from it")
-        if np.asarray(numbers).dtype.kind not in "iu":
-            raise ValueError(f"changed passages are given by number, got {np.asarray(numbers).dtype}")
         changed = np.zeros(count, dtype=bool)
         changed[checked(numbers, count)] = True
         contextual["previous"] |= {
@@ -97,10 +104,77 @@ def write_index(
                 vectors[here] = new(numbers[here])
             return vectors
 
-    files = {DOCNOS: (base / DOCNOS).stat().st_size, VECTORS: count * dimension * FLOAT.itemsize}
-    meta = kind | {"package_hint": "pyterrier_dr", "contextual": contextual, "files": files}
-    with unfinished(index.index_path, meta) as (folder, out):
-        shutil.copyfile(base / DOCNOS, folder / DOCNOS)
-        progress = {"desc": "indexing", "unit": "passage", "disable": not verbose}
-        write_vectors(out, shape, chunk, at_once=chunk_size, progress=progress)
+    write_vectors(
+        index.index_path,
+        kind
+        | {"package_hint": "pyterrier_dr", "contextual": contextual, "files": {DOCNOS: (base / DOCNOS).stat().st_size}},
+        shape,
+        chunk,
+        at_once=chunk_size,
+        progress={"desc": "indexing", "unit": "passage", "disable": not verbose},
+        write_ids=lambda folder: shutil.copyfile(base / DOCNOS, folder / DOCNOS),
+    )
     return index
+
+
+def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbose: bool = True) -> FlexIndex:
+    """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
+
+    It is written into a folder, beside those of other graphs and encoders, if it is not there. A call that was killed
+    continues when it is repeated. Raises ValueError if vectors are of another shape or not finite.
+    """
+    identity = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
+    path = folder / f"passages-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]}.flex"
+    index = FlexIndex(str(path), verbose=False)
+    if (path / META).is_file():
+        return index
+    nodes = graph.passage_nodes
+    dimension = int(np.asarray(encoder.encode_docs(graph.texts(nodes[:1]))).shape[1])
+    about = {"doc_count": len(nodes), "vec_size": dimension, "base": identity | {"space": vector_space(encoder)}}
+
+    def encoded(numbers: np.ndarray) -> np.ndarray:
+        vectors = encoder.encode_docs(graph.texts(nodes[numbers]))
+        return checked_vectors(
+            vectors, numbers, dimension, lambda number: f"passage {graph.ids_of(nodes[[number]])[0]}"
+        )
+
+    def write_ids(folder: Path) -> None:
+        (folder / DOCNOS).unlink(missing_ok=True)  # the writer would append
+        with writing_ids(folder / DOCNOS) as ids:
+            for start in range(0, len(nodes), PASSAGES_AT_ONCE):
+                for docno in graph.ids_of(nodes[start : start + PASSAGES_AT_ONCE]):
+                    ids.add(docno)
+
+    write_vectors(
+        path,
+        FLEX | {"package_hint": "pyterrier_dr", "files": {}} | about,
+        (len(nodes), dimension),
+        encoded,
+        at_once=PASSAGES_AT_ONCE,
+        progress={"desc": "encoding passages", "unit": "passage", "disable": not verbose},
+        write_ids=write_ids,
+    )
+    return index
+
+
+def check_vectors(index: FlexIndex, encoder: BiEncoder, graph: HeteroGraph | None, dimension: int) -> None:
+    """Raises ValueError unless an index has the encoder's own vectors, of the dimension that the network is made for.
+
+    Where there is a graph of the passages, some of them are encoded and compared.
+    """
+    docnos, vectors, meta = index.payload()
+    if "contextual" in meta:
+        raise ValueError(f"{index!r} is a contextual index: give the encoder's own vectors, or none")
+    if vectors.shape[1] != dimension:
+        raise ValueError(f"{index!r} has vectors of {vectors.shape[1]} dimensions, the network is made for {dimension}")
+    other = "base" in meta and meta["base"]["space"] != vector_space(encoder)
+    if not other and graph is not None and len(vectors):
+        numbers = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE).astype(np.int64))
+        nodes = graph.nodes_of([str(docno) for docno in ids_of(docnos, numbers)])
+        own = np.asarray(encoder.encode_docs(graph.texts(nodes)), dtype=np.float32)
+        other = own.shape[1] != dimension
+        if not other:
+            norms = np.linalg.norm(own, axis=1) * np.linalg.norm(vectors[numbers], axis=1)
+            other = float(((own * vectors[numbers]).sum(axis=1) / np.maximum(norms, 1e-12)).mean()) < SIMILAR
+    if other:
+        raise ValueError(f"{index!r} has vectors of another encoder than {encoder!r}")

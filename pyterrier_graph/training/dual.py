@@ -9,36 +9,28 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-import torch
 from datasets import Dataset
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-)
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import SentenceEvaluator
-from sentence_transformers.base.model import BaseModel
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from transformers import TrainerCallback
 
-from pyterrier_graph.checks import check_count, check_number
-from pyterrier_graph.encoders.devices import DType
-from pyterrier_graph.encoders.sentence_encoder import is_normalized, prompts_of
-from pyterrier_graph.models.losses import InBatch, check_options
+from pyterrier_graph.checks import check_fields, check_number
+from pyterrier_graph.encoders.sentence_encoder import is_normalized, load_sentence_transformer, prompts_of
+from pyterrier_graph.models.losses import InBatch, PAIRLoss, check_options
+from pyterrier_graph.training.mining import QUERY, example_columns
 from pyterrier_graph.training.options import TrainerOptions
-from pyterrier_graph.training.pair_loss import PAIRLoss
 from pyterrier_graph.training.trainer import Redraw, run_trainer
 
-QUERY, POSITIVE, NEGATIVE = "query", "positive", "negative_"
 NORMALIZED_SCALE = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DualEncoderTraining(TrainerOptions):
-    """Options of one stage of ``DualEncoder.fit()``.
+    """Options of one stage of ``DualEncoder.fit()``. The defaults take minutes for a hundred queries on two cores.
 
-    The defaults take minutes for a hundred queries on two cores; :meth:`paper` has those of Ren et al. 2021 (PAIR). The
-    optimizer is the trainer's AdamW without weight decay, unless ``arguments`` name another one.
+    For the other attributes see :class:`~pyterrier_graph.training.options.TrainerOptions`; ``batch_size`` is that of
+    each process, and ``arguments`` are further ``SentenceTransformerTrainingArguments``.
 
     Attributes:
         learning_rate: The highest learning rate. It rises from 0 during the warm-up, and falls to 0 in the end.
@@ -50,9 +42,6 @@ class DualEncoderTraining(TrainerOptions):
         gather_across_devices: With several processes, whether the passages of all processes are negatives of each query
             (the paper's cross-batch negatives).
         warmup: Share of the steps in which the learning rate rises.
-
-    For the other attributes see :class:`~pyterrier_graph.training.options.TrainerOptions`; ``batch_size`` is that of
-    each process, and ``arguments`` are further ``SentenceTransformerTrainingArguments``.
     """
 
     epochs: int = 2
@@ -67,19 +56,15 @@ class DualEncoderTraining(TrainerOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_options(self.alpha, self.in_batch, 1.0 if self.scale is None else self.scale)
-        if self.mini_batch_size is not None:
-            check_count("mini_batch_size", self.mini_batch_size)
+        check_fields(self, mini_batch_size=1)
         check_number("warmup", self.warmup, 0, 1, below=True)
 
     @classmethod
     def paper(cls, **options: Any) -> DualEncoderTraining:
         """The options of Ren et al. 2021 (PAIR), Sect. 4.2, for fine-tuning; pre-training has ``alpha=0.1`` besides.
 
-        The paper has batches of 512 on up to 8 GPUs and trains without early stopping. On MSMARCO it uses LAMB, else
-        Adam.
-
-        Args:
-            **options: Options that differ from the paper's.
+        The paper has batches of 512 on up to 8 GPUs. On MSMARCO it uses LAMB, else Adam; the trainer uses AdamW without
+        weight decay.
         """
         settings = {"epochs": 10, "batch_size": 512, "learning_rate": 3e-5, "warmup": 0.1, "patience": None}
         return cls(**{**settings, "measure": "RR@10", **options})
@@ -91,12 +76,9 @@ class ValidationEvaluator(SentenceEvaluator):
     def __init__(self, validate: Callable[[], float], measure: str) -> None:
         super().__init__()
         self.validate = validate
-        self.greater_is_better = True
         self.primary_metric = measure
 
-    def __call__(
-        self, model: BaseModel, output_path: str | None = None, epoch: float = -1, steps: int = -1
-    ) -> dict[str, float]:
+    def __call__(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure by its name."""
         return {self.primary_metric: self.validate()}
 
@@ -109,22 +91,11 @@ def scale_of(scale: float | None, normalized: bool) -> float:
 
 
 def check_examples(examples: Dataset) -> str:
-    """Checks training examples, and computes a digest of their texts.
-
-    Args:
-        examples: Columns ``query, positive, negative_1 .. negative_n``, in this order, of texts; n may be 0.
-
-    Returns:
-        The digest.
-
-    Raises:
-        ValueError: If there are no examples, a column is missing or does not hold texts, or a text is missing.
-    """
+    """Returns a digest of training examples; a ValueError unless all columns are there and hold texts."""
     names = examples.column_names
-    expected = [QUERY, POSITIVE, *(f"{NEGATIVE}{number + 1}" for number in range(len(names) - 2))]
-    if names != expected:
+    if names != example_columns(len(names) - 2):
         raise ValueError(
-            f"training examples must have the columns {QUERY}, {POSITIVE}, {NEGATIVE}1 .. {NEGATIVE}n, in this order, "
+            "training examples must have the columns query, positive, negative_1 .. negative_n, in this order, "
             f"n being 0 or more, got {', '.join(names) or 'none'}"
         )
     if not len(examples):
@@ -136,11 +107,10 @@ def check_examples(examples: Dataset) -> str:
     seen = 0
     for batch in examples.with_format("arrow").iter(10_000):
         frame = batch.to_pandas()
-        missing = frame.isna()
-        if missing.to_numpy().any():
-            row, column = next(zip(*missing.to_numpy().nonzero(), strict=True))
+        rows, columns = frame.isna().to_numpy().nonzero()
+        if len(rows):
             raise ValueError(
-                f"training example {seen + row} has no text in column {names[column]!r}: "
+                f"training example {seen + rows[0]} has no text in column {names[columns[0]]!r}: "
                 "all examples need the same number of negatives"
             )
         digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
@@ -154,54 +124,33 @@ def train_dual_encoder(
     options: DualEncoderTraining,
     *,
     validate: Callable[[], float] | None,
-    identity: dict[str, Any],
-    device: torch.device,
-    dtype: DType,
-    verbose: bool,
+    **arguments: Any,
 ) -> list[dict[str, float]]:
     """Trains a dual-encoder in place by the trainer of sentence-transformers, and keeps the best weights.
 
     No text is twice in a batch, where the batches of all processes count as one. So a query's positive is never among
-    its negatives.
-
-    Args:
-        network: The dual-encoder.
-        examples: Columns ``query, positive, negative_1 .. negative_n``, see :func:`check_examples`.
-        options: How to train.
-        validate: See :func:`~pyterrier_graph.training.trainer.train`, as for all below.
-        identity: Likewise.
-        device: Likewise.
-        dtype: Likewise.
-        verbose: Likewise.
-
-    Returns:
-        The trainer's log, with losses, and the measure under its own name.
-
-    Raises:
-        ValueError: As ``train``; or if there are fewer examples than a batch of all processes needs.
+    its negatives. For the last two arguments, and the returned log, see
+    :func:`~pyterrier_graph.training.trainer.run_trainer`.
     """
-    query_prompt, passage_prompt = prompts_of(network)
-    prompts = {name: query_prompt if name == QUERY else passage_prompt for name in examples.column_names}
-    scale = scale_of(options.scale, is_normalized(network))
+    tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
+    prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
 
-    def make(
-        arguments: SentenceTransformerTrainingArguments, callbacks: list[TrainerCallback]
-    ) -> SentenceTransformerTrainer:
-        processes = arguments.world_size
-        if getattr(arguments.accelerator_config, "split_batches", False):
-            arguments.per_device_train_batch_size *= processes
-        needed = arguments.train_batch_size if arguments.dataloader_drop_last else 1
+    def make(settings: Any, callbacks: list[TrainerCallback]) -> SentenceTransformerTrainer:
+        processes = settings.world_size
+        if getattr(settings.accelerator_config, "split_batches", False):
+            settings.per_device_train_batch_size *= processes
+        needed = settings.train_batch_size if settings.dataloader_drop_last else 1
         if len(examples) < needed:
             raise ValueError(f"{len(examples)} training examples are fewer than a batch of {needed}: lower batch_size")
         trainer = SentenceTransformerTrainer(
             model=network,
-            args=arguments,
+            args=settings,
             train_dataset=examples,
             loss=PAIRLoss(
                 network,
                 options.alpha,
                 in_batch=options.in_batch,
-                scale=scale,
+                scale=scale_of(options.scale, is_normalized(network)),
                 gather_across_devices=options.gather_across_devices and processes > 1,
                 mini_batch_size=options.mini_batch_size,
             ),
@@ -228,15 +177,10 @@ def train_dual_encoder(
             batch_sampler=BatchSamplers.NO_DUPLICATES,
             accelerator_config={"split_batches": True},  # else only the batch of each process is without duplicates
             warmup_steps=options.warmup,
-            router_mapping={name: "query" if name == QUERY else "document" for name in prompts},
-            prompts={name: prompt for name, prompt in prompts.items() if prompt},
+            router_mapping=tasks,
+            prompts={name: prompts[task] for name, task in tasks.items() if prompts[task]},
         ),
-        load=lambda checkpoint: network.load_state_dict(
-            SentenceTransformer(str(checkpoint), device="cpu").state_dict()
-        ),
+        load=lambda folder: network.load_state_dict(load_sentence_transformer(str(folder), "cpu", 0).state_dict()),
         validate=validate,
-        identity=identity,
-        device=device,
-        dtype=dtype,
-        verbose=verbose,
+        **arguments,
     )

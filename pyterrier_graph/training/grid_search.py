@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyterrier as pt
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
-SWEEPS = 2
+SWEEPS = 2  # how often the whole grid is tried, if there are several numbers
 
 Numbers = dict[str, float]
 
@@ -18,7 +18,6 @@ def coordinate_search(
     grid: Sequence[Mapping[str, float]],
     measure: Callable[[Numbers], float],
     *,
-    sweeps: int = SWEEPS,
     desc: str = "grid search",
     verbose: bool = True,
 ) -> Numbers:
@@ -28,19 +27,15 @@ def coordinate_search(
 
     Args:
         start: The numbers by name.
-        grid: The changes, in the order in which they are tried: values for one number, or for several numbers that
-            change together. ``[{"title": w} for w in (0, 0.5, 1)]`` are the changes of one number.
+        grid: The changes, in the order in which they are tried; one can change several numbers together.
+            ``[{"title": w} for w in (0, 0.5, 1)]`` are the changes of one number.
         measure: Measures the model with these numbers; more is better.
-        sweeps: How often the whole grid is tried; once if there is only one number.
         desc: Title of the progress bar.
         verbose: Whether to show progress.
-
-    Returns:
-        The best numbers; those of ``start`` if nothing is better.
     """
     best = dict(start)
     reached = measure(best)
-    trials = [*grid] * (sweeps if len({name for change in grid for name in change}) > 1 else 1)
+    trials = [*grid] * (SWEEPS if len({name for change in grid for name in change}) > 1 else 1)
     try:
         for change in pt.tqdm(trials, desc=desc, unit="trial", disable=not verbose):
             trial = best | change

@@ -1,4 +1,4 @@
-"""What all trained transformers have in common: saving, loading, copies, and warnings about their state of training."""
+"""The common part of trained transformers: saving, loading, copies, and warnings about the state of training."""
 
 from __future__ import annotations
 
@@ -23,41 +23,17 @@ from pyterrier_graph.encoders.devices import DType, device_of
 from pyterrier_graph.training.options import TrainerOptions
 
 Options = TypeVar("Options")
-STAGES = ("pretraining", "training")
-
-
-def origin_of(model: Any) -> dict[str, Any]:
-    """What ``pt_meta.json`` says about the origin of a model: versions, and what is known of each stage of training.
-
-    Args:
-        model: A model with ``training`` (or ``pretraining``), and with ``training_log`` once it is trained.
-    """
-    origin: dict[str, Any] = {"versions": versions(), "options": {}}
-    for stage in STAGES:
-        if (given := getattr(model, stage, None)) is None:
-            continue
-        options = origin["options"][stage] = dataclasses.asdict(given)
-        del options["output_dir"]  # a path of this machine
-        if log := getattr(model, f"{stage}_log", None):
-            origin[stage] = {"steps": max(entry["step"] for entry in log), "options": options, "log": log}
-            if measured := [entry[given.measure] for entry in log if given.measure in entry]:
-                origin[stage]["best"] = {given.measure: max(measured)}
-    return json.loads(json.dumps(origin, default=str))
 
 
 def options_from(kind: type[Options], values: Mapping[str, Any]) -> Options:
-    """A dataclass from its JSON form; dataclasses and tuples inside are restored like those of the defaults.
-
-    Raises:
-        ValueError: If there is no such option, or its value is not allowed.
-    """
+    """A dataclass from its JSON form, in which tuples are lists and dataclasses are dictionaries."""
     default: Any = kind()
     options = dict(values)
     for name, value in options.items():
-        kept = getattr(default, name, None)
-        if dataclasses.is_dataclass(kept) and isinstance(value, Mapping):
-            options[name] = options_from(type(kept), value)
-        elif isinstance(kept, tuple):
+        inner = getattr(default, name, None)
+        if dataclasses.is_dataclass(inner):
+            options[name] = options_from(type(inner), value)
+        elif isinstance(value, list):
             options[name] = tuple(value)
     try:
         return kind(**options)
@@ -68,30 +44,26 @@ def options_from(kind: type[Options], values: Mapping[str, Any]) -> Options:
 class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
     """Base of the Estimators that are artifacts: weights in safetensors, configuration in JSON.
 
-    A subclass sets :attr:`training_log` in ``fit``, and calls :meth:`_start_fit` first. It sets :attr:`random_start`
-    in its constructor, and calls :meth:`_warn_if_random` in ``transform``.
+    A subclass calls :meth:`_start_fit` in ``fit`` and :meth:`_warn_if_random` in ``transform``.
 
     Attributes:
         encoder: The encoder, or the name of the checkpoint that the network started from.
-        network: The module that is trained and saved; None in a model that has only weights of relations.
         training_log: Losses, and the validation measure under its own name, of the last training; empty before.
-        random_start: Whether the scores of the untrained model are random.
-        STAGES: The class of the options of each training stage, by the name of the constructor's argument.
-        WRITTEN: Arguments of the constructor that are saved, and given to the constructor again by :meth:`load`.
-        KEEP_WEIGHTS: Arguments of the constructor that a copy may have other values of without losing its weights.
     """
 
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
+    # arguments of the constructor: options of training stages with their classes, those that are saved, and those that
+    # may change in a copy with the same weights
     STAGES: ClassVar[Mapping[str, type[TrainerOptions]]] = {}
     WRITTEN: tuple[str, ...]
     KEEP_WEIGHTS = frozenset({"training", "batch_size", "text_field", "device", "dtype", "verbose"})
 
     encoder: Any = None
     device: str | None
-    network: Any = None
+    network: Any = None  # the module that is trained and saved, if there is one
     training_log: list[dict[str, float]] = []  # noqa: RUF012, replaced as a whole
-    random_start: bool = False
-    _warned: bool = False
+    random_start: bool = False  # whether the scores of the untrained model are random
+    _warned_of: frozenset[str] = frozenset()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks the arguments that all models share, also when they are set later, as by ``pt.GridSearch``."""
@@ -105,33 +77,24 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
 
     @abstractmethod
     def _write(self, folder: Path) -> dict[str, Any]:
-        """Writes the network into a folder, and returns what :meth:`_read` needs to know besides."""
+        """Writes the network into a folder, and returns further entries of ``pt_meta.json`` for :meth:`_read`."""
 
     @classmethod
     @abstractmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        """Makes a model from what :meth:`_write` wrote.
-
-        Args:
-            folder: The artifact's folder.
-            about: The content of ``pt_meta.json``, with what :meth:`_write` returned.
-            options: Arguments of the constructor: those that were saved, and those of the caller.
-        """
+        """Makes a model from a folder, the content of ``pt_meta.json``, and arguments of the constructor."""
 
     def _digest(self) -> str:
         """SHA-256 of the weights; :meth:`load` compares it with the saved one."""
         return weights_sha256(self.network)
 
     def save(self, path: str | os.PathLike[str]) -> Self:
-        """Writes the model as an artifact, with the options and the log of its training.
-
-        Args:
-            path: Folder of the artifact; it must not exist yet.
+        """Writes the model with the options and the log of its training as an artifact.
 
         Raises:
             FileExistsError: If something lies at ``path``.
         """
-        meta = kind_of(self) | origin_of(self) | {"random_start": self.random_start, "sha256": self._digest()}
+        meta = kind_of(self) | self._origin() | {"random_start": self.random_start, "sha256": self._digest()}
         meta |= {name: getattr(self, name) for name in self.WRITTEN}
         if isinstance(self.encoder, str):
             meta["encoder"] = checkpoint_name(self.encoder)
@@ -140,14 +103,22 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         self.path = Path(path)
         return self
 
+    def _origin(self) -> dict[str, Any]:
+        """Entries of ``pt_meta.json``: versions, and the options and logs of each stage of training."""
+        origin: dict[str, Any] = {"versions": versions(), "options": {}}
+        for stage in self.STAGES:
+            given = getattr(self, stage)
+            options = origin["options"][stage] = dataclasses.asdict(given)
+            del options["output_dir"]  # a path of this machine
+            if log := getattr(self, f"{stage}_log", None):
+                origin[stage] = {"steps": max(entry["step"] for entry in log), "options": options, "log": log}
+                if measured := [entry[given.measure] for entry in log if given.measure in entry]:
+                    origin[stage]["best"] = {given.measure: max(measured)}
+        return json.loads(json.dumps(origin, default=str))
+
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Reads what :meth:`save` wrote. The model scores as before, and has the same options of training.
-
-        Args:
-            path: The artifact's folder.
-            **options: Arguments of the constructor that do not shape the model, such as ``device``, ``batch_size`` or
-                ``training``; they replace the saved ones.
+        """Reads what :meth:`save` wrote; ``options`` replace saved arguments, such as ``training``, or add ``device``.
 
         Raises:
             FileNotFoundError: If there is no artifact.
@@ -173,11 +144,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
     def apply_attributes(self, **attributes: Any) -> Self:
         """A copy with other arguments of the constructor, as ``pt.inspect.transformer_apply_attributes`` makes it.
 
-        The copy has weights of its own, equal to those of this model, if only arguments in :attr:`KEEP_WEIGHTS` change.
-        Any other change (of the encoder, the configuration, the seed) makes a new, untrained model.
-
-        Warns:
-            UserWarning: If the weights of a trained model are lost.
+        The copy has its own copy of the weights if only arguments in :attr:`KEEP_WEIGHTS` change. After other changes
+        (of the encoder, the configuration, the seed) it is untrained, with a warning if this model is trained.
         """
         attributes = {name: value for name, value in attributes.items() if value is not getattr(self, name, self)}
         lost = sorted(attributes.keys() - self.KEEP_WEIGHTS - self.STAGES.keys())
@@ -190,10 +158,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
             twin._check_attributes()
             return twin
         if self.training_log:
-            warnings.warn(
-                f"the copy of {self!r} is not trained: with another {', '.join(lost)} the trained weights do not fit",
-                stacklevel=2,
-            )
+            reason = f"with another {', '.join(lost)} the trained weights do not fit"
+            warnings.warn(f"the copy of {self!r} is not trained: {reason}", stacklevel=2)
         names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
         return type(self)(**{name: getattr(self, name) for name in names} | attributes)
 
@@ -202,21 +168,19 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
 
     def _start_fit(self) -> None:
         """Warns that ``fit`` continues from trained weights, if there are any."""
-        self._warned = True  # measuring the untrained model is part of training
+        self._warned_of |= {"random"}  # measuring the untrained model is part of training
         if self.training_log:
-            name = type(self).__name__
-            warnings.warn(
-                f"{self!r} is trained already: fit continues from the trained weights. To start anew, call fit of a "
-                f"new {name}",
-                stacklevel=3,
-            )
+            advice = f"fit continues from the trained weights. To start anew, call fit of a new {type(self).__name__}"
+            warnings.warn(f"{self!r} is trained already: {advice}", stacklevel=3)
 
     def _warn_if_random(self) -> None:
         """Warns once that the scores of this model are random, if they are."""
-        if self.random_start and not self.training_log and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{self!r} is not trained and ranks at random: call fit, load a trained model, or choose a start that "
-                "ranks without training",
-                stacklevel=3,
-            )
+        if self.random_start and not self.training_log:
+            advice = "call fit, load a trained model, or choose a start that ranks without training"
+            self._warn_once("random", f"{self!r} is not trained and ranks at random: {advice}")
+
+    def _warn_once(self, topic: str, message: str) -> None:
+        """Warns of a topic, unless this model has done so already."""
+        if topic not in self._warned_of:
+            self._warned_of |= {topic}
+            warnings.warn(message, stacklevel=4)

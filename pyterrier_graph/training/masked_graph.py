@@ -40,13 +40,12 @@ class GNNEncoderTraining(HeadOptions):
         learning_rate: Of the network.
         encoder_learning_rate: Of the dual-encoder. None leaves it unchanged (000); 001 trains both.
         scalar_learning_rate: Of the weights of relations, single numbers; None takes ``learning_rate``.
-        masked: Share of the graph's queries that are taken out, and give the loss, in each epoch (Algorithm 1; both
-            papers 5 %). None takes out none, and all give the loss: the ablation "w/o mask".
+        masked: Share of the graph's queries that are taken out, and give the loss, in each epoch (both papers 5 %).
+            None takes out none, and all give the loss: the ablation "w/o mask".
         negatives: Hard negatives per query, drawn from the passages that were retrieved for it, or from its examples.
         skip_unanswerable: Whether of the graph's queries only those count whose positive is relevant to another query,
-            too. Without this, where passages aggregate from relevant queries, a masked query teaches that a passage
-            with a relevant query is wrong, since its own positive has lost its only one. None: where passages aggregate
-            from relevant queries, and any query is left then.
+            too. Otherwise, where passages aggregate from relevant queries, a masked query teaches that a passage with a
+            relevant query is wrong, since its own positive has lost its only one. None: where any query is left then.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
@@ -80,7 +79,7 @@ class GNNEncoderTraining(HeadOptions):
 
 
 class LossQueries(Dataset):
-    """The training queries, of which each epoch has some.
+    """The training queries, of which each epoch has some; ValueError if no query can give a loss.
 
     Args:
         topics: ``qid, query``, ids as text, each once.
@@ -96,12 +95,6 @@ class LossQueries(Dataset):
         vectors: Their vectors by the dual-encoder, shape (queries, d).
         number: Number of each query in the graph, -1 for queries outside of it.
         query_graph: The graph of the present epoch, without the masked queries.
-
-    Raises:
-        ValueError: If no query can give a loss.
-
-    Warns:
-        UserWarning: If the text of a query outside of the graph is in the graph, where it is never masked.
     """
 
     def __init__(
@@ -180,12 +173,12 @@ class LossQueries(Dataset):
     def _encoded(self) -> Tensor:
         """Vectors of the queries; those of the graph's queries are stored."""
         sampler = self.sampler
-        stored = np.flatnonzero((self.number >= 0) & bool(sampler.query_relations))
+        stored = (self.number >= 0) & bool(sampler.query_relations)
         vectors = np.empty((len(self.texts), sampler.vectors.shape[1]), dtype=np.float32)
-        if len(stored):
+        if stored.any():
             vectors[stored] = sampler.query_vectors[self.number[stored]]
-        if len(others := np.setdiff1d(np.arange(len(vectors)), stored)):
-            vectors[others] = sampler.encoder.encode_queries([self.texts[row] for row in others])
+        if not stored.all():
+            vectors[~stored] = sampler.encoder.encode_queries([self.texts[row] for row in np.flatnonzero(~stored)])
         return torch.from_numpy(vectors)
 
     def _passages_of(self, pairs: pd.DataFrame) -> CSR:
@@ -205,19 +198,17 @@ class LossQueries(Dataset):
         sampler, graph = self.sampler, self.sampler.query_graph
         stored = (self.number >= 0) & (graph is not None and RETRIEVED in graph.edge_types)
         inside, outside = np.flatnonzero(stored), np.flatnonzero(~stored)
-        rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        row = passage = np.empty(0, np.int64)
         if graph is not None and len(inside):
             edges = graph.edges_of_queries(self.number[inside])
-            rows.append(inside[edges.row_index])
-            found.append(edges.indices)
+            row, passage = inside[edges.row_index], edges.indices
         if len(outside) and self.options.negatives:
             depth = RETRIEVED_PER_QUERY if graph is None else graph.meta["k"]
-            topics = pd.DataFrame({"qid": [str(row) for row in outside], "query": [self.texts[row] for row in outside]})
+            topics = pd.DataFrame({"qid": outside.astype(str), "query": [self.texts[row] for row in outside]})
             topics["query_vec"] = [*self.vectors[outside].numpy()]
             results = sampler.index.np_retriever(num_results=depth)(topics)
-            rows.append(results["qid"].astype(np.int64).to_numpy())
-            found.append(sampler.numbers_of(results["docno"].tolist()))
-        row, passage = np.concatenate(rows), np.concatenate(found)
+            row = np.append(row, results["qid"].astype(np.int64))
+            passage = np.append(passage, sampler.numbers_of(results["docno"].tolist()))
         count, relevant = len(sampler), self._positives
         kept = ~np.isin(row * count + passage, relevant.row_index * count + relevant.indices)
         return CSR.group(row[kept], passage[kept], len(self.texts))

@@ -51,16 +51,10 @@ class Batch:
 
 
 class BatchCollator:
-    """Makes batches of loss queries.
-
-    Args:
-        queries: The loss queries.
-        passage_texts: Texts of passages by docno, for training the encoder, too; None if it does not learn.
-    """
+    """Makes batches of loss queries; with ``passage_texts``, texts by docno, for training the encoder, too."""
 
     def __init__(self, queries: LossQueries, passage_texts: PassageTexts | None = None) -> None:
-        self.queries = queries
-        self.passage_texts = passage_texts
+        self.queries, self.passage_texts = queries, passage_texts
 
     def __call__(self, rows: Sequence[int]) -> dict[str, Batch]:
         """The batch of some queries."""
@@ -82,20 +76,13 @@ def texts_of(sampler: NeighborSampler, passage_texts: PassageTexts, passages: np
 
 
 class MaskedGraphModel(nn.Module):
-    """A network, with the dual-encoder where it learns, too, in the form that the trainer needs.
-
-    Args:
-        network: The network.
-        scale: Factor of similarities; None for the factor that suits the network.
-        encoder: The dual-encoder's SentenceTransformer, or None if it does not learn.
-    """
+    """A network, with the dual-encoder where it learns, too; ``scale=None`` is the factor that suits the network."""
 
     def __init__(
         self, network: PassageNetwork, scale: float | None = None, encoder: SentenceTransformer | None = None
     ) -> None:
         super().__init__()
-        self.network = network
-        self.encoder = encoder
+        self.network, self.encoder = network, encoder
         self.scale = scale_of(scale, network.normalizes)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -114,26 +101,16 @@ class MaskedGraphModel(nn.Module):
 
 
 def renewed(neighborhood: NeighborBatch, passages: Tensor, queries: Tensor | None) -> NeighborBatch:
-    """A neighborhood with the present vectors of an encoder that learns.
+    """A neighborhood with the present vectors, of its passages and queries, by an encoder that learns.
 
     The vectors of the second hop (Eq. 6; 001, Sect. 3.4), and of the sources of document relations, stay cached ones.
-
-    Args:
-        neighborhood: The neighborhood.
-        passages: h_p of its passages, shape (passages, d).
-        queries: h_q of its queries, shape (queries, d); None where there are none.
     """
     fresh = {name: queries for name in (RETRIEVED, RELEVANT) if queries is not None and name in neighborhood.sources}
     return replace(neighborhood, passages=passages, sources={**neighborhood.sources, **fresh})
 
 
 class QueryEncoderModel(nn.Module):
-    """A query encoder that learns to find contextual passages, in the form that the trainer needs (000, Sect. 4.3).
-
-    Args:
-        encoder: The SentenceTransformer.
-        scale: Factor of similarities.
-    """
+    """A query encoder that learns to find contextual passages (000, Sect. 4.3)."""
 
     def __init__(self, encoder: SentenceTransformer, scale: float) -> None:
         super().__init__()
@@ -146,12 +123,7 @@ class QueryEncoderModel(nn.Module):
 
 
 class QueryCollator:
-    """Makes batches of queries and contextual vectors of passages.
-
-    Args:
-        queries: The training queries.
-        vectors: h'_p of all passages, shape (passages, d).
-    """
+    """Makes batches of queries and the contextual vectors h'_p of passages, shape (passages, d)."""
 
     def __init__(self, queries: LossQueries, vectors: np.ndarray) -> None:
         self.queries, self.vectors = queries, vectors
@@ -159,11 +131,8 @@ class QueryCollator:
     def __call__(self, rows: Sequence[int]) -> dict[str, object]:
         """The batch of some queries."""
         passages, positives = self.queries.passages(np.asarray(rows))
-        return {
-            "texts": [self.queries.texts[row] for row in rows],
-            "passages": torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32)),
-            "positives": positives,
-        }
+        vectors = torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32))
+        return {"texts": [self.queries.texts[row] for row in rows], "passages": vectors, "positives": positives}
 
 
 def encoded(encoder: SentenceTransformer, texts: list[str], task: Literal["query", "document"]) -> Tensor:

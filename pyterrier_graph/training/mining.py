@@ -9,9 +9,10 @@ import hashlib
 import os
 import tempfile
 from collections import Counter
-from contextlib import ExitStack, closing
-from dataclasses import KW_ONLY, dataclass, field
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,20 @@ import pyarrow as pa
 import pyterrier as pt
 from datasets import Dataset
 
-from pyterrier_graph.checks import check_count, check_number, check_type
+from pyterrier_graph.checks import check_fields, check_number, check_type
 from pyterrier_graph.encoders.queries import query_texts
-from pyterrier_graph.training.teacher_scores import TeacherScores, frame_from
+from pyterrier_graph.training.teacher_scores import PAIR, TeacherScores, frame_from
 from pyterrier_graph.training.validation import judged_ids
 
-QUERY_COLUMNS = ["qid", "query", "docno", "source"]  # of documents, indexed by the position of their query
+QUERY = "query"
+DOCUMENT_COLUMNS = ["qid", "query", "docno", "source"]  # indexed by the position of the query
 RELEVANT, TOP, DRAWN = "relevant", "top", "drawn"  # sources of documents
 NOTHING_RELEVANT = "no relevant document"
+
+
+def example_columns(negatives: int) -> list[str]:
+    """The columns of training examples: ``query, positive, negative_1, ..., negative_n``."""
+    return [QUERY, "positive", *(f"negative_{number + 1}" for number in range(negatives))]
 
 
 @dataclass(frozen=True)
@@ -35,8 +42,7 @@ class TrainingExamples:
     """What a dual-encoder learns from.
 
     Attributes:
-        dataset: Texts, memory-mapped: ``query, positive, negative_1, ..., negative_n``, the columns of
-            :class:`~pyterrier_graph.training.pair_loss.PAIRLoss`.
+        dataset: Texts, memory-mapped: ``query, positive, negative_1, ..., negative_n``.
         ids: Ids of the same rows: ``qid, positive_docno, negative_1_docno, ..., negative_n_docno``.
         report: Numbers of queries, positives and candidates by what became of them: ``count``, indexed by ``of`` and
             ``outcome``.
@@ -51,11 +57,11 @@ class TrainingExamples:
         return len(self.dataset)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class HardNegativeMiner:
     """Makes training examples from topics and any retriever.
 
-    Each row has a query, a positive, and the same number of hard negatives::
+    Each example has a query, a positive, and the same number of hard negatives::
 
         miner = ptg.HardNegativeMiner(bm25 % 200, pt.text.get_text(dataset), teacher=cross_encoder, folder="mined")
         examples = miner.labeled(dataset.get_topics(), dataset.get_qrels())
@@ -68,12 +74,12 @@ class HardNegativeMiner:
     **Negatives** of a query are its ``hard_negatives`` best-ranked ones. All positives of the query share them.
 
     **Scores** are kept in the folder, so that a run that was killed continues, and other thresholds, retrievers or
-    queries reuse them: see :class:`~pyterrier_graph.training.teacher_scores.TeacherScores`.
+    queries reuse them.
 
     Args:
         candidates: Retriever: ``qid, query`` to ``qid, docno, score``. Qrels must be of documents that it retrieves.
         texts: Adds ``text`` by ``docno``, such as ``pt.text.get_text(dataset)``, also to relevant documents that are
-            not retrieved. To learn from titles as well: ``pt.text.get_text(dataset) >> pt.apply.text(...)``.
+            not retrieved.
         teacher: ``qid, query, docno, text`` to ``score``, a probability, such as
             ``CrossEncoderReranker(..., probabilities=True)``. Without one, every document that is not relevant is a
             negative, and there are no pseudo-labels.
@@ -88,15 +94,10 @@ class HardNegativeMiner:
         seed: Seed of random draws.
         batch_size: Number of queries at once.
         verbose: Whether to show progress.
-
-    Raises:
-        TypeError: If a pipeline is no transformer.
-        ValueError: If an option is out of range.
     """
 
-    candidates: pt.Transformer
-    texts: pt.Transformer
-    _: KW_ONLY
+    candidates: pt.Transformer = field(kw_only=False)
+    texts: pt.Transformer = field(kw_only=False)
     teacher: pt.Transformer | None = None
     hard_negatives: int = 1
     depth: int = 50
@@ -109,15 +110,10 @@ class HardNegativeMiner:
     verbose: bool = True
 
     def __post_init__(self) -> None:
-        loader = "a transformer that adds text, such as pt.text.get_text(dataset)"
         check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
-        check_type("texts", self.texts, pt.Transformer, loader)
-        if self.teacher is not None:
-            check_type("teacher", self.teacher, pt.Transformer, "a reranker, such as CrossEncoderReranker(...)")
-        for name, least in {"hard_negatives": 0, "depth": 1, "batch_size": 1, "seed": 0}.items():
-            check_count(name, getattr(self, name), least)
-        if self.pseudo_positives is not None:
-            check_count("pseudo_positives", self.pseudo_positives)
+        check_type("texts", self.texts, pt.Transformer, "a loader of texts, such as pt.text.get_text(dataset)")
+        check_type("teacher", self.teacher, (pt.Transformer, NoneType), "a reranker, such as CrossEncoderReranker(...)")
+        check_fields(self, hard_negatives=0, depth=1, batch_size=1, seed=0, pseudo_positives=1)
         check_number("positive_threshold", self.positive_threshold, 0, 1)
         check_number("negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True)
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -127,15 +123,14 @@ class HardNegativeMiner:
 
         The teacher denoises the negatives only, as in RocketQA, and no relevant document is a negative of its query. If
         too few of the ``depth`` best documents are negatives, up to ``hard_negatives`` documents are drawn at random
-        from the rest of the ranking and take the remaining places if the teacher agrees (the authors' code does not ask
-        it). A query that still has too few negatives is dropped.
+        from the rest of the ranking and take the remaining places if the teacher scores them as negatives (the authors'
+        code does not score them). A query that still has too few negatives is dropped.
 
         Args:
             topics: ``qid, query``.
             qrels: ``qid, docno, label``; a document with a label above 0 is relevant.
 
         Raises:
-            pt.validate.InputValidationError: If a column is missing.
             KeyError: If ``texts`` does not know a document.
             ValueError: If a query is empty or there twice, none is judged, a pipeline does not return what it should,
                 the folder holds scores of another teacher, or there is no example.
@@ -145,14 +140,8 @@ class HardNegativeMiner:
     def pseudo_labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame | None = None) -> TrainingExamples:
         """Examples whose positives are pseudo-labeled by the teacher, one row for each of them.
 
-        A query without positives, or with too few negatives, is dropped.
-
-        Args:
-            topics: ``qid, query``; from a file by ``pt.io.read_topics``.
-            qrels: Judgments, if there are any: relevant documents get no pseudo-label, and are not negatives either.
-
-        Raises:
-            Exception: As :meth:`labeled`; and a ValueError if there is no teacher.
+        A query without positives, or with too few negatives, is dropped. For the frames and errors see :meth:`labeled`.
+        If there are judgments, relevant documents get no pseudo-label, and are not negatives either.
         """
         if self.teacher is None:
             raise ValueError("pseudo-labels come from a teacher: give HardNegativeMiner(..., teacher=...)")
@@ -167,24 +156,34 @@ class HardNegativeMiner:
                 raise ValueError("none of the topics has a relevant document (label > 0) in qrels")
             outcomes["queries", NOTHING_RELEVANT] = len(topics) - relevant.index.nunique()
             topics = topics.loc[relevant.index.unique()]
+        texts = example_columns(self.hard_negatives)
+        ids = ["qid", *(f"{column}_docno" for column in texts[1:])]
+        schema = pa.schema([(column, pa.string()) for column in [*texts, *ids]])
         folder = Path(self._temporary.name if self.folder is None else self.folder)
-        file = _ExamplesFile(folder, "pseudo-labeled" if pseudo else "labeled", self.hard_negatives)
-        with ExitStack() as opened:
-            scores = (
-                None if self.teacher is None else opened.enter_context(closing(TeacherScores(self.teacher, folder)))
-            )
-            opened.enter_context(file)
-            starts = range(0, len(topics), self.batch_size)
-            for start in pt.tqdm(starts, desc="HardNegativeMiner", unit="batch", disable=not self.verbose):
-                part = topics.iloc[start : start + self.batch_size]
-                documents = self._documents(part, relevant.loc[part.index[0] : part.index[-1]], pseudo)
-                file.write(documents, *self._choose(documents, part.index, scores, pseudo, outcomes))
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / f"{'pseudo-labeled' if pseudo else 'labeled'}.partial"
+        scores = None if self.teacher is None else TeacherScores(self.teacher, folder)
+        try:
+            with nullcontext() if scores is None else closing(scores), pa.ipc.new_stream(str(partial), schema) as out:
+                starts = range(0, len(topics), self.batch_size)
+                for start in pt.tqdm(starts, desc="HardNegativeMiner", unit="batch", disable=not self.verbose):
+                    part = topics.iloc[start : start + self.batch_size]
+                    documents = self._documents(part, relevant.loc[part.index[0] : part.index[-1]], pseudo)
+                    columns = _columns(documents, *self._choose(documents, part.index, scores, pseudo, outcomes))
+                    out.write_batch(pa.record_batch(columns, schema=schema))
             report = pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"])
-            if not file.rows:
+            if not outcomes["positives", "kept"]:
                 raise ValueError(f"there are no training examples:\n{report.to_string()}")
-        examples = Dataset.from_file(str(file.path))
-        texts, ids = (examples.select_columns(columns) for columns in (file.texts, file.ids))
-        return TrainingExamples(texts, ids, report, self._temporary)
+            # named by its content, so that a file in use is never overwritten, and the same file is not stored twice
+            with partial.open("rb") as written:
+                digest = hashlib.file_digest(written, "sha256").hexdigest()[:16]
+            path = partial.with_name(f"{partial.stem}-{digest}.arrow")
+            if not path.exists():
+                partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        examples = Dataset.from_file(str(path))
+        return TrainingExamples(examples.select_columns(texts), examples.select_columns(ids), report, self._temporary)
 
     def _documents(self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool) -> pd.DataFrame:
         """The documents of each query with their texts: relevant ones, then candidates in their order."""
@@ -209,12 +208,12 @@ class HardNegativeMiner:
         found = topics[["qid", "query"]].reset_index(names="number").merge(found, on="qid").set_index("number")
         top = found.groupby(level=0).cumcount() < self.depth
         if not drawing:
-            return found[top].assign(source=TOP)[QUERY_COLUMNS]
+            return found[top].assign(source=TOP)[DOCUMENT_COLUMNS]
         rest = found[~top]
         # a random number for each pair of query and document: the draw does not depend on the batch
         number = pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=f"{self.seed:016d}"[-16:])
         drawn = rest.iloc[number.to_numpy().argsort()].groupby(level=0).head(self.hard_negatives)
-        return pd.concat([found[top].assign(source=TOP), drawn.assign(source=DRAWN)])[QUERY_COLUMNS]
+        return pd.concat([found[top].assign(source=TOP), drawn.assign(source=DRAWN)])[DOCUMENT_COLUMNS]
 
     def _texts_of(self, documents: pd.DataFrame) -> pd.Series:
         pairs = documents[["qid", "query", "docno"]].drop_duplicates("docno")
@@ -240,8 +239,7 @@ class HardNegativeMiner:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Chooses the documents of the examples, and counts what became of all.
 
-        Returns:
-            Positions of the positives, shape (rows,), and of the negatives, shape (rows, hard_negatives).
+        Returns the positions of the positives, shape (rows,), and of the negatives, shape (rows, hard_negatives).
         """
         query = queries.get_indexer(documents.index)
         relevant = (documents["source"] == RELEVANT).to_numpy()
@@ -312,49 +310,11 @@ def _relevant(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
     relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].astype(str).drop_duplicates()
     relevant = relevant.merge(topics[["qid", "query"]].reset_index(names="number"), on="qid")
-    return relevant.set_index("number").sort_index(kind="stable").assign(source=RELEVANT)[QUERY_COLUMNS]
+    return relevant.set_index("number").sort_index(kind="stable").assign(source=RELEVANT)[DOCUMENT_COLUMNS]
 
 
-class _ExamplesFile:
-    """Writes examples into an Arrow file, which is named by a digest of its content once it is complete.
-
-    So a file that is being read is never overwritten, and the same examples are not stored twice.
-    """
-
-    def __init__(self, folder: Path, name: str, hard_negatives: int) -> None:
-        self.texts = ["query", "positive", *(f"negative_{place}" for place in range(1, hard_negatives + 1))]
-        self.ids = ["qid", *(f"{column}_docno" for column in self.texts[1:])]
-        self.rows = 0
-        self.path = folder / f"{name}.partial"
-
-    def __enter__(self) -> _ExamplesFile:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._schema = pa.schema([(column, pa.string()) for column in [*self.texts, *self.ids]])
-        self._writer = pa.ipc.new_stream(str(self.path), self._schema)
-        return self
-
-    def write(self, documents: pd.DataFrame, positives: np.ndarray, negatives: np.ndarray) -> None:
-        """Adds rows, given by the positions of their documents."""
-        chosen = np.column_stack([positives, negatives])
-        parts = [
-            documents[name].to_numpy(dtype=object)[rows]
-            for name, columns in (("query", chosen[:, :1]), ("text", chosen), ("qid", chosen[:, :1]), ("docno", chosen))
-            for rows in columns.T
-        ]
-        if len(chosen):
-            self._writer.write_batch(pa.record_batch(parts, schema=self._schema))
-            self.rows += len(chosen)
-
-    def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
-        self._writer.close()
-        if error is not None:
-            self.path.unlink()
-            return
-        with self.path.open("rb") as written:
-            digest = hashlib.file_digest(written, "sha256").hexdigest()[:16]
-        complete = self.path.with_name(f"{self.path.stem}-{digest}.arrow")
-        if complete.exists():
-            self.path.unlink()
-        else:
-            self.path.rename(complete)
-        self.path = complete
+def _columns(documents: pd.DataFrame, positives: np.ndarray, negatives: np.ndarray) -> list[np.ndarray]:
+    """The columns of the examples with these documents, given by position: texts, then ids."""
+    qid, query, docno, text = (documents[name].to_numpy(dtype=object) for name in PAIR)
+    chosen = [positives, *negatives.T]
+    return [query[positives], *(text[rows] for rows in chosen), qid[positives], *(docno[rows] for rows in chosen)]

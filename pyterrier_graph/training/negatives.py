@@ -36,8 +36,8 @@ class NegativeSampler:
     * ``shared_codes``: from the documents that share a code with the patent that the query was made from (``codes``),
       as in the paper; where queries have no codes, with one of the query's relevant documents. Each of these documents
       is drawn with the same probability, then one of its passages.
-    * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6. A pair for which one of them finds
-      nothing gets a negative by the other.
+    * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6 (never, with a warning, if there are
+      no codes). A pair for which one of them finds nothing gets a negative by the other.
     * ``candidates``: from the passages that the first stage ranked for the query. Not in the paper.
 
     Args:
@@ -45,16 +45,12 @@ class NegativeSampler:
         qrels: ``qid, docno, label``; docno is a passage id.
         strategy: One of the above.
         candidates: ``qid, docno`` of the first stage's passages, for ``candidates``.
-        codes: Codes by qid. A query without codes, or whose codes no document has, gets no negative by
-            ``shared_codes``.
+        codes: Codes by qid. A query whose codes no document has gets no negative by ``shared_codes``.
         seed: Seed of the random generator.
 
     Raises:
         ValueError: If the strategy is unknown, or no passage is judged as relevant.
         KeyError: If a judged passage is not in the graph.
-
-    Warns:
-        UserWarning: If the strategy is ``mixed`` and there are no codes: it is then ``relevant_docs``.
     """
 
     def __init__(
@@ -68,8 +64,6 @@ class NegativeSampler:
         seed: int = 0,
     ) -> None:
         check_choice("negatives", strategy, get_args(Strategy))
-        if strategy == "candidates" and candidates is None:
-            raise ValueError("negatives='candidates' needs the first stage's passages")
         if not (qrels["label"] > 0).any():
             raise ValueError("no training query has a relevant passage (label > 0)")
         self.graph = graph
@@ -77,14 +71,15 @@ class NegativeSampler:
         self.random = np.random.default_rng(seed)
         self.qids = np.unique(qrels["qid"].astype(str))
         query = np.searchsorted(self.qids, qrels["qid"].astype(str))
-        node = graph.nodes_of(qrels["docno"].tolist())
-        order = np.argsort(query * graph.num_nodes + node, kind="stable")
-        self._judged = (query * graph.num_nodes + node)[order]
-        self._label = qrels["label"].to_numpy()[order]
+        pair = query * graph.num_nodes + graph.nodes_of(qrels["docno"].tolist())
+        order = np.argsort(pair, kind="stable")
+        self._judged, self._label = pair[order], qrels["label"].to_numpy()[order]
         relevant = self._label > 0
         self._query, self._positive = np.divmod(self._judged[relevant], graph.num_nodes)
         self._positive_label = self._label[relevant]
-        if candidates is not None:
+        if strategy == "candidates":
+            if candidates is None:
+                raise ValueError("negatives='candidates' needs the first stage's passages")
             candidates = candidates[candidates["qid"].isin(self.qids)]
             row = np.searchsorted(self.qids, candidates["qid"].astype(str))
             self._candidates = CSR.group(row, graph.nodes_of(candidates["docno"].tolist()), len(self.qids))
@@ -104,14 +99,10 @@ class NegativeSampler:
     def sample(self) -> np.ndarray:
         """Draws one negative for every pair of a query and a relevant passage.
 
-        Pairs without a negative are left out and counted in the log, such as under ``same_doc`` a pair whose document
-        has no passage that is judged lower.
+        Pairs without a negative are left out and counted in the log. If no pair has one, there is a ValueError.
 
         Returns:
             Position of the query in ``qids``, node of p+, and node of p-; shape (triples, 3), int64.
-
-        Raises:
-            ValueError: If no pair has a negative.
         """
         negative = np.full(len(self._query), -1)
         if self.strategy == "mixed":
@@ -188,10 +179,10 @@ class NegativeSampler:
             position, number = self.graph.codes_of(self._relevant_documents.indices)
             row = self._relevant_documents.row_index[position]
         else:
-            pairs = [(row, code) for row, qid in enumerate(self.qids) for code in codes.get(qid, ())]
-            number = pd.Index(self.graph.code_names, dtype=object).get_indexer([code for _, code in pairs])
-            row = np.array([row for row, _ in pairs], dtype=np.int64)[number >= 0]
-            number = number[number >= 0]
+            number_of = {code: number for number, code in enumerate(self.graph.code_names)}
+            given = [(row, code) for row, qid in enumerate(self.qids) for code in codes.get(qid, ())]
+            pairs = [(row, number_of[code]) for row, code in given if code in number_of]
+            row, number = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         found = CSR.distinct(row, number, len(self.qids))
         self._code_keys = self._key(found.row_index, found.indices)
         return found

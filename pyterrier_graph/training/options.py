@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
-from pyterrier_graph.checks import check_choice, check_count, check_number, check_type
+import ir_measures
+
+from pyterrier_graph.checks import check_fields, check_type
 from pyterrier_graph.training.negatives import Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions:
-    """Options of every training. ``transformers.Trainer`` does the training itself.
+    """Options of every training, which ``transformers.Trainer`` runs.
 
     Attributes:
         epochs: Number of passes over the training examples.
@@ -22,14 +24,12 @@ class TrainerOptions:
             highest value are kept, the weights before training included.
         evaluations: How often the measure is computed per epoch.
         patience: Training stops after so many evaluations without improvement; None trains to the end.
-        output_dir: Folder for checkpoints. A ``fit`` that was killed continues from the last checkpoint when it is
-            called again. By default nothing is kept after training.
+        output_dir: Folder for checkpoints, from which a ``fit`` that was killed continues when it is called again.
         seed: Seed of sampling, order and dropout.
-        arguments: Further ``transformers.TrainingArguments``, such as
-            ``{'bf16': True, 'gradient_accumulation_steps': 4}``.
+        arguments: Further ``transformers.TrainingArguments``, such as ``{'gradient_accumulation_steps': 4}``.
 
     Raises:
-        ValueError: If an option has a value that makes no sense.
+        ValueError: If an option has a value that is not allowed.
     """
 
     epochs: int = 10
@@ -43,14 +43,7 @@ class TrainerOptions:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        import ir_measures
-
-        for name in ("epochs", "batch_size", "evaluations"):
-            check_count(name, getattr(self, name))
-        if self.patience is not None:
-            check_count("patience", self.patience)
-        check_number("learning_rate", self.learning_rate, 0)
-        check_count("seed", self.seed, 0)
+        check_fields(self, epochs=1, batch_size=1, evaluations=1, patience=1, learning_rate=0, seed=0)
         check_type("measure", self.measure, str, "the name of a measure, such as 'nDCG@10'")
         ir_measures.parse_measure(self.measure)
         check_type("arguments", self.arguments, Mapping, "a dictionary of transformers.TrainingArguments")
@@ -58,21 +51,18 @@ class TrainerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOptions(TrainerOptions):
-    """Options of trainings that can train the encoder, or only what is on top of the encoder.
+    """:class:`TrainerOptions` of trainings that can train the encoder, or only what is on top of it.
 
     Attributes:
         learning_rate: Learning rate of what is on top of the encoder.
         encoder_learning_rate: Learning rate of the encoder; None leaves the encoder unchanged.
-
-    For the other attributes see :class:`~pyterrier_graph.training.options.TrainerOptions`.
     """
 
     encoder_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.encoder_learning_rate is not None:
-            check_number("encoder_learning_rate", self.encoder_learning_rate, 0)
+        check_fields(self, encoder_learning_rate=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +78,7 @@ class HGATTraining(HeadOptions):
         max_triples: At most so many triples are used, drawn at random; None takes all.
         scalar_learning_rate: Of the relation weights W, lambda and alpha; None takes ``learning_rate``. At the rate of
             the matrices these scalars need thousands of steps.
-        frozen_encoder_layers: The number of the encoder's first layers that do not learn, embeddings included. Without
-            an ``encoder_learning_rate`` no layer learns.
+        frozen_encoder_layers: If the encoder learns, so many of its first layers, and its embeddings, do not.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """
@@ -105,11 +94,7 @@ class HGATTraining(HeadOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("repeats", self.repeats)
-        if self.max_triples is not None:
-            check_count("max_triples", self.max_triples)
-        check_count("frozen_encoder_layers", self.frozen_encoder_layers, 0)
-        check_choice("negatives", self.negatives, get_args(Strategy))
+        check_fields(self, repeats=1, max_triples=1, frozen_encoder_layers=0)
 
     @classmethod
     def paper(cls, **options: Any) -> HGATTraining:

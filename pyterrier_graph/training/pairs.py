@@ -4,38 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pyterrier_graph.checks import check_choice, check_count, check_type
-from pyterrier_graph.encoders.pair_tokenizer import PairTokenizer
+from pyterrier_graph.checks import check_fields, check_type
 from pyterrier_graph.models.lgre import LGRe
 from pyterrier_graph.models.lgre_losses import LGReLoss, Ranking, pairwise_loss
 from pyterrier_graph.training.options import HeadOptions
 
 PairRanking = Literal[Ranking, "pointwise"]
-PairLoss = Callable[[Any, dict[str, Tensor], Tensor, Tensor], Tensor]
+Batch = dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairTraining(HeadOptions):
-    """Options of a training on pairs of documents.
+    """Options of a training on pairs of documents; see also :class:`~pyterrier_graph.training.options.HeadOptions`.
 
-    The defaults are chosen so that training on a hundred queries takes minutes on two cores: few pairs, and learning
-    rates that are higher than the paper's. :meth:`paper` has the values of Dong and Niu 2021.
+    With the defaults training takes minutes on two cores: there are few pairs, and learning rates are higher than in
+    the paper.
 
     Attributes:
         pairs_per_epoch: Number of pairs, drawn anew for each epoch.
         validation_candidates: Documents per validation query that are scored at each evaluation: the first ones of the
             run. None scores all of them.
-
-    For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """
 
     epochs: int = 2
@@ -43,42 +40,32 @@ class PairTraining(HeadOptions):
     learning_rate: float = 5e-4
     encoder_learning_rate: float | None = 5e-5
     patience: int | None = 2
-    pairs_per_epoch: int = 128
-    validation_candidates: int | None = 20
+    pairs_per_epoch: int = 64
+    validation_candidates: int | None = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("pairs_per_epoch", self.pairs_per_epoch)
-        if self.validation_candidates is not None:
-            check_count("validation_candidates", self.validation_candidates)
+        check_fields(self, pairs_per_epoch=1, validation_candidates=1)
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
-        """The options of Dong and Niu 2021, Sect. 4.1, and of the authors' code (512 pairs per epoch).
-
-        Training runs for 20 epochs, without early stopping.
-
-        Args:
-            **changes: Options with other values, such as ``seed=1``.
-        """
+        """The options of Dong and Niu 2021, Sect. 4.1, and of the authors' code; ``changes`` replace some of them."""
         options: dict[str, Any] = {"epochs": 20, "batch_size": 32, "learning_rate": 5e-5, "encoder_learning_rate": 1e-5}
         options |= {"measure": "nDCG@20", "patience": None, "pairs_per_epoch": 512, "validation_candidates": None}
         return cls(**options | changes)
 
     def grades(self, label: np.ndarray) -> np.ndarray:
-        """The grades of documents with these labels; a pair consists of documents with different grades."""
+        """The grades of documents with these labels; the documents of a pair have different grades."""
         return label
+
+    def pair_loss(self, network: Any, inputs: Batch, relevant: Tensor) -> Tensor:
+        """The mean loss of a network, given its arguments, where documents 2 i and 2 i + 1 are d+ and d- of pair i."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class LGReTraining(PairTraining):
-    """Options of ``LGReReranker.fit()``.
-
-    Attributes:
-        loss: Ranking loss, distance, and lambda.
-
-    For the other attributes see :class:`~pyterrier_graph.training.pairs.PairTraining`.
-    """
+    """Options of ``LGReReranker.fit()``; see also :class:`~pyterrier_graph.training.pairs.PairTraining`."""
 
     loss: LGReLoss = field(default_factory=LGReLoss)
 
@@ -86,46 +73,48 @@ class LGReTraining(PairTraining):
         super().__post_init__()
         check_type("loss", self.loss, LGReLoss, "an LGReLoss, such as LGReLoss(distance='none')")
 
+    def pair_loss(self, network: LGRe, inputs: Batch, relevant: Tensor) -> Tensor:
+        """See :meth:`PairTraining.pair_loss`; a query with several pairs counts once for each of them."""
+        document = torch.arange(len(relevant), device=relevant.device)
+        return self.loss(network(**inputs), inputs["segments"], document % 2 == 0, document // 2, relevant)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEncoderTraining(PairTraining):
-    """Options of ``CrossEncoderReranker.fit()``; ``learning_rate`` is that of the classification head.
+    """Options of ``CrossEncoderReranker.fit()``; see also :class:`~pyterrier_graph.training.pairs.PairTraining`.
 
     Attributes:
         ranking: ``'hinge'`` or ``'softmax'``: see :class:`~pyterrier_graph.models.lgre_losses.LGReLoss`.
             ``'pointwise'``: binary cross-entropy of each document. The sigmoid of a score is then the probability that
             the document is relevant, in a collection where half of the documents are; labels above 0 are relevant.
-
-    For the other attributes see :class:`~pyterrier_graph.training.pairs.PairTraining`.
     """
 
     ranking: PairRanking = "hinge"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("ranking", self.ranking, get_args(PairRanking))
-
     def grades(self, label: np.ndarray) -> np.ndarray:
         """The labels; for ``'pointwise'`` whether a document is relevant."""
         return label > 0 if self.ranking == "pointwise" else label
+
+    def pair_loss(self, network: PreTrainedModel, inputs: Batch, relevant: Tensor) -> Tensor:
+        """See :meth:`PairTraining.pair_loss`."""
+        scores = pair_logits(network, inputs)
+        if self.ranking == "pointwise":
+            return functional.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype))
+        return pairwise_loss(scores[1::2] - scores[::2], self.ranking).mean()
 
 
 class QueryPairs(Dataset):
     """Pairs (d+, d-) of the same query, drawn anew in each epoch.
 
     As in the authors' code, the queries are visited in random order, and each visit gives one pair. A query with many
-    relevant documents therefore counts no more than another query (Eq. 15 is a mean over the pairs of each query).
-    d+ is drawn uniformly from the relevant documents of the query (label > 0); d- is drawn uniformly from the documents
-    of the query that have a lower label than d+. Unjudged documents have label 0.
+    relevant documents therefore counts no more than another query (Eq. 15). d+ is drawn uniformly from the relevant
+    documents of the query (label > 0), and d- from the documents of the query that have a lower label than d+.
 
     Args:
         query: Number of the query of each document, shape (documents,).
-        label: Relevance of each document to its query, likewise.
+        label: Relevance of each document to its query, shape (documents,).
         pairs: Pairs per epoch.
         seed: The same seed gives the same pairs in the same epoch.
-
-    Raises:
-        ValueError: If no query has both a relevant document and one with a lower label.
     """
 
     def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0) -> None:
@@ -170,48 +159,40 @@ class QueryPairs(Dataset):
         return self._order[np.column_stack([positive, negative])]
 
 
+def tokenize_pairs(
+    tokenizer: PreTrainedTokenizerBase, max_tokens: int, queries: Sequence[str], documents: Sequence[str]
+) -> Batch:
+    """Arguments of :meth:`LGRe.forward` for each query with its document; the longer one of both is cut."""
+    options = {"padding": True, "truncation": "longest_first", "max_length": max_tokens, "return_tensors": "pt"}
+    encoding = tokenizer(list(queries), list(documents), **options)
+    sides = np.array([pair.sequence_ids for pair in encoding.encodings], dtype=float)  # NaN for special tokens
+    return {**encoding, "segments": torch.from_numpy(np.nan_to_num(sides, nan=-1).astype(np.int64))}
+
+
+@dataclass
 class PairCollator:
-    """Makes batches of pairs.
+    """Makes batches of pairs."""
 
-    Args:
-        tokenizer: The tokenizer of the encoder.
-        queries: The text of each document's query.
-        documents: The texts of the documents.
-        relevant: Whether each document is relevant, shape (documents,).
-    """
+    tokenize: Callable[[Sequence[str], Sequence[str]], Batch]  # tokenize_pairs with its first two arguments
+    queries: Sequence[str]  # the text of each document's query
+    documents: Sequence[str]
+    relevant: np.ndarray  # whether each document is relevant, shape (documents,)
 
-    def __init__(
-        self, tokenizer: PairTokenizer, queries: Sequence[str], documents: Sequence[str], relevant: np.ndarray
-    ) -> None:
-        self.tokenize = tokenizer  # Trainer writes an attribute called tokenizer into each checkpoint
-        self.queries = queries
-        self.documents = documents
-        self.relevant = torch.from_numpy(relevant)
-
-    def __call__(self, pairs: Sequence[tuple[int, int]]) -> dict[str, Tensor]:
-        """The arguments of :class:`PairModel`: token tensors of shape (pairs, 2, tokens), ``relevant`` (pairs, 2)."""
+    def __call__(self, pairs: Sequence[tuple[int, int]]) -> Batch:
+        """The arguments of :class:`PairModel`."""
         rows = [row for pair in pairs for row in pair]
         batch = self.tokenize([self.queries[row] for row in rows], [self.documents[row] for row in rows])
-        batch["relevant"] = self.relevant[rows]
+        batch["relevant"] = torch.from_numpy(self.relevant[rows])
         return {name: tensor.unflatten(0, (-1, 2)) for name, tensor in batch.items()}
 
 
 class PairModel(nn.Module):
-    """A network with its loss on pairs; a query that has several pairs in a batch counts once for each of them.
+    """A network with its loss."""
 
-    Args:
-        network: The network.
-        loss: Takes the network, its token tensors, ``segments`` and whether documents are relevant, where documents 2 i
-            and 2 i + 1 are d+ and d- of pair i; such as :func:`lgre_loss` or :func:`cross_encoder_loss`.
-    """
-
-    network: Any
-    loss: PairLoss
-
-    def __init__(self, network: nn.Module, loss: PairLoss) -> None:
+    def __init__(self, network: nn.Module, options: PairTraining) -> None:
         super().__init__()
-        self.network = network
-        self.loss = loss
+        self.network: Any = network
+        self.options = options
 
     # The arguments have names: with **arguments, Trainer would not divide the loss by accumulated steps.
     def forward(
@@ -221,32 +202,19 @@ class PairModel(nn.Module):
         segments: Tensor,
         relevant: Tensor,
         token_type_ids: Tensor | None = None,
-    ) -> dict[str, Tensor]:
-        """The mean loss of pairs (d+, d-).
-
-        Token tensors are those of :meth:`LGRe.forward`, of shape (pairs, 2, tokens). ``relevant``, of shape (pairs, 2),
-        says whether documents are relevant; in a pair of two grades d- is relevant, too.
-        """
-        given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
-        tokens = {name: tensor.flatten(0, 1) for name, tensor in given.items() if tensor is not None}
-        return {"loss": self.loss(self.network, tokens, segments.flatten(0, 1), relevant.flatten())}
+    ) -> Batch:
+        """The mean loss of pairs (d+, d-): tensors of shape (pairs, 2, tokens), ``relevant`` of shape (pairs, 2)."""
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "segments": segments}
+        if token_type_ids is not None:
+            given["token_type_ids"] = token_type_ids
+        inputs = {name: tensor.flatten(0, 1) for name, tensor in given.items()}
+        return {"loss": self.options.pair_loss(self.network, inputs, relevant.flatten())}
 
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
-        """Called by ``Trainer`` for ``TrainingArguments(gradient_checkpointing=True)``."""
+        """Called by the trainer if ``options.arguments`` say so."""
         self.network.gradient_checkpointing_enable(**arguments)
 
 
-def lgre_loss(loss: LGReLoss, lgre: LGRe, tokens: dict[str, Tensor], segments: Tensor, relevant: Tensor) -> Tensor:
-    """The loss of an LGRe; see :class:`PairModel`."""
-    document = torch.arange(len(segments), device=segments.device)
-    return loss(lgre(**tokens, segments=segments), segments, document % 2 == 0, document // 2, relevant)
-
-
-def cross_encoder_loss(
-    ranking: PairRanking, model: PreTrainedModel, tokens: dict[str, Tensor], segments: Tensor, relevant: Tensor
-) -> Tensor:
-    """The loss of a model for sequence classification with one label; see :class:`PairModel`."""
-    scores = model(**tokens).logits[:, 0]
-    if ranking == "pointwise":
-        return functional.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype))
-    return pairwise_loss(scores[1::2] - scores[::2], ranking).mean()
+def pair_logits(model: PreTrainedModel, inputs: Batch) -> Tensor:
+    """Scores by a model for sequence classification with one label, which does not use ``segments``."""
+    return model(**{name: tensor for name, tensor in inputs.items() if name != "segments"}).logits[:, 0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from hashlib import blake2b
 from pathlib import Path
 from typing import cast
 
@@ -20,27 +20,24 @@ TOLERANCE = 0.01  # the same model rounds differently on another device
 class TeacherScores:
     """Scores pairs of a query and a text by a teacher; scores of pairs that it has scored before are read from disk.
 
-    A score is found by query, docno and text, so the folder can serve other queries, retrievers and corpora. To test
-    whether the scores are of the same teacher, some pairs with scores near 0.5 are scored again: the name of a model
-    does not change when it is trained.
+    A score is found by query, docno and text, so the folder can serve other queries, retrievers and corpora. Scores of
+    another teacher are a ValueError: some pairs with scores near 0.5 are scored again to tell teachers apart.
 
     Args:
         teacher: ``qid, query, docno, text`` to ``score``, a probability.
-        folder: Folder of the scores. They are written after each call.
-
-    Raises:
-        ValueError: If the folder holds scores of another teacher.
+        folder: Folder of the scores, which are written after each call.
     """
 
     def __init__(self, teacher: pt.Transformer, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        checked = _Probabilities(teacher, folder / "teacher.json")
-        checked.check_teacher()
+        self.teacher = teacher
+        self._file = folder / "teacher.json"
+        self._check_teacher()
         scores = folder / "scores"
         if not scores.exists():
             with pt.io.finalized_directory(str(scores)) as building:
                 ScorerCache(Path(building, "cache"), key="document").close()
-        self._cache = ScorerCache(scores / "cache", checked)
+        self._cache = ScorerCache(scores / "cache", pt.apply.generic(self._score_new))
 
     def close(self) -> None:
         """Closes the file of scores."""
@@ -50,44 +47,34 @@ class TeacherScores:
         """The probabilities of pairs (``qid, query, docno, text``), shape (pairs,)."""
         if not len(pairs):
             return np.zeros(0)
-        keys = [_digest(docno, text) for docno, text in zip(pairs["docno"], pairs["text"], strict=True)]
-        pairs = pairs[PAIR].assign(document=keys)
+        documents = zip(pairs["docno"], pairs["text"], strict=True)
+        digests = [blake2b(f"{docno}\0{text}".encode(), digest_size=16).hexdigest() for docno, text in documents]
+        pairs = pairs[PAIR].assign(document=digests)
         # the cache cannot write the same pair twice
         scored = self._cache.transform(pairs.drop_duplicates(["query", "document"]))
         by_pair = scored.set_index(["query", "document"])["score"]
         return by_pair.reindex(pd.MultiIndex.from_frame(pairs[["query", "document"]])).to_numpy(dtype=float)
 
-
-class _Probabilities(pt.Transformer):
-    """A teacher whose scores are checked; a file with some of them describes the teacher."""
-
-    def __init__(self, teacher: pt.Transformer, file: Path) -> None:
-        self.teacher = teacher
-        self.file = file
-
-    def transform_inputs(self) -> list[list[str]]:
-        return [PAIR]
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        scores = self._scores(inp)
-        if not self.file.exists():  # before any score is written
+    def _score_new(self, pairs: pd.DataFrame) -> pd.DataFrame:
+        scores = self._scores(pairs)
+        if not self._file.exists():  # before any score is written
             unsure = np.argsort(np.abs(scores - 0.5), kind="stable")[:PROBES]
-            probes = inp[PAIR].assign(score=scores).iloc[unsure].to_dict("records")
-            with pt.io.finalized_autoopen(str(self.file), "b") as out:
+            probes = pairs[PAIR].assign(score=scores).iloc[unsure].to_dict("records")
+            with pt.io.finalized_autoopen(str(self._file), "b") as out:
                 out.write(json.dumps(probes, indent=1).encode())
-        return inp.assign(score=scores)
+        return pairs.assign(score=scores)
 
-    def check_teacher(self) -> None:
+    def _check_teacher(self) -> None:
         """Raises ValueError if the file describes another teacher."""
-        if not self.file.exists():
+        if not self._file.exists():
             return
-        probes = pd.DataFrame(json.loads(self.file.read_text(encoding="utf-8")))
+        probes = pd.DataFrame(json.loads(self._file.read_text(encoding="utf-8")))
         now = self._scores(probes)
         differing = np.flatnonzero(np.abs(now - probes["score"]) > TOLERANCE)
         if len(differing):
             probe = probes.iloc[differing[0]]
             raise ValueError(
-                f"{str(self.file.parent)!r} holds scores of another teacher: query {probe['query']!r} and document "
+                f"{str(self._file.parent)!r} holds scores of another teacher: query {probe['query']!r} and document "
                 f"{probe['docno']!r} have {probe['score']:.3f} there, and {now[differing[0]]:.3f} from "
                 f"{self.teacher!r}: choose another folder, or delete it"
             )
@@ -108,11 +95,7 @@ class _Probabilities(pt.Transformer):
 
 
 def frame_from(stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], name: str) -> pd.DataFrame:
-    """The result of a pipeline.
-
-    Raises:
-        ValueError: If it lacks one of these columns.
-    """
+    """The result of a pipeline; a ValueError if it lacks one of these columns."""
     made = cast(pd.DataFrame, stage(inp))
     if missing := [column for column in columns if column not in made.columns]:
         raise ValueError(
@@ -120,7 +103,3 @@ def frame_from(stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], nam
             f"{', '.join(made.columns)}"
         )
     return made
-
-
-def _digest(docno: str, text: str) -> str:
-    return hashlib.blake2b(f"{docno}\0{text}".encode(), digest_size=16).hexdigest()

@@ -36,44 +36,23 @@ from pyterrier_graph.training.options import TrainerOptions
 logger = logging.getLogger(__name__)
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 START = "start.safetensors"
+MAY_DIFFER = {"epochs", "output_dir", "patience"}  # options of a training that continues from a checkpoint
+Rates = list[tuple[list[nn.Parameter], float]]
 
 
 class RankingTrainer(Trainer):
-    """A Trainer that is evaluated by a ranking measure instead of the loss.
-
-    Args:
-        validate: Computes the measure with the model in its present state.
-        measure: Its name.
-        rates: Learning rate per group of parameters, as (parameters, rate).
-        **arguments: As for ``transformers.Trainer``.
-    """
+    """A Trainer that is evaluated by ``validate`` (see :func:`train`) instead of the loss."""
 
     model: nn.Module
 
-    def __init__(
-        self,
-        *,
-        validate: Callable[[], float] | None,
-        measure: str,
-        rates: list[tuple[list[nn.Parameter], float]],
-        **arguments: Any,
-    ) -> None:
+    def __init__(self, *, validate: Callable[[], float] | None, measure: str, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.validate = validate
         self.measure = measure
-        self.rates = rates
-
-    def create_optimizer(self, *_: Any, **__: Any) -> torch.optim.Optimizer:
-        """Makes Adam, which the papers use, with a learning rate per group."""
-        if self.optimizer is None:
-            groups = [{"params": parameters, "lr": rate} for parameters, rate in self.rates]
-            self.optimizer = torch.optim.Adam(groups)
-        return self.optimizer
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure on the validation queries, for early stopping."""
-        if self.validate is None:
-            raise ValueError("there are no validation queries to evaluate on")
+        assert self.validate is not None  # without validation queries, the trainer has no dataset for evaluation
         self.model.eval()
         # all processes use the value of the main process, so that they stop at the same time
         metrics = {PREFIX + self.measure: broadcast_object_list([self.validate()])[0]}
@@ -86,16 +65,12 @@ class Patience(EarlyStoppingCallback):
     """Early stopping that, after a restart from a checkpoint, counts the evaluations before the restart, too."""
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Counts the evaluations before the restart."""
+        """Sets the counter."""
         self.early_stopping_patience_counter = stalled(state, args.metric_for_best_model)
 
 
 class Redraw(TrainerCallback):
-    """Makes a training set draw its examples anew in each epoch.
-
-    Args:
-        draw: Called with the number of the epoch, from 0.
-    """
+    """Makes a training set draw its examples anew in each epoch: calls ``draw`` with its number, from 0."""
 
     def __init__(self, draw: Callable[[int], None]) -> None:
         self.draw = draw
@@ -111,14 +86,6 @@ def stalled(state: TrainerState, metric: str | None) -> int:
     return len(values) - 1 - values.index(max(values)) if values else 0
 
 
-def _keep_start(model: nn.Module, file: Path, validate: Callable[[], float], main: bool) -> None:
-    """Saves the weights before training, with their value of the measure."""
-    model.eval()
-    measured = validate()
-    if main:
-        save_model(model, str(file), metadata={"measured": repr(measured)})
-
-
 def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState, measure: str) -> list[dict[str, float]]:
     """Restores the weights from before training if training did not improve on them; returns the whole log."""
     with safe_open(file, framework="pt") as start:
@@ -126,12 +93,8 @@ def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState, m
     if state.best_metric is not None and state.best_metric < measured:
         logger.warning("training did not improve the measure: the weights from before training are kept")
         load_model(model, file)
-    return [{measure: measured, "epoch": 0.0, "step": 0}, *_named(state.log_history, measure)]
-
-
-def _named(log: list[dict[str, float]], measure: str) -> list[dict[str, float]]:
-    """The trainer's log, with the measure under its own name."""
-    return [{measure if key == PREFIX + measure else key: value for key, value in entry.items()} for entry in log]
+    log = [{measure if key == PREFIX + measure else key: entry[key] for key in entry} for entry in state.log_history]
+    return [{measure: measured, "epoch": 0.0, "step": 0}, *log]
 
 
 def train(
@@ -140,16 +103,11 @@ def train(
     collate: Callable[[list[Any]], Any],
     options: TrainerOptions,
     *,
-    rates: list[tuple[list[nn.Parameter], float]],
+    rates: Rates,
     validate: Callable[[], float] | None,
-    identity: dict[str, Any],
-    device: torch.device,
-    dtype: DType = "float32",
-    verbose: bool,
+    **arguments: Any,
 ) -> list[dict[str, float]]:
-    """Trains a model in place and keeps the weights that are best on the validation queries.
-
-    Without an ``output_dir``, checkpoints hold no more than the best weights, and there are none without validation.
+    """Trains a model in place by a :class:`RankingTrainer`. For the other arguments see :func:`run_trainer`.
 
     Args:
         model: Its ``forward(**batch)`` returns ``{'loss': ...}``.
@@ -157,36 +115,25 @@ def train(
         collate: Makes a batch of examples.
         options: How to train.
         rates: Learning rate per group of parameters.
-        validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
-        identity: Distinguishes this training from others: a checkpoint of a training with another identity is refused.
-        device: Where to train.
-        dtype: Precision of the forward pass; weights stay in float32.
-        verbose: Whether to show progress.
-
-    Returns:
-        The trainer's log: losses, and the measure under its own name. With validation, its first entry is the measure
-        before training; if no later value is better, the weights from before training are kept.
-
-    Raises:
-        ValueError: If ``options.output_dir`` holds checkpoints of another training, or the weights are not finite in
-            the end.
+        validate: Computes the measure on the validation queries.
+        **arguments: ``identity, device, dtype, verbose``.
     """
+    groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
 
-    def make(arguments: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
-        trainer = RankingTrainer(
+    def make(settings: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
+        if (draw := getattr(examples, "draw", None)) is not None:
+            callbacks = [*callbacks, Redraw(draw)]
+        return RankingTrainer(
             model=model,
-            args=arguments,
+            args=settings,
             train_dataset=examples,
             eval_dataset=examples if validate is not None else None,  # required, but not used by evaluate()
             data_collator=collate,
             callbacks=callbacks,
             validate=validate,
             measure=options.measure,
-            rates=rates,
+            optimizers=(torch.optim.Adam(groups), None),  # the optimizer of the papers
         )
-        if (draw := getattr(examples, "draw", None)) is not None:
-            trainer.add_callback(Redraw(draw))
-        return trainer
 
     return run_trainer(
         model,
@@ -195,10 +142,7 @@ def train(
         arguments=partial(TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False),
         load=lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME),
         validate=validate,
-        identity=identity,
-        device=device,
-        dtype=dtype,
-        verbose=verbose,
+        **arguments,
     )
 
 
@@ -215,11 +159,27 @@ def run_trainer(
     dtype: DType = "float32",
     verbose: bool,
 ) -> list[dict[str, float]]:
-    """Does the work of :func:`train`, which describes arguments, result and errors, with a trainer of any kind.
+    """Trains a model in place and keeps the weights that are best on the validation queries.
 
-    ``make`` makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure, under its
-    name after :data:`PREFIX`. ``arguments`` makes the trainer's arguments, with defaults of its own. ``load`` reads the
-    model's weights from the folder of a checkpoint.
+    Args:
+        model: The model.
+        make: Makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure with
+            :data:`PREFIX` before its name.
+        options: How to train.
+        arguments: Makes the trainer's arguments.
+        load: Reads the model's weights from the folder of a checkpoint.
+        validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
+        identity: Distinguishes this training from others, whose checkpoints are refused.
+        device: Where to train.
+        dtype: Precision of the forward pass; weights stay in float32.
+        verbose: Whether to show progress.
+
+    Returns:
+        The trainer's log: losses, and the measure under its own name. With validation, its first entry is the measure
+        before training; if no later value is better, the weights from before training are kept.
+
+    Raises:
+        ValueError: If ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
     """
     measured = validate is not None
     with tempfile.TemporaryDirectory() as scratch:
@@ -231,8 +191,7 @@ def run_trainer(
             schedule = {"save_strategy": "best" if measured else "no", "save_only_model": True, "save_total_limit": 1}
         if measured:
             schedule |= {"eval_strategy": strategy, "eval_steps": share}
-            schedule |= {"load_best_model_at_end": True, "greater_is_better": True}
-            schedule |= {"metric_for_best_model": PREFIX + options.measure}
+            schedule |= {"load_best_model_at_end": True, "metric_for_best_model": PREFIX + options.measure}
         defaults: dict[str, Any] = {
             "num_train_epochs": options.epochs,
             "per_device_train_batch_size": options.batch_size,
@@ -251,10 +210,13 @@ def run_trainer(
         folder = Path(options.output_dir or broadcast_object_list([scratch])[0])
         settings.output_dir = str(folder)
         with settings.main_process_first(local=False):
-            checkpoint = _checkpoint_of(folder, identity | _identity_of(options))
+            checkpoint = _checkpoint_of(folder, options, identity)
         start = folder / START
         if validate is not None and (checkpoint is None or not start.exists()):
-            _keep_start(model, start, validate, settings.process_index == 0)
+            model.eval()
+            value = validate()
+            if settings.process_index == 0:
+                save_model(model, str(start), metadata={"measured": repr(value)})
         if checkpoint is not None and options.patience:
             state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
             if stalled(state, settings.metric_for_best_model) >= options.patience:  # this training had ended
@@ -273,16 +235,10 @@ def run_trainer(
     return log
 
 
-def _identity_of(options: TrainerOptions) -> dict[str, Any]:
-    """The options that must be equal to continue from a checkpoint: all but the length of training and the folder."""
-    identity = {f"training.{name}": value for name, value in dataclasses.asdict(options).items()}
-    for name in ("epochs", "output_dir", "patience"):
-        identity.pop(f"training.{name}")
-    return json.loads(json.dumps(identity, default=str))
-
-
-def _checkpoint_of(folder: Path, identity: dict[str, Any]) -> Path | None:
-    """The last complete checkpoint of the same training, if there is one."""
+def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, Any]) -> Path | None:
+    """The last complete checkpoint of the same training, if there is one. Its length may differ."""
+    equal = {f"training.{name}": value for name, value in dataclasses.asdict(options).items() if name not in MAY_DIFFER}
+    identity = identity | json.loads(json.dumps(equal, default=str))
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "training.json"
     # the trainer's state is the last file that is written to a checkpoint

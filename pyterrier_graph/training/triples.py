@@ -1,70 +1,139 @@
-"""Learning an HGAT from triples <q, p+, p-> (Albarede et al. 2023, Sect. 5.2.3)."""
+"""The triples <q, p+, p-> that an HGAT learns from, and learning from them (Albarede et al. 2023, Sect. 5.2.3)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+from pyterrier_graph.checks import check_type
+from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.graphs import HeteroGraph
 from pyterrier_graph.models.hgat import HGAT
 from pyterrier_graph.models.propagation import Propagation
+from pyterrier_graph.training.negatives import NegativeSampler
 from pyterrier_graph.training.trainer import train
+from pyterrier_graph.training.validation import PASSAGE_NUMBER, judged_ids
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graphs import HeteroGraph
     from pyterrier_graph.training.options import HGATTraining
+
+Graphs = Sequence[tuple[HeteroGraph, Any]]
+"""Graphs, each with an object whose ``states(nodes)`` (``texts(nodes)``, if the encoder learns) are its nodes'."""
+
+
+def draw_triples(
+    run: pd.DataFrame, qrels: pd.DataFrame, graph: HeteroGraph | None, options: HGATTraining
+) -> tuple[list[str], list[HeteroGraph], np.ndarray]:
+    """Draws triples as the options say.
+
+    Args:
+        run: ``qid, query, docno``, and ``graph`` where there is no document graph; ``codes`` where queries have some.
+        qrels: ``qid, docno, label``; ids are text, as in the run.
+        graph: The document graph, or None.
+        options: How to train.
+
+    Returns:
+        The texts of the queries, the graphs, and the triples: position of the graph, position of the query, node of p+,
+        node of p-; shape (triples, 4).
+    """
+    texts = query_texts(run)
+    qrels = qrels[qrels["qid"].isin(texts.index)]
+    if graph is not None:
+        sources = [(graph, passage_judgments(qrels, graph), run)]
+    elif options.negatives == "candidates":
+        sources = list(_learnable(run, qrels))
+    else:
+        advice = "use HGATTraining(negatives='candidates')"
+        raise ValueError(f"without a document graph, negatives are each query's own passages: {advice}")
+    if not sources:
+        raise ValueError("no training query has both a relevant passage among its own and one that is judged lower")
+    codes = run.drop_duplicates("qid").set_index("qid")["codes"].to_dict() if "codes" in run.columns else None
+    drawn = []
+    for number, (source, labels, candidates) in enumerate(sources):
+        given = {"candidates": candidates, "codes": codes, "seed": options.seed + number}
+        sampler = NegativeSampler(source, labels, options.negatives, **given)
+        query = texts.index.get_indexer(sampler.qids)
+        for _ in range(options.repeats):
+            new = sampler.sample()
+            drawn.append(np.column_stack([np.full(len(new), number), query[new[:, 0]], new[:, 1:]]))
+    triples = np.concatenate(drawn)
+    if options.max_triples is not None and options.max_triples < len(triples):
+        triples = np.random.default_rng(options.seed).choice(triples, options.max_triples, replace=False)
+    return texts.tolist(), [source for source, *_ in sources], triples
+
+
+def passage_judgments(qrels: pd.DataFrame, graph: HeteroGraph) -> pd.DataFrame:
+    """Judgments of passages, as given or, where no passage is judged, those of their documents in the graph."""
+    if not len(qrels) or qrels["docno"].str.contains(PASSAGE_NUMBER).any():
+        return qrels
+    documents = graph._documents(qrels["docno"].tolist())
+    missing = qrels["docno"][documents < 0]
+    if len(missing) == len(qrels):
+        graph.document_of(missing)  # raises KeyError, and says why
+    if len(missing):
+        warnings.warn(
+            f"{len(missing)} of {len(qrels)} judged documents are not in the graph, such as {missing.iloc[0]!r}: "
+            "their judgments are not used",
+            stacklevel=2,
+        )
+    qrels = qrels[documents >= 0]
+    position, nodes = graph.passages_of_documents(documents[documents >= 0])
+    return qrels.iloc[position].assign(docno=graph.ids_of(nodes))
+
+
+def graph_of(rows: pd.DataFrame) -> HeteroGraph:
+    """The graph of a query's rows."""
+    qid, graph = rows["qid"].iloc[0], rows["graph"].iloc[0]
+    check_type(f"the graph of query {qid!r}", graph, HeteroGraph, "a graph: put CandidateGraph() before")
+    return graph
+
+
+def _learnable(run: pd.DataFrame, qrels: pd.DataFrame) -> Iterator[tuple[HeteroGraph, pd.DataFrame, pd.DataFrame]]:
+    """Graph, judgments and passages of each query whose own passages are not all equally relevant."""
+    labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
+    pairs = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
+    run = run.assign(label=labels.reindex(pairs, fill_value=0).to_numpy())
+    for rows in run.groupby("qid", sort=False).indices.values():
+        passages = run.iloc[rows].drop_duplicates("docno")
+        if passages["label"].max() > max(passages["label"].min(), 0):
+            yield graph_of(passages), passages, passages
 
 
 @dataclass(frozen=True)
 class Group:
-    """The triples of a batch that are from one graph.
+    """The triples of a batch that are from one graph."""
 
-    Attributes:
-        queries: Token vectors; texts where the encoder learns, too.
-        inputs: The same for the propagation's nodes.
-        propagation: How the passages of the triples are contextualized.
-        triples: Query, p+ and p- (positions in the propagation's targets), shape (triples, 3).
-    """
-
-    queries: TokenStates | list[str]
-    inputs: TokenStates | list[str]
+    queries: TokenStates | list[str]  # token vectors, or texts if the encoder learns, too
+    inputs: TokenStates | list[str]  # the same for the nodes of the propagation
     propagation: Propagation
-    triples: Tensor
+    triples: Tensor  # query, p+ and p- (positions in the targets of the propagation), shape (triples, 3)
 
 
 class TripleCollator:
     """Makes batches: plans what has to be computed for the passages of some triples, and collects the input for it.
 
-    Args:
-        hgat: The model that is trained.
-        graphs: The graphs, each with what has the token vectors of its nodes (``states(nodes)``), or where the encoder
-            learns, too, their texts (``texts(nodes)``).
-        queries: The texts of the queries.
-        encoder: Encodes the queries; None where the encoder learns, too.
+    The arguments are those of :func:`train_on_triples`; ``encoder`` is None if the encoder learns, too.
     """
 
-    def __init__(
-        self,
-        hgat: HGAT,
-        graphs: Sequence[tuple[HeteroGraph, Any]],
-        queries: Sequence[str],
-        encoder: TokenEncoder | None,
-    ) -> None:
+    def __init__(self, hgat: HGAT, graphs: Graphs, queries: Sequence[str], encoder: TokenEncoder | None) -> None:
         self.hgat = hgat
         self.graphs = graphs
         self.queries = queries
         self.encoded = None if encoder is None else encoder.encode_queries(queries).to("cpu")
 
     def __call__(self, triples: Sequence[np.ndarray]) -> dict[str, list[Group]]:
-        """A batch for :class:`TripleModel`, of rows of what ``draw_triples`` returns."""
+        """A batch for :class:`TripleModel`."""
         rows = np.stack(triples)
         return {"groups": [self._group(number, rows[rows[:, 0] == number]) for number in dict.fromkeys(rows[:, 0])]}
 
@@ -81,12 +150,7 @@ class TripleCollator:
 
 
 class TripleModel(nn.Module):
-    """An HGAT, with the encoder where it learns too, and the loss on triples.
-
-    Args:
-        hgat: The network.
-        encoder: The encoder if it is trained, else None.
-    """
+    """An HGAT with its loss on triples, and with the encoder if the encoder learns, too."""
 
     def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None) -> None:
         super().__init__()
@@ -121,7 +185,7 @@ class TripleModel(nn.Module):
 def train_on_triples(
     hgat: HGAT,
     encoder: TokenEncoder,
-    graphs: Sequence[tuple[HeteroGraph, Any]],
+    graphs: Graphs,
     queries: Sequence[str],
     triples: np.ndarray,
     options: HGATTraining,
@@ -132,14 +196,11 @@ def train_on_triples(
     Args:
         hgat: The network.
         encoder: The encoder.
-        graphs: The graphs, each with what has the token vectors of its nodes; see :class:`TripleCollator`.
+        graphs: The graphs, each with the source of its nodes' token vectors.
         queries: The texts of the queries.
-        triples: What ``draw_triples`` returned.
+        triples: What :func:`draw_triples` returned.
         options: How to train.
-        **arguments: Further arguments of :func:`pyterrier_graph.training.trainer.train`, such as ``validate``.
-
-    Returns:
-        The log: losses, and the measure under its own name.
+        **arguments: Further arguments of :func:`pyterrier_graph.training.trainer.train`, whose log is returned.
     """
     scalars = hgat.scalars()
     others = [p for p in hgat.parameters() if all(p is not scalar for scalar in scalars)]
@@ -154,18 +215,13 @@ def train_on_triples(
 
 
 def freeze_first_layers(network: nn.Module, count: int) -> None:
-    """Has all of an encoder learn but its embeddings and first layers; with a count of 0 all of it.
-
-    Raises:
-        ValueError: If the encoder's layers are not found, or all of them would be frozen.
-    """
+    """Freezes the embeddings and the first layers of an encoder, and nothing with a count of 0."""
     network.requires_grad_(True)
     if not count:
         return
-    stacks = [module for module in network.modules() if isinstance(module, nn.ModuleList)]
-    if not stacks:
+    layers = max((module for module in network.modules() if isinstance(module, nn.ModuleList)), key=len, default=None)
+    if layers is None:
         raise ValueError("the encoder has no list of layers: use frozen_encoder_layers=0")
-    layers = max(stacks, key=len)
     if count >= len(layers):
         raise ValueError(
             f"encoder_learning_rate has no effect: the encoder has {len(layers)} layers, and frozen_encoder_layers="

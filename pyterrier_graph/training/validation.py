@@ -25,20 +25,16 @@ def judged_ids(docnos: pd.Series, qrels: pd.DataFrame) -> pd.Series:
 
 
 def tuning_set(
-    run: pd.DataFrame, qrels: pd.DataFrame, validation_run: pd.DataFrame | None, validation_qrels: pd.DataFrame | None
+    run: pd.DataFrame, qrels: pd.DataFrame, run_va: pd.DataFrame | None, qrels_va: pd.DataFrame | None
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The validation queries and their judgments if there are any, else the training queries and theirs."""
-    if validation_run is None or not len(validation_run):
-        return run, qrels
-    return validation_run, validation_qrels
+    return (run, qrels) if run_va is None or not len(run_va) else (run_va, qrels_va)
 
 
 def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of a run whose queries are judged, numbered from 0, and the judgments; ids as text.
 
-    Raises:
-        pt.validate.InputValidationError: If a column of the judgments is missing.
-        ValueError: If there are no judgments, or none of the queries is judged.
+    Raises an error if there are no judgments, they lack a column, or none of the queries is judged.
     """
     if qrels is None:
         raise ValueError(f"{type(context).__name__}.fit: there are no judgments for the queries")
@@ -52,12 +48,7 @@ def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transforme
 
 
 class RunEvaluator:
-    """Evaluates runs by one measure against one set of judgments.
-
-    Args:
-        measure: Name of an ir_measures measure, such as ``'nDCG@10'``.
-        qrels: ``qid, docno, label``.
-    """
+    """Evaluates runs by one measure, such as ``'nDCG@10'``, against judgments: ``qid, docno, label``."""
 
     def __init__(self, measure: str, qrels: pd.DataFrame) -> None:
         self.measure = ir_measures.parse_measure(measure)
@@ -70,29 +61,20 @@ class RunEvaluator:
 
 
 class Validation:
-    """Measures a model on validation queries, as often as training asks for it.
-
-    A model that scores the same candidates each time gives its scores: ``validation(scores)``. A model whose candidates
-    change gives a run: ``validation.measure_run(run)``.
+    """Measures a model on validation queries: ``validation(scores)``, or ``validation.measure_run(run)``.
 
     If only documents are judged, passages (``docno%pN``) count for their document: the score of a document is the score
     of its best passage.
 
     Args:
         run: ``qid``, and what the model needs; with ``docno`` if the candidates are always the same.
-        qrels: ``qid, docno, label``.
+        qrels: ``qid, docno, label``; see :func:`judged`.
         measure: Name of an ir_measures measure, such as ``'nDCG@10'``.
         context: The model, which messages name.
-        candidates: Use only so many documents per query, the first by ``rank`` (or in the order of the rows). None
-            uses all.
+        candidates: Number of documents per query, the first by ``rank`` (or in the order of the rows); None uses all.
 
     Attributes:
         run: The rows that are measured, with ids as text, numbered from 0.
-        qrels: The judgments, with ids as text.
-
-    Raises:
-        pt.validate.InputValidationError: If a column of the judgments is missing.
-        ValueError: If there are no judgments, or none of the queries is judged.
 
     Warns:
         UserWarning: If no candidate is judged, so that the measure is 0 for all scores.
@@ -115,11 +97,9 @@ class Validation:
             self.run = self.run[self._among_first(candidates)].reset_index(drop=True)
         self._ids = judged_ids(self.run["docno"], self.qrels)
         if not self._ids.isin(self.qrels["docno"]).any():
-            warnings.warn(
-                f"{type(context).__name__}.fit: none of the candidates is judged, so {measure} is 0: the run has "
-                f"{self.run['docno'].iloc[0]!r}, the judgments have {self.qrels['docno'].iloc[0]!r}",
-                stacklevel=3,
-            )
+            ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {self.qrels['docno'].iloc[0]!r}"
+            problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
+            warnings.warn(f"{type(context).__name__}.fit: {problem}", stacklevel=3)
 
     def _among_first(self, candidates: int) -> np.ndarray:
         """Whether a row's document is one of the first of its query, shape (rows,)."""
