@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.retrieve.dual_encoder import DualEncoder as DualEncoder
     from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder as GNNEncoder
     from pyterrier_graph.retrieve.graph_mean import GraphMean as GraphMean
+    from pyterrier_graph.retrieve.hybrid import Hybrid as Hybrid
     from pyterrier_graph.training.dual import DualEncoderTraining as DualEncoderTraining
     from pyterrier_graph.training.masked_graph import GNNEncoderTraining as GNNEncoderTraining
     from pyterrier_graph.training.mining import HardNegativeMiner as HardNegativeMiner
@@ -63,6 +64,7 @@ _MODULES = {
     "HGATReranker": "rerank.hgat",
     "HGATTraining": "training.options",
     "HardNegativeMiner": "training.mining",
+    "Hybrid": "retrieve.hybrid",
     "LGReConfig": "models.lgre",
     "LGReLoss": "models.lgre_losses",
     "LGReReranker": "rerank.lgre",

@@ -280,17 +280,24 @@ def test_mean_aggregation(small: Any, tmp_path: Path) -> None:
     # its weight is found, and the untrained network is the mean with this weight
     scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ expected.T
     graded = ranked(small, scores)
-    for given in ((None, None, small.dev, graded), (small.dev, graded)):
-        tuned = mean(small, {"relevant": 0.0})
-        assert tuned.fit(*given) is tuned and tuned.weights == {"relevant": 0.7}
+    tuned = mean(small, {"relevant": 0.0})
+    assert tuned.fit(small.dev, graded) is tuned and tuned.weights == {"relevant": 0.7}
     assert repr(tuned) == f"GraphMean(None, {small.encoder!r}, {{'relevant': 0.7}})"
     copied = pt.inspect.transformer_apply_attributes(tuned, num_candidates=5)
     assert copied.weights == tuned.weights and copied.num_candidates == 5
-    # so is the length of passages without relevant queries, which a network that starts as the mean keeps
+    third = mean(small, {"relevant": 1 / 3}).save(tmp_path / "third")
+    assert GraphMean.load(third.path).weights == third.weights == {"relevant": pytest.approx(1 / 3)}
+
+
+def test_the_norm_of_isolated_passages_is_tuned(small: Any, tmp_path: Path) -> None:
+    """A network that starts as the mean keeps the norm."""
+    scores = small.encoder.encode_queries(small.dev["query"].tolist())
+    scores = scores @ mean(small, {"relevant": 0.7}).vectors(small.docnos).T
     isolated = np.array(
         [not any(small.relevant[q] == docno for q in small.topics["qid"][:40]) for docno in small.docnos]
     )
-    longer = mean(small, {"relevant": 0.7}).fit(small.dev, ranked(small, scores * np.where(isolated, 1.15, 1)))
+    graded = ranked(small, scores * np.where(isolated, 1.15, 1))
+    longer = mean(small, {"relevant": 0.7}).fit(None, None, small.dev, graded)
     assert longer.weights == {"relevant": 0.7} and longer.isolated_norm == 1.15
     assert repr(longer) == f"GraphMean(None, {small.encoder!r}, {{'relevant': 0.7}}, isolated_norm=1.15)"
     lengths = np.linalg.norm(longer.vectors(small.docnos), axis=1)
@@ -298,12 +305,17 @@ def test_mean_aggregation(small: Any, tmp_path: Path) -> None:
     start = gnn(small, longer.config)
     np.testing.assert_allclose(start.vectors(small.docnos), longer.vectors(small.docnos), atol=1e-5)
     assert pt.inspect.transformer_apply_attributes(longer, num_candidates=5).isolated_norm == 1.15
-    both = mean(small, {"relevant": 0.0, "retrieved": 0.0})
-    assert {*both.fit(None, None, small.dev, graded).weights} == {"relevant", "retrieved"}
     loaded = GraphMean.load(longer.save(tmp_path / "saved").path, query_graph=small.graph, vectors=small.index)
     np.testing.assert_array_equal(loaded.vectors(small.docnos), longer.vectors(small.docnos))
-    third = mean(small, {"relevant": 1 / 3}).save(tmp_path / "third")
-    assert GraphMean.load(third.path).weights == third.weights == {"relevant": pytest.approx(1 / 3)}
+
+
+@pytest.mark.slow
+def test_two_weights_are_tuned(small: Any) -> None:
+    start = {"relevant": 0.0, "retrieved": 5.0}
+    model = mean(small, start)
+    before = measured(model, small.dev, small.qrels)
+    assert {*model.fit(small.dev, small.qrels).weights} == {*start}
+    assert measured(model, small.dev, small.qrels) > before
 
 
 def test_titles(small: Any) -> None:
@@ -457,8 +469,8 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
         around = queries.sampler.sample(everything, queries.query_graph)
         assert not out & {*around.queries.tolist()} and len(batch.queries) == 9
         where = np.array(rows)
-        np.testing.assert_array_equal(queries.positives(where), same.positives(where))
-        for row, positive, negatives in zip(where, queries.positives(where), queries.negatives(where), strict=True):
+        np.testing.assert_array_equal(queries.positives[where], same.positives[where])
+        for row, positive, negatives in zip(where, queries.positives[where], queries.negatives[where], strict=True):
             relevant = small.docnos.index(small.relevant[small.train["qid"][row]])
             found = small.retriever(small.train[row : row + 1])["docno"][:5]
             assert positive == relevant and relevant not in negatives
@@ -468,7 +480,7 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
     unmasked = loss_queries(small, masked=None)
     assert len(unmasked) == 44 and not len(set(range(44)) - {unmasked[n] for n in range(44)})
     assert len(unmasked.query_graph.edges_of_passages(np.arange(COUNT)).indices) == 200
-    assert loss_queries(small, negatives=0).negatives(np.arange(3)).shape == (3, 0)
+    assert loss_queries(small, negatives=0).negatives[:3].shape == (3, 0)
 
 
 def test_masked_is_a_share_of_the_graphs_queries(small: Any) -> None:
@@ -509,7 +521,7 @@ def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) ->
     assert len(queries) == 10
     rows = np.arange(20)
     found = small.retriever(inside).groupby("qid")["docno"].agg(lambda docnos: {*docnos[:25]})
-    for qid, negatives in zip(inside["qid"], queries.negatives(rows), strict=True):
+    for qid, negatives in zip(inside["qid"], queries.negatives[rows], strict=True):
         assert {small.docnos[n] for n in negatives} <= found[qid] - {small.relevant[qid]} and len(negatives) == 2
     with pytest.raises(ValueError, match="no 'retrieved' edges: build it with a retriever"):
         gnn(small, NETWORKS["papers"], query_graph=graph)
@@ -527,8 +539,8 @@ def test_judgments_of_documents(small: Any) -> None:
     for row, qid in enumerate(small.train["qid"]):
         of_document = [n for n in range(COUNT) if n // 4 == small.docnos.index(small.relevant[qid]) // 4]
         best = max(of_document, key=lambda n: float(queries.vectors[row] @ small.vectors[n]))
-        assert queries.positives(np.array([row])) == best
-        assert not {*queries.negatives(np.array([row]))[0]} & {*of_document}
+        assert queries.positives[[row]] == best
+        assert not {*queries.negatives[[row]][0]} & {*of_document}
     unknown = pd.concat([small.qrels, small.qrels[:1].assign(docno="elsewhere")])
     with pytest.warns(
         UserWarning, match="1 relevant docnos of the qrels are not in the index, and left out: 'elsewhere'"
@@ -550,11 +562,11 @@ def test_the_loss_of_a_batch(small: Any, name: str) -> None:
     with torch.no_grad():
         states = literal(small, model, out)
     where = np.array(rows)
-    passages = sorted({*queries.positives(where).tolist()} | {*queries.negatives(where).ravel().tolist()} - {-1})
+    passages = sorted({*queries.positives[where].tolist()} | {*queries.negatives[where].ravel().tolist()} - {-1})
     vectors = torch.tensor(small.encoder.encode_queries(small.train["query"][where].tolist()))
     if isinstance(NETWORKS[name], dict):
         vectors = 20 * nn.functional.normalize(vectors, dim=1)
-    right = [passages.index(positive) for positive in queries.positives(where)]
+    right = [passages.index(positive) for positive in queries.positives[where]]
     expected = reference.in_batch_loss(vectors.double(), states[passages].double(), right)
     if [*model.network.parameters()]:  # else there is nothing to train
         with torch.no_grad():
@@ -1022,8 +1034,8 @@ def test_examples_of_a_miner(small: Any) -> None:
     queries = loss_queries_of(model, small.train, None, model.training, examples)
     assert sorted(queries.texts[row] for row in (queries[0], queries[1])) == sorted(small.train["query"][:2])
     where = np.array([0, 1])
-    assert queries.positives(where).tolist() == [3, 4]
-    assert {*queries.negatives(where)[0]} <= {5, 6} and {*queries.negatives(where)[1]} == {7}
+    assert queries.positives[where].tolist() == [3, 4]
+    assert {*queries.negatives[where][0]} <= {5, 6} and {*queries.negatives[where][1]} == {7}
     assert model.fit(small.train, None, examples=examples).training_log
     with pytest.raises(ValueError, match="there are no judgments: give qrels_tr, or examples="):
         model.fit(small.train, None)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,14 +117,19 @@ def write_vectors(
     done = count if there >= count else there // at_once * at_once
     with open(vectors, "r+b") as out, pt.tqdm(total=count, initial=done, **progress) as bar:
         out.seek(done * size)
-        for start in range(done, count, at_once):
-            numbers = np.arange(start, min(start + at_once, count))
+        for numbers in blocks(count, at_once, done):
             out.write(np.ascontiguousarray(vectors_of(numbers)).data)
             out.flush()
             bar.update(len(numbers))
         os.fsync(out.fileno())
     os.replace(folder / BEGUN, folder / META)
     os.replace(folder, path)
+
+
+def blocks(count: int, at_once: int, first: int = 0) -> Iterator[np.ndarray]:
+    """The numbers below a count, some at a time."""
+    for start in range(first, count, at_once):
+        yield np.arange(start, min(start + at_once, count))
 
 
 def checked_vectors(

@@ -1,8 +1,7 @@
 """Graph attention from the nodes of one side of a bipartite graph to those of the other (Liu et al. 2022, Eq. 3-5).
 
-The attention logit of an edge is a sum of three numbers per head, of its two nodes and of its features. The numbers of
-a node are computed once. The weighted sum over the sources is one product of a sparse and a dense matrix per head, so
-that no vector is held per edge. W_s is applied to the sources or to the sums, whichever is less work.
+The numbers of a node in the attention logits are computed once. The weighted sum over the sources is one product of a
+sparse and a dense matrix per head. W_s is applied to the sources or to the sums, whichever is less work.
 
 Edges are a :class:`~pyterrier_graph.graphs.csr.CSR` of tensors with a row per target and the rows of its sources as
 elements, in any order. ``data["features"]`` are the features of the edges, shape (edges, d_e), and
@@ -131,15 +130,9 @@ class BipartiteAttention(nn.Module):
             )
 
     def forward(self, targets: Tensor, sources: Tensor | Sources, edges: CSR) -> Tensor:
-        """Eq. 3-5.
+        """Eq. 3-5, of h_t, shape (targets, d), and h_s, shape (sources, d), or what :meth:`prepare` made of these.
 
-        Args:
-            targets: h_t, shape (targets, d).
-            sources: h_s, shape (sources, d), or what :meth:`prepare` made of them.
-            edges: For each target its sources.
-
-        Returns:
-            Shape (targets, d); 0 for a target without sources in a layer without ``own``.
+        The output has shape (targets, d); it is 0 for a target without sources in a layer without ``own``.
         """
         sources = self._prepared(targets, sources, edges)
         weights = self.weights(targets, sources, edges)

@@ -20,7 +20,7 @@ from pyterrier_graph.checks import check_choice, check_count, check_number, chec
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.bipartite_attention import BipartiteAttention, Sources, in_chunks, mean_of_sources
-from pyterrier_graph.models.passage_network import Attended, NeighborBatch, PassageNetwork, check_rows
+from pyterrier_graph.models.passage_network import Attended, PassageNetwork, check_rows
 
 
 @dataclass(frozen=True)
@@ -107,17 +107,12 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         super().__init__()
         self.config, self.dimension = config, dimension
         network = config.gnn and config.average is None
-        layer = partial(
-            BipartiteAttention,
-            dimension,
-            config.heads,
-            edge_features=config.edge_features,
-            shared=config.shared_weights,
-        )
+        options: dict[str, Any] = {"edge_features": config.edge_features, "shared": config.shared_weights}
+        layer = partial(BipartiteAttention, dimension, config.heads, **options)
         two = network and config.layers == 2
         self.query_layer = layer() if two else None
         self.fusion = nn.Linear(2 * dimension, dimension) if two else None  # W_pq, b_pq
-        self.two_hops = two
+        self.two_hops, self.edge_features = two, bool(config.edge_features)
         self.passage_layer = layer() if network else None
         filters = network and config.gate == "filter"
         self.gate = nn.Linear(2 * dimension, dimension) if filters else None  # W_qp, b_qp
@@ -156,21 +151,14 @@ class PaperGNNEncoderNetwork(PassageNetwork):
             return passages.new_full((1, 1), cast(float, self.config.gate))
         return self.gate(torch.cat([aggregated, passages], 1)).sigmoid()
 
-    def attended(self, batch: NeighborBatch) -> dict[str, Attended]:
+    def _attended(self, relation: str, passages: Tensor, sources: Any, edges: CSR) -> Attended:
         """The rest up to 1 is attention to the passage's own vector."""
-        passages, edges = batch.passages, batch.edges.get(RETRIEVED)
         ones = passages.new_ones(len(passages))
-        if edges is not None and self.config.average is not None:
+        if self.passage_layer is None:
             share = 1 / edges.lengths.clamp(min=1).to(passages.dtype)
-            return {RETRIEVED: Attended(share[edges.row_index], self.config.average * ones)}
-        if edges is None or self.passage_layer is None:
-            return {}
-        queries: Any = batch.sources[RETRIEVED]
-        if batch.second_hop is not None and batch.to_queries is not None:
-            queries = self.query_states(queries, batch.second_hop, batch.to_queries)
-        weights = self.passage_layer.weights(passages, queries, edges)
-        gate = self._gate(self.passage_layer(passages, queries, edges), passages).mean(1) * ones
-        return {RETRIEVED: Attended(weights.edges.mean(1), gate)}
+            return Attended(share[edges.row_index], (self.config.average or 0) * ones)
+        gate = self._gate(self.passage_layer(passages, sources, edges), passages).mean(1) * ones
+        return Attended(self.passage_layer.weights(passages, sources, edges).edges.mean(1), gate)
 
 
 class GNNEncoderNetwork(PassageNetwork):
@@ -230,16 +218,11 @@ class GNNEncoderNetwork(PassageNetwork):
         isolated = paths.isolated
         return states if isolated is None else torch.where(isolated[:, None], self.isolated_norm * states, states)
 
-    def attended(self, batch: NeighborBatch) -> dict[str, Attended]:
+    def _attended(self, relation: str, passages: Tensor, sources: Any, edges: CSR) -> Attended:
         """Attention within a relation adds up to 1."""
-        found = {}
-        for name, edges in batch.edges.items():
-            relation = self.relation[name]
-            sources = relation.attention.prepare(batch.sources[name], len(edges.indices))
-            aggregated = relation.attention(batch.passages, sources, edges)
-            gate = relation.weight * relation.gate(torch.cat([aggregated, batch.passages], 1)).mean(1)
-            found[name] = Attended(relation.attention.weights(batch.passages, sources, edges).edges.mean(1), gate)
-        return found
+        of = self.relation[relation]
+        gate = of.weight * of.gate(torch.cat([of.attention(passages, sources, edges), passages], 1)).mean(1)
+        return Attended(of.attention.weights(passages, sources, edges).edges.mean(1), gate)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -292,13 +275,9 @@ def shortest(number: Tensor) -> float:
 def in_batch_loss(queries: Tensor, passages: Tensor, positives: Tensor, *, scale: float = 1.0) -> Tensor:
     """Eq. 2 over a batch (Eq. 12; Eq. 11 of 000): the cross-entropy of each query's positive among all passages.
 
-    Several queries may have the same positive. The loss is the mean over queries (the papers: the sum).
-
-    Args:
-        queries: E_Q(q), shape (queries, d).
-        passages: h'_p of positives and negatives, each passage once, shape (passages, d).
-        positives: Row of each query's positive, shape (queries,).
-        scale: Factor of all similarities, the inverse of a temperature; the papers have none.
+    The loss is the mean over queries (the papers: the sum) of E_Q(q), shape (queries, d), and of h'_p, each passage
+    once, shape (passages, d). Several queries may have the row of the same positive; ``scale`` is the inverse of a
+    temperature, which the papers do not have.
     """
     with torch.autocast(queries.device.type, enabled=False):
         dtype = torch.promote_types(torch.promote_types(queries.dtype, passages.dtype), torch.float32)

@@ -18,24 +18,16 @@ from pyterrier_graph.models.bipartite_attention import BipartiteAttention, Sourc
 
 @dataclass(frozen=True)
 class NeighborBatch:
-    """Some passages with their neighbors: the targets and the sources of attention.
+    """Some passages with their neighbors: the targets and the sources of attention."""
 
-    Attributes:
-        passages: h_p of the targets, shape (passages, d).
-        sources: Per relation the vectors of the sources, shape (sources, d): h_q of queries, before Eq. 6 and 7; or
-            what :meth:`PassageNetwork.prepare` made of them.
-        edges: Per relation, for each target the rows of its sources.
-        second_hop: h_p of the neighbors of the queries, shape (other passages, d); None for networks without two hops.
-        to_queries: For each query the rows of its neighbors in ``second_hop``.
-        queries: Numbers of the queries in their graph, by row of the sources of 'retrieved' and 'relevant'.
-        nodes: Per relation of the document graph, numbers of the nodes, by row of the sources.
-    """
-
-    passages: Tensor
+    passages: Tensor  # h_p of the targets, shape (passages, d)
+    # per relation the vectors of the sources, shape (sources, d): h_q of queries, before Eq. 6 and 7, for example
     sources: Mapping[str, Tensor | Sources]
-    edges: Mapping[str, CSR]
+    edges: Mapping[str, CSR]  # per relation, for each target the rows of its sources
+    # for networks with two hops: h_p of the neighbors of the queries, and for each query the rows of its neighbors
     second_hop: Tensor | None = None
     to_queries: CSR | None = None
+    # numbers of the queries in their graph, and per relation of the nodes in theirs, by row of the sources
     queries: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     nodes: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -52,15 +44,10 @@ class NeighborBatch:
 
 
 class Attended(NamedTuple):
-    """How much passages attend to the sources of one relation.
+    """How much passages attend to the sources of one relation."""
 
-    Attributes:
-        edges: Attention to each source, the mean over heads, in the order of the relation's edges, shape (edges,).
-        gate: The factor of the sum over the sources, the mean over dimensions, shape (passages,).
-    """
-
-    edges: Tensor
-    gate: Tensor
+    edges: Tensor  # attention to each source, the mean over heads, in the order of the relation's edges, shape (edges,)
+    gate: Tensor  # the factor of the sum over the sources, the mean over dimensions, shape (passages,)
 
 
 class PassageNetwork(nn.Module, ABC):
@@ -74,23 +61,34 @@ class PassageNetwork(nn.Module, ABC):
     Attributes:
         relations: Names of the relations, which are the keys of ``sources`` and ``edges``.
         two_hops: Whether queries aggregate from passages, before passages aggregate from queries.
+        edge_features: Whether attention depends on features of the query graph's edges.
         normalizes: Whether the vectors that come out have unit length, or nearly.
     """
 
     relations: tuple[str, ...]
     two_hops = False
+    edge_features = False
     normalizes = False
 
     def forward(self, batch: NeighborBatch) -> Tensor:
         """h'_p, shape (passages, d)."""
+        return self.passage_states(batch.passages, self._sources(batch), batch.edges)
+
+    def _sources(self, batch: NeighborBatch) -> dict[str, Any]:
+        """The sources of a batch, after the first hop where there is one."""
         sources: dict[str, Any] = dict(batch.sources)
         if batch.second_hop is not None and batch.to_queries is not None:
             sources[RETRIEVED] = self.query_states(sources[RETRIEVED], batch.second_hop, batch.to_queries)
-        return self.passage_states(batch.passages, sources, batch.edges)
+        return sources
 
-    @abstractmethod
     def attended(self, batch: NeighborBatch) -> dict[str, Attended]:
         """How much passages attend to each source, by relation; relations without edges are left out."""
+        sources, names = self._sources(batch), [name for name in self.relations if name in batch.edges]
+        return {name: self._attended(name, batch.passages, sources[name], batch.edges[name]) for name in names}
+
+    @abstractmethod
+    def _attended(self, relation: str, passages: Tensor, sources: Any, edges: CSR) -> Attended:
+        """How much passages attend to each source of a relation."""
 
     @abstractmethod
     def _attention(self, relation: str) -> BipartiteAttention | None:
@@ -117,14 +115,8 @@ class PassageNetwork(nn.Module, ABC):
     ) -> Tensor:
         """h'_p of passages after they have aggregated from their sources.
 
-        Args:
-            passages: h_p.
-            sources: Per relation the output of :meth:`query_states`, other vectors, or the output of :meth:`prepare`.
-            edges: Per relation, for each passage its sources. A relation that is left out has no edges.
-
-        Raises:
-            KeyError: If there is no such relation, or a relation has edges but no sources.
-            ValueError: If shapes do not fit.
+        Sources are the output of :meth:`query_states`, other vectors, or the output of :meth:`prepare`. A relation that
+        is left out has no edges.
         """
         self._check_relations(edges)
         for relation, rows in edges.items():

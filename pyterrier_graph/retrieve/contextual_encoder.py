@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from pyterrier_dr import FlexIndex
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_count, check_type
 from pyterrier_graph.encoders.devices import DType, device_of, precision
-from pyterrier_graph.encoders.vector_files import VectorsOf
+from pyterrier_graph.encoders.vector_files import VectorsOf, blocks
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, TITLE
@@ -43,6 +43,7 @@ from pyterrier_graph.training.learned_model import LearnedModel
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
+Config = PaperGNNEncoderConfig | GNNEncoderConfig
 CONFIG, ENCODER = "config.json", "encoder"
 NUMBERS = ("weights", "isolated_norm")  # fields of a configuration that the network has as numbers of its own
 EXPECTED: dict[str, tuple[type, str]] = {
@@ -58,10 +59,6 @@ class ContextualEncoder(LearnedModel):
 
     The arguments of the constructor are those of :class:`~pyterrier_graph.GraphMean`. The argument ``vectors`` is set
     by ``model.vectors = index``; ``model.vectors(docnos)`` computes vectors.
-
-    Attributes:
-        encoder: The bi-encoder.
-        network: Makes the vectors.
     """
 
     GIVEN = ("graph", "query_graph")
@@ -70,6 +67,7 @@ class ContextualEncoder(LearnedModel):
     )
 
     encoder: BiEncoder
+    query_model: DualEncoder | None = None
     graph: HeteroGraph | None
     query_graph: QueryPassageGraph | None
     network: Any  # a PassageNetwork
@@ -125,27 +123,13 @@ class ContextualEncoder(LearnedModel):
             check_vectors(self._vectors, self.encoder, self.graph, self.network.dimension)
             self._sampler()
 
-    def apply_attributes(self, **attributes: Any) -> Self:
-        """See :meth:`LearnedModel.apply_attributes`; a copy keeps its numbers unless the network changes."""
-        present = {attribute.name: attribute.value for attribute in pt.inspect.transformer_attributes(self)}
-        attributes = {name: value for name, value in attributes.items() if value is not present.get(name, self)}
-        if attributes.keys() <= self.KEEP_WEIGHTS:
-            return super().apply_attributes(**attributes)
-        if self.training_log:
-            warnings.warn(
-                f"the copy of {self!r} is not trained: with another {', '.join(sorted(attributes))} the trained "
-                "weights do not fit",
-                stacklevel=2,
-            )
-        return type(self)(**present | attributes)
-
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Encodes queries, for retrievers of a contextual index: adds ``query_vec`` to ``qid, query``."""
         return self.query_encoder().transform(inp)
 
     def query_encoder(self) -> pt.Transformer:
         """Encodes queries, for retrievers of a contextual index: ``query`` to ``query_vec``."""
-        return self.encoder.query_encoder()
+        return (self.query_model or self.encoder).query_encoder()
 
     def index(
         self,
@@ -154,7 +138,7 @@ class ContextualEncoder(LearnedModel):
         previous: ContextualIndex | FlexIndex | None = None,
         chunk_size: int = 16_384,
     ) -> ContextualIndex:
-        """Writes the index of the contextual vectors of all passages.
+        """Writes the index of the contextual vectors of all passages; its ``flex`` is an ordinary ``FlexIndex``.
 
         Queries are computed once, then passages chunk by chunk: memory does not grow with the passages. Until the index
         is complete there is none; a call that was killed continues when it is repeated.
@@ -166,13 +150,9 @@ class ContextualEncoder(LearnedModel):
                 copied. The queries that were there before, their texts and edges must be unchanged.
             chunk_size: Passages per chunk.
 
-        Returns:
-            The index; its ``flex`` is an ordinary ``FlexIndex``.
-
         Raises:
             FileExistsError: If something lies at the path.
-            ValueError: If vectors are missing or of other passages than the graphs; if ``previous`` is of another
-                network, other vectors or an otherwise changed graph; or if unfinished work is of something else.
+            ValueError: If ``previous``, or unfinished work, is of something else than this model and these graphs.
         """
         check_count("chunk_size", chunk_size)
         self._warn_if_random()
@@ -182,68 +162,36 @@ class ContextualEncoder(LearnedModel):
         if previous is not None:
             old = previous.flex if isinstance(previous, ContextualIndex) else previous
             check_type("previous", old, FlexIndex, "a ContextualIndex or its FlexIndex")
-            changed = old, changed_passages(old, identity, self.query_graph, features=self._edge_features)
-        flex = FlexIndex(str(path), verbose=False)
-        write_index(
-            sampler.index,
-            flex,
-            self._vectors_of(sampler),
-            identity=identity,
-            previous=changed,
-            chunk_size=chunk_size,
-            verbose=self.verbose,
-        )
+            changed = old, changed_passages(old, identity, self.query_graph, features=self.network.edge_features)
+        flex, vectors_of = FlexIndex(str(path), verbose=False), self._vectors_of(sampler)
+        options: dict[str, Any] = {"chunk_size": chunk_size, "verbose": self.verbose}
+        write_index(sampler.index, flex, vectors_of, identity=identity, previous=changed, **options)
         return ContextualIndex(path, self.graph, self)
 
     def vectors(self, docnos: Sequence[str]) -> np.ndarray:
-        """The contextual vectors of passages: float32 of shape (passages, d).
-
-        Raises:
-            KeyError: If a passage is not in the index of vectors.
-        """
+        """The contextual vectors of passages: float32 of shape (passages, d)."""
         sampler = self._sampler()
-        return self._vectors_of(sampler)(_numbers_of(sampler, docnos))
+        return self._vectors_of(sampler)(sampler.known_numbers_of(docnos))
 
     def explain(self, docno: str) -> pd.DataFrame:
         """The sources that a passage aggregates from, and the weights of these sources.
-
-        Args:
-            docno: The passage.
 
         Returns:
             A row per source, the highest weight first: ``qid`` (of a query, or id of a node), ``query`` (its text),
             ``weight`` (attention, mean over heads: within a relation the weights add up to 1, with the passage's own),
             ``relation``, ``gate`` (the factor of the relation's sum, mean over dimensions).
-
-        Raises:
-            KeyError: If the passage is not in the index of vectors.
         """
         sampler = self._sampler()
-        batch = sampler.sample(_numbers_of(sampler, [docno]))
+        batch = sampler.sample(sampler.known_numbers_of([docno]))
         with torch.inference_mode():
             attended = self.network.to(self._device).eval().attended(batch.to(self._device))
-        rows = []
+        parts = [pd.DataFrame(columns=["qid", "query", "weight", "relation", "gate"])]
         for relation, (weights, gate) in attended.items():
-            place = batch.edges[relation].indices.numpy()
-            if relation in batch.nodes:
-                graph, numbers = sampler.graph, batch.nodes[relation][place]
-                assert graph is not None
-                ids, texts = [*map(str, graph.ids_of(numbers))], graph.texts(numbers)
-            else:
-                queries = sampler.query_graph
-                assert queries is not None
-                ids, texts = queries.qids_of(batch.queries[place]), queries.texts(batch.queries[place])
-            about = {
-                "qid": ids,
-                "query": texts,
-                "weight": weights.cpu().numpy(),
-                "relation": relation,
-                "gate": float(gate),
-            }
-            rows.append(pd.DataFrame(about))
-        columns = ["qid", "query", "weight", "relation", "gate"]
-        found = pd.concat(rows) if rows else pd.DataFrame(columns=columns)
-        return found[columns].sort_values("weight", ascending=False, kind="stable").reset_index(drop=True)
+            ids, texts = sampler.sources_of(batch, relation)
+            about = {"qid": ids, "query": texts, "weight": weights.cpu().numpy()}
+            parts.append(pd.DataFrame(about | {"relation": relation, "gate": float(gate)}))
+        found = pd.concat(parts[1:] or parts)
+        return found.sort_values("weight", ascending=False, kind="stable").reset_index(drop=True)
 
     @property
     def _relations(self) -> Sequence[str]:
@@ -251,9 +199,9 @@ class ContextualEncoder(LearnedModel):
         return self.network.relations
 
     @property
-    def _edge_features(self) -> bool:
-        """Whether attention depends on features of the query graph's edges."""
-        return bool(getattr(self.network.config, "edge_features", None))
+    def config(self) -> Config:
+        """The configuration of the network, with the weights that it started with."""
+        return self.network.config
 
     @property
     def _device(self) -> torch.device:
@@ -283,38 +231,24 @@ class ContextualEncoder(LearnedModel):
             return self._vectors
         if self.graph is None:
             raise ValueError(
-                "the passages' vectors are needed: give graph=DocumentGraph(...) or vectors=FlexIndex(...)"
+                "the passages' vectors are needed: give graph=DocumentGraph(path) or vectors=FlexIndex(path)"
             )
         return base_vectors(self._folder, self.graph, self.encoder, verbose=self.verbose)
 
     def _sampler(self) -> NeighborSampler:
-        """The sampler for the model as it is; the last one is kept, with the queries that it has encoded.
-
-        Raises:
-            FileNotFoundError: If there is no index at its path.
-            ValueError: If there are no vectors, or they do not fit.
-        """
-        key = (self._vectors, encoder_name(self.encoder), self.query_graph, self.graph, *self._relations, self.folder)
-        if self._last is not None and len(key) == len(self._last[0]) and all(map(_same, key, self._last[0])):
+        """The sampler for the model as it is; the last one is kept, with the queries that it has encoded."""
+        parts = (self._vectors, self.query_graph, self.graph)
+        key = (encoder_name(self.encoder), *self._relations, str(self.folder), *map(id, parts))
+        if self._last is not None and key == self._last[0]:
             return self._last[1]
-        sampler = NeighborSampler(
-            self._base(),
-            self.encoder,
-            self._relations,
-            self.graph,
-            self.query_graph,
-            two_hops=self.network.two_hops,
-            edge_features=self._edge_features,
-            folder=self._folder,
-            verbose=self.verbose,
-        )
+        options = {"network": self.network, "folder": self._folder, "verbose": self.verbose}
+        sampler = NeighborSampler(self._base(), self.encoder, self._relations, self.graph, self.query_graph, **options)
         self._last = (key, sampler)
         return sampler
 
     def _vectors_of(self, sampler: NeighborSampler) -> VectorsOf:
         """Computes any passages; the states of queries are computed at once."""
-        network = self.network
-        states_of = self._computed(sampler, network.forward)
+        states_of = self._computed(sampler, self.network.forward)
         return lambda passages: states_of(passages).float().cpu().numpy()
 
     def _computed(
@@ -326,8 +260,7 @@ class ContextualEncoder(LearnedModel):
         if graph is not None and sampler.query_relations:
             with torch.inference_mode(), precision(self.dtype, device):
                 states = torch.from_numpy(np.array(sampler.query_vectors))
-                for start in range(0, len(states) if network.two_hops else 0, QUERIES_AT_ONCE):
-                    part = np.arange(start, min(start + QUERIES_AT_ONCE, len(states)))
+                for part in blocks(len(states) if network.two_hops else 0, QUERIES_AT_ONCE):
                     passages, edges = sampler.passages_of_queries(part, graph)
                     own = states[part].to(device)
                     states[part] = network.query_states(own, passages.to(device), edges.to(device)).float().cpu()
@@ -350,23 +283,20 @@ class ContextualEncoder(LearnedModel):
         identity: dict[str, Any] = {"encoder": vector_space(self.encoder), "relations": list(self._relations)}
         queries = [name for name in self._relations if name in (RETRIEVED, RELEVANT)]
         if self.query_graph is not None and queries:
-            identity["queries"] = self.query_graph.num_queries
-            count, features = self.query_graph.num_queries, self._edge_features
+            identity["queries"] = count = self.query_graph.num_queries
+            features = self.network.edge_features
             identity["query_graph"] = query_digests(self.query_graph, queries, count, features=features)
         if self.graph is not None and len(queries) < len(self._relations):
             identity["graph"] = self.graph.fingerprint()
         return identity
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        config = self._config_to_write()
+        config = self.config
         about = {"paper": isinstance(config, PaperGNNEncoderConfig), "dimension": self.network.dimension}
         (folder / CONFIG).write_text(json.dumps({**about, "config": asdict(config)}, indent=1), encoding="utf-8")
         if self._checkpoint is None and isinstance(self.encoder, DualEncoder):
             copy.copy(self.encoder).save(folder / ENCODER)  # a copy, whose path may change
         return {"checkpoint": self._checkpoint, "encoder_space": vector_space(self.encoder)}
-
-    def _config_to_write(self) -> GNNEncoderConfig | PaperGNNEncoderConfig:
-        return self.network.config
 
     @classmethod
     def _read_parts(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -374,24 +304,14 @@ class ContextualEncoder(LearnedModel):
         saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         config = (PaperGNNEncoderConfig if saved["paper"] else GNNEncoderConfig)(**saved["config"])
         device, dtype = options.get("device"), options.get("dtype", "float32")
-        if "encoder" not in options and about["checkpoint"] is not None:
-            options["encoder"] = about["checkpoint"]
-        elif "encoder" not in options and (folder / ENCODER).exists():
-            options["encoder"] = DualEncoder.load(folder / ENCODER, device=device)
         if "encoder" not in options:
-            raise ValueError(f"{about['encoder_space']} is not part of the artifact: give encoder=")
+            if (folder / ENCODER).exists():
+                options["encoder"] = DualEncoder.load(folder / ENCODER, device=device)
+            elif (checkpoint := about["checkpoint"]) is None:
+                raise ValueError(f"{about['encoder_space']} is not part of the artifact: give encoder=")
+            else:
+                options["encoder"] = checkpoint
         encoder = encoder_of(options["encoder"], device=device, dtype=dtype)
         if vector_space(encoder) != about["encoder_space"]:
             raise ValueError(f"the encoder must be {about['encoder_space']}, got {vector_space(encoder)}")
         return options | {"config": config}
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one is other or (isinstance(one, str) and one == other)
-
-
-def _numbers_of(sampler: NeighborSampler, docnos: Sequence[str]) -> np.ndarray:
-    numbers = sampler.numbers_of(docnos)
-    if (numbers < 0).any():
-        raise KeyError(f"{docnos[int((numbers < 0).argmax())]!r} is not a passage of the index")
-    return numbers

@@ -47,7 +47,6 @@ class ContextualIndex(WithSignature):
         encoder: The bi-encoder that encodes queries.
 
     Raises:
-        FileNotFoundError: If there is no index.
         ValueError: If the index is not contextual, or was made with another encoder or of another graph.
     """
 
@@ -88,8 +87,8 @@ class ContextualIndex(WithSignature):
             num_results: Passages per query.
         """
         check_count("num_results", num_results)
-        texts = pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
         search = self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
+        texts = pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
         return self.encoder.query_encoder() >> search >> texts
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:

@@ -11,10 +11,10 @@ import pandas as pd
 import torch
 
 from pyterrier_graph.encoders.queries import query_texts
-from pyterrier_graph.encoders.vector_files import VectorsOf
+from pyterrier_graph.encoders.vector_files import VectorsOf, blocks
 from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, Paths
-from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
+from pyterrier_graph.retrieve.neighbor_sampler import IDS_AT_ONCE, NeighborSampler
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
 from pyterrier_graph.training.validation import Validation, documents_of, judged
 
@@ -39,16 +39,8 @@ def validation(
     The candidates of all queries are ranked for each query: what the encoder finds for any of them, and all relevant
     passages. Among the candidates of one query alone, a passage that rises for all queries would not be noticed.
 
-    Args:
-        model: The model.
-        topics: ``qid, query``.
-        qrels: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
-        measure: What is measured.
-        compute: Makes the function that computes passages; by default by the network as it then is.
-        encode: Encodes queries, if the query encoder changes between calls.
-
-    Raises:
-        ValueError: If there are no judgments, or none of the queries is judged.
+    ``compute`` makes the function that computes passages (by default by the network as it then is); ``encode`` encodes
+    queries, if the query encoder changes between calls. Judgments are of passages, or of documents for all of theirs.
     """
     sampler = model._sampler()
     topics, qrels = judged(topics[["qid", "query"]], qrels, model)
@@ -67,10 +59,10 @@ def validation(
 
     def measured() -> float:
         vectors_of = compute() if compute is not None else model._vectors_of(sampler)
-        parts = (numbers[start : start + PASSAGES_AT_ONCE] for start in range(0, len(numbers), PASSAGES_AT_ONCE))
-        states = torch.from_numpy(np.concatenate([vectors_of(part) for part in parts]))
+        states = [vectors_of(numbers[part]) for part in blocks(len(numbers), PASSAGES_AT_ONCE)]
         current = vectors if encode is None else np.asarray(encode(queries.tolist()), dtype=np.float32)
-        best = [(part @ states.T).topk(count) for part in torch.from_numpy(current).split(QUERIES_AT_ONCE)]
+        everything = torch.from_numpy(np.concatenate(states))
+        best = [(part @ everything.T).topk(count) for part in torch.from_numpy(current).split(QUERIES_AT_ONCE)]
         scores, places = (torch.cat(parts).flatten().numpy() for parts in zip(*best, strict=True))
         return evaluate.measure_run(pd.DataFrame({"qid": qids, "docno": ids[places], "score": scores}))
 
@@ -93,14 +85,8 @@ def _warn_of_leaks(sampler: NeighborSampler, queries: pd.Series) -> None:
 def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
     """The relevant passages of queries: judgments of documents are those of all their passages.
 
-    Those that are not in the index are left out, with a warning; KeyError if all of them are not.
-
-    Args:
-        sampler: Knows the passages.
-        qrels: ``qid, docno, label``, ids as text.
-
-    Returns:
-        ``qid, docno`` of passages in the index, and whether it was documents that were judged.
+    Returns ``qid, docno`` of passages in the index, and whether it was documents that were judged. Others are left out
+    with a warning; KeyError if no relevant passage is in the index.
     """
     relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
     known = sampler.numbers_of(relevant["docno"].tolist()) >= 0
@@ -108,9 +94,9 @@ def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataF
         passages, missing = relevant[known].reset_index(drop=True), relevant["docno"][~known]
     else:
         parts = []
-        for docnos in sampler.docnos_in_parts():
-            of = pd.DataFrame({"passage": pd.Series(docnos, dtype=object)})
-            parts.append(relevant.merge(of.assign(docno=documents_of(of["passage"])), on="docno"))
+        for part in blocks(len(sampler), IDS_AT_ONCE):
+            docnos = pd.Series(sampler.docnos_of(part), dtype=object)
+            parts.append(relevant.merge(pd.DataFrame({"passage": docnos, "docno": documents_of(docnos)}), on="docno"))
         joined = pd.concat(parts, ignore_index=True)
         passages = joined[["qid", "passage"]].rename(columns={"passage": "docno"})
         missing = relevant["docno"][~relevant["docno"].isin(joined["docno"])]

@@ -19,6 +19,7 @@ from safetensors.torch import load_model, save_model
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
+from pyterrier_graph.encoders.vector_files import VectorsOf
 from pyterrier_graph.graphs.relations import RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
@@ -27,7 +28,7 @@ from pyterrier_graph.models.gnn_encoder import (
     PaperGNNEncoderNetwork,
 )
 from pyterrier_graph.models.passage_network import PassageNetwork
-from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
+from pyterrier_graph.retrieve.contextual_encoder import Config, ContextualEncoder
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex
 from pyterrier_graph.retrieve.dense_validation import tune_weights, validation
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
 
 WEIGHTS, QUERY_ENCODER = "network.safetensors", "query-encoder"
 
-Config = PaperGNNEncoderConfig | GNNEncoderConfig
-
 
 class GNNEncoder(ContextualEncoder):
     """Passages aggregate from queries, titles and neighbors before they are indexed; queries are encoded as ever.
@@ -79,26 +78,18 @@ class GNNEncoder(ContextualEncoder):
         encoder: See :class:`~pyterrier_graph.GraphMean`, as for all that is not described here.
         query_graph: The graph of training queries.
         weights: The relations, each with the weight that it starts with, in place of ``config.weights``. The default is
-            that of GraphMean, with ``'retrieved': 0.0`` beside 'relevant'.
+            that of GraphMean, with ``'retrieved': 0.0`` where the query graph has these edges beside 'relevant'.
         config: A :class:`~pyterrier_graph.GNNEncoderConfig`, or ``GNNEncoderConfig.paper()`` for the papers' network.
         edges: Whether passages aggregate at all. The same network without edges has as many parameters: it tells the
             effect of the graph from that of a projection.
-        vectors: See GraphMean.
-        folder: See GraphMean.
+        vectors: See GraphMean, as for ``folder``, ``num_candidates``, ``device``, ``dtype``, ``verbose``.
         training: Options of training.
-        num_candidates: See GraphMean.
         seed: Seed of the network's first weights.
-        device: See GraphMean.
-        dtype: See GraphMean.
-        verbose: Whether to show progress.
 
     Attributes:
         network: The network.
         training_log: Losses, and the validation measure under its own name, of the last training.
         query_model: The query encoder after :meth:`fit_query_encoder`; None before.
-
-    Raises:
-        Exception: As GraphMean; and ValueError if ``weights`` are given for the papers' network.
     """
 
     schematic = {"label": "GNNEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -138,7 +129,6 @@ class GNNEncoder(ContextualEncoder):
             kind: Any = PaperGNNEncoderNetwork if paper else GNNEncoderNetwork
             self.network = cast(PassageNetwork, kind(resolved, self._dimension).to(self._device).eval())
         self.random_start = bool([*self.network.parameters()]) and paper
-        self.query_model: DualEncoder | None = None
         self.query_training_log: list[dict[str, float]] = []
         self._check_attributes()
 
@@ -158,11 +148,6 @@ class GNNEncoder(ContextualEncoder):
         return dataclasses.replace(config, weights=weights)
 
     @property
-    def config(self) -> Config:
-        """The configuration of the network, with the weights that it started with."""
-        return self.network.config
-
-    @property
     def weights(self) -> dict[str, float]:
         """The present weight per relation; of the papers' network, which has no such weights, none."""
         return self.network.weights if isinstance(self.network, GNNEncoderNetwork) else {}
@@ -180,24 +165,12 @@ class GNNEncoder(ContextualEncoder):
         """What a notebook shows."""
         from pyterrier_graph.plots.model_html import parameters, reranker_html
 
-        sizes = {
-            "encoder": repr(self.encoder),
-            "aggregates from": ", ".join(self._relations) or "nothing",
-            "parameters": parameters(self.network),
-        }
+        sizes = {"encoder": repr(self.encoder), "aggregates from": ", ".join(self._relations) or "nothing"}
         if isinstance(self.network, GNNEncoderNetwork):
             sizes["weights"] = ", ".join(f"{name}: {weight:.2f}" for name, weight in self.weights.items())
             sizes["norm where no query is relevant"] = f"{float(self.network.isolated_norm):g}"
-        calls = [
-            "gnn.fit(topics, qrels, dev_topics, dev_qrels)",
-            "gnn.index(path).retriever()",
-            "plots.passage_queries(gnn.explain(docno))",
-        ]
-        return reranker_html(self, sizes, calls)
-
-    def query_encoder(self) -> pt.Transformer:
-        """Encodes queries, for retrievers of a contextual index: ``query`` to ``query_vec``."""
-        return (self.query_model or self.encoder).query_encoder()
+        calls = ["fit(topics, qrels, dev_topics, dev_qrels)", "index(path).retriever()", "explain(docno)"]
+        return reranker_html(self, sizes | {"parameters": parameters(self.network)}, [f"gnn.{call}" for call in calls])
 
     def fit(
         self,
@@ -232,10 +205,9 @@ class GNNEncoder(ContextualEncoder):
             texts: Adds ``text`` to a frame with ``docno``, for training the encoder without a document graph.
 
         Raises:
-            pt.validate.InputValidationError: If a column is missing.
             KeyError: If no relevant passage is in the index of vectors.
-            ValueError: If there is nothing to learn, or to learn from, texts or a DualEncoder are missing where the
-                encoder learns, ``output_dir`` holds another training, or training diverges.
+            ValueError: If there is nothing to learn, or to learn from, ``output_dir`` holds another training, or
+                training diverges.
 
         Warns:
             UserWarning: If relevant passages are unknown, validation queries are in the query graph, or the model is
@@ -244,23 +216,25 @@ class GNNEncoder(ContextualEncoder):
         self._start_fit()
         options = self.training
         queries = loss_queries(self, topics_or_res_tr, qrels_tr, options, examples)
-        rates = [(self._matrices(), options.learning_rate)]
-        if scalars := self.network.scalars():
-            rates.append((scalars, options.scalar_learning_rate or options.learning_rate))
+        scalars = self.network.scalars()
+        matrices = [value for value in self.network.parameters() if not any(value is scalar for scalar in scalars)]
+        rates = [(matrices, options.learning_rate), (scalars, options.scalar_learning_rate or options.learning_rate)]
         encoder = passage_texts = compute = None
         if options.encoder_learning_rate is not None:
             passage_texts, encoder = texts_by_docno(self.graph, texts), trainable(self.encoder)
             compute = partial(joint_vectors, self.network, encoder, queries.sampler, passage_texts)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         model = MaskedGraphModel(self.network, options.scale, None if encoder is None else encoder.network)
-        validate = None
-        if topics_or_res_va is not None and len(topics_or_res_va):
-            encode = None if encoder is None else encoder.encode_queries
-            validate = validation(self, topics_or_res_va, qrels_va, options.measure, compute, encode)
         before = {name: value.clone() for name, value in self.network.state_dict().items()}
-        collate = BatchCollator(queries, passage_texts)
         try:
-            self.training_log = self._train(model, queries, collate, options, rates=rates, validate=validate)
+            self.training_log = self._train(
+                model,
+                queries,
+                BatchCollator(queries, passage_texts),
+                options,
+                rates,
+                (topics_or_res_va, qrels_va, compute, encoder),
+            )
         except BaseException:
             self.network.load_state_dict(before)
             raise
@@ -271,12 +245,7 @@ class GNNEncoder(ContextualEncoder):
     def tune(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
         """Sets the weights of relations, and ``isolated_norm``, by grid search; all else that was learned stays.
 
-        Args:
-            topics: Validation queries: ``qid, query``. They should not be in the query graph.
-            qrels: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
-
-        Raises:
-            ValueError: If none of the queries is judged, or the network is the papers'.
+        The queries are validation queries; see :meth:`fit`. The papers' network has nothing to tune: ValueError.
         """
         tune_weights(self, topics, qrels, self.training.measure)
         return self
@@ -296,16 +265,8 @@ class GNNEncoder(ContextualEncoder):
         The encoder, which has to be a :class:`~pyterrier_graph.DualEncoder`, stays. A copy of it learns, and becomes
         ``gnn.query_model`` and ``index.encoder``. All training queries give the loss in every epoch.
 
-        Args:
-            index: What :meth:`index` has made. Its vectors do not change.
-            topics_or_res_tr: See :meth:`fit`, as for all below.
-            qrels_tr: Likewise.
-            topics_or_res_va: Likewise.
-            qrels_va: Likewise.
-            training: Options; ``encoder_learning_rate`` is the rate, by default 2e-5.
-
-        Raises:
-            Exception: As :meth:`fit`.
+        The vectors of the index, which :meth:`index` has made, do not change. The other arguments are those of
+        :meth:`fit`; of the options, ``encoder_learning_rate`` is the rate, by default 2e-5.
         """
         check_type("index", index, ContextualIndex, "a ContextualIndex, such as gnn.index(path)")
         options = training or GNNEncoderTraining(epochs=3, batch_size=32, encoder_learning_rate=2e-5)
@@ -315,24 +276,13 @@ class GNNEncoder(ContextualEncoder):
         vectors = index.flex.payload(return_docnos=False)[0]
         if vectors.shape != (shape := queries.sampler.vectors.shape):
             raise ValueError(f"{index!r} has vectors of shape {vectors.shape}, the passages' own are of {shape}")
-        validate = None
-        if topics_or_res_va is not None and len(topics_or_res_va):
-            validate = validation(
-                self,
-                topics_or_res_va,
-                qrels_va,
-                options.measure,
-                lambda: lambda passages: np.asarray(vectors[passages]),
-                encoder.encode_queries,
-            )
-        rate = options.encoder_learning_rate or 2e-5
         self.query_training_log = self._train(
             QueryEncoderModel(encoder.network, scale_of(options.scale, is_normalized(encoder.network))),
             queries,
             QueryCollator(queries, vectors),
             options,
-            rates=[([*encoder.network.parameters()], rate)],
-            validate=validate,
+            [([*encoder.network.parameters()], options.encoder_learning_rate or 2e-5)],
+            (topics_or_res_va, qrels_va, lambda: lambda passages: np.asarray(vectors[passages]), encoder),
             index=identity_of(index.flex),
         )
         self.query_model = index.encoder = encoder
@@ -342,20 +292,25 @@ class GNNEncoder(ContextualEncoder):
         self,
         model: torch.nn.Module,
         queries: LossQueries,
-        collate: Callable[[Sequence[int]], Any],
+        collate: Any,
         options: TrainerOptions,
-        *,
         rates: list[tuple[list[torch.nn.Parameter], float]],
-        validate: Callable[[], float] | None,
+        measured: tuple[pd.DataFrame | None, pd.DataFrame | None, Callable[[], VectorsOf] | None, DualEncoder | None],
         **identity: Any,
     ) -> list[dict[str, float]]:
+        """Trains; ``measured`` are validation queries, their judgments, and what computes passages and queries."""
         if not any(parameters for parameters, _ in rates):
             raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
+        topics, qrels, compute, encoder = measured
+        validate = None
+        if topics is not None and len(topics):
+            encode = None if encoder is None else encoder.encode_queries
+            validate = validation(self, topics, qrels, options.measure, compute, encode)
         identity |= {"start": self._digest(), "training_queries": queries.fingerprint()} | self._neighbors_identity()
         return train(
             model,
             queries,
-            cast(Any, collate),
+            collate,
             options,
             rates=[(parameters, rate) for parameters, rate in rates if parameters],
             validate=validate,
@@ -363,10 +318,6 @@ class GNNEncoder(ContextualEncoder):
             device=self._device,
             verbose=self.verbose,
         )
-
-    def _matrices(self) -> list[torch.nn.Parameter]:
-        scalars = {id(scalar) for scalar in self.network.scalars()}
-        return [parameter for parameter in self.network.parameters() if id(parameter) not in scalars]
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))

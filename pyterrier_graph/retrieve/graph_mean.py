@@ -58,8 +58,6 @@ class GraphMean(ContextualEncoder):
         verbose: Whether to show progress.
 
     Raises:
-        FileNotFoundError: If there is no index of vectors.
-        TypeError: If an argument is of another type than named here.
         ValueError: If a relation is not in the graphs, or ``vectors`` are of other passages or of another encoder.
 
     Warns:
@@ -146,23 +144,12 @@ class GraphMean(ContextualEncoder):
         """Tunes the weights and ``isolated_norm`` by grid search; nothing else is learned.
 
         So few numbers need few queries: the validation set is used where there is one, else the training set. Its
-        queries should not be in the query graph, where the passages aggregate from them.
-
-        Args:
-            topics_or_res_tr: Training queries: ``qid, query``.
-            qrels_tr: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
-            topics_or_res_va: Validation queries.
-            qrels_va: Judgments for them.
-
-        Raises:
-            ValueError: If none of the queries is judged.
+        queries should not be in the query graph, where the passages aggregate from them. Topics have ``qid, query``;
+        judgments have ``qid, docno, label``, of passages, or of documents for all their passages.
         """
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         tune_weights(self, topics, qrels, self.measure)
         return self
-
-    def _config_to_write(self) -> GNNEncoderConfig:
-        return self.config
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:

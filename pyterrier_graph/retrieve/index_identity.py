@@ -12,6 +12,7 @@ import numpy as np
 
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.encoders.checkpoints import checkpoint_name
+from pyterrier_graph.encoders.vector_files import blocks
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
@@ -64,8 +65,7 @@ def query_digests(
     digests = {name: hashlib.sha256() for name in ("qids", "texts")}
     digests |= {f"{edge_type} edges": hashlib.sha256() for edge_type in edge_types}
     digests |= {f"{edge_type} features": hashlib.sha256() for edge_type in edge_types if features}
-    for start in range(0, count, QUERIES_AT_ONCE):
-        queries = np.arange(start, min(start + QUERIES_AT_ONCE, count))
+    for queries in blocks(count, QUERIES_AT_ONCE):
         digests["qids"].update(_lines(graph.qids_of(queries)))
         digests["texts"].update(_lines(graph.texts(queries)))
         for edge_type in edge_types:

@@ -12,7 +12,7 @@ import numpy as np
 from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import META, read_meta
-from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, checked_vectors, write_vectors
+from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, blocks, checked_vectors, write_vectors
 from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
@@ -27,6 +27,7 @@ PASSAGES_AT_ONCE = 1024
 SAMPLE = 16  # passages that are encoded again to see whether an index is of the encoder
 SIMILAR = 0.3  # vectors of different encoders have a cosine of about 0
 FLEX = {"type": "dense_index", "format": "flex"}
+HINT = {"package_hint": "pyterrier_dr"}
 
 
 def write_index(
@@ -55,13 +56,7 @@ def write_index(
         chunk_size: Passages per chunk. Memory grows with it, not with the index.
         verbose: Whether to show progress.
 
-    Returns:
-        ``index``.
-
     Raises:
-        FileExistsError: If something lies at the index's path.
-        FileNotFoundError: If there is no base index.
-        IndexError: If there is no passage with a number that ``previous`` comes with.
         ValueError: If vectors are of another shape or not finite, ``previous`` is of other passages or not contextual,
             or the unfinished work is of something else.
     """
@@ -104,15 +99,14 @@ def write_index(
                 vectors[here] = new(numbers[here])
             return vectors
 
+    meta = kind | {"contextual": contextual, "files": {DOCNOS: (base / DOCNOS).stat().st_size}}
+    progress = {"desc": "indexing", "unit": "passage", "disable": not verbose}
+
+    def write_ids(folder: Path) -> None:
+        shutil.copyfile(base / DOCNOS, folder / DOCNOS)
+
     write_vectors(
-        index.index_path,
-        kind
-        | {"package_hint": "pyterrier_dr", "contextual": contextual, "files": {DOCNOS: (base / DOCNOS).stat().st_size}},
-        shape,
-        chunk,
-        at_once=chunk_size,
-        progress={"desc": "indexing", "unit": "passage", "disable": not verbose},
-        write_ids=lambda folder: shutil.copyfile(base / DOCNOS, folder / DOCNOS),
+        index.index_path, HINT | meta, shape, chunk, at_once=chunk_size, progress=progress, write_ids=write_ids
     )
     return index
 
@@ -130,7 +124,9 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
         return index
     nodes = graph.passage_nodes
     dimension = int(np.asarray(encoder.encode_docs(graph.texts(nodes[:1]))).shape[1])
-    about = {"doc_count": len(nodes), "vec_size": dimension, "base": identity | {"space": vector_space(encoder)}}
+    shape = len(nodes), dimension
+    meta = {"doc_count": len(nodes), "vec_size": dimension, "base": identity | {"space": vector_space(encoder)}}
+    progress = {"desc": "encoding passages", "unit": "passage", "disable": not verbose}
 
     def encoded(numbers: np.ndarray) -> np.ndarray:
         vectors = encoder.encode_docs(graph.texts(nodes[numbers]))
@@ -141,19 +137,12 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
     def write_ids(folder: Path) -> None:
         (folder / DOCNOS).unlink(missing_ok=True)  # the writer would append
         with writing_ids(folder / DOCNOS) as ids:
-            for start in range(0, len(nodes), PASSAGES_AT_ONCE):
-                for docno in graph.ids_of(nodes[start : start + PASSAGES_AT_ONCE]):
+            for numbers in blocks(len(nodes), PASSAGES_AT_ONCE):
+                for docno in graph.ids_of(nodes[numbers]):
                     ids.add(docno)
 
-    write_vectors(
-        path,
-        FLEX | {"package_hint": "pyterrier_dr", "files": {}} | about,
-        (len(nodes), dimension),
-        encoded,
-        at_once=PASSAGES_AT_ONCE,
-        progress={"desc": "encoding passages", "unit": "passage", "disable": not verbose},
-        write_ids=write_ids,
-    )
+    meta = FLEX | HINT | meta | {"files": {}}
+    write_vectors(path, meta, shape, encoded, at_once=PASSAGES_AT_ONCE, progress=progress, write_ids=write_ids)
     return index
 
 

@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
-from pyterrier_graph.encoders.vector_files import VECTORS, encode_once
+from pyterrier_graph.encoders.vector_files import VECTORS, blocks, encode_once
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, check_relations, follow
 from pyterrier_graph.models.bipartite_attention import FEATURES
-from pyterrier_graph.models.passage_network import NeighborBatch
+from pyterrier_graph.models.passage_network import NeighborBatch, PassageNetwork
 from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, query_digests
 
 if TYPE_CHECKING:
-    from npids.lookup import Lookup
     from pyterrier_dr import BiEncoder, FlexIndex
 
 IDS_AT_ONCE = 65_536
 COMPARED = 256  # passages whose ids tell whether an index and a graph are of the same passages
-QUERY_RELATIONS = (RETRIEVED, RELEVANT)
-NEEDED = {RETRIEVED: "a retriever", RELEVANT: "qrels="}
+NEEDED = {RETRIEVED: "a retriever", RELEVANT: "qrels="}  # for the relations of the query graph
 
 
 class NeighborSampler:
     """Assembles neighborhoods: the vectors of an index's passages and of their sources, and the edges between them.
 
-    Args:
-        index: The vectors of the passages.
-        encoder: Encodes the queries of the query graph, and titles, once.
-        relations: What passages aggregate from: ``'retrieved'`` and ``'relevant'`` queries, and relations of the
-            document graph, or paths of them, such as ``'title'`` and ``'order/order'``.
-        graph: The document graph, for its relations.
-        query_graph: The graph of queries, for these.
-        two_hops: Whether queries aggregate from passages.
-        edge_features: Whether the features of the query graph's edges are used.
-        folder: Where vectors are kept; None for a temporary file.
-        verbose: Whether to show progress.
-
-    Raises:
-        ValueError: If a relation lacks its graph, or a graph has other passages than the index.
+    The encoder encodes queries and titles once, into files in a folder (None: a temporary file). The network
+    tells whether queries aggregate from passages, too, and whether edges have features.
     """
 
     def __init__(
@@ -58,17 +45,17 @@ class NeighborSampler:
         graph: HeteroGraph | None,
         query_graph: QueryPassageGraph | None,
         *,
-        two_hops: bool,
-        edge_features: bool,
+        network: PassageNetwork,
         folder: Path | None,
         verbose: bool,
     ) -> None:
         self.docnos, self.vectors, _ = index.payload()
         self.index, self.encoder, self.graph, self.query_graph = index, encoder, graph, query_graph
-        self.two_hops, self.edge_features, self.folder, self.verbose = two_hops, edge_features, folder, verbose
+        self.two_hops, self.edge_features = network.two_hops, network.edge_features
+        self.folder, self.verbose = folder, verbose
         check_graphs(relations, graph, query_graph)
-        self.query_relations = [name for name in relations if name in QUERY_RELATIONS]
-        self.document_relations = [name for name in relations if name not in QUERY_RELATIONS]
+        self.query_relations = [name for name in relations if name in NEEDED]
+        self.document_relations = [name for name in relations if name not in NEEDED]
         if query_graph is not None and self.query_relations:
             sample = some_of(len(self))
             if query_graph.num_passages != len(self) or ids_of(query_graph.docnos, sample) != self.docnos_of(sample):
@@ -84,29 +71,24 @@ class NeighborSampler:
         query_graph: QueryPassageGraph | None = None,
         prepared: Mapping[str, Any] | None = None,
     ) -> NeighborBatch:
-        """Some passages with all their neighbors.
+        """Some passages, by number, with all their neighbors; a query graph with a mask may be given.
 
-        Args:
-            passages: Numbers of passages, shape (n,).
-            query_graph: The graph of queries, some of them masked; by default with all queries.
-            prepared: Per query relation the sources, with a row for each query of the graph: the states of queries,
-                prepared by the network. Without them the sources are the vectors of the passages' queries, and the
-                second hop is part of the batch.
+        Prepared sources, the states of all queries per query relation, take the place of the vectors of the passages'
+        queries, and of the second hop.
         """
         query_graph = self.query_graph if query_graph is None else query_graph
-        sources: dict[str, Any] = {} if prepared is None else {name: prepared[name] for name in self.query_relations}
+        sources: dict[str, Any] = dict(prepared or {})
         edges: dict[str, CSR] = {}
         nodes: dict[str, np.ndarray] = {}
         queries, second_hop, to_queries = np.empty(0, dtype=np.int64), None, None
         if query_graph is not None and self.query_relations:
             found = {name: query_graph.edges_of_passages(passages, name) for name in self.query_relations}
+            rows = [of.indices for of in found.values()]
             if prepared is None:
-                queries, rows = _joined([of.indices for of in found.values()])
+                queries, rows = _joined(rows)
                 sources = dict.fromkeys(found, torch.from_numpy(self.query_vectors[queries]))
                 if self.two_hops:
                     second_hop, to_queries = self.passages_of_queries(queries, query_graph)
-            else:
-                rows = [of.indices for of in found.values()]
             for (name, of), indices in zip(found.items(), rows, strict=True):
                 edges[name] = self._edges(query_graph, name, of, indices)
         for relation in self.document_relations:
@@ -118,6 +100,15 @@ class NeighborSampler:
         found = query_graph.edges_of_queries(queries, RETRIEVED)
         passages, (rows,) = _joined([found.indices])
         return self.vectors_of(passages), self._edges(query_graph, RETRIEVED, found, rows)
+
+    def sources_of(self, batch: NeighborBatch, relation: str) -> tuple[list[str], list[str]]:
+        """Ids and texts of the sources of a relation, by edge."""
+        rows, graph, query_graph = batch.edges[relation].indices.numpy(), self.graph, self.query_graph
+        if relation in batch.nodes:
+            assert graph is not None
+            return [*map(str, graph.ids_of(batch.nodes[relation][rows]))], graph.texts(batch.nodes[relation][rows])
+        assert query_graph is not None
+        return query_graph.qids_of(batch.queries[rows]), query_graph.texts(batch.queries[rows])
 
     def vectors_of(self, passages: np.ndarray) -> Tensor:
         """Vectors of passages, shape (n, d)."""
@@ -144,24 +135,22 @@ class NeighborSampler:
         graph = self.graph
         assert graph is not None
         sections = np.flatnonzero(graph.node_type == SECTION_TYPE)
-        parts = (sections[start : start + IDS_AT_ONCE] for start in range(0, len(sections), IDS_AT_ONCE))
-        titled = [bool(text.strip()) for part in parts for text in graph.texts(part)]
+        parts = blocks(len(sections), IDS_AT_ONCE)
+        titled = [bool(text.strip()) for part in parts for text in graph.texts(sections[part])]
         return sections[np.array(titled, dtype=bool)]
 
     @cached_property
     def section_vectors(self) -> np.ndarray:
         """Vectors of their titles, shape (sections, d), float32, memory-mapped."""
-        graph, sections = self.graph, self.sections
+        graph, nodes = self.graph, self.sections
         assert graph is not None
-        return self._encoded(
-            "titles", graph.fingerprint(), len(sections), lambda numbers: graph.texts(sections[numbers])
-        )
+        return self._encoded("titles", graph.fingerprint(), len(nodes), lambda numbers: graph.texts(nodes[numbers]))
 
     @cached_property
     def nodes(self) -> np.ndarray:
         """Node of each passage in the document graph, shape (passages,)."""
         assert self.graph is not None
-        parts = [self.graph.nodes_of(docnos) for docnos in self.docnos_in_parts()]
+        parts = [self.graph.nodes_of(self.docnos_of(part)) for part in blocks(len(self), IDS_AT_ONCE)]
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     @cached_property
@@ -173,13 +162,8 @@ class NeighborSampler:
         rows[self.sections] = len(self) + np.arange(len(self.sections))
         return rows
 
-    def docnos_in_parts(self) -> Iterator[list[str]]:
-        """All docnos, some at a time."""
-        for start in range(0, len(self), IDS_AT_ONCE):
-            yield self.docnos_of(np.arange(start, min(start + IDS_AT_ONCE, len(self))))
-
     def docnos_of(self, passages: np.ndarray) -> list[str]:
-        """Docnos by number of the passage."""
+        """Docnos of passages."""
         return ids_of(self.docnos, passages)
 
     def numbers_of(self, docnos: Sequence[str]) -> np.ndarray:
@@ -187,31 +171,35 @@ class NeighborSampler:
         try:
             return numbers_of(self.docnos, docnos)
         except ValueError:  # npids raises at an id that does not look like those of an index
-            return np.array([_number_of(self.docnos, docno) for docno in docnos], dtype=np.int64)
+            return np.array([self._number_of(docno) for docno in docnos], dtype=np.int64)
+
+    def known_numbers_of(self, docnos: Sequence[str]) -> np.ndarray:
+        """Numbers of passages; KeyError if one is unknown."""
+        numbers = self.numbers_of(docnos)
+        if (numbers < 0).any():
+            raise KeyError(f"{docnos[int((numbers < 0).argmax())]!r} is not a passage of the index")
+        return numbers
+
+    def _number_of(self, docno: str) -> int:
+        try:
+            return int(numbers_of(self.docnos, [docno])[0])
+        except ValueError:
+            return -1
 
     def in_query_graph(self, qids: Sequence[str], texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Which queries are in the query graph under their qid, and which have the text of another query there.
+        """Numbers of queries in the query graph (-1 for unknown qids), and whether the text of an unknown qid is there.
 
-        Args:
-            qids: Ids of queries.
-            texts: Their texts, which are compared without regard to case and white space.
-
-        Returns:
-            Numbers of the queries in the graph by qid (-1 for unknown qids), and whether the text of an unknown qid is
-            there; both of shape (queries,).
+        Texts are compared without regard to case and white space.
         """
         graph = self.query_graph
         if graph is None:
             return np.full(len(qids), -1), np.zeros(len(qids), dtype=bool)
         numbers = numbers_of(graph.qids, qids)
-        keys = [_folded(text) for text in texts]
-        wanted = {key for key, number in zip(keys, numbers.tolist(), strict=True) if number < 0}
-        there: set[str] = set()
-        for start in range(0, graph.num_queries if wanted else 0, IDS_AT_ONCE):
-            part = np.arange(start, min(start + IDS_AT_ONCE, graph.num_queries))
-            there |= wanted & {_folded(text) for text in graph.texts(part)}
-        twins = [number < 0 and key in there for key, number in zip(keys, numbers.tolist(), strict=True)]
-        return numbers, np.array(twins, dtype=bool)
+        keys = pd.Series([_folded(text) for text in texts], dtype=object)
+        twins = np.zeros(len(qids), dtype=bool)
+        for part in blocks(graph.num_queries if (numbers < 0).any() else 0, IDS_AT_ONCE):
+            twins |= (numbers < 0) & keys.isin([_folded(text) for text in graph.texts(part)]).to_numpy()
+        return numbers, twins
 
     @cached_property
     def vectors_sha256(self) -> str:
@@ -248,12 +236,13 @@ class NeighborSampler:
 
 def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None) -> None:
     """Raises ValueError if a relation lacks its graph, or the graph does not have the relation."""
-    queries = [name for name in relations if name in QUERY_RELATIONS]
-    others = [name for name in relations if name not in QUERY_RELATIONS]
+    queries = [name for name in relations if name in NEEDED]
+    others = [name for name in relations if name not in NEEDED]
     if queries and query_graph is None:
         raise ValueError(f"{', '.join(queries)} are relations of queries: give query_graph=QueryPassageGraph(...)")
-    if query_graph is not None and (missing := [name for name in queries if name not in query_graph.edge_types]):
-        raise ValueError(f"{query_graph!r} has no {missing[0]!r} edges: build it with {NEEDED[missing[0]]}")
+    for name in queries:
+        if query_graph is not None and name not in query_graph.edge_types:
+            raise ValueError(f"{query_graph!r} has no {name!r} edges: build it with {NEEDED[name]}")
     if others and graph is None:
         raise ValueError(f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)")
     if graph is not None:
@@ -268,13 +257,6 @@ def some_of(count: int) -> np.ndarray:
 def _folded(text: str) -> str:
     """A text without regard to case and white space."""
     return " ".join(text.casefold().split())
-
-
-def _number_of(lookup: Lookup, docno: str) -> int:
-    try:
-        return int(numbers_of(lookup, [docno])[0])
-    except ValueError:
-        return -1
 
 
 def _joined(lists: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:

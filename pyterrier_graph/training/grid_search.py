@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import pyterrier as pt
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
@@ -44,3 +45,21 @@ def coordinate_search(
     except KeyboardInterrupt:
         warnings.warn(f"{desc} was interrupted: the best numbers so far are kept, {best}", stacklevel=2)
     return best
+
+
+def closest_within_one_standard_error(start: float, measured: Mapping[float, np.ndarray]) -> float:
+    """Of the values that are about as good as the best one, the value closest to the start (Breiman et al. 1984).
+
+    A value is about as good if the mean difference to the best value, over the queries, is at most its standard error.
+
+    Args:
+        start: The present value.
+        measured: Per value the measure of each query, shape (queries,), of the same queries in the same order.
+    """
+    best = max(measured, key=lambda value: measured[value].mean())
+
+    def as_good(value: float) -> bool:
+        worse = measured[best] - measured[value]
+        return float(worse.mean()) <= float(worse.std(ddof=min(1, len(worse) - 1))) / len(worse) ** 0.5
+
+    return min(filter(as_good, measured), key=lambda value: abs(value - start))

@@ -147,7 +147,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         The copy has its own copy of the weights if only arguments in :attr:`KEEP_WEIGHTS` change. After other changes
         (of the encoder, the configuration, the seed) it is untrained, with a warning if this model is trained.
         """
-        attributes = {name: value for name, value in attributes.items() if value is not getattr(self, name, self)}
+        present = {attribute.name: attribute.value for attribute in pt.inspect.transformer_attributes(self)}
+        attributes = {name: value for name, value in attributes.items() if value is not present.get(name, self)}
         lost = sorted(attributes.keys() - self.KEEP_WEIGHTS - self.STAGES.keys())
         if not lost:
             twin = copy.copy(self)
@@ -160,8 +161,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         if self.training_log:
             reason = f"with another {', '.join(lost)} the trained weights do not fit"
             warnings.warn(f"the copy of {self!r} is not trained: {reason}", stacklevel=2)
-        names = [attribute.name for attribute in pt.inspect.transformer_attributes(self)]
-        return type(self)(**{name: getattr(self, name) for name in names} | attributes)
+        return type(self)(**present | attributes)
 
     def _check_attributes(self) -> None:
         """Raises an error if the arguments of the constructor do not fit each other; called for copies."""

@@ -81,20 +81,17 @@ class GNNEncoderTraining(HeadOptions):
 class LossQueries(Dataset):
     """The training queries, of which each epoch has some; ValueError if no query can give a loss.
 
-    Args:
-        topics: ``qid, query``, ids as text, each once.
-        relevant: ``qid, docno``: their relevant passages.
-        best: Whether a query's positive is always the one that the dual-encoder finds best, instead of one that is
-            drawn: for judgments of whole documents, of which most passages do not answer.
-        sampler: The passages.
-        options: How to train.
-        negatives: ``qid, docno``: hard negatives; None takes passages that were retrieved.
+    Topics have ``qid, query``, each once; relevant passages and hard negatives ``qid, docno``. Without negatives,
+    passages that were retrieved are taken. With ``best`` a query's positive is always the one that the dual-encoder
+    finds best, instead of one that is drawn: for judgments of documents, of which most passages do not answer.
 
     Attributes:
         texts: The queries.
         vectors: Their vectors by the dual-encoder, shape (queries, d).
         number: Number of each query in the graph, -1 for queries outside of it.
         query_graph: The graph of the present epoch, without the masked queries.
+        positives: The positive of each query in this epoch, shape (queries,).
+        negatives: Its hard negatives, shape (queries, negatives); -1 where there are none.
     """
 
     def __init__(
@@ -153,20 +150,12 @@ class LossQueries(Dataset):
         self._rows = np.concatenate([drawn, self._always])
         graph, out = self.sampler.query_graph, self.number[drawn]
         self.query_graph = graph if graph is None or self.options.masked is None else graph.without(out)
-        self._positive = self._drawn(self._positives, 1)[:, 0]
-        self._negative = self._drawn(self._negatives, self.options.negatives)
-
-    def positives(self, rows: np.ndarray) -> np.ndarray:
-        """This epoch's positive of queries, shape (n,)."""
-        return self._positive[rows]
-
-    def negatives(self, rows: np.ndarray) -> np.ndarray:
-        """This epoch's hard negatives of queries, shape (n, negatives); -1 where there are none."""
-        return self._negative[rows]
+        self.positives = self._drawn(self._positives, 1)[:, 0]
+        self.negatives = self._drawn(self._negatives, self.options.negatives)
 
     def passages(self, rows: np.ndarray) -> tuple[np.ndarray, Tensor]:
         """The positives and negatives of queries, each passage once, ascending, and the place of each positive."""
-        positives, negatives = self.positives(rows), self.negatives(rows)
+        positives, negatives = self.positives[rows], self.negatives[rows]
         passages = np.unique(np.concatenate([positives, negatives[negatives >= 0]]))
         return passages, torch.from_numpy(np.searchsorted(passages, positives))
 

@@ -35,19 +35,12 @@ class Texts(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """The input of a training step.
+    """The input of a training step."""
 
-    Attributes:
-        queries: Vectors of the queries that give the loss, shape (queries, d).
-        positives: Row of each query's positive among the passages of the neighborhood, shape (queries,).
-        neighborhood: All positives and negatives with their neighbors.
-        texts: Of all these, for training the encoder, too; None if the encoder does not learn.
-    """
-
-    queries: Tensor
-    positives: Tensor
-    neighborhood: NeighborBatch
-    texts: Texts | None
+    queries: Tensor  # vectors of the queries that give the loss, shape (queries, d)
+    positives: Tensor  # row of each query's positive among the passages of the neighborhood, shape (queries,)
+    neighborhood: NeighborBatch  # all positives and negatives with their neighbors
+    texts: Texts | None  # None if the encoder does not learn
 
 
 class BatchCollator:

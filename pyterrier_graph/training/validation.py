@@ -59,6 +59,11 @@ class RunEvaluator:
         """Mean of the measure over the judged queries of a ``qid, docno, score`` frame."""
         return float(self._evaluator.calc_aggregate(pt.model.to_ir_measures(run))[self.measure])
 
+    def per_query(self, run: pd.DataFrame) -> pd.Series:
+        """The measure of each judged query by qid, sorted; 0 for a query that the run lacks."""
+        values = self._evaluator.iter_calc(pt.model.to_ir_measures(run))
+        return pd.Series({value.query_id: value.value for value in values}).sort_index()
+
 
 class Validation:
     """Measures a model on validation queries: ``validation(scores)``, or ``validation.measure_run(run)``.
@@ -111,12 +116,17 @@ class Validation:
 
     def __call__(self, scores: np.ndarray | pd.Series) -> float:
         """The measure, given a score for each row of :attr:`run`."""
-        return self._best(self.run["qid"], self._ids, scores)
+        return self._evaluate(self._best(self.run["qid"], self._ids, scores))
+
+    def per_query(self, scores: np.ndarray | pd.Series) -> np.ndarray:
+        """The measure of each judged query, sorted by qid, given a score for each row of :attr:`run`."""
+        return self._evaluate.per_query(self._best(self.run["qid"], self._ids, scores)).to_numpy()
 
     def measure_run(self, run: pd.DataFrame) -> float:
         """The measure of another run for the same queries: ``qid, docno, score``, ids as text."""
-        return self._best(run["qid"], judged_ids(run["docno"], self.qrels), run["score"])
+        return self._evaluate(self._best(run["qid"], judged_ids(run["docno"], self.qrels), run["score"]))
 
-    def _best(self, qid: pd.Series, ids: pd.Series, scores: np.ndarray | pd.Series) -> float:
+    @staticmethod
+    def _best(qid: pd.Series, ids: pd.Series, scores: np.ndarray | pd.Series) -> pd.DataFrame:
         scored = pd.DataFrame({"qid": qid.array, "docno": ids.array, "score": np.asarray(scores)})
-        return self._evaluate(scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max())
+        return scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max()

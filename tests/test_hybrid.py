@@ -1,0 +1,140 @@
+"""Hybrid: several rankings as one, against plain loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyterrier_graph as ptg
+from pyterrier_graph.training.grid_search import closest_within_one_standard_error
+
+TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha", "beta"]})
+Scores = dict[str, dict[str, float]]
+scores = st.dictionaries(
+    st.sampled_from(["1", "2"]),
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(-5, 5).map(float), min_size=1),
+)
+
+
+def pipeline(found: Scores, **columns: Any) -> pt.Transformer:
+    rows = [(qid, docno, score) for qid, ranking in found.items() for docno, score in ranking.items()]
+    run = pd.DataFrame(rows, columns=["qid", "docno", "score"]).astype({"qid": str, "docno": str, "score": float})
+    run = pt.model.add_ranks(run.assign(**columns)) if len(run) else run.assign(rank=pd.Series(dtype=int))
+    return pt.apply.generic(lambda topics: topics.merge(run, on="qid"))
+
+
+def literal(parts: list[Scores], weights: list[float]) -> Scores:
+    """The convex combination of min-max scores, one result at a time."""
+    combined: Scores = {}
+    for qid in TOPICS["qid"]:
+        found = [part.get(qid, {}) for part in parts]
+        share = [weight * bool(ranking) for weight, ranking in zip(weights, found, strict=True)]
+        if not any(share):
+            share = [float(bool(ranking)) for ranking in found]
+        for docno in {docno for ranking in found for docno in ranking}:
+            total = 0.0
+            for weight, ranking in zip(share, found, strict=True):
+                if docno in ranking:
+                    low, high = min(ranking.values()), max(ranking.values())
+                    total += weight / sum(share) * ((ranking[docno] - low) / (high - low) if high > low else 0.5)
+            combined.setdefault(qid, {})[docno] = total
+    return combined
+
+
+@settings(max_examples=60, deadline=None)
+@given(scores, scores, st.floats(0, 1))
+def test_scores_are_the_literal_ones(lexical: Scores, dense: Scores, alpha: float) -> None:
+    result = ptg.Hybrid(pipeline(lexical), pipeline(dense), alpha=alpha)(TOPICS)
+    expected = literal([lexical, dense], [1 - alpha, alpha])
+    got: Scores = {qid: dict(zip(rows["docno"], rows["score"], strict=True)) for qid, rows in result.groupby("qid")}
+    assert got.keys() == expected.keys()
+    for qid, ranking in expected.items():
+        assert got[qid] == pytest.approx(ranking)
+        assert result[result["qid"] == qid]["score"].is_monotonic_decreasing
+
+
+def test_several_pipelines_texts_and_cutoff() -> None:
+    parts = [{"1": {"a": 3.0, "b": 1.0}}, {"1": {"b": 9.0, "c": 0.0}}, {"1": {"c": 5.0, "a": 1.0}}]
+    hybrid = ptg.Hybrid(*(pipeline(part, text="some text") for part in parts), alpha=[2, 1, 1], num_results=2)
+    result = hybrid(TOPICS)
+    assert result["docno"].tolist() == ["a", "b"] and result["rank"].tolist() == [0, 1]
+    assert result["score"].tolist() == pytest.approx([0.5, 0.25]) and set(result["text"]) == {"some text"}
+
+
+@pytest.mark.parametrize("normalization", ["min-max", "z-score", "rank"])
+def test_what_one_pipeline_lacks_does_not_win(normalization: Any) -> None:
+    lexical, dense = {"1": {"a": 3.0, "b": 2.0}}, {"1": {"a": 0.9, "c": 0.1}}
+    result = ptg.Hybrid(pipeline(lexical), pipeline(dense), normalization=normalization)(TOPICS)
+    assert result["docno"].iloc[0] == "a" and np.isfinite(result["score"]).all()
+
+
+def test_explanations_add_up() -> None:
+    hybrid = ptg.Hybrid(
+        pipeline({"1": {"a": 3.0, "b": 2.0, "c": 0.0}}), pipeline({"1": {"c": 1.0, "b": 0.5}}), alpha=0.3
+    )
+    explained = hybrid.explain("alpha")
+    assert explained[["part_1", "part_2"]].sum(axis=1).tolist() == pytest.approx(explained["score"].tolist())
+    assert explained["score"].is_monotonic_decreasing
+
+
+def test_alpha_moves_only_as_far_as_the_queries_agree() -> None:
+    topics = pd.DataFrame({"qid": [str(n) for n in range(20)], "query": "x"})
+    good = {str(n): {"a": 2.0, "b": 1.0, "c": 0.0} for n in range(20)}
+    bad = {str(n): {"c": 3.0, "b": 0.1, "a": 0.0} for n in range(20)}
+    qrels = pd.DataFrame({"qid": topics["qid"], "docno": "a", "label": 1})
+    hybrid = ptg.Hybrid(pipeline(good), pipeline(bad), alpha=0.5, verbose=False)
+    assert hybrid.fit(topics, qrels) is hybrid and hybrid.alpha < 0.5
+    same = ptg.Hybrid(pipeline(good), pipeline(good), alpha=0.35, verbose=False)
+    assert same.fit(topics, qrels).alpha == 0.35
+    with pytest.raises(ValueError, match="two pipelines"):
+        ptg.Hybrid(pipeline(good), pipeline(bad), pipeline(bad), alpha=[1, 1, 1]).fit(topics, qrels)
+
+
+def test_the_value_closest_to_the_start_is_kept() -> None:
+    noise = np.array([0.1, -0.1, 0.2, -0.2, 0.05, 0.0])
+    values = {0.0: np.full(6, 0.3), 0.5: np.full(6, 0.5), 1.0: 0.51 + noise}
+    assert closest_within_one_standard_error(0.5, values) == 0.5  # the best is better by less than chance
+    assert closest_within_one_standard_error(0.0, values | {1.0: np.full(6, 0.9)}) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"alpha": 1.5}, ValueError, "alpha must be from 0 to 1"),
+        ({"alpha": [1.0]}, ValueError, "alpha needs one weight for each of 2"),
+        ({"alpha": [0.0, 0.0]}, ValueError, "a weight above 0"),
+        ({"normalization": "softmax"}, ValueError, "normalization must be one of"),
+        ({"num_results": 0}, ValueError, "num_results must be a whole number"),
+        ({"dense": "index"}, TypeError, "dense must be a pipeline"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    found = pipeline({"1": {"a": 1.0}})
+    with pytest.raises(error, match=message):
+        ptg.Hybrid(**{"lexical": found, "dense": found} | options)
+
+
+def test_wrong_results() -> None:
+    documents, passages = pipeline({"1": {"a": 1.0}}), pipeline({"1": {"a%p0": 1.0}})
+    with pytest.raises(ValueError, match="ranks passages .* and another documents"):
+        ptg.Hybrid(documents, passages)(TOPICS)
+    unscored = pipeline({"1": {"b": 1.0}}) >> pt.apply.generic(lambda run: run.assign(score=float("nan")))
+    with pytest.raises(ValueError, match="no finite"):
+        ptg.Hybrid(documents, unscored)(TOPICS)
+    with pytest.raises(pt.validate.InputValidationError):
+        ptg.Hybrid(documents, documents)(TOPICS[["qid"]])
+
+
+def test_nothing_found() -> None:
+    nothing = ptg.Hybrid(pipeline({}), pipeline({}))(TOPICS)
+    assert not len(nothing) and {"qid", "query", "docno", "score", "rank"} <= {*nothing.columns}
+    assert ptg.Hybrid(pipeline({}), pipeline({"1": {"a": 2.0}}))(TOPICS)["docno"].tolist() == ["a"]
+
+
+TestHybrid = pt.testing.transformer_test_class(lambda: ptg.Hybrid(pipeline({"1": {"a": 1.0}}), pipeline({})))
