@@ -31,6 +31,7 @@ from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
 from pyterrier_graph.retrieve.graph_mean import GraphMean
+from pyterrier_graph.retrieve.hybrid import Hybrid
 from pyterrier_graph.training.validation import documents_of
 
 BM25 = "BM25"
@@ -40,11 +41,16 @@ DIMENSIONS = 128  # of a token vector: its principal directions, as late-interac
 SAMPLE = 400  # passages from which these directions are computed
 RERANKED = 20  # documents whose passages are reranked
 
-NEXT = """import pyterrier_graph as ptg
+NEXT = """import pyterrier as pt
+import pyterrier_graph as ptg
 
-graph = ptg.DocumentGraph("corpus.graph").index(documents)       # your documents: docno, title, text, or with sections
-index = ptg.GraphMean(graph).index("corpus.flex")                # a dense index of them
-pipeline = bm25 % 100 >> graph.passages() >> ptg.GraphMaxSim(graph)  # or a reranker behind your own pipeline
+# your documents: docno, title and text, or with sections and references
+graph = ptg.DocumentGraph("corpus.graph").index(documents)
+# a dense index of their passages, and your own pipeline beside it
+index = ptg.GraphMean(graph).index("corpus.flex")
+hybrid = ptg.Hybrid(bm25, index.retriever() >> pt.text.max_passage())
+# or a reranker behind your own pipeline
+reranked = bm25 % 100 >> graph.passages() >> ptg.GraphMaxSim(graph) >> pt.text.max_passage()
 """
 
 logger = logging.getLogger("pyterrier_graph.demo")
@@ -170,6 +176,7 @@ def build_systems(
     first = bm25 % RERANKED >> graph.passages()
     token_encoder = reduced_encoder(graph)
     tokens = store_of(graph, token_encoder, output / "tokens")
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # what follows are many small products, for which threads wait for one another
 
     def fitted(reranker: Any) -> Any:
@@ -182,7 +189,7 @@ def build_systems(
     hgat = fitted(HGATReranker(graph, token_encoder, tokens=tokens, seed=seed))
     hgat.contextualized = hgat.contextualize(fresh(output / "hgat.tokens"))
     rerankers = {"MaxSim": maxsim, "GraphMaxSim": graph_maxsim, "HGAT": hgat}
-    torch.set_num_threads(torch.get_num_interop_threads())
+    torch.set_num_threads(threads)
 
     encoder = DualEncoder(max_passage_tokens=PASSAGE_TOKENS, dtype="auto")
     mean = GraphMean(graph, encoder, query_graph=data.query_graph)
@@ -200,6 +207,7 @@ def build_systems(
     for name, retriever in retrievers.items():
         index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"))
         systems[name] = index.retriever(num_results=1000) >> fold
+    systems["Hybrid: BM25, GraphMean"] = Hybrid(bm25, systems["GraphMean"])
     for name, reranker in rerankers.items():
         systems[f"BM25 >> {name}"] = first >> reranker >> fold
     return systems, {"GraphMaxSim": graph_maxsim, "HGAT": hgat, "GraphMean": mean, "GNNEncoder": gnn}
@@ -226,7 +234,7 @@ def index_bm25(texts: dict[str, str], path: Path, first_stage: str) -> pt.Transf
         from pyterrier_pisa import PisaIndex
     except ImportError as error:
         raise SystemExit("PISA is not installed (it needs x86-64 Linux): add --first-stage terrier") from error
-    index = PisaIndex(str(path), stemmer="porter2")  # stems and weights as Terrier does
+    index = PisaIndex(str(path), text_field=["text"], stemmer="porter2")  # stems and weights as Terrier does
     if not index.built():
         index.index(records)
     return index.bm25(k1=1.2, b=0.75, num_results=1000, verbose=False)

@@ -53,7 +53,7 @@ def closest_within_one_standard_error(start: float, measured: Mapping[float, np.
     A value is about as good if the mean difference to the best value, over the queries, is at most its standard error.
 
     Args:
-        start: The present value, which is kept unless queries speak against it.
+        start: The present value.
         measured: Per value the measure of each query, shape (queries,), of the same queries in the same order.
     """
     best = max(measured, key=lambda value: measured[value].mean())
