@@ -26,8 +26,9 @@ from pyterrier_graph.graphs.array_files import (
     read_array,
 )
 from pyterrier_graph.graphs.csr import write_compressed
-from pyterrier_graph.graphs.extraction import References, extract, resolve
+from pyterrier_graph.graphs.extraction import extract
 from pyterrier_graph.graphs.ids import writing_ids
+from pyterrier_graph.graphs.references import References, resolve
 from pyterrier_graph.graphs.relations import relation_names
 
 BATCH = 1 << 14

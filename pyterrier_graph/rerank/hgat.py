@@ -211,9 +211,9 @@ class HGATReranker(GraphReranker):
         identity = {  # of this training, for checkpoints; the weights of an encoder that learns are in them
             "config": json.loads(json.dumps(asdict(self.config) | {"relations": self.relations})),
             "seed": self.seed,
-            "start": self._digest() if self.training_log else "untrained",
+            "weights at the start": self._digest() if self.training_log else "untrained",
             "encoder": encoder.name if learned else encoder.fingerprint(),
-            "triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
+            "training triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
         self.contextualized = None  # of the weights that now change
         if learned:

@@ -198,8 +198,10 @@ class TextReranker(LearnedModel):
                 "seed": self.seed,
                 "encoder": self.encoder,
                 "max_tokens": self.max_tokens,
-                "start": self._digest() if self.training_log else "untrained",
-                "examples": hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes()).hexdigest(),
+                "weights at the start": self._digest() if self.training_log else "untrained",
+                "training examples": hashlib.sha256(
+                    pd.util.hash_pandas_object(examples).to_numpy().tobytes()
+                ).hexdigest(),
             },
             device=device_of(self.device),
             dtype=self.dtype,

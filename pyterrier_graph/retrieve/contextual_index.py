@@ -12,13 +12,12 @@ import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import META
-from pyterrier_graph.checks import WithSignature, check_count, check_type
+from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of
-from pyterrier_graph.graphs.passages import GraphTextLoader
-from pyterrier_graph.graphs.query_passage_builder import unwrapped
+from pyterrier_graph.retrieve.contextual_retriever import ContextualRetriever
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import identity_of, vector_space
 from pyterrier_graph.retrieve.neighbor_sampler import some_of
@@ -97,7 +96,7 @@ class ContextualIndex(WithSignature, pt.Transformer):
         """What a notebook shows."""
         from pyterrier_graph.plots.html import value
 
-        sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph or "none")}
+        sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
         return value(repr(self), sizes, calls=["index.retriever() >> ptg.GraphMaxSim(graph)"])
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
@@ -108,32 +107,6 @@ class ContextualIndex(WithSignature, pt.Transformer):
             raise ValueError(f"{self!r} has passages that are not in {graph!r}: {error.args[0]}") from error
         if changed or len(graph.passage_nodes) != len(self):
             raise ValueError(f"{self!r} was made of another graph than {graph!r}: index(path) again")
-
-
-class ContextualRetriever(WithSignature, pt.Transformer):
-    """What :meth:`ContextualIndex.retriever` returns."""
-
-    schematic = {"label": "ContextualIndex", "help_url": "https://pypi.org/project/pyterrier-graph/"}
-
-    def __init__(self, index: ContextualIndex, num_results: int = 1000) -> None:
-        check_count("num_results", num_results)
-        self.index = index
-        self.num_results = num_results
-
-    def __repr__(self) -> str:
-        return f"{self.index!r}.retriever({'' if self.num_results == 1000 else self.num_results})"
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages."""
-        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        search = self.index.flex.np_retriever(num_results=self.num_results, drop_query_vec=True)
-        found = unwrapped((self.index.encoder.query_encoder() >> search)(inp))
-        found = found.drop(columns="docid", errors="ignore")  # the index's own numbers are wrong for other indexes
-        return found if self.index.graph is None else GraphTextLoader(self.index.graph, "text")(found)
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Finds no more passages than are kept."""
-        return ContextualRetriever(self.index, min(k, self.num_results))
 
 
 def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "float32") -> BiEncoder:

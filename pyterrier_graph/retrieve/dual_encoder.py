@@ -302,13 +302,13 @@ class DualEncoder(LearnedModel, BiEncoder):
                 data,
                 dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
                 validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
-                identity=identity | {"examples": digests[stage]},
+                identity=identity | {"training examples": digests[stage]},
                 device=device_of(self.device),
                 dtype=self.dtype,
                 verbose=self.verbose,
             )
             setattr(self, f"{stage}_log", log)
-            identity["after"] = weights_sha256(self.network)
+            identity["weights after pretraining"] = weights_sha256(self.network)
         return self
 
     def _required_miner(self, problem: str, otherwise: str) -> HardNegativeMiner:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyterrier as pt
 import torch
 from accelerate.utils import broadcast_object_list
 from safetensors import safe_open
@@ -21,6 +20,7 @@ from torch.utils.data import Dataset
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
+    ProgressCallback,
     Trainer,
     TrainerCallback,
     TrainerControl,
@@ -39,13 +39,6 @@ logger = logging.getLogger(__name__)
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 START = "start.safetensors"
 MAY_DIFFER = {"epochs", "output_dir", "patience"}  # options of a training that continues from a checkpoint
-SHOWN = {  # what messages call parts of the identity of a training; the others are names of arguments
-    "after": "weights after pretraining",
-    "examples": "training examples",
-    "start": "weights at the start",
-    "training_queries": "training queries",
-    "triples": "training triples",
-}
 Rates = list[tuple[list[nn.Parameter], float]]
 
 
@@ -78,28 +71,20 @@ class Patience(EarlyStoppingCallback):
         self.early_stopping_patience_counter = stalled(state, args.metric_for_best_model)
 
 
-class Progress(TrainerCallback):
-    """A progress bar of the steps, with the measure of the last evaluation."""
+class Progress(ProgressCallback):
+    """The bar of the steps, with the measure of the last evaluation; other logs are not shown."""
 
     def __init__(self, measure: str) -> None:
+        super().__init__()
         self.measure = measure
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Shows the bar in the main process."""
-        hidden = not state.is_world_process_zero
-        self.bar = pt.tqdm(total=state.max_steps, initial=state.global_step, desc="training", disable=hidden)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Moves the bar."""
-        self.bar.update(state.global_step - self.bar.n)
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Shows the measure."""
-        self.bar.set_postfix({self.measure: f"{given['metrics'][PREFIX + self.measure]:.4f}"})
+        if self.training_bar is not None:  # in the main process
+            self.training_bar.set_postfix({self.measure: f"{given['metrics'][PREFIX + self.measure]:.4f}"})
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Closes the bar."""
-        self.bar.close()
+    def on_log(self, *_: Any, **__: Any) -> None:
+        """Does nothing: a model keeps its log."""
 
 
 class Redraw(TrainerCallback):
@@ -140,7 +125,7 @@ def train(
     validate: Callable[[], float] | None,
     **arguments: Any,
 ) -> list[dict[str, float]]:
-    """Trains a model in place by a :class:`RankingTrainer`. For the other arguments see :func:`run_trainer`.
+    """Trains a model in place by a :class:`RankingTrainer`.
 
     Args:
         model: Its ``forward(**batch)`` returns ``{'loss': ...}``.
@@ -148,7 +133,7 @@ def train(
         collate: Makes a batch of examples.
         options: How to train.
         rates: Learning rate per group of parameters.
-        validate: Computes the measure on the validation queries.
+        validate: As in :func:`run_trainer`, as are all further arguments.
         **arguments: ``identity, device, dtype, verbose``.
     """
     groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
@@ -202,7 +187,7 @@ def run_trainer(
         arguments: Makes the trainer's arguments.
         load: Reads the model's weights from the folder of a checkpoint.
         validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
-        identity: Distinguishes this training from others, whose checkpoints are refused.
+        identity: Distinguishes this training from others, whose checkpoints are refused with the names that differ.
         device: Where to train.
         dtype: Precision of the forward pass; weights stay in float32.
         verbose: Whether to show progress.
@@ -286,7 +271,7 @@ def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, An
         return None
     before = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     if before != identity:
-        differing = sorted(SHOWN.get(k, k) for k in {*before, *identity} if before.get(k) != identity.get(k))
+        differing = sorted(k for k in {*before, *identity} if before.get(k) != identity.get(k))
         raise ValueError(
             f"{str(folder)!r} holds checkpoints of another training (other: {', '.join(differing)}): "
             "choose another output_dir, or delete it"
