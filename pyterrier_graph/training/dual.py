@@ -134,7 +134,6 @@ def train_dual_encoder(
     its negatives. For the last two arguments, and the returned log, see
     :func:`~pyterrier_graph.training.trainer.run_trainer`.
     """
-    network.model_card_data.generate_widget_examples = False  # which shows a bar, and puts texts into the card
     tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
     prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
 
