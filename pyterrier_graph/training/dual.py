@@ -87,9 +87,7 @@ class ValidationEvaluator(SentenceEvaluator):
 
 def scale_of(scale: float | None, normalized: bool) -> float:
     """The factor of dot products: the given one, or else 1, or 20 for vectors of length 1."""
-    if scale is not None:
-        return scale
-    return NORMALIZED_SCALE if normalized else 1.0
+    return scale if scale is not None else NORMALIZED_SCALE if normalized else 1.0
 
 
 def check_examples(examples: Dataset) -> str:

@@ -193,14 +193,8 @@ def train_on_triples(
 ) -> list[dict[str, float]]:
     """Trains an HGAT in place, and the encoder where ``options.encoder_learning_rate`` is given.
 
-    Args:
-        hgat: The network.
-        encoder: The encoder.
-        graphs: The graphs, each with the source of its nodes' token vectors.
-        queries: The texts of the queries.
-        triples: What :func:`draw_triples` returned.
-        options: How to train.
-        **arguments: Further arguments of :func:`pyterrier_graph.training.trainer.train`, whose log is returned.
+    Each graph comes with the source of its nodes' token vectors; ``triples`` are what :func:`draw_triples` returned.
+    Further arguments, and the log that is returned, are those of :func:`pyterrier_graph.training.trainer.train`.
     """
     scalars = hgat.scalars()
     others = [p for p in hgat.parameters() if all(p is not scalar for scalar in scalars)]
