@@ -12,11 +12,11 @@ import pyterrier as pt
 import pytest
 import tiny
 from clef_ip_miniature import Miniature
-from pyterrier_graph.datasets.clef_ip.home import archive
 
 from experiments import clef_ip_2013
 from pyterrier_graph.datasets import provider
 from pyterrier_graph.datasets.clef_ip import Archive, read_run
+from pyterrier_graph.datasets.clef_ip.layout import archive
 from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.patents import NotOwnFamily, SharedCodes, read_official_run
 
