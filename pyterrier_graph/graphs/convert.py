@@ -164,8 +164,6 @@ def _nodes(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None) -> 
 def _edges(graph: HeteroGraph, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
     """Edges i -> j between nodes (ascending), as positions in them."""
     i, neighbor = graph.neighbors(nodes, relation)
-    if not len(i):
-        return i, neighbor
     j = np.minimum(np.searchsorted(nodes, neighbor), len(nodes) - 1)
     inside = nodes[j] == neighbor
     return i[inside], j[inside]
