@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Iterable, Iterator
@@ -139,22 +140,17 @@ def _split_summary(lines: list[str]) -> tuple[str, list[str]]:
 
 
 def _entries(section: str, parameters: Iterable[Any]) -> Iterator[Passage]:
-    undescribed: dict[str, frozenset[str]] = {}
-
-    def together() -> Iterator[Passage]:
+    for described, entries in itertools.groupby(parameters, key=lambda entry: bool(entry[2])):
+        undescribed: dict[str, frozenset[str]] = {}
+        for name, kind, description in entries:
+            header = " : ".join(part for part in (name, kind) if part)
+            parts = (part.strip("` ").lstrip("*\\") for part in re.sub(r"\(.*\)|:.*", "", name).split(","))
+            names = frozenset(filter(None, parts))
+            if described:
+                yield from _passages(section, f"{header}\n\n" + "\n".join(description), names)
+            else:
+                undescribed[header] = names
         yield from _passages(section, ", ".join(undescribed), frozenset[str]().union(*undescribed.values()))
-        undescribed.clear()
-
-    for name, kind, description in parameters:
-        header = " : ".join(part for part in (name, kind) if part)
-        parts = (part.strip("` ").lstrip("*\\") for part in re.sub(r"\(.*\)|:.*", "", name).split(","))
-        names = frozenset(filter(None, parts))
-        if description:
-            yield from together()
-            yield from _passages(section, f"{header}\n\n" + "\n".join(description), names)
-        else:
-            undescribed[header] = names
-    yield from together()
 
 
 def _paragraphs(section: str, lines: Iterable[str]) -> Iterator[Passage]:

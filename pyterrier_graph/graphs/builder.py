@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -54,11 +53,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
                 raise ValueError("a graph needs documents, the corpus has none")
         num_documents, num_codes = len(writer.docnos), len(writer.codes)
         (folder / CODES).write_text(json.dumps([*writer.codes]), encoding="utf-8")
-        unresolved = {relation: _resolve(folder, scratch, relation) for relation in writer.references}
-        for relation, missing in unresolved.items():
-            if missing:
-                total = writer.references[relation]
-                logger.warning("%d of %d references %r lead out of the corpus", missing, total, relation)
+        unresolved = {relation: _resolve(folder, scratch, relation) for relation in writer.targets}
         names = relation_names([*writer.links, *unresolved])
         rows = dict.fromkeys(names, writer.num_nodes) | {"document_codes": num_documents, "code_documents": num_codes}
         sizes: dict[str, int] = {}
@@ -110,6 +105,8 @@ def _resolve(folder: Path, scratch: Path, relation: str) -> int:
             pairs, missing = resolve(references, documents, (roots, offsets, nodes))
             unresolved += missing
             files.append(scratch, f"{relation}.pairs", pairs)
+    if unresolved:
+        logger.warning("%d of %d references %r lead out of the corpus", unresolved, len(sources), relation)
     return unresolved
 
 
@@ -123,8 +120,7 @@ class _DocumentWriter(ExitStack):
         self.docnos: set[str] = set()
         self.codes: dict[str, int] = {}
         self.links: set[str] = set()
-        self.references: Counter[str] = Counter()
-        self._targets: dict[str, TextWriter] = {}
+        self.targets: dict[str, TextWriter] = {}  # by relation: the docnos that references name
         self._arrays = self.enter_context(ArrayFiles())
         self._texts = self.enter_context(TextWriter(folder))
         self._ids = self.enter_context(writing_ids(folder / DOCNOS))
@@ -149,13 +145,12 @@ class _DocumentWriter(ExitStack):
             self._arrays.append(self.scratch, f"{relation}.pairs", pairs)
             self.links.add(relation)
         for relation, references in parts.references.items():
-            if relation not in self._targets:
+            if relation not in self.targets:
                 (self.scratch / relation).mkdir()
-                self._targets[relation] = self.enter_context(TextWriter(self.scratch / relation))
-            self._targets[relation].extend(references.docnos)
+                self.targets[relation] = self.enter_context(TextWriter(self.scratch / relation))
+            self.targets[relation].extend(references.docnos)
             self._arrays.append(self.scratch, f"{relation}.sources", references.sources)
             self._arrays.append(self.scratch, f"{relation}.passages", references.passages)
-            self.references[relation] += len(references.docnos)
         codes = [
             (document, self.codes.setdefault(code, len(self.codes)))
             for document, codes in enumerate(parts.codes, first_document)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, Structu
 from pyterrier_graph.graphs.extraction import Parts, extract
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, MemoryGraph
 from pyterrier_graph.graphs.ids import some
+from pyterrier_graph.graphs.similarity import most_similar
 
 SIMILAR = "similar"
 
@@ -61,9 +61,8 @@ class CandidateGraph(WithSignature, pt.Transformer):
         pt.validate.result_frame(inp, extra_columns=[self.text_field], context=self)
         missing = inp["docno"][[not isinstance(text, str) for text in inp[self.text_field]]].tolist()
         if missing:
-            raise ValueError(
-                f"{some(missing, 'candidate')} without text in {self.text_field!r}: put pt.text.get_text(...) before"
-            )
+            advice = "put pt.text.get_text(...) before"
+            raise ValueError(f"{some(missing, 'candidate')} without text in {self.text_field!r}: {advice}")
         graphs = np.empty(len(inp), dtype=object)
         groups = inp.groupby("qid", sort=False).indices.values()
         for rows in pt.tqdm(groups, desc="candidate graphs", unit="query", delay=1, disable=not self.verbose):
@@ -78,24 +77,24 @@ class CandidateGraph(WithSignature, pt.Transformer):
         for docno, title, text in zip(candidates["docno"], titles, candidates[self.text_field], strict=True):
             rows.setdefault(docno, (title if isinstance(title, str) else "", text))
         # sorted, so that the graph does not depend on the order of the rows
-        passages = sorted(
+        places = sorted(
             (document, -1 if number is None else number, docno)
             for docno, (document, number) in zip(rows, map(split_passage_id, rows), strict=True)
         )
-        docnos, documents = [], []
-        for document, group in groupby(passages, key=itemgetter(0)):
-            held = [rows[docno] for _, _, docno in group]
+        passages: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for document, _, docno in places:
+            passages[document].append(rows[docno])
+        documents = []
+        for number, held in enumerate(passages.values()):
             root = Node(SECTION, next((title for title, _ in held if title), ""), NO_PARENT)
-            docnos.append(document)
-            # a name like that of a passage is refused in documents, so they get others
-            name = f"document {len(docnos)}"
-            documents.append(StructuredDocument(name, (root, *(Node(PASSAGE, text, 0) for _, text in held))))
-        parts = replace(extract(documents), docnos=docnos)
+            nodes = (root, *(Node(PASSAGE, text, 0) for _, text in held))
+            # StructuredDocument refuses a docno that looks like the id of a passage, so documents get other names here.
+            documents.append(StructuredDocument(f"document {number}", nodes))
+        parts = replace(extract(documents), docnos=[*passages])
         if self.similarity:
             candidate = np.flatnonzero(parts.node_type == PASSAGE_TYPE)
-            pairs = candidate[_most_similar([parts.texts[node] for node in candidate], self.similarity)]
-            parts = replace(parts, edges=parts.edges | {SIMILAR: pairs})
-        return QueryGraph(parts, [docno for _, _, docno in passages])
+            parts.edges[SIMILAR] = candidate[most_similar([parts.texts[node] for node in candidate], self.similarity)]
+        return QueryGraph(parts, [docno for _, _, docno in places])
 
 
 class QueryGraph(MemoryGraph):
@@ -103,38 +102,18 @@ class QueryGraph(MemoryGraph):
 
     def __init__(self, parts: Parts, passage_ids: list[str]) -> None:
         super().__init__(parts)
-        nodes = np.arange(self.num_nodes)
-        self._ids = np.array(super().ids_of(nodes), dtype=object)
+        self._ids = np.array(super().ids_of(np.arange(self.num_nodes)), dtype=object)
         self._ids[self.passage_nodes] = passage_ids
-        self._node_by_id = dict(zip(self._ids, nodes.tolist(), strict=True))
+        self._node_by_id = {identifier: node for node, identifier in enumerate(self._ids)}
 
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
         """Nodes by the docnos of the rows (or by section ids); KeyError if one is not among the candidates."""
-        nodes = np.array([self._node_by_id.get(identifier, -1) for identifier in identifiers], dtype=np.int64)
-        if (nodes < 0).any():
-            unknown = [identifier for identifier, node in zip(identifiers, nodes, strict=True) if node < 0]
-            raise KeyError(
-                f"{some(unknown, 'node')} not in the graph of this query's candidates; "
-                "CandidateGraph() must come after whatever adds or renames rows"
-            )
-        return nodes
+        unknown = [identifier for identifier in identifiers if identifier not in self._node_by_id]
+        if unknown:
+            advice = "CandidateGraph() must come after whatever adds or renames rows"
+            raise KeyError(f"{some(unknown, 'node')} not in the graph of this query's candidates; {advice}")
+        return np.array([self._node_by_id[identifier] for identifier in identifiers], dtype=np.int64)
 
     def ids_of(self, nodes: np.ndarray) -> list[str]:
         """The docnos of the rows; ``docno%s0`` for a document's section."""
         return self._ids[np.asarray(nodes, dtype=np.int64)].tolist()
-
-
-def _most_similar(texts: list[str], k: int) -> np.ndarray:
-    """For each text the k others that are most similar, where they share a word at all; shape (pairs, 2)."""
-    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
-    from sklearn.neighbors import NearestNeighbors
-
-    k = min(k, len(texts) - 1)
-    if k < 1:
-        return np.empty((0, 2), dtype=np.int64)
-    # hashing, since it takes texts without any words
-    counts = HashingVectorizer(n_features=1 << 18, alternate_sign=False, norm=None).transform(texts)
-    vectors = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
-    distance, neighbor = NearestNeighbors(metric="cosine").fit(vectors).kneighbors(n_neighbors=k)
-    row, column = np.nonzero(distance < 1)
-    return np.stack([row, neighbor[row, column]], axis=1)

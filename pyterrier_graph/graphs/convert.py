@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -74,14 +74,12 @@ def to_networkx(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None
     types = [NODE_TYPES[kind] for kind in graph.node_type[nodes]]
     attributes = zip(names, types, graph.texts(nodes), graph.docnos_of(graph.document[nodes]), strict=True)
     converted = networkx.MultiDiGraph()
-    converted.add_nodes_from(
-        (name, {"type": kind, "text": text, "document": docno}) for name, kind, text, docno in attributes
-    )
+    for name, kind, text, docno in attributes:
+        converted.add_node(name, type=kind, text=text, document=docno)
     for relation in graph.relations[::2]:
         i, j = _edges(graph, nodes, relation)
-        converted.add_edges_from(
-            ((names[a], names[b], relation) for a, b in zip(i.tolist(), j.tolist(), strict=True)), relation=relation
-        )
+        for a, b in zip(i.tolist(), j.tolist(), strict=True):
+            converted.add_edge(names[a], names[b], key=relation, relation=relation)
     return converted
 
 
@@ -124,15 +122,8 @@ def write_corpus_graph(
     check_count("k", k)
     check_choice("over", over, ("passages", "documents"))
     count = len(graph.passage_nodes) if over == "passages" else len(graph)
-    meta = {
-        "type": "corpus_graph",
-        "format": "np_topk",
-        "package_hint": "pyterrier-adaptive",
-        "doc_count": count,
-        "k": k,
-        "relations": relations,
-        "over": over,
-    }
+    meta: dict[str, Any] = {"type": "corpus_graph", "format": "np_topk", "package_hint": "pyterrier-adaptive"}
+    meta |= {"doc_count": count, "k": k, "relations": relations, "over": over}
     edges_found = 0
     with writing(path, meta) as folder:
         with (
@@ -173,8 +164,6 @@ def _nodes(graph: HeteroGraph, documents: Sequence[str] | np.ndarray | None) -> 
 def _edges(graph: HeteroGraph, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
     """Edges i -> j between nodes (ascending), as positions in them."""
     i, neighbor = graph.neighbors(nodes, relation)
-    if not len(i):
-        return i, neighbor
     j = np.minimum(np.searchsorted(nodes, neighbor), len(nodes) - 1)
     inside = nodes[j] == neighbor
     return i[inside], j[inside]

@@ -12,7 +12,7 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
-from pyterrier_graph.checks import WithSignature, check_type
+from pyterrier_graph.checks import WithSignature
 
 BATCH = 64
 BUCKETS = 1 << 22
@@ -36,7 +36,6 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
     ARTIFACT_FORMAT = "hashed"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        check_type("path", path, (str, os.PathLike), "the path of a folder")
         super().__init__(path)
         self._counts: dict[str, np.ndarray] = {}
 

@@ -146,11 +146,9 @@ def document_layout(graph: HeteroGraph, document: int, most: int) -> DocumentLay
     ]
     others = list(dict.fromkeys(target for _, _, target in found if not start <= target < end))
     outside = np.array(others[:most], dtype=np.int64)
-    names: list[str] = []
-    if len(outside):
-        docnos, ids = graph.docnos_of(graph.document[outside]), graph.ids_of(outside)
-        is_root = (graph.parent[outside] < 0).tolist()
-        names = [docno if root else name for docno, name, root in zip(docnos, ids, is_root, strict=True)]
+    docnos, ids = graph.docnos_of(graph.document[outside]), graph.ids_of(outside)
+    is_root = (graph.parent[outside] < 0).tolist()
+    names = [docno if root else name for docno, name, root in zip(docnos, ids, is_root, strict=True)]
     drawn = {*nodes.tolist(), *outside.tolist()}
     edges = [edge for edge in found if edge[2] in drawn]
     cut = (end - start - len(nodes), len(others) - len(outside))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -41,17 +40,16 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
     ax = ax if ax is not None else new_axes(10, 1.5 + 0.3 * rows)
     colors = colors_of(graph.relations[::2])
     for relation, source, target in layout.edges:
-        style = {"arrowstyle": "->", "color": colors[relation], "shrinkB": 5}
-        style["connectionstyle"] = f"arc3,rad={_bend(relation, position[source], position[target], margin)}"
+        bend = 0.0 if relation == "structural" else _bend(position[source], position[target], margin)
+        style = {"arrowstyle": "->", "color": colors[relation], "shrinkB": 5, "connectionstyle": f"arc3,rad={bend}"}
         ax.annotate("", position[target], position[source], arrowprops=style, zorder=2)
     passage = graph.node_type[np.array(layout.nodes)] == 0
     for node, text, is_passage in zip(layout.nodes, graph.texts(np.array(layout.nodes)), passage, strict=True):
-        ax.plot(*position[node], marker="s" if is_passage else "o", color=NEUTRAL, markersize=8, zorder=3)
         label = textwrap.shorten(text[:200], 60, placeholder=" …") or "(no title)"
-        _write(ax, position[node], label, "normal" if is_passage else "bold")
+        marker, weight = ("s", "normal") if is_passage else ("o", "bold")
+        _draw_node(ax, position[node], label, marker, "full", weight)
     for node, name in zip(layout.outside, layout.names, strict=True):
-        ax.plot(*position[node], marker="o", color=NEUTRAL, fillstyle="none", markersize=8, zorder=3)
-        _write(ax, position[node], shortened(name), "normal")
+        _draw_node(ax, position[node], shortened(name), "o", "none", "normal")
     drawn = {relation for relation, _, _ in layout.edges}
     handles = [Line2D([], [], color=color, label=name) for name, color in colors.items() if name in drawn]
     markers = {"section": "o", "passage": "s"}
@@ -103,20 +101,19 @@ def word_graph(
     ticks = LogLocator(subs=(1, 2, 5))
     ax.figure.colorbar(image, ax=ax, shrink=0.7, label="weight", ticks=ticks, format="{x:g}").minorticks_off()
     cut = f", {len(shown)} of {len(words)} document words" if len(shown) < len(words) else ""
-    named = f"layer {explanation.layers[layer]}, score {explanation.score:.3g}"
-    titled(ax, (title or named) + cut)
+    titled(ax, (title or f"layer {explanation.layers[layer]}, score {explanation.score:.3g}") + cut)
     return ax
 
 
-def _bend(relation: str, source: tuple[float, float], target: tuple[float, float], margin: float) -> float:
+def _bend(source: tuple[float, float], target: tuple[float, float], margin: float) -> float:
     """Curvature of an edge: away from the texts, which are to the right of their nodes."""
     rows = source[1] - target[1]
-    curved = -0.08 if target[0] == margin else math.copysign(0.35 / (1 + abs(rows) / 8), rows)
-    return 0.0 if relation == "structural" else curved
+    return -0.08 if target[0] == margin else float(np.copysign(0.35 / (1 + abs(rows) / 8), rows))
 
 
-def _write(ax: Axes, place: tuple[float, float], text: str, weight: str) -> None:
-    """Writes the name of a node beside it, with an outline that keeps it readable where lines cross it."""
+def _draw_node(ax: Axes, place: tuple[float, float], name: str, marker: str, fill: Any, weight: str) -> None:
+    """Draws a node, and its name beside it with an outline that keeps it readable where lines cross it."""
+    ax.plot(*place, marker=marker, color=NEUTRAL, fillstyle=fill, markersize=8, zorder=3)
     style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8, "parse_math": False}
     outline = [withStroke(linewidth=3, foreground=plt.rcParams["axes.facecolor"])]
-    ax.annotate(text, place, xytext=(9, 0), fontweight=weight, path_effects=outline, zorder=4, **style)
+    ax.annotate(name, place, xytext=(9, 0), fontweight=weight, path_effects=outline, zorder=4, **style)
