@@ -11,7 +11,7 @@ import argparse
 import logging
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ def build_systems(
         The systems by name, each of which ranks documents; and the graph models among them by name.
     """
     graph, dev = data.graph, data.dev
-    texts = {document["docno"]: f"{document['title']}\n{document['text']}" for document in documents(data.corpus)}
+    texts = {doc["docno"]: f"{doc['title']}\n{doc['text']}" for doc in data.corpus.get_corpus_iter(verbose=False)}
     bm25 = index_bm25(texts, output / f"{first_stage}.index", first_stage)
     answered = data.train.topics.merge(data.train.document_qrels, on="qid").groupby("docno")["query"].agg("\n".join)
     with_queries = {docno: f"{text}\n{answered.get(docno, '')}" for docno, text in texts.items()}
@@ -211,11 +211,6 @@ def build_systems(
     for name, reranker in rerankers.items():
         systems[f"BM25 >> {name}"] = first >> reranker >> fold
     return systems, {"GraphMaxSim": graph_maxsim, "HGAT": hgat, "GraphMean": mean, "GNNEncoder": gnn}
-
-
-def documents(corpus: Any) -> Iterator[dict[str, Any]]:
-    """The documents of a corpus, without a progress bar."""
-    yield from corpus.get_corpus_iter(verbose=False)
 
 
 def index_bm25(texts: dict[str, str], path: Path, first_stage: str) -> pt.Transformer:
