@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyterrier as pt
 
+from pyterrier_graph.checks import check_type
+
 if TYPE_CHECKING:
     from huggingface_hub import RepoCard
     from torch import nn
@@ -147,6 +149,7 @@ class BuiltArtifact(OwnArtifact):
     path: Path
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        check_type("path", path, (str, os.PathLike), "the path of a folder")
         super().__init__(Path(path))
 
     def built(self) -> bool:

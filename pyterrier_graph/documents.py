@@ -160,7 +160,8 @@ class StructuredDocument:
         text = record.get("text")
         if not isinstance(text, str):
             raise ValueError(f"document {docno!r} has neither 'nodes' nor a text in 'text' (fields: {sorted(record)})")
-        title = record.get("title") or ""
+        title = record.get("title")
+        title = "" if title is None or title != title else title  # NaN: missing in a DataFrame
         if not isinstance(title, str):
             raise ValueError(f"document {docno!r}: 'title' must be text, got {type(title).__name__}")
         passages = (Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words))

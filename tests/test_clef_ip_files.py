@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_graph.datasets.clef_ip.layout import CHUNK, CHUNKS, Archive
-from pyterrier_graph.datasets.clef_ip.text_files import Judgment, Topic, read_qrels, read_run, read_topics
+from pyterrier_graph.datasets.clef_ip.text_files import Judgment, read_qrels, read_run
+from pyterrier_graph.datasets.clef_ip.topics import Topic, read_topics
 
 CLAIM = "/patent-document/claims/claim[{}]"
 TOPICS_2013 = """<tid>PSG1</tid>

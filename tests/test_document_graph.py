@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import subprocess
@@ -357,6 +358,15 @@ def test_plain_documents_are_split(tmp_path):
     assert graph.docnos_of(np.arange(2)) == ["1", "2"]
 
 
+def test_a_missing_title_is_empty(tmp_path):
+    frame = pd.DataFrame({"docno": ["1", "2", "3"], "title": ["One", None, float("nan")], "text": "a"})
+    graphs = [
+        DocumentGraph(tmp_path / str(number)).index(corpus, verbose=False)
+        for number, corpus in enumerate([frame, frame.astype("string"), frame.to_dict("records")])
+    ]
+    assert [graph.titles(graph.passage_nodes) for graph in graphs] == [["One", "", ""]] * 3
+
+
 @pytest.mark.parametrize(
     ("corpus", "message"),
     [
@@ -371,12 +381,19 @@ def test_plain_documents_are_split(tmp_path):
         ([{"docno": "a", "nodes": [("section", "", 1), ("section", "", 0)]}], "document 'a': needs exactly one root"),
     ],
 )
+@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 def test_bad_corpus_leaves_nothing(tmp_path, corpus, message):
     graph = DocumentGraph(tmp_path / "graph")
     with pytest.raises(ValueError, match=message):
         graph.index(corpus, verbose=False)
+    gc.collect()
     assert not graph.built()
     assert not any(tmp_path.iterdir())
+
+
+def test_short_work_shows_no_progress(tmp_path, capfd):
+    graph = DocumentGraph(tmp_path / "graph").index(DOCUMENTS)
+    assert len([*graph.get_corpus_iter()]) and not capfd.readouterr().err
 
 
 def test_passage_words(tmp_path):

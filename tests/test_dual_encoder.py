@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import pydoc
+import re
 import shutil
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,11 @@ from trainings import forks, in_two_processes, interrupt, stop
 
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.checkpoints import DEFAULT, packaged
+from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.models.losses import pair_loss
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.training.dual import DualEncoderTraining
-from pyterrier_graph.training.mining import HardNegativeMiner
+from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.training.validation import RunEvaluator
 
 COUNT = 8
@@ -314,7 +316,7 @@ def test_labeled_queries_without_pseudo_labels(caplog: pytest.LogCaptureFixture)
 def test_examples_of_a_miner_and_a_dataset_are_the_same() -> None:
     one, other, only = (dual(training={"epochs": 1}, pretraining={"epochs": 1}) for _ in range(3))
     one.fit_examples(examples(), pretraining_examples=examples(2))
-    other.fit_examples(SimpleNamespace(dataset=examples()), pretraining_examples=examples(2))  # type: ignore[arg-type]
+    other.fit_examples(TrainingExamples(examples(), examples(), TOPICS), pretraining_examples=examples(2))
     assert_same_weights(one, other)
     assert len(losses(one.pretraining_log)) == 1
     only.fit_examples(examples())
@@ -392,7 +394,7 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     kept = {"output_dir": str(tmp_path), "epochs": 1}
     dual(training=kept).fit_examples(examples())
     for other, options in {
-        "training.alpha": {"training": kept | {"alpha": 0.5}},
+        "training option alpha": {"training": kept | {"alpha": 0.5}},
         "encoder": {"training": kept, "encoder": tiny.checkpoint()},
         "similarity": {"training": kept, "similarity": "cosine"},
         "separate_encoders": {"training": kept, "separate_encoders": True},
@@ -400,9 +402,9 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(ValueError, match=rf"another training \(other: {other}\)"):
             dual(**options).fit_examples(examples())
-    with pytest.raises(ValueError, match=r"another training \(other: examples\)"):
+    with pytest.raises(ValueError, match=r"another training \(other: training examples\)"):
         dual(training=kept).fit_examples(examples().select(range(1, COUNT)))
-    with pytest.raises(ValueError, match=r"another training \(other: after\)"):
+    with pytest.raises(ValueError, match=r"another training \(other: weights after pretraining\)"):
         dual(training=kept).fit_examples(examples(), pretraining_examples=examples())
 
 
@@ -664,6 +666,35 @@ def test_arguments_of_another_type(options: dict[str, Any], message: str) -> Non
         DualEncoder(**{"encoder": checkpoint(), "device": "cpu"} | options)
 
 
+def test_a_single_step_changes_the_weights() -> None:
+    model = dual(training={"epochs": 1, "batch_size": COUNT})
+    before = weights(model)
+    model.fit_examples(examples())
+    assert model.training_log[-1]["step"] == 1
+    assert any((value != before[name]).any() for name, value in weights(model).items())
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: dual().fit_examples({"query": ["alpha"]}),
+            TypeError,
+            r"examples must be what HardNegativeMiner.*dict",
+        ),
+        (lambda: dual(device="gpu"), ValueError, "device must be 'cpu', 'cuda', 'cuda:0', 'mps' or None, got 'gpu'"),
+        (
+            lambda: DualEncoder("all-MiniLM"),
+            OSError,
+            "encoder must be a Hugging Face id, .*'all-MiniLM' cannot be loaded",
+        ),
+    ],
+)
+def test_wrong_arguments(make: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
 def test_the_papers_options() -> None:
     paper = DualEncoderTraining.paper(alpha=0.1, batch_size=64)
     assert (paper.epochs, paper.batch_size, paper.learning_rate, paper.alpha) == (10, 64, 3e-5, 0.1)
@@ -673,9 +704,13 @@ def test_the_papers_options() -> None:
 
 def test_queries_in_the_query_language_of_terrier() -> None:
     rewritten = TOPICS.assign(query="applypipeline:off " + TOPICS["query"] + "^0.3")
-    with pytest.warns(UserWarning, match=r"8 queries .*put pt.rewrite.reset\(\) before it"):
+    message = rf"queries such as 'applypipeline:off {TOPICS['query'][0]}.*put pt.rewrite.reset\(\) before it"
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
         dual().query_encoder()(rewritten)
-    with pytest.warns(UserWarning, match="8 queries"):
+        query_texts(rewritten)  # as in a reranker that comes after
+    assert len(found) == 1 and re.match(message, str(found[0].message))
+    with pytest.warns(UserWarning, match=message):
         dual(miner=miner(teacher=None), training={"epochs": 1, "learning_rate": 0.0}).fit(rewritten, JUDGED)
 
 

@@ -711,7 +711,7 @@ def test_a_training_that_was_interrupted_goes_on(small: Any, tmp_path: Path) -> 
     for network, options, part, differs in [
         ({"relevant": 0.1, "retrieved": 0.2}, {}, small.train, "start"),
         (NETWORKS["queries"], {"edges": False}, small.train, "relations"),
-        (NETWORKS["queries"], {}, small.train[1:], "training_queries"),
+        (NETWORKS["queries"], {}, small.train[1:], "training queries"),
     ]:
         with pytest.raises(ValueError, match=rf"another training \(other: .*{differs}"):
             gnn(small, network, training=training, **options).fit(part, small.qrels)
@@ -750,7 +750,7 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             gnn(small, training=training).fit(small.train, small.qrels, **options)
-    plain = SimpleNamespace(encode_queries=small.encoder.encode_queries)
+    plain = SimpleNamespace(encode_queries=small.encoder.encode_queries, encode_docs=small.encoder.encode_docs)
     with pytest.raises(ValueError, match="only a DualEncoder learns"):
         gnn(small, encoder=plain, training=training).fit(small.train, small.qrels, texts=small.load)
     with pytest.raises(ValueError, match="has nothing to learn"):
@@ -854,7 +854,9 @@ def test_artifacts(small: Any, tmp_path: Path) -> None:
         GNNEncoder.load(tmp_path / "none")
     with pytest.raises(FileExistsError):
         model.save(tmp_path / "model")
-    plain = SimpleNamespace(encode_queries=small.encoder.encode_queries, model_name="plain")
+    plain = SimpleNamespace(
+        encode_queries=small.encoder.encode_queries, encode_docs=small.encoder.encode_docs, model_name="plain"
+    )
     gnn(small, encoder=plain).save(tmp_path / "plain")
     with pytest.raises(ValueError, match="plain is not part of the artifact: give encoder="):
         GNNEncoder.load(tmp_path / "plain")
@@ -976,6 +978,30 @@ def test_a_mean_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path:
     ]:
         with pytest.raises(error, match=message):
             ptg.ContextualIndex(path, graph, encoder)
+
+
+def test_an_index_in_a_pipeline(small: Any, corpus: ptg.DocumentGraph, tmp_path: Path, capfd: Any) -> None:
+    index = ptg.GraphMean(corpus, small.encoder, device="cpu").index(tmp_path / "corpus.flex")
+    assert not capfd.readouterr().err  # short work shows no bar
+    first = index.retriever(1)(small.topics[:2])
+    assert first["docno"].isin(small.docnos).all() and first["qid"].is_unique and first["rank"].eq(0).all()
+    pd.testing.assert_frame_equal((index % 1)(small.topics[:2]), first)
+    pd.testing.assert_frame_equal((index.retriever() % 1).compile()(small.topics[:2]), first)
+    assert len(index.search("alpha")) == COUNT
+    assert repr(index.retriever()) == f"{index!r}.retriever()" and repr(index.retriever(5)) == f"{index!r}.retriever(5)"
+    assert pt.inspect.transformer_inputs(index.retriever()) == [["qid", "query"]]
+    assert "corpus.flex" in index._repr_html_() and str(COUNT) in index._repr_html_()
+    graph = ptg.QueryPassageGraph(tmp_path / "queries").build(small.topics[:2], index.flex, index, k=1, verbose=False)
+    assert graph.num_edges == {"retrieved": 2}
+    with pytest.raises(TypeError, match="encoder must be the name of a checkpoint, or a bi-encoder"):
+        GraphMean(corpus, ptg.TokenEncoder(checkpoint(), max_passage_tokens=9, max_query_tokens=9))
+
+
+@pytest.mark.filterwarnings("error:Converting a tensor")
+def test_no_warning_of_numbers_with_gradients(small: Any) -> None:
+    model = mean(small, {"relevant": 1.0})
+    model.fit(small.dev, small.qrels)
+    model.explain(small.docnos[0])
 
 
 def test_vectors_are_made_once_and_after_a_kill_completed(

@@ -356,15 +356,18 @@ def test_more_epochs_go_on_from_the_last(tmp_path: Path) -> None:
 def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     kept = {"output_dir": str(tmp_path / "own"), "epochs": 1}
     first = hgat(training=kept).fit(RUN, QRELS)
-    with pytest.raises(ValueError, match=r"another training \(other: start\)"), pytest.warns(match="trained already"):
+    with (
+        pytest.raises(ValueError, match=r"another training \(other: weights at the start\)"),
+        pytest.warns(match="trained already"),
+    ):
         first.fit(RUN, QRELS)
-    with pytest.raises(ValueError, match=r"another training \(other: training.learning_rate\): choose another"):
+    with pytest.raises(ValueError, match=r"another training \(other: training option learning_rate\): choose another"):
         hgat(training=kept | {"learning_rate": 0.5}).fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: seed\)"):
         hgat(training=kept, seed=3).fit(RUN, QRELS)
     with pytest.raises(ValueError, match=r"another training \(other: config\)"):
         hgat(training=kept, variant="LB").fit(RUN, QRELS)
-    with pytest.raises(ValueError, match=r"another training \(other: triples\)"):
+    with pytest.raises(ValueError, match=r"another training \(other: training triples\)"):
         hgat(training=kept).fit(RUN, QRELS[QRELS["qid"] != "t1"])
     shutil.copytree(tmp_path / "own", tmp_path / "foreign")
     (tmp_path / "foreign" / "training.json").unlink()

@@ -182,7 +182,11 @@ def test_another_chunk_size_goes_on_with_whole_chunks(base: FlexIndex, tmp_path:
     assert index.payload()[1].tobytes() == shifted(np.arange(PASSAGES)).tobytes()
 
 
-def test_progress_starts_where_it_goes_on(base: FlexIndex, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_progress_starts_where_it_goes_on(
+    base: FlexIndex, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bar = pt.tqdm
+    monkeypatch.setattr(pt, "tqdm", lambda **given: bar(**given | {"delay": 0}))
     kill(lambda: indexed(base, tmp_path / "new.flex", Calls(fail_at=1)))
     assert not capsys.readouterr().err
     indexed(base, tmp_path / "new.flex", shifted, verbose=True)

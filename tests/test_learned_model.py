@@ -137,6 +137,8 @@ def test_arguments_are_checked_when_they_are_set_later() -> None:
         model.set_parameter("batch_size", 0)
     with pytest.raises(ValueError, match="dtype must be one of 'auto'"):
         model.set_parameter("dtype", "int8")
+    with pytest.raises(ValueError, match="device must be 'cpu', .*got 'gpu'"):
+        model.set_parameter("device", "gpu")
 
 
 def test_options_of_training_are_checked() -> None:
@@ -177,6 +179,9 @@ def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     for verbose in (True, False):
         lgre(training=ONE, verbose=verbose).fit(RUN, QRELS)
         assert ("1/1" in capsys.readouterr().err) == verbose
+    lgre(training=ONE, verbose=True).fit(RUN, QRELS, RUN, QRELS)
+    shown = capsys.readouterr()
+    assert f"{lgre(training=ONE).training.measure}=" in shown.err and "{" not in shown.out + shown.err
 
 
 def test_checkpoints_that_nothing_can_use_are_not_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -272,6 +272,11 @@ def test_pairs_of_an_epoch() -> None:
     assert [QueryPairs(query, label, 12, seed=6)[place] for place in range(12)] != epochs[0]
 
 
+def test_few_documents_give_few_pairs() -> None:
+    query, label = np.array([0, 0, 0, 1, 1]), np.array([1, 0, 0, 2, 1])  # three distinct pairs
+    assert [len(QueryPairs(query, label, pairs)) for pairs in (64, 6, 5)] == [6, 6, 5]
+
+
 def test_nothing_to_learn_from() -> None:
     for labels in (QRELS.assign(label=0), QRELS.assign(label=1)):
         with pytest.raises(ValueError, match="no training query has both a relevant document among its own and one"):
@@ -353,7 +358,7 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
     kept = {"output_dir": str(tmp_path), "epochs": 1}
     lgre(training=kept).fit(RUN, QRELS)
     for other, options in {
-        "training.loss": {"training": kept | {"loss": LGReLoss(ranking="softmax")}},
+        "training option loss": {"training": kept | {"loss": LGReLoss(ranking="softmax")}},
         "config": {"training": kept, "word_graph": "full"},
         "encoder": {"training": kept, "encoder": cross_encoder(), "init": "random"},
         "seed": {"training": kept, "seed": 3},
@@ -361,9 +366,9 @@ def test_checkpoints_of_another_training(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=rf"another training \(other: {other}\)"):
             lgre(**options).fit(RUN, QRELS)  # type: ignore[arg-type]
     again = lgre(training=kept).fit(RUN, QRELS)  # continues, and is at the end
-    with pytest.raises(ValueError, match=r"another training \(other: start\)"):
+    with pytest.raises(ValueError, match=r"another training \(other: weights at the start\)"):
         again.fit(RUN, QRELS)
-    with pytest.raises(ValueError, match=r"another training \(other: examples\)"):
+    with pytest.raises(ValueError, match=r"another training \(other: training examples\)"):
         lgre(training=kept).fit(RUN.assign(text=RUN["text"] + " mu"), QRELS)
 
 

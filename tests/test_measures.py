@@ -306,6 +306,16 @@ def test_a_summary_of_zeros_is_warned_about():
     assert len(found) == 1 and table["AP"]["good"] == "0.225"
 
 
+def test_a_summary_without_seeds():
+    rows = [(name, qid, "AP", value) for name, value in (("a", 0.5), ("b", 0.25)) for qid in QUERIES]
+    per_query = pd.DataFrame(rows, columns=["name", "qid", "measure", "value"])
+    assert summarize(per_query, "a")["AP"].to_dict() == {"a": "0.500", "b": "0.250-"}
+    with pytest.raises(ValueError, match="no column 'qid': it must be the result of pt.Experiment.*perquery=True"):
+        summarize(per_query.drop(columns="qid"), "a")
+    with pytest.raises(ValueError, match="baseline must be one of 'a', 'b', got 'c'"):
+        summarize(per_query, "c")
+
+
 # --- order -----------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -510,3 +511,7 @@ def test_queries_from_a_file_and_texts_from_a_dataset(tmp_path: Path) -> None:
     ranking.rankings["1"].append("unlisted")
     with pytest.raises(KeyError, match="texts does not know a document .*unlisted"):
         made.pseudo_labeled(topics)
+
+
+def test_the_signature_of_examples() -> None:
+    assert [*inspect.signature(TrainingExamples).parameters] == ["dataset", "ids", "report"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import subprocess
@@ -362,6 +363,13 @@ def test_the_fingerprint_covers_all_that_results_depend_on(tmp_path, graph):
     assert len({*seen.values()}) == len(seen)
 
 
+def test_results_of_pyterrier_dr_for_one_passage(tmp_path):
+    best = RUN.groupby("qid", as_index=False).first()
+    arrays = best.assign(**{name: [np.array([value]) for value in best[name]] for name in ("docno", "score")})
+    expected = built(tmp_path / "expected", k=1, retriever=retriever(best))
+    assert built(tmp_path / "graph", k=1, retriever=retriever(arrays)).fingerprint() == expected.fingerprint()
+
+
 # --- bad input, and what must not be left behind
 
 
@@ -415,9 +423,11 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         ({"batch_size": 0}, ValueError, "batch_size must be a whole number, 1 or more, got 0"),
     ],
 )
+@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 def test_bad_input_leaves_nothing(tmp_path, options, error, message):
     with pytest.raises(error, match=message):
         built(tmp_path / "graph", **{"batch_size": 2} | options)
+    gc.collect()
     assert not any(tmp_path.iterdir())
 
 

@@ -171,7 +171,7 @@ def test_a_missing_column(make: Make, column: str) -> None:
 
 @every_reranker
 def test_a_missing_graph(make: Make) -> None:
-    with pytest.raises(pt.validate.InputValidationError, match="graph"):
+    with pytest.raises(pt.validate.InputValidationError, match=r"put CandidateGraph\(\) before, or give graph="):
         make(None)(tiny.run(1))
     with pytest.raises(TypeError, match="graph of query 't0' must be a graph: put CandidateGraph.. before, got None"):
         make(None)(tiny.run(1).assign(graph=None))

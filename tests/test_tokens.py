@@ -221,6 +221,8 @@ def test_names_and_types_of_encoders(tmp_path: Path) -> None:
         assert "/" not in named.name and repr(named) == f"TokenEncoder({named.name!r})"
         assert open_encoder(named) is named
     assert TokenEncoder(tiny.encoder().network, max_passage_tokens=24, max_query_tokens=12).fingerprint()
+    with pytest.raises(TypeError, match="path must be the path of a folder"):
+        TokenStore(tiny.graph())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="graph must be a DocumentGraph"):
         TokenStore(tmp_path / "tokens").build("corpus.graph", tiny.encoder())  # type: ignore[arg-type]
     for wrong in (7, None, tiny.graph()):

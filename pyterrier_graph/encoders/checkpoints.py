@@ -21,13 +21,25 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 @contextmanager
-def loading_quietly() -> Iterator[None]:
-    """Inside the block, transformers shows no bar for loading weights; warnings and downloads are still shown."""
+def hidden_bars() -> Iterator[None]:
+    """A block in which transformers shows no bar for loading or writing weights; warnings and downloads are shown."""
     previous = set_tqdm_hook(lambda bar, args, options: bar(*args, **options | {"disable": True}))
     try:
         yield
     finally:
         set_tqdm_hook(previous)
+
+
+@contextmanager
+def loading(encoder: str) -> Iterator[None]:
+    """A block that loads an encoder, with :func:`hidden_bars`; an error says what can be loaded."""
+    try:
+        with hidden_bars():
+            yield
+    except OSError as error:
+        expected = f"a Hugging Face id, the folder of a checkpoint, or {DEFAULT!r}"
+        offline = "Without a network, an id works only if it was downloaded before"
+        raise OSError(f"encoder must be {expected}: {encoder!r} cannot be loaded. {offline}") from error
 
 
 def resolve(encoder: str | os.PathLike[str]) -> str:

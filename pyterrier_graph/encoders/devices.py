@@ -13,7 +13,10 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 
 def device_of(name: str | None) -> torch.device:
     """The device of that name; a GPU where there is one and none is named."""
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:0', 'mps' or None, got {name!r}") from None
 
 
 def dtype_of(name: DType, device: torch.device) -> torch.dtype:

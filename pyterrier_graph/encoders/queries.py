@@ -19,16 +19,19 @@ def query_texts(run: pd.DataFrame) -> pd.Series:
     for qid, text in texts.items():
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"query {qid!r} has no text: {text!r}")
-    warn_of_rewritten(texts.tolist(), stacklevel=4)
+    warn_of_rewritten(texts.tolist())
     return texts
 
 
-def warn_of_rewritten(texts: Sequence[str], *, stacklevel: int) -> None:
-    """Warns if queries are in Terrier's query language, which an encoder reads as words."""
-    rewritten = [text for text in texts if text.startswith(REWRITTEN)]
-    if rewritten:
+def warn_of_rewritten(texts: Sequence[str]) -> None:
+    """Warns if queries are in Terrier's query language, which an encoder reads as words.
+
+    The warning of the same queries is the same in all transformers of a pipeline, so Python shows it once.
+    """
+    rewritten = next((text for text in texts if text.startswith(REWRITTEN)), None)
+    if rewritten is not None:
         warnings.warn(
-            f"{len(rewritten)} queries (the first is {rewritten[0][:40]!r}) are in Terrier's query language, which the "
-            "encoder reads as words: put pt.rewrite.reset() before it",
-            stacklevel=stacklevel,
+            f"queries such as {rewritten[:40]!r} are in Terrier's query language, which an encoder reads as words: put "
+            "pt.rewrite.reset() before it",
+            stacklevel=1,
         )

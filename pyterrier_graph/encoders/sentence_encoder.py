@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 
 from pyterrier_graph.checks import check_count
-from pyterrier_graph.encoders.checkpoints import loading_quietly
+from pyterrier_graph.encoders.checkpoints import loading
 from pyterrier_graph.encoders.devices import device_of
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
@@ -20,7 +20,7 @@ Similarity = Literal["dot", "cosine"]
 
 def load_sentence_transformer(checkpoint: str, device: str | None, seed: int) -> SentenceTransformer:
     """Loads a checkpoint; the seed is for weights that it lacks."""
-    with torch.random.fork_rng(), loading_quietly():
+    with torch.random.fork_rng(), loading(checkpoint):
         torch.manual_seed(seed)
         return SentenceTransformer(checkpoint, device=str(device_of(device)), model_kwargs={"dtype": torch.float32})
 

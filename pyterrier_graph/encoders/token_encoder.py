@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_count, check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading_quietly, resolve
+from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
 from pyterrier_graph.encoders.token_states import TokenStates
 
@@ -67,7 +67,7 @@ class TokenEncoder:
         self.device = device
         self.dtype: DType = dtype
         if isinstance(encoder, MultiVectorEncoder):
-            self.network = encoder if device is None else encoder.to(device)
+            self.network = encoder if device is None else encoder.to(device_of(device))
             checkpoint = encoder.model_card_data.base_model or type(encoder).__name__
         else:
             checkpoint = resolve(encoder)
@@ -210,8 +210,8 @@ def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVect
     sentence-transformers would add a random projection to 128 dimensions to a checkpoint that has none, and the
     encoder would be of no use before training. So only the transformer of such a checkpoint is taken.
     """
-    kind: Any = MultiVectorEncoder if _is_late_interaction(name) else SentenceTransformer
-    with loading_quietly():
+    with loading(name):
+        kind: Any = MultiVectorEncoder if _is_late_interaction(name) else SentenceTransformer
         network = kind(name, device=str(device_of(device)), model_kwargs={"dtype": torch.float32})
     if kind is MultiVectorEncoder:
         return network

@@ -37,16 +37,13 @@ class TokenStore(WithSignature, BuiltArtifact):
     def build(
         self, graph: HeteroGraph, encoder: Any = DEFAULT, *, titles: bool = False, verbose: bool = True
     ) -> TokenStore:
-        """Encodes all nodes of a graph.
+        """Encodes all nodes of a graph; raises FileExistsError if there is a store already.
 
         Args:
             graph: The graph with the passages and section titles.
             encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or what that class takes.
             titles: Whether the titles of its sections are put before a passage ("title - section: passage").
             verbose: Whether to show progress.
-
-        Raises:
-            FileExistsError: If there is a store already.
         """
         check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
         encoder = open_encoder(encoder)
@@ -66,17 +63,11 @@ class TokenStore(WithSignature, BuiltArtifact):
         task: str = "encoding",
         verbose: bool = True,
     ) -> TokenStore:
-        """Writes token vectors of that dimension chunk by chunk, in the order of the nodes.
-
-        The chunks must have ``nodes`` nodes in total, else there is a ValueError. ``about`` tells for ``pt_meta.json``
-        where the vectors come from; ``task`` is the name of the progress bar.
-        """
+        """Writes chunks of vectors, in the order of all nodes; ``about`` is for ``pt_meta.json``, ``task`` for the bar."""
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
         lengths = [np.zeros(1, dtype=np.int64)]
-        with (
-            writing(self.path, meta) as folder,
-            pt.tqdm(total=nodes, desc=task, unit="node", disable=not verbose) as progress,
-        ):
+        progress = pt.tqdm(total=nodes, desc=task, unit="node", delay=1, disable=not verbose)
+        with progress, writing(self.path, meta) as folder:
             with open(folder / "tokens.f2", "wb") as file:
                 for chunk in states:
                     file.write(chunk.values.detach().to("cpu", torch.float16).numpy().tobytes())
@@ -100,10 +91,8 @@ class TokenStore(WithSignature, BuiltArtifact):
     def check(self, encoder: TokenEncoder, graph: HeteroGraph) -> None:
         """Raises ValueError unless the vectors are of this graph, encoded by this encoder."""
         if self.meta.get("encoder_sha256") != encoder.fingerprint():
-            raise ValueError(
-                f"{self!r} holds vectors of {self.meta.get('encoder')!r} with other weights or lengths "
-                f"than {encoder!r}: build the store again with this encoder"
-            )
+            other = f"{self.meta.get('encoder')!r} with other weights or lengths than {encoder!r}"
+            raise ValueError(f"{self!r} holds vectors of {other}: build the store again with this encoder")
         if len(self) != graph.num_nodes:
             raise ValueError(f"{self!r} holds vectors of {len(self)} nodes, {graph!r} has {graph.num_nodes}")
         if self.meta.get("graph_sha256") != graph.fingerprint():

@@ -66,7 +66,7 @@ def encode_once(
         dimension = encoded(np.arange(min(1, count))).shape[1]
         meta = about | {"dimension": dimension, "files": {}}
         rows = partial(encoded, dimension=dimension)
-        progress = {"desc": name, "unit": "text", "disable": not verbose}
+        progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
         write_vectors(path, meta, (count, dimension), rows, at_once=batch_size, progress=progress)
     shape = (count, read_meta(path, about)["dimension"])
     if not count:  # an empty file cannot be mapped

@@ -7,6 +7,8 @@ import warnings
 import numpy as np
 import pandas as pd
 
+from pyterrier_graph.checks import check_choice
+
 
 def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """Summarizes an experiment with several seeds, with paired t-tests (Holm-corrected) against a baseline.
@@ -14,8 +16,8 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     The tests compare each query's mean over seeds, so that more seeds do not count as more queries.
 
     Args:
-        per_query: ``name, qid, measure, value, seed``: the result of ``pt.Experiment(..., perquery=True)`` with a seed
-            added. All rows of a system without seeds have the same seed.
+        per_query: ``name, qid, measure, value``: the result of ``pt.Experiment(..., perquery=True)``. A column ``seed``
+            can be added; all rows of a system without seeds have the same seed.
         baseline: Name of the system that the other systems are compared with.
 
     Returns:
@@ -29,6 +31,12 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     from scipy.stats import ttest_rel
     from statsmodels.stats.multitest import multipletests
 
+    if missing := [column for column in ("name", "qid", "measure", "value") if column not in per_query.columns]:
+        advice = "it must be the result of pt.Experiment(..., perquery=True)"
+        raise ValueError(f"per_query has no column {', '.join(map(repr, missing))}: {advice}")
+    check_choice("baseline", baseline, per_query["name"].unique().tolist())
+    if "seed" not in per_query.columns:
+        per_query = per_query.assign(seed=0)
     highest = per_query["value"].abs().groupby(per_query["name"], sort=False).max()
     for name in highest.index[highest == 0]:
         warnings.warn(

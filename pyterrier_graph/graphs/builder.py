@@ -26,8 +26,9 @@ from pyterrier_graph.graphs.array_files import (
     read_array,
 )
 from pyterrier_graph.graphs.csr import write_compressed
-from pyterrier_graph.graphs.extraction import References, extract, resolve
+from pyterrier_graph.graphs.extraction import extract
 from pyterrier_graph.graphs.ids import writing_ids
+from pyterrier_graph.graphs.references import References, resolve
 from pyterrier_graph.graphs.relations import relation_names
 
 BATCH = 1 << 14
@@ -46,7 +47,8 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
     with tempfile.TemporaryDirectory(dir=folder, prefix="scratch-") as name:
         scratch = Path(name)
         with _DocumentWriter(folder, scratch) as writer:
-            for batch in _batches(pt.tqdm(documents, desc="reading documents", unit="doc", disable=not verbose)):
+            documents = pt.tqdm(documents, desc="reading documents", unit="doc", delay=1, disable=not verbose)
+            for batch in _batches(documents):
                 writer.add(batch)
             if not writer.docnos:
                 raise ValueError("a graph needs documents, the corpus has none")
@@ -61,7 +63,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
         rows = dict.fromkeys(names, writer.num_nodes) | {"document_codes": num_documents, "code_documents": num_codes}
         sizes: dict[str, int] = {}
         directions = [*zip([*rows][::2], [*rows][1::2], strict=True)]  # each relation is followed by its inverse
-        for there, back in pt.tqdm(directions, desc="sorting edges", disable=not verbose):
+        for there, back in pt.tqdm(directions, desc="sorting edges", delay=1, disable=not verbose):
             array_file(scratch, f"{there}.pairs").touch()  # a relation without edges has no file yet
             pairs = read_array(scratch, f"{there}.pairs").reshape(-1, 2)
             for relation, ends in (there, pairs), (back, pairs[:, ::-1]):

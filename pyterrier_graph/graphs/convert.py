@@ -139,7 +139,7 @@ def write_corpus_graph(
             open(folder / "edges.u32.np", "wb") as edges,
             open(folder / "weights.f16.np", "wb") as weights,
             writing_ids(folder / "docnos.npids") as ids,
-            pt.tqdm(total=count, desc="corpus graph", unit=over[:-1], disable=not verbose) as progress,
+            pt.tqdm(total=count, desc="corpus graph", unit=over[:-1], delay=1, disable=not verbose) as progress,
         ):
             for start in range(0, count, CHUNK):
                 numbers = np.arange(start, min(start + CHUNK, count))

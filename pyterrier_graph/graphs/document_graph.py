@@ -23,7 +23,7 @@ from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
 
 ITERATED = 1024
-DOCUMENTS = "documents: records with 'docno' and 'text', dataset.get_corpus_iter(), or ptg.read_markdown(folder)"
+DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
 NEXT_CALLS = (
     "bm25 >> graph.passages() >> reranker",
     "bm25 >> graph.passages() >> pt.text.get_text(graph)",
@@ -94,7 +94,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         """
         check_count("passage_words", passage_words)
         if isinstance(corpus_iter, pd.DataFrame):
-            corpus_iter = corpus_iter.to_dict("records")
+            corpus_iter = corpus_iter.astype(object).where(corpus_iter.notna(), None).to_dict("records")
         if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):
             raise TypeError(f"corpus_iter must be {DOCUMENTS}, got {corpus_iter!r:.60}")
         replaced = self._has_graph()
@@ -152,7 +152,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         check_choice("kind", kind, ("passages", "documents"))
         read = self._iterate_passages if kind == "passages" else self._iterate_documents
         total = len(self.passage_nodes) if kind == "passages" else len(self)
-        return iter(pt.tqdm(read(), desc=kind, unit=kind[:-1], total=total, disable=not verbose))
+        return iter(pt.tqdm(read(), desc=kind, unit=kind[:-1], total=total, delay=1, disable=not verbose))
 
     corpus_graph = write_corpus_graph
 

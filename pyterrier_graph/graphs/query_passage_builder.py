@@ -126,6 +126,13 @@ def _edges(qids: pd.Index, rows: pd.DataFrame, docnos: Lookup, source: str, k: i
     return CSR.group(query[order], passage[order], len(qids), scores=scores[order])
 
 
+def unwrapped(results: pd.DataFrame) -> pd.DataFrame:
+    """Results with plain values; pyterrier_dr gives an array of one value where a query has a single result."""
+    columns = results.columns.intersection(["docno", "docid", "score", "rank"])
+    arrays = [name for name in columns if len(results) and isinstance(results[name].iloc[0], np.ndarray)]
+    return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
+
+
 def retrieved(
     topics: pd.DataFrame, retriever: pt.Transformer | None, k: int, batch_size: int
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame | None]]:
@@ -147,7 +154,7 @@ def retrieved(
                 continue
             results = pipeline.transform(batch)
             pt.validate.result_frame(results, extra_columns=["score"])
-            results = results.astype({"qid": str, "docno": str})
+            results = unwrapped(results).astype({"qid": str, "docno": str})
             others = results["qid"][~results["qid"].isin(batch["qid"])]
             if len(others):
                 raise ValueError(f"{retriever!r} gave results of query {others.iloc[0]!r}, which it was not asked for")
@@ -241,7 +248,7 @@ def write_docnos(path: Path, docnos: Iterable[str], *, verbose: bool) -> int:
     """Writes the ids of passages, and returns their number."""
     count = 0
     with writing_ids(path) as ids:
-        for docno in pt.tqdm(docnos, desc="reading docnos", unit="passage", disable=not verbose):
+        for docno in pt.tqdm(docnos, desc="reading docnos", unit="passage", delay=1, disable=not verbose):
             if not isinstance(docno, str) or not docno or "\0" in docno:
                 raise ValueError(f"a docno must be a text, not empty, without NUL characters, got {docno!r}")
             ids.add(docno)

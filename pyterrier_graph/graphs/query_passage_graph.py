@@ -365,7 +365,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
                 count = builder.write_docnos(folder / DOCNOS, builder.names_of(passages), verbose=verbose)
             with (
                 Lookup(folder / DOCNOS) as docnos,
-                pt.tqdm(total=total, desc="queries", unit="query", disable=not verbose) as progress,
+                pt.tqdm(total=total, desc="queries", unit="query", delay=1, disable=not verbose) as progress,
             ):
                 judgments = None if qrels is None else Judgments(qrels, docnos)
 

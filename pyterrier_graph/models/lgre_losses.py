@@ -33,9 +33,8 @@ class LGReLoss:
             code), or taken as it is (the paper).
         similarity: cos(E^q, E^d) of Eq. 13, where the paper leaves open which vectors these are. ``'pairs'``: mean over
             all pairs of a query word and a document word (the code). ``'means'``: cosine of the mean word states.
-        pair_layers: ``'last'``: Eq. 12, with one cosine for [CLS] of the encoder's last layer and one for the graph of
-            the deepest layer that has one. ``'all'``: 1 plus the cosine of the concatenated representations of all
-            layers (the code).
+        pair_layers: ``'last'``: Eq. 12, with the cosines of [CLS] of the encoder's last layer and of the deepest graph.
+            ``'all'``: 1 plus the cosine of the concatenated representations of all layers (the code).
 
     Raises:
         ValueError: If an option has a value that is not allowed.

@@ -57,7 +57,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         check_vacant(self.path)
         counts: dict[str, np.ndarray] = {}
         documents: dict[str, int] = {}
-        records = iter(pt.tqdm(corpus_iter, desc="counting words", unit="doc", disable=not verbose))
+        records = iter(pt.tqdm(corpus_iter, desc="counting words", unit="doc", delay=1, disable=not verbose))
         while batch := [*itertools.islice(records, BATCH)]:
             for language, texts in _by_language(batch).items():
                 if language not in counts:

@@ -76,8 +76,7 @@ def word_graph(
 
     Args:
         explanation: What ``LGReReranker.explain()`` returns.
-        layer: Position in ``explanation.layers``.
-        title: Title; by default the layer and the score.
+        layer: Position in ``explanation.layers``; without a ``title`` the title names the layer and the score.
         most: Maximum number of document words: those that query words attend to most.
     """
     adjacency, segments = explanation.adjacency[layer], explanation.segments
@@ -94,9 +93,9 @@ def word_graph(
     names = [explanation.tokens[place] for place in chosen]
     ax.set_xticks(range(len(chosen)), names, rotation=90, fontsize=8, parse_math=False)
     ax.set_yticks(range(len(chosen)), names, fontsize=8, parse_math=False)
-    border = len(query) - 0.5
-    for line in (ax.axhline, ax.axvline):
-        line(border, color=plt.rcParams["axes.edgecolor"])
+    border, color = len(query) - 0.5, plt.rcParams["axes.edgecolor"]
+    ax.axhline(border, color=color)
+    ax.axvline(border, color=color)
     for row, column in np.argwhere(np.array(names[: len(query)])[:, None] == np.array(names[len(query) :])):
         for corner in ((border + column, row - 0.5), (row - 0.5, border + column)):
             ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=COLORS[4], linewidth=2))

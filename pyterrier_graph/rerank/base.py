@@ -199,7 +199,12 @@ class GraphReranker(LearnedModel):
 
     def _check_frame(self, run: pd.DataFrame) -> None:
         columns = ["query"] if self.graph is not None else ["query", "graph"]
-        pt.validate.result_frame(run, extra_columns=columns, context=self)
+        try:
+            pt.validate.result_frame(run, extra_columns=columns, context=self)
+        except pt.validate.InputValidationError as error:
+            if "graph" in error.modes[0].missing_columns:
+                error.args = (f"{error.args[0]} There is no graph: put CandidateGraph() before, or give graph=.",)
+            raise
 
     def _scores(self, run: pd.DataFrame) -> np.ndarray:
         scores = np.zeros(len(run))
@@ -231,7 +236,7 @@ class GraphReranker(LearnedModel):
         single = self.graph is not None
         groups = [np.arange(len(run))] if single else run.groupby(query).indices.values()
         hidden = single or not self.verbose
-        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, disable=hidden):
+        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, leave=None, disable=hidden):
             part = run.iloc[rows]
             graph = self.graph if self.graph is not None else graph_of(part)
             nodes = graph.nodes_of(part["docno"].tolist())

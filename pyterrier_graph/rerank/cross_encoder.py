@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
+from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading
 from pyterrier_graph.encoders.devices import DType, device_of
 from pyterrier_graph.rerank.text_reranker import TextReranker
 from pyterrier_graph.training.pairs import Batch, CrossEncoderTraining, pair_logits
@@ -71,7 +71,7 @@ class CrossEncoderReranker(TextReranker):
         if self._labels > 1:
             raise ValueError(f"{self.encoder!r} is no cross-encoder with one label: it has {self._labels}")
         self.random_start = not self._labels
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(seed)
             kind = AutoModelForSequenceClassification
             self.network = kind.from_pretrained(self.checkpoint, num_labels=1, dtype=torch.float32).eval()

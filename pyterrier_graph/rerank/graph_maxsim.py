@@ -109,7 +109,7 @@ class GraphMaxSim(GraphReranker):
     def _matches(self, work: QueryPassages) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
         """Per query its rows, best matches in passages (rows, tokens) and by relation (rows, relations, tokens)."""
         by_query = pd.Series(work.query).groupby(work.query).indices
-        bar = pt.tqdm(by_query.items(), desc="GraphMaxSim", unit="q", delay=1, disable=not self.verbose)
+        bar = pt.tqdm(by_query.items(), desc="GraphMaxSim", unit="q", delay=1, leave=None, disable=not self.verbose)
         for query, rows in bar:
             passages = work.node[rows]
             edges = [follow(work.graph, passages, relation) for relation in self.weights]

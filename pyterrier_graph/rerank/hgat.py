@@ -168,7 +168,9 @@ class HGATReranker(GraphReranker):
         scores = np.zeros(len(work.rows))
         queries = work.queries.to(self._device)
         chunks = self._chunks(np.unique(work.node))
-        for nodes in pt.tqdm(chunks, desc=self.config.name, unit="batch", delay=1, disable=not self.verbose):
+        for nodes in pt.tqdm(
+            chunks, desc=self.config.name, unit="batch", delay=1, leave=None, disable=not self.verbose
+        ):
             rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
             position = np.searchsorted(nodes, work.node[rows])
             with torch.inference_mode(), precision(self.dtype, self._device):
@@ -209,9 +211,9 @@ class HGATReranker(GraphReranker):
         identity = {  # of this training, for checkpoints; the weights of an encoder that learns are in them
             "config": json.loads(json.dumps(asdict(self.config) | {"relations": self.relations})),
             "seed": self.seed,
-            "start": self._digest() if self.training_log else "untrained",
+            "weights at the start": self._digest() if self.training_log else "untrained",
             "encoder": encoder.name if learned else encoder.fingerprint(),
-            "triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
+            "training triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
         self.contextualized = None  # of the weights that now change
         if learned:

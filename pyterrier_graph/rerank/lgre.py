@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
+from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading
 from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.models.lgre import LGRe, LGReConfig
 from pyterrier_graph.rerank.text_reranker import TextReranker
@@ -100,7 +100,7 @@ class LGReReranker(TextReranker):
         self.config = LGReConfig() if config is None else config
         check_type("config", self.config, LGReConfig, "an LGReConfig, such as LGReConfig(word_graph='full')")
         with_head = self._labels == 1 and self.config.init != "random"
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(seed)
             kind = AutoModelForSequenceClassification if with_head else AutoModel
             model = kind.from_pretrained(self.checkpoint, dtype=torch.float32)

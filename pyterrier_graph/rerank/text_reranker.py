@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
 
 from pyterrier_graph.checks import check_count, check_type
-from pyterrier_graph.encoders.checkpoints import checkpoint_name, resolve
+from pyterrier_graph.encoders.checkpoints import checkpoint_name, loading, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.rerank.base import ranked
@@ -63,10 +63,11 @@ class TextReranker(LearnedModel):
         self.device = device
         self.dtype: DType = dtype
         self.verbose = verbose
-        self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
+        with loading(self.encoder):
+            self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
+            shape = AutoConfig.from_pretrained(self.checkpoint)
         if not self.tokenizer.is_fast:
             raise ValueError(f"{self.encoder!r} has no fast tokenizer, which tells tokens of query and document apart")
-        shape = AutoConfig.from_pretrained(self.checkpoint)
         limit = min(self.tokenizer.model_max_length, getattr(shape, "max_position_embeddings", max_tokens))
         if max_tokens > limit:
             raise ValueError(f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more")
@@ -124,7 +125,9 @@ class TextReranker(LearnedModel):
         lengths = np.array([len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)], dtype=int)
         order = np.argsort(-lengths, kind="stable")
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        for rows in pt.tqdm(batches, desc=type(self).__name__, unit="batch", disable=not self.verbose, delay=1):
+        for rows in pt.tqdm(
+            batches, desc=type(self).__name__, unit="batch", delay=1, leave=None, disable=not self.verbose
+        ):
             batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
             with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
                 out[rows] = function(batch).cpu().numpy()
@@ -195,8 +198,10 @@ class TextReranker(LearnedModel):
                 "seed": self.seed,
                 "encoder": self.encoder,
                 "max_tokens": self.max_tokens,
-                "start": self._digest() if self.training_log else "untrained",
-                "examples": hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes()).hexdigest(),
+                "weights at the start": self._digest() if self.training_log else "untrained",
+                "training examples": hashlib.sha256(
+                    pd.util.hash_pandas_object(examples).to_numpy().tobytes()
+                ).hexdigest(),
             },
             device=device_of(self.device),
             dtype=self.dtype,

@@ -157,6 +157,7 @@ class ContextualEncoder(LearnedModel):
         check_count("chunk_size", chunk_size)
         self._warn_if_random()
         sampler = self._sampler()
+        sampler.encode()  # before the bar of the index
         identity = {"network": self._digest(), "vectors": sampler.vectors_sha256} | self._neighbors_identity()
         changed = None
         if previous is not None:
@@ -189,7 +190,7 @@ class ContextualEncoder(LearnedModel):
         for relation, (weights, gate) in attended.items():
             ids, texts = sampler.sources_of(batch, relation)
             about = {"qid": ids, "query": texts, "weight": weights.cpu().numpy()}
-            parts.append(pd.DataFrame(about | {"relation": relation, "gate": float(gate)}))
+            parts.append(pd.DataFrame(about | {"relation": relation, "gate": float(gate.detach())}))
         found = pd.concat(parts[1:] or parts)
         return found.sort_values("weight", ascending=False, kind="stable").reset_index(drop=True)
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import META
-from pyterrier_graph.checks import WithSignature, check_count, check_type
+from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of
-from pyterrier_graph.graphs.passages import GraphTextLoader
+from pyterrier_graph.retrieve.contextual_retriever import ContextualRetriever
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import identity_of, vector_space
 from pyterrier_graph.retrieve.neighbor_sampler import some_of
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
 
 
-class ContextualIndex(WithSignature):
-    """An index that ``GraphMean.index`` or ``GNNEncoder.index`` has written.
+class ContextualIndex(WithSignature, pt.Transformer):
+    """An index that ``GraphMean.index`` or ``GNNEncoder.index`` has written. In a pipeline it is its retriever.
 
     ::
 
@@ -86,10 +86,18 @@ class ContextualIndex(WithSignature):
         Args:
             num_results: Passages per query.
         """
-        check_count("num_results", num_results)
-        search = self.flex.np_retriever(num_results=num_results, drop_query_vec=True)
-        texts = pt.apply.generic(_without_docid) if self.graph is None else _Texts(cast(Any, self.graph), "text")
-        return self.encoder.query_encoder() >> search >> texts
+        return ContextualRetriever(self, num_results)
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages as :meth:`retriever` does."""
+        return self.retriever().transform(inp)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from pyterrier_graph.plots.html import value
+
+        sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
+        return value(repr(self), sizes, calls=["index.retriever() >> ptg.GraphMaxSim(graph)"])
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
         docnos, _ = self.flex.payload(return_dvecs=False)
@@ -101,21 +109,10 @@ class ContextualIndex(WithSignature):
             raise ValueError(f"{self!r} was made of another graph than {graph!r}: index(path) again")
 
 
-class _Texts(GraphTextLoader):
-    """Adds texts, and drops the index's own numbers of passages, which are wrong for other indexes."""
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        return super().transform(_without_docid(inp))
-
-
-def _without_docid(run: pd.DataFrame) -> pd.DataFrame:
-    return run.drop(columns="docid", errors="ignore")
-
-
 def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "float32") -> BiEncoder:
     """The bi-encoder that is given, or a :class:`~pyterrier_graph.DualEncoder` of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
         return DualEncoder(encoder, device=device, dtype=dtype, verbose=False)
-    if not hasattr(encoder, "encode_queries"):
+    if not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
         check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
     return encoder

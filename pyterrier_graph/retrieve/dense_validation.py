@@ -12,6 +12,7 @@ import torch
 
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.encoders.vector_files import VectorsOf, blocks
+from pyterrier_graph.graphs.query_passage_builder import unwrapped
 from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, Paths
 from pyterrier_graph.retrieve.neighbor_sampler import IDS_AT_ONCE, NeighborSampler
@@ -50,7 +51,7 @@ def validation(
     _warn_of_leaks(sampler, queries)
     vectors = np.asarray(model.encoder.encode_queries(queries.tolist()), dtype=np.float32)
     frame = pd.DataFrame({"qid": queries.index, "query": queries.tolist(), "query_vec": [*vectors]})
-    found = sampler.index.np_retriever(num_results=model.num_candidates)(frame)
+    found = unwrapped(sampler.index.np_retriever(num_results=model.num_candidates)(frame))
     docnos = pd.concat([found["docno"], passages_of(sampler, qrels)[0]["docno"]]).unique()
     numbers = np.sort(sampler.numbers_of([*docnos]))
     ids = np.asarray(sampler.docnos_of(numbers), dtype=object)
@@ -149,5 +150,5 @@ def tune_weights(model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataF
             grid += [{name: w, ISOLATED_NORM: n} for w in WEIGHTS for n in ISOLATED_NORMS if w or n == 1]
         else:
             grid += [{name: w} for w in WEIGHTS]
-    start = {name: float(number) for name, number in numbers.items()}
+    start = {name: float(number.detach()) for name, number in numbers.items()}
     assign(coordinate_search(start, grid, trial, verbose=model.verbose))

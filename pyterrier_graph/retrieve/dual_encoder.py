@@ -35,6 +35,7 @@ from pyterrier_graph.training.validation import Validation
 
 logger = logging.getLogger(__name__)
 NETWORK = "sentence-transformer"
+EXAMPLES = "what HardNegativeMiner(...).labeled(topics, qrels) returns, or a datasets.Dataset"
 
 
 class DualEncoder(LearnedModel, BiEncoder):
@@ -205,9 +206,9 @@ class DualEncoder(LearnedModel, BiEncoder):
             if not isinstance(text, str):
                 raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r}")
         if what == "queries":
-            warn_of_rewritten(texts, stacklevel=4)
+            warn_of_rewritten(texts)
         if bar is None:
-            bar = pt.tqdm(total=len(texts), desc=f"encoding {what}", delay=1, disable=not self.verbose)
+            bar = pt.tqdm(total=len(texts), desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose)
         size = batch_size or self.batch_size
         vectors = [np.empty((0, self._dimension), dtype=np.float32)]
         with bar, precision(self.dtype, self.network.device):
@@ -284,6 +285,8 @@ class DualEncoder(LearnedModel, BiEncoder):
         """
         run = self._validation_run(topics_or_res_va)
         given = {"pretraining": pretraining_examples, "training": examples}
+        for data in given.values():
+            check_type("examples", data, (Dataset, TrainingExamples, NoneType), EXAMPLES)
         datasets = {stage: getattr(data, "dataset", data) for stage, data in given.items() if data is not None}
         digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()
@@ -299,13 +302,13 @@ class DualEncoder(LearnedModel, BiEncoder):
                 data,
                 dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
                 validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
-                identity=identity | {"examples": digests[stage]},
+                identity=identity | {"training examples": digests[stage]},
                 device=device_of(self.device),
                 dtype=self.dtype,
                 verbose=self.verbose,
             )
             setattr(self, f"{stage}_log", log)
-            identity["after"] = weights_sha256(self.network)
+            identity["weights after pretraining"] = weights_sha256(self.network)
         return self
 
     def _required_miner(self, problem: str, otherwise: str) -> HardNegativeMiner:

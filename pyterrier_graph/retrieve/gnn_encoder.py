@@ -36,13 +36,9 @@ from pyterrier_graph.retrieve.gnn_training import joint_vectors, loss_queries, t
 from pyterrier_graph.retrieve.index_identity import identity_of
 from pyterrier_graph.training.dual import is_normalized, scale_of
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
-from pyterrier_graph.training.masked_graph_model import (
-    BatchCollator,
-    MaskedGraphModel,
-    QueryCollator,
-    QueryEncoderModel,
-)
+from pyterrier_graph.training.masked_graph_model import BatchCollator, MaskedGraphModel
 from pyterrier_graph.training.options import TrainerOptions
+from pyterrier_graph.training.query_encoder import QueryCollator, QueryEncoderModel
 from pyterrier_graph.training.trainer import train
 
 if TYPE_CHECKING:
@@ -306,7 +302,8 @@ class GNNEncoder(ContextualEncoder):
         if topics is not None and len(topics):
             encode = None if encoder is None else encoder.encode_queries
             validate = validation(self, topics, qrels, options.measure, compute, encode)
-        identity |= {"start": self._digest(), "training_queries": queries.fingerprint()} | self._neighbors_identity()
+        identity |= {"weights at the start": self._digest(), "training queries": queries.fingerprint()}
+        identity |= self._neighbors_identity()
         return train(
             model,
             queries,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Sequence
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 QUERIES_AT_ONCE = 4096
 FIXED = ("network", "encoder", "relations", "vectors", "graph")
+
+
+def without_bars(encoder: BiEncoder) -> BiEncoder:
+    """An encoder with the same weights that shows no progress, for work that has a bar of its own."""
+    encoder = copy.copy(encoder)
+    encoder.verbose = False
+    return encoder
 
 
 def identity_of(index: FlexIndex) -> dict[str, Any]:

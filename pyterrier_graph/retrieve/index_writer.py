@@ -16,7 +16,7 @@ from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, blo
 from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
-from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, identity_of, vector_space
+from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, identity_of, vector_space, without_bars
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -100,7 +100,7 @@ def write_index(
             return vectors
 
     meta = kind | {"contextual": contextual, "files": {DOCNOS: (base / DOCNOS).stat().st_size}}
-    progress = {"desc": "indexing", "unit": "passage", "disable": not verbose}
+    progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
 
     def write_ids(folder: Path) -> None:
         shutil.copyfile(base / DOCNOS, folder / DOCNOS)
@@ -122,14 +122,14 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
     index = FlexIndex(str(path), verbose=False)
     if (path / META).is_file():
         return index
-    nodes = graph.passage_nodes
+    nodes, quiet = graph.passage_nodes, without_bars(encoder)
     dimension = int(np.asarray(encoder.encode_docs(graph.texts(nodes[:1]))).shape[1])
     shape = len(nodes), dimension
     meta = {"doc_count": len(nodes), "vec_size": dimension, "base": identity | {"space": vector_space(encoder)}}
-    progress = {"desc": "encoding passages", "unit": "passage", "disable": not verbose}
+    progress = {"desc": "encoding passages", "unit": "passage", "delay": 1, "disable": not verbose}
 
     def encoded(numbers: np.ndarray) -> np.ndarray:
-        vectors = encoder.encode_docs(graph.texts(nodes[numbers]))
+        vectors = quiet.encode_docs(graph.texts(nodes[numbers]))
         return checked_vectors(
             vectors, numbers, dimension, lambda number: f"passage {graph.ids_of(nodes[[number]])[0]}"
         )

@@ -20,7 +20,7 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, check_relations, follow
 from pyterrier_graph.models.bipartite_attention import FEATURES
 from pyterrier_graph.models.passage_network import NeighborBatch, PassageNetwork
-from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, query_digests
+from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, query_digests, without_bars
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
@@ -229,7 +229,8 @@ class NeighborSampler:
         return CSR(edges.indptr, rows, data).torch()
 
     def _encoded(self, name: str, digest: str, count: int, texts: Callable[[np.ndarray], list[str]]) -> np.ndarray:
-        encode = self.encoder.encode_queries if name == "queries" else self.encoder.encode_docs
+        encoder = without_bars(self.encoder)
+        encode = encoder.encode_queries if name == "queries" else encoder.encode_docs
         identity = {"encoder": encoder_name(self.encoder), "texts": digest}
         return encode_once(self.folder, name, identity, count, texts, encode, verbose=self.verbose)
 

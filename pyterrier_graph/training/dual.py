@@ -23,6 +23,7 @@ from pyterrier_graph.training.options import TrainerOptions
 from pyterrier_graph.training.trainer import Redraw, run_trainer
 
 NORMALIZED_SCALE = 20.0
+FEW_STEPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,8 @@ class DualEncoderTraining(TrainerOptions):
             column of the batch at once.
         gather_across_devices: With several processes, whether the passages of all processes are negatives of each query
             (the paper's cross-batch negatives).
-        warmup: Share of the steps in which the learning rate rises.
+        warmup: Share of the steps in which the learning rate rises. If there are fewer than ten steps it does not rise:
+            the first step of a warm-up, whose rate is 0, changes nothing.
     """
 
     epochs: int = 2
@@ -132,6 +134,7 @@ def train_dual_encoder(
     its negatives. For the last two arguments, and the returned log, see
     :func:`~pyterrier_graph.training.trainer.run_trainer`.
     """
+    network.model_card_data.generate_widget_examples = False  # which shows a bar, and puts texts into the card
     tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
     prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
 
@@ -139,6 +142,8 @@ def train_dual_encoder(
         processes = settings.world_size
         if getattr(settings.accelerator_config, "split_batches", False):
             settings.per_device_train_batch_size *= processes
+        if settings.num_train_epochs * len(examples) < FEW_STEPS * settings.train_batch_size:
+            settings.warmup_steps = 0
         needed = settings.train_batch_size if settings.dataloader_drop_last else 1
         if len(examples) < needed:
             raise ValueError(f"{len(examples)} training examples are fewer than a batch of {needed}: lower batch_size")

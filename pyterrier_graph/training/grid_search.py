@@ -38,7 +38,7 @@ def coordinate_search(
     reached = measure(best)
     trials = [*grid] * (SWEEPS if len({name for change in grid for name in change}) > 1 else 1)
     try:
-        for change in pt.tqdm(trials, desc=desc, unit="trial", disable=not verbose):
+        for change in pt.tqdm(trials, desc=desc, unit="trial", delay=1, disable=not verbose):
             trial = best | change
             if trial != best and (value := measure(trial)) > reached:
                 best, reached = trial, value

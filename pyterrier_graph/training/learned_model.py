@@ -18,7 +18,7 @@ from torch import nn
 
 from pyterrier_graph.artifacts import OwnArtifact, kind_of, read_meta, versions, weights_sha256, writing
 from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_type
-from pyterrier_graph.encoders.checkpoints import checkpoint_name
+from pyterrier_graph.encoders.checkpoints import checkpoint_name, hidden_bars
 from pyterrier_graph.encoders.devices import DType, device_of
 from pyterrier_graph.training.options import TrainerOptions
 
@@ -71,6 +71,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
             check_type(name, value, kind, f"a {kind.__name__}, such as {kind.__name__}(epochs=3)")
         elif name == "batch_size":
             check_count(name, value)
+        elif name == "device":
+            device_of(value)
         elif name == "dtype":
             check_choice(name, value, get_args(DType))
         super().__setattr__(name, value)
@@ -98,7 +100,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         meta |= {name: getattr(self, name) for name in self.WRITTEN}
         if isinstance(self.encoder, str):
             meta["encoder"] = checkpoint_name(self.encoder)
-        with writing(path, meta) as folder:
+        with writing(path, meta) as folder, hidden_bars():
             meta |= self._write(folder)
         self.path = Path(path)
         return self

@@ -13,7 +13,6 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -51,7 +50,6 @@ class TrainingExamples:
     dataset: Dataset
     ids: Dataset
     report: pd.DataFrame
-    _temporary: Any = field(default=None, repr=False)  # a folder that is deleted with the last reference to it
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -183,7 +181,9 @@ class HardNegativeMiner:
         finally:
             partial.unlink(missing_ok=True)
         examples = Dataset.from_file(str(path))
-        return TrainingExamples(examples.select_columns(texts), examples.select_columns(ids), report, self._temporary)
+        made = TrainingExamples(examples.select_columns(texts), examples.select_columns(ids), report)
+        vars(made)["_temporary"] = self._temporary  # a folder that is deleted with the last reference to it
+        return made
 
     def _documents(self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool) -> pd.DataFrame:
         """The documents of each query with their texts: relevant ones, then candidates in their order."""

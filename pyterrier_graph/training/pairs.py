@@ -20,6 +20,7 @@ from pyterrier_graph.training.options import HeadOptions
 
 PairRanking = Literal[Ranking, "pointwise"]
 Batch = dict[str, Tensor]
+REPEATS = 2  # how often a pair is drawn in an epoch, at most, on average
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,8 @@ class PairTraining(HeadOptions):
     the paper.
 
     Attributes:
-        pairs_per_epoch: Number of pairs, drawn anew for each epoch.
+        pairs_per_epoch: Number of pairs, drawn anew for each epoch. Few documents give fewer pairs: at most twice as
+            many as there are distinct ones.
         validation_candidates: Documents per validation query that are scored at each evaluation: the first ones of the
             run. None scores all of them.
     """
@@ -113,12 +115,11 @@ class QueryPairs(Dataset):
     Args:
         query: Number of the query of each document, shape (documents,).
         label: Relevance of each document to its query, shape (documents,).
-        pairs: Pairs per epoch.
+        pairs: Pairs per epoch; fewer if this is more than twice the number of distinct pairs.
         seed: The same seed gives the same pairs in the same epoch.
     """
 
     def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0) -> None:
-        self.pairs = pairs
         self.seed = seed
         self._order = np.lexsort((label, query))  # by query, the least relevant documents first
         query, label = query[self._order], label[self._order]
@@ -129,6 +130,7 @@ class QueryPairs(Dataset):
         positive = np.flatnonzero((label > 0) & (lower > start))
         if not len(positive):
             raise ValueError("no training query has both a relevant document among its own and one judged lower")
+        self.pairs = min(pairs, REPEATS * int((lower - start)[positive].sum()))
         # d+ is among the last documents of a query, d- between its first document and the first with the label of d+
         self._positives = np.unique(end[positive], return_counts=True)
         self._lower, self._start = lower, start

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
+    ProgressCallback,
     Trainer,
     TrainerCallback,
     TrainerControl,
@@ -30,6 +31,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from pyterrier_graph.encoders.checkpoints import hidden_bars
 from pyterrier_graph.encoders.devices import DType, dtype_of
 from pyterrier_graph.training.options import TrainerOptions
 
@@ -67,6 +69,22 @@ class Patience(EarlyStoppingCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Sets the counter."""
         self.early_stopping_patience_counter = stalled(state, args.metric_for_best_model)
+
+
+class Progress(ProgressCallback):
+    """The bar of the steps, with the measure of the last evaluation; other logs are not shown."""
+
+    def __init__(self, measure: str) -> None:
+        super().__init__()
+        self.measure = measure
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Shows the measure."""
+        if self.training_bar is not None:  # in the main process
+            self.training_bar.set_postfix({self.measure: f"{given['metrics'][PREFIX + self.measure]:.4f}"})
+
+    def on_log(self, *_: Any, **__: Any) -> None:
+        """Does nothing: a model keeps its log."""
 
 
 class Redraw(TrainerCallback):
@@ -107,7 +125,7 @@ def train(
     validate: Callable[[], float] | None,
     **arguments: Any,
 ) -> list[dict[str, float]]:
-    """Trains a model in place by a :class:`RankingTrainer`. For the other arguments see :func:`run_trainer`.
+    """Trains a model in place by a :class:`RankingTrainer`.
 
     Args:
         model: Its ``forward(**batch)`` returns ``{'loss': ...}``.
@@ -115,7 +133,7 @@ def train(
         collate: Makes a batch of examples.
         options: How to train.
         rates: Learning rate per group of parameters.
-        validate: Computes the measure on the validation queries.
+        validate: As in :func:`run_trainer`, as are all further arguments.
         **arguments: ``identity, device, dtype, verbose``.
     """
     groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
@@ -169,7 +187,7 @@ def run_trainer(
         arguments: Makes the trainer's arguments.
         load: Reads the model's weights from the folder of a checkpoint.
         validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
-        identity: Distinguishes this training from others, whose checkpoints are refused.
+        identity: Distinguishes this training from others, whose checkpoints are refused with the names that differ.
         device: Where to train.
         dtype: Precision of the forward pass; weights stay in float32.
         verbose: Whether to show progress.
@@ -198,7 +216,7 @@ def run_trainer(
             "learning_rate": options.learning_rate,
             "seed": options.seed,
             "use_cpu": device.type == "cpu",
-            "disable_tqdm": not verbose,
+            "disable_tqdm": True,  # Progress shows a bar
             "logging_strategy": strategy,
             "logging_steps": share,
             "report_to": [],
@@ -222,9 +240,13 @@ def run_trainer(
             if stalled(state, settings.metric_for_best_model) >= options.patience:  # this training had ended
                 load(folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
                 return _unless_better_at_start(model, start, state, options.measure)
-        trainer = make(settings, [Patience(options.patience)] if measured and options.patience else [])
+        callbacks: list[TrainerCallback] = [Progress(options.measure)] if verbose else []
+        if measured and options.patience:
+            callbacks.append(Patience(options.patience))
+        trainer = make(settings, callbacks)
         trainer.remove_callback(PrinterCallback)
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        with hidden_bars():
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         log = trainer.state.log_history
         if measured:
             log = _unless_better_at_start(model, start, trainer.state, options.measure)
@@ -237,7 +259,8 @@ def run_trainer(
 
 def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, Any]) -> Path | None:
     """The last complete checkpoint of the same training, if there is one. Its length may differ."""
-    equal = {f"training.{name}": value for name, value in dataclasses.asdict(options).items() if name not in MAY_DIFFER}
+    given = dataclasses.asdict(options).items()
+    equal = {f"training option {name}": value for name, value in given if name not in MAY_DIFFER}
     identity = identity | json.loads(json.dumps(equal, default=str))
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "training.json"

@@ -19,7 +19,8 @@ from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS
 
 from pyterrier_graph.datasets.clef_ip.layout import DATASET_ID, TASK_FILES, TaskFiles, archive, home, missing
 from pyterrier_graph.datasets.clef_ip.patents import Patent, read_patent
-from pyterrier_graph.datasets.clef_ip.text_files import Topic, read_qrels, read_topics
+from pyterrier_graph.datasets.clef_ip.text_files import read_qrels
+from pyterrier_graph.datasets.clef_ip.topics import Topic, read_topics
 from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs, check_name
 from pyterrier_graph.documents import Link, Node, Reference, split_passage_id
 

@@ -96,9 +96,8 @@ def within_documents(judgments: Judgments, ranking: Ranking, measure: Measure) -
     """
     separator, minimum = measure["separator"], measure["rel"]
     if wrong := next((identifier for identifier in ranking.ids if separator not in identifier), None):
-        raise ValueError(
-            f"{wrong!r} is no passage: there is no {separator!r} in it. MAPD(separator='#') has another separator"
-        )
+        advice = "MAPD(separator='#') has another separator"
+        raise ValueError(f"{wrong!r} is no passage: there is no {separator!r} in it. {advice}")
     names = documents_of([*judgments.ids, *ranking.ids], separator)
     number, documents = pd.factorize(np.array(names, dtype=object))
     judged, number = np.split(number, [len(judgments.ids)])
