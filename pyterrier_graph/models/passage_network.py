@@ -105,10 +105,11 @@ class PassageNetwork(nn.Module, ABC):
     def prepare(self, sources: Mapping[str, Tensor | Sources]) -> dict[str, Tensor | Sources]:
         """Does once what each call of :meth:`passage_states` otherwise does with its sources."""
         self._check_relations(sources)
-        layers = {name: self._attention(name) for name in sources}
-        return {
-            name: vectors if (of := layers[name]) is None else of.prepare(vectors) for name, vectors in sources.items()
-        }
+        prepared = dict(sources)
+        for name, vectors in sources.items():
+            if (attention := self._attention(name)) is not None:
+                prepared[name] = attention.prepare(vectors)
+        return prepared
 
     def passage_states(
         self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]
