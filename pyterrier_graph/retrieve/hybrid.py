@@ -111,8 +111,9 @@ class Hybrid(WithSignature, pt.Estimator):
     def explain(self, query: str) -> pd.DataFrame:
         """Says how much each pipeline adds to the score of each result of a query.
 
-        Returns ``docno, score, rank``, and a column ``part_1``, ``part_2``, ... per pipeline. The parts of a row add up
-        to its score.
+        Returns:
+            A row per result: ``docno, score, rank``, and a column ``part_1``, ``part_2``, ... per pipeline; the parts
+            of a row add up to its score.
         """
         merged, parts = self._parts(pd.DataFrame({"qid": ["1"], "query": [query]}))
         weighted = _weighted(parts, self.weights)
