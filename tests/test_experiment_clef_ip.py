@@ -12,13 +12,15 @@ import pyterrier as pt
 import pytest
 import tiny
 from clef_ip_miniature import Miniature
-from pyterrier_graph.datasets.clef_ip.home import archive
 
 from experiments import clef_ip_2013
 from pyterrier_graph.datasets import provider
 from pyterrier_graph.datasets.clef_ip import Archive, read_run
+from pyterrier_graph.datasets.clef_ip.layout import archive
 from pyterrier_graph.graphs import DocumentGraph
 from pyterrier_graph.patents import NotOwnFamily, SharedCodes, read_official_run
+
+pytestmark = pytest.mark.slow  # whole experiments, on tiny data
 
 
 @pytest.fixture
@@ -61,7 +63,6 @@ def table(arguments: list[str], miniature: Miniature) -> pd.DataFrame:
         return clef_ip_2013.main(arguments)
 
 
-@pytest.mark.slow
 def test_experiment(table: pd.DataFrame, output: Path, miniature: Miniature, patents: Archive) -> None:
     assert table["model"].tolist() == ["BM25", "MaxSim", "std_NO_LB", "late_NO_LB_NS"]
     assert [*table.columns[2:]] == ["PRES@100", "Recall@100", "MAP@100", "MAP(D)", "PREC(D)"]
@@ -84,7 +85,6 @@ def test_experiment(table: pd.DataFrame, output: Path, miniature: Miniature, pat
         assert len(read_official_run(file, patents)) == len(run)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("table", "home")
 def test_experiment_goes_on_where_it_stopped(
     arguments: list[str], output: Path, monkeypatch: pytest.MonkeyPatch

@@ -32,6 +32,8 @@ from experiments.harness.collection import Collection, Queries
 from experiments.harness.groups import groups_by_overlap
 from pyterrier_graph import plots
 
+pytestmark = pytest.mark.slow  # whole experiments, on tiny data
+
 QUICK = "--epochs 1 --unmasked-epochs 1 --batch 8 --negatives 1 --heads 2 --max-tokens 8".split()
 
 

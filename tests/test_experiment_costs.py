@@ -21,6 +21,8 @@ from experiments import (
 )
 from pyterrier_graph import QueryPassageGraph
 
+pytestmark = pytest.mark.slow  # whole experiments, on tiny data
+
 
 def test_hgat() -> None:
     small = ["--lengths", "4", "--layers", "1", "--repeats", "1", "--dimension", "16"]

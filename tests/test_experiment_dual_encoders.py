@@ -17,6 +17,8 @@ from experiments import dual_encoders
 from experiments.dual_encoders import BM25, CHOICES, PAIR, START, SYSTEMS, Bench
 from experiments.harness.collection import Collection
 
+pytestmark = pytest.mark.slow  # whole experiments, on tiny data
+
 QUICK = (
     "--negatives 1 --depth 6 --epochs 1 --batch 4 --max-tokens 8 --teacher-pairs 4 --teacher-epochs 1 --dev-queries 4"
 ).split()

@@ -13,6 +13,8 @@ from experiment_tools import Matches, pages
 import pyterrier_graph as ptg
 from experiments import graph_rerankers
 
+pytestmark = pytest.mark.slow  # whole experiments, on tiny data
+
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:

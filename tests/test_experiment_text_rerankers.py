@@ -14,6 +14,8 @@ import pyterrier_graph as ptg
 from experiments import text_rerankers
 from experiments.harness.collection import Queries
 
+pytestmark = pytest.mark.slow  # whole experiments, on tiny data
+
 NUMPY = "irds:pyterrier-graph/numpydoc/numpy"
 
 

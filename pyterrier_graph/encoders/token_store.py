@@ -63,7 +63,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         task: str = "encoding",
         verbose: bool = True,
     ) -> TokenStore:
-        """Writes chunks of vectors, in the order of all nodes; ``about`` is for ``pt_meta.json``."""
+        """Writes the vectors of all nodes, in order; ``about`` is for ``pt_meta.json``, ``task`` for the bar."""
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
         lengths = [np.zeros(1, dtype=np.int64)]
         progress = pt.tqdm(total=nodes, desc=task, unit="node", delay=1, disable=not verbose)

@@ -186,6 +186,7 @@ class TextReranker(LearnedModel):
         pairs = QueryPairs(run["qid"].factorize()[0], options.grades(label), options.pairs_per_epoch, options.seed)
         self._start_fit()
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
+        digest = hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes())
         self.training_log = train(
             PairModel(self.network, options),
             pairs,
@@ -199,9 +200,7 @@ class TextReranker(LearnedModel):
                 "encoder": self.encoder,
                 "max_tokens": self.max_tokens,
                 "weights at the start": self._digest() if self.training_log else "untrained",
-                "training examples": hashlib.sha256(
-                    pd.util.hash_pandas_object(examples).to_numpy().tobytes()
-                ).hexdigest(),
+                "training examples": digest.hexdigest(),
             },
             device=device_of(self.device),
             dtype=self.dtype,

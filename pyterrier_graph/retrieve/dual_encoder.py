@@ -285,8 +285,8 @@ class DualEncoder(LearnedModel, BiEncoder):
         """
         run = self._validation_run(topics_or_res_va)
         given = {"pretraining": pretraining_examples, "training": examples}
-        for data in given.values():
-            check_type("examples", data, (Dataset, TrainingExamples, NoneType), EXAMPLES)
+        check_type("examples", examples, (Dataset, TrainingExamples), EXAMPLES)
+        check_type("pretraining_examples", pretraining_examples, (Dataset, TrainingExamples, NoneType), EXAMPLES)
         datasets = {stage: getattr(data, "dataset", data) for stage, data in given.items() if data is not None}
         digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()

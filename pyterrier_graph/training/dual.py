@@ -87,9 +87,7 @@ class ValidationEvaluator(SentenceEvaluator):
 
 def scale_of(scale: float | None, normalized: bool) -> float:
     """The factor of dot products: the given one, or else 1, or 20 for vectors of length 1."""
-    if scale is not None:
-        return scale
-    return NORMALIZED_SCALE if normalized else 1.0
+    return scale if scale is not None else NORMALIZED_SCALE if normalized else 1.0
 
 
 def check_examples(examples: Dataset) -> str:
@@ -134,7 +132,6 @@ def train_dual_encoder(
     its negatives. For the last two arguments, and the returned log, see
     :func:`~pyterrier_graph.training.trainer.run_trainer`.
     """
-    network.model_card_data.generate_widget_examples = False  # which shows a bar, and puts texts into the card
     tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
     prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
 

@@ -164,7 +164,7 @@ class HardNegativeMiner:
         try:
             with nullcontext() if scores is None else closing(scores), pa.ipc.new_stream(str(partial), schema) as out:
                 starts = range(0, len(topics), self.batch_size)
-                for start in pt.tqdm(starts, desc="HardNegativeMiner", unit="batch", disable=not self.verbose):
+                for start in pt.tqdm(starts, desc="HardNegativeMiner", unit="batch", delay=1, disable=not self.verbose):
                     part = topics.iloc[start : start + self.batch_size]
                     documents = self._documents(part, relevant.loc[part.index[0] : part.index[-1]], pseudo)
                     columns = _columns(documents, *self._choose(documents, part.index, scores, pseudo, outcomes))

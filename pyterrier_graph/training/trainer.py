@@ -125,16 +125,10 @@ def train(
     validate: Callable[[], float] | None,
     **arguments: Any,
 ) -> list[dict[str, float]]:
-    """Trains a model in place by a :class:`RankingTrainer`.
+    """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place by a :class:`RankingTrainer`.
 
-    Args:
-        model: Its ``forward(**batch)`` returns ``{'loss': ...}``.
-        examples: The training set. If it has a method ``draw(epoch)``, that is called before each epoch.
-        collate: Makes a batch of examples.
-        options: How to train.
-        rates: Learning rate per group of parameters.
-        validate: As in :func:`run_trainer`, as are all further arguments.
-        **arguments: ``identity, device, dtype, verbose``.
+    A training set with a method ``draw(epoch)`` is told each epoch before it begins. ``collate`` makes a batch of
+    examples, ``rates`` has the learning rate of each group of parameters. All else is as in :func:`run_trainer`.
     """
     groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
 

@@ -182,8 +182,8 @@ def train_on_triples(
 ) -> list[dict[str, float]]:
     """Trains an HGAT in place, and the encoder where ``options.encoder_learning_rate`` is given.
 
-    ``queries`` and ``triples`` are from :func:`draw_triples`. For further arguments and the returned log see
-    :func:`~pyterrier_graph.training.trainer.train`.
+    Each graph comes with the source of its nodes' token vectors; ``triples`` are what :func:`draw_triples` returned.
+    Further arguments, and the log that is returned, are those of :func:`pyterrier_graph.training.trainer.train`.
     """
     scalars = hgat.scalars()
     others = [p for p in hgat.parameters() if all(p is not scalar for scalar in scalars)]
