@@ -77,10 +77,8 @@ def write_index(
             raise ValueError(f"{old!r} has other docnos than {base_index!r}: nothing can be copied from it")
         changed = np.zeros(count, dtype=bool)
         changed[checked(numbers, count)] = True
-        contextual["previous"] |= {
-            "copied": int(count - changed.sum()),
-            "changed_sha256": hashlib.sha256(np.packbits(changed).tobytes()).hexdigest(),
-        }
+        sha256 = hashlib.sha256(np.packbits(changed).tobytes()).hexdigest()
+        contextual["previous"] |= {"copied": int(count - changed.sum()), "changed_sha256": sha256}
 
         def chunk(numbers: np.ndarray) -> np.ndarray:
             here = changed[numbers]
@@ -91,15 +89,14 @@ def write_index(
                 vectors[here] = new(numbers[here])
             return vectors
 
-    meta = kind | {"contextual": contextual, "files": {DOCNOS: (base / DOCNOS).stat().st_size}}
+    meta = HINT | kind | {"contextual": contextual, "files": {DOCNOS: (base / DOCNOS).stat().st_size}}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
 
     def write_ids(folder: Path) -> None:
         shutil.copyfile(base / DOCNOS, folder / DOCNOS)
 
-    write_vectors(
-        index.index_path, HINT | meta, shape, chunk, at_once=chunk_size, progress=progress, write_ids=write_ids
-    )
+    path = index.index_path
+    write_vectors(path, meta, shape, chunk, at_once=chunk_size, progress=progress, write_ids=write_ids)
     return index
 
 
@@ -120,11 +117,11 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
     meta = {"doc_count": len(nodes), "vec_size": dimension, "base": identity | {"space": vector_space(encoder)}}
     progress = {"desc": "encoding passages", "unit": "passage", "delay": 1, "disable": not verbose}
 
+    def name_of(number: int) -> str:
+        return f"passage {graph.ids_of(nodes[[number]])[0]!r}"
+
     def encoded(numbers: np.ndarray) -> np.ndarray:
-        vectors = quiet.encode_docs(graph.texts(nodes[numbers]))
-        return checked_vectors(
-            vectors, numbers, dimension, lambda number: f"passage {graph.ids_of(nodes[[number]])[0]}"
-        )
+        return checked_vectors(quiet.encode_docs(graph.texts(nodes[numbers])), numbers, dimension, name_of)
 
     def write_ids(folder: Path) -> None:
         (folder / DOCNOS).unlink(missing_ok=True)  # the writer would append
