@@ -123,11 +123,7 @@ class BipartiteAttention(nn.Module):
                     logits = logits + self._logits(edges.data[FEATURES].to(logits.dtype), 2, self.edge)
                 if own is not None and FEATURES in edges.row_data:
                     own = own + self._logits(edges.row_data[FEATURES].to(logits.dtype), 2, self.edge)
-            return _softmax(
-                functional.leaky_relu(logits, SLOPE),
-                None if own is None else functional.leaky_relu(own, SLOPE),
-                edges,
-            )
+            return _softmax(logits, own, edges)
 
     def forward(self, targets: Tensor, sources: Tensor | Sources, edges: CSR) -> Tensor:
         """Eq. 3-5, of h_t, shape (targets, d), and h_s, shape (sources, d), or what :meth:`prepare` made of these.
@@ -238,9 +234,11 @@ def _product(weights: Tensor, vectors: Tensor, edges: CSR) -> Tensor:
 
 
 def _softmax(logits: Tensor, own: Tensor | None, edges: CSR) -> Weights:
-    """Eq. 4 over each target's edges, and over its own logits where given."""
+    """LeakyReLU, then Eq. 4 over each target's edges, and over its own logits where given."""
+    logits = functional.leaky_relu(logits, SLOPE)
     largest = torch.segment_reduce(logits.detach(), "max", offsets=edges.indptr, axis=0)
     if own is not None:
+        own = functional.leaky_relu(own, SLOPE)
         largest = torch.maximum(largest, own.detach())
     logits = (logits - largest.index_select(0, edges.row_index)).exp()
     total = torch.segment_reduce(logits, "sum", offsets=edges.indptr, axis=0)

@@ -110,8 +110,7 @@ class HGATLayer(nn.Module):
         self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int, *, first: bool
     ) -> None:
         super().__init__()
-        self.config = config
-        self.positions = positions
+        self.config, self.positions = config, positions
         names = [SELF, *relations]
         vectors = nn.functional.normalize(torch.randn(config.registers, dimension), dim=1)
         self.registers = nn.Parameter(vectors) if first and config.registers else None
@@ -165,8 +164,7 @@ class HGATLayer(nn.Module):
             queries, own = own.append(self.registers), own.append(torch.zeros_like(self.registers))
         share = self.relation_weights()
         position, without_self = self._position_of(own), hop.without_self[own.row_index, None]
-        content = torch.zeros_like(own.values)
-        context = torch.zeros_like(own.values)
+        content = context = torch.zeros_like(own.values)
         for relation, edges in hop.edges.items():
             message = self._messages(relation, states, queries, edges, linear)
             if relation == SELF:
@@ -245,10 +243,8 @@ class HGAT(nn.Module):
             raise ValueError(f"{config.heads} heads do not divide {dimension} dimensions: use HGATConfig(heads=...)")
         if SELF in relations or len(set(relations)) != len(relations):
             raise ValueError(f"relations must be distinct and not contain {SELF}, got {tuple(relations)}")
-        self.config = config
-        self.dimension = dimension
+        self.config, self.dimension, self.positions = config, dimension, positions
         self.relations = tuple(relations)
-        self.positions = positions
         layers = (HGATLayer(config, dimension, relations, positions, first=n == 0) for n in range(config.layers))
         self.layers = cast(Iterable[HGATLayer], nn.ModuleList(layers))
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None

@@ -83,12 +83,11 @@ class LGReLoss:
 
     def _similarity(self, states: Tensor, segments: Tensor) -> Tensor:
         """cos(E^q, E^d) of each pair, shape (batch,)."""
-        if self.similarity == "pairs":
-            states = functional.normalize(states, dim=-1)
+        pairs = self.similarity == "pairs"
+        states = functional.normalize(states, dim=-1) if pairs else states
         query, document = (_mean(states, (segments == number)[..., None], 1) for number in (0, 1))
-        if self.similarity == "pairs":
-            return (query * document).sum(-1)  # the mean of the products is the product of the means
-        return functional.cosine_similarity(query, document, dim=-1)
+        # the mean of the products is the product of the means
+        return (query * document).sum(-1) if pairs else functional.cosine_similarity(query, document, dim=-1)
 
     def _pair_cosines(self, output: LGReOutput) -> Tensor:
         """The terms of Eq. 12 for all pairs of documents, shape (batch, batch)."""

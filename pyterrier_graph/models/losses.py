@@ -134,11 +134,8 @@ class PAIRLoss(CachedLossMixin, nn.Module):
                 raise ValueError("the inputs of a StaticEmbedding cannot be split: mini_batch_size must be None")
         if scale == 1 and any(isinstance(module, Normalize) for module in model.modules()):
             logger.warning("vectors are normalized: with scale=1, hard negatives hardly count for more than easy ones")
-        self.model = model
-        self.alpha = alpha
-        self.in_batch: InBatch = in_batch
-        self.scale = scale
-        self.gather_across_devices = gather_across_devices
+        self.model, self.gather_across_devices = model, gather_across_devices
+        self.alpha, self.in_batch, self.scale = alpha, in_batch, scale
         self.mini_batch_size = mini_batch_size
         self.uses_gradient_cache = mini_batch_size is not None  # losses that wrap this one read it
 

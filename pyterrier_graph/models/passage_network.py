@@ -1,46 +1,17 @@
-"""What the GNN-encoder's networks have in common: their input, and how they are called."""
+"""What the GNN-encoder's networks have in common: how they are called."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RETRIEVED
 from pyterrier_graph.models.bipartite_attention import BipartiteAttention, Sources, in_chunks
-
-
-@dataclass(frozen=True)
-class NeighborBatch:
-    """Some passages with their neighbors: the targets and the sources of attention."""
-
-    passages: Tensor  # h_p of the targets, shape (passages, d)
-    # per relation the vectors of the sources, shape (sources, d): h_q of queries, before Eq. 6 and 7, for example
-    sources: Mapping[str, Tensor | Sources]
-    edges: Mapping[str, CSR]  # per relation, for each target the rows of its sources
-    # for networks with two hops: h_p of the neighbors of the queries, and for each query the rows of its neighbors
-    second_hop: Tensor | None = None
-    to_queries: CSR | None = None
-    # numbers of the queries in their graph, and per relation of the nodes in theirs, by row of the sources
-    queries: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    nodes: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    def to(self, device: torch.device | str) -> NeighborBatch:
-        """Moves the tensors to a device."""
-        return replace(
-            self,
-            passages=self.passages.to(device),
-            sources={name: vectors.to(device) for name, vectors in self.sources.items()},
-            edges={name: edges.to(device) for name, edges in self.edges.items()},
-            second_hop=None if self.second_hop is None else self.second_hop.to(device),
-            to_queries=None if self.to_queries is None else self.to_queries.to(device),
-        )
+from pyterrier_graph.models.neighbor_batch import NeighborBatch
 
 
 class Attended(NamedTuple):
@@ -105,10 +76,11 @@ class PassageNetwork(nn.Module, ABC):
     def prepare(self, sources: Mapping[str, Tensor | Sources]) -> dict[str, Tensor | Sources]:
         """Does once what each call of :meth:`passage_states` otherwise does with its sources."""
         self._check_relations(sources)
-        layers = {name: self._attention(name) for name in sources}
-        return {
-            name: vectors if (of := layers[name]) is None else of.prepare(vectors) for name, vectors in sources.items()
-        }
+        prepared = dict(sources)
+        for name, vectors in sources.items():
+            if (attention := self._attention(name)) is not None:
+                prepared[name] = attention.prepare(vectors)
+        return prepared
 
     def passage_states(
         self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]

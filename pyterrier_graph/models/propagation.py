@@ -57,31 +57,19 @@ class Propagation:
 def plan_propagation(
     graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], config: HGATConfig
 ) -> Propagation:
-    """Works backwards from the targets to the encoded texts.
-
-    Args:
-        graph: The graph.
-        targets: Node numbers; repetitions are computed once.
-        relations: The relations (or paths of relations) of the model, without SELF.
-        config: Says how many layers there are, whether nodes aggregate from the target, and the target from itself.
-    """
+    """Works backwards from the targets, which are node numbers, to the encoded texts; relations are without SELF."""
     layers, no_out, no_self = config.layers, config.no_out, config.no_self
     unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
-    node = unique
     target_dependent = no_out or no_self
-    target = np.arange(len(unique)) if target_dependent else np.full(len(unique), ALL_TARGETS)
+    node, target = unique, np.arange(len(unique)) if target_dependent else np.full(len(unique), ALL_TARGETS)
     states = _States(graph, unique, relations, layers if target_dependent else 0)
     hops: list[Hop] = []
     for layer in range(layers, 0, -1):
         # What the states of the layer before depend on: the message of the target is missing (No out), or the state
         # of the target differs (No self). The difference spreads by one hop per layer.
-        radius = layer - 1 if no_out else layer - 2
-        if layer == 1 or not target_dependent:
-            radius = -1
+        radius = (layer - 1 if no_out else layer - 2) if layer > 1 and target_dependent else -1
         target_node = np.where(target == ALL_TARGETS, -1, unique[target])
-        is_target = node == target_node
-        needed = [states.number(node, target, radius)]
-        rows = []
+        needed, rows = [states.number(node, target, radius)], []
         for relation in relations:
             row, neighbor = follow(graph, node, relation)
             if no_out:  # Eq. 2: j != tgt
@@ -91,19 +79,14 @@ def plan_propagation(
             needed.append(states.number(neighbor, target[row], radius))
         numbers, index = np.unique(np.concatenate(needed), return_inverse=True)
         previous, *sources = np.split(index, np.cumsum([len(part) for part in needed])[:-1])
-        without_self = is_target & no_self
+        without_self = (node == target_node) & no_self
         with_self = np.flatnonzero(~without_self)
-        pairs = [(with_self, previous[with_self]), *zip(rows, sources, strict=True)]
-        named = zip([SELF, *relations], pairs, strict=True)
-        edges = {relation: torch.from_numpy(np.stack(pair)) for relation, pair in named if len(pair[0])}
+        pairs = [(SELF, with_self, previous[with_self]), *zip(relations, rows, sources, strict=True)]
+        edges = {name: torch.from_numpy(np.stack([row, source])) for name, row, source in pairs if len(row)}
         hops.append(Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self)))
-        node, target = states.split(numbers)
-    return Propagation(
-        nodes=node,
-        hops=tuple(reversed(hops)),
-        targets=torch.from_numpy(position),
-        inputs=torch.from_numpy(np.searchsorted(node, unique)[position]),
-    )
+        node, target = numbers % graph.num_nodes, numbers // graph.num_nodes - 1
+    inputs = np.searchsorted(node, unique)[position]
+    return Propagation(node, tuple(reversed(hops)), torch.from_numpy(position), torch.from_numpy(inputs))
 
 
 class _States:
@@ -112,19 +95,16 @@ class _States:
     def __init__(self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], hops: int) -> None:
         self.num_nodes = graph.num_nodes
         front = np.arange(len(targets)) * self.num_nodes + targets
-        within = front
-        self.within = [within]  # by distance: the sorted keys of nodes that a message of the target can reach
+        self.within = [front]  # by distance: the sorted keys of nodes that a message of the target can reach
         for _ in range(1, hops):
             target, node = np.divmod(front, self.num_nodes)
-            reached = [within]
+            reached = [self.within[-1]]
             for relation in relations:
                 # the nodes that aggregate from a node are its neighbors by the inverse relation
                 row, neighbor = follow(graph, node, inverse_path(relation))
                 reached.append(target[row] * self.num_nodes + neighbor)
-            wider = np.unique(np.concatenate(reached))
-            front = np.setdiff1d(wider, within, assume_unique=True)
-            within = wider
-            self.within.append(within)
+            self.within.append(np.unique(np.concatenate(reached)))
+            front = np.setdiff1d(self.within[-1], self.within[-2], assume_unique=True)
 
     def number(self, node: np.ndarray, target: np.ndarray, radius: int) -> np.ndarray:
         """The number of the state of each node for its target (a position in the targets, or ``ALL_TARGETS``).
@@ -137,8 +117,3 @@ class _States:
         key = target * self.num_nodes + node
         found = within[np.minimum(np.searchsorted(within, key), len(within) - 1)] == key
         return np.where(found & (target != ALL_TARGETS), key + self.num_nodes, node)
-
-    def split(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Node and target of each state."""
-        target, node = np.divmod(numbers, self.num_nodes)
-        return node, target - 1

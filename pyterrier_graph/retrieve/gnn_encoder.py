@@ -223,14 +223,8 @@ class GNNEncoder(ContextualEncoder):
         model = MaskedGraphModel(self.network, options.scale, None if encoder is None else encoder.network)
         before = {name: value.clone() for name, value in self.network.state_dict().items()}
         try:
-            self.training_log = self._train(
-                model,
-                queries,
-                BatchCollator(queries, passage_texts),
-                options,
-                rates,
-                (topics_or_res_va, qrels_va, compute, encoder),
-            )
+            collate, measured = BatchCollator(queries, passage_texts), (topics_or_res_va, qrels_va, compute, encoder)
+            self.training_log = self._train(model, queries, collate, options, rates, measured)
         except BaseException:
             self.network.load_state_dict(before)
             raise
@@ -295,7 +289,8 @@ class GNNEncoder(ContextualEncoder):
         **identity: Any,
     ) -> list[dict[str, float]]:
         """Trains; ``measured`` are validation queries, their judgments, and what computes passages and queries."""
-        if not any(parameters for parameters, _ in rates):
+        rates = [(parameters, rate) for parameters, rate in rates if parameters]
+        if not rates:
             raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
         topics, qrels, compute, encoder = measured
         validate = None
@@ -303,18 +298,9 @@ class GNNEncoder(ContextualEncoder):
             encode = None if encoder is None else encoder.encode_queries
             validate = validation(self, topics, qrels, options.measure, compute, encode)
         identity |= {"weights at the start": self._digest(), "training queries": queries.fingerprint()}
-        identity |= self._neighbors_identity()
-        return train(
-            model,
-            queries,
-            collate,
-            options,
-            rates=[(parameters, rate) for parameters, rate in rates if parameters],
-            validate=validate,
-            identity=identity | {"vectors": queries.sampler.vectors_sha256},
-            device=self._device,
-            verbose=self.verbose,
-        )
+        identity |= self._neighbors_identity() | {"vectors": queries.sampler.vectors_sha256}
+        arguments: dict[str, Any] = {"identity": identity, "device": self._device, "verbose": self.verbose}
+        return train(model, queries, collate, options, rates=rates, validate=validate, **arguments)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))

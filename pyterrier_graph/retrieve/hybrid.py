@@ -74,9 +74,7 @@ class Hybrid(WithSignature, pt.Estimator):
         self.lexical, self.dense, self.others = lexical, dense, others
         self.alpha = alpha
         self.normalization: Normalization = normalization
-        self.num_results = num_results
-        self.measure = measure
-        self.verbose = verbose
+        self.num_results, self.measure, self.verbose = num_results, measure, verbose
         _ = self.weights
 
     __repr__ = pta.transformer_repr
@@ -89,28 +87,24 @@ class Hybrid(WithSignature, pt.Estimator):
     @property
     def weights(self) -> np.ndarray:
         """The share of each pipeline; they add up to 1."""
-        if isinstance(self.alpha, Sequence | np.ndarray):
-            if len(self.alpha) != len(self.pipelines):
-                raise ValueError(
-                    f"alpha needs one weight for each of {len(self.pipelines)} pipelines, got {self.alpha}"
-                )
-            for weight in self.alpha:
-                check_number("a weight in alpha", weight, 0)
-            weights = np.asarray(self.alpha, dtype=float)
-            if not weights.sum():
-                raise ValueError("alpha must have a weight above 0")
-            return weights / weights.sum()
-        check_number("alpha", self.alpha, 0, 1)
-        if self.others:
-            raise ValueError(f"alpha needs {len(self.pipelines)} weights, one per pipeline, got {self.alpha!r}")
-        return np.array([1 - self.alpha, self.alpha])
+        alpha = self.alpha
+        if not isinstance(alpha, Sequence | np.ndarray):
+            check_number("alpha", alpha, 0, 1)
+            alpha = (1 - alpha, alpha)
+        if len(alpha) != len(self.pipelines):
+            raise ValueError(f"alpha needs one weight for each of {len(self.pipelines)} pipelines, got {self.alpha!r}")
+        for weight in alpha:
+            check_number("a weight in alpha", weight, 0)
+        weights = np.asarray(alpha, dtype=float)
+        if not weights.sum():
+            raise ValueError("alpha must have a weight above 0")
+        return weights / weights.sum()
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Runs all pipelines and combines their rankings."""
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         merged, parts = self._parts(inp)
-        ranking = merged.assign(score=self._combined(parts, self.weights))
-        ranking = pt.model.add_ranks(ranking)
+        ranking = pt.model.add_ranks(merged.assign(score=_weighted(parts, self.weights).sum(1)))
         ranking = ranking[ranking["rank"] < self.num_results]
         return ranking.sort_values(["qid", "rank"], kind="stable").reset_index(drop=True)
 
@@ -122,10 +116,10 @@ class Hybrid(WithSignature, pt.Estimator):
             of a row add up to its score.
         """
         merged, parts = self._parts(pd.DataFrame({"qid": ["1"], "query": [query]}))
-        shares = np.nan_to_num(parts) * self._shares(parts, self.weights)
-        table = pt.model.add_ranks(merged[["qid", "docno"]].assign(score=shares.sum(1)))
-        for number in range(parts.shape[1]):
-            table[f"part_{number + 1}"] = shares[:, number]
+        weighted = _weighted(parts, self.weights)
+        table = pt.model.add_ranks(merged[["qid", "docno"]].assign(score=weighted.sum(1)))
+        for number, part in enumerate(weighted.T, 1):
+            table[f"part_{number}"] = part
         return table.drop(columns="qid").sort_values("rank").reset_index(drop=True)
 
     def fit(
@@ -135,16 +129,11 @@ class Hybrid(WithSignature, pt.Estimator):
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> Self:
-        """Chooses alpha of two pipelines, on the validation queries where there are any.
+        """Chooses alpha of two pipelines, on the validation queries where there are any, else on the training queries.
 
         Of all values whose measure is within one standard error of the best (Breiman et al. 1984), the one closest to
-        the present alpha is taken: few queries move alpha only where they agree.
-
-        Args:
-            topics_or_res_tr: Training queries: ``qid, query``.
-            qrels_tr: Judgments for them: ``qid, docno, label``.
-            topics_or_res_va: Validation queries.
-            qrels_va: Judgments for them.
+        the present alpha is taken: few queries move alpha only where they agree. Topics have ``qid, query``; judgments
+        have ``qid, docno, label``.
 
         Raises:
             ValueError: If there are more than two pipelines, or none of the queries is judged.
@@ -156,36 +145,31 @@ class Hybrid(WithSignature, pt.Estimator):
         run, qrels = judged(topics, qrels, self)
         merged, parts = self._parts(run)
         validation = Validation(merged, qrels, self.measure, self)
-
-        def per_query(alpha: float) -> np.ndarray:
-            return validation.per_query(self._combined(parts, np.array([1 - alpha, alpha])))
-
         present = float(self.weights[1])
         trials = pt.tqdm(sorted({*ALPHAS, present}), desc="Hybrid.fit", unit="trial", disable=not self.verbose, delay=1)
-        self.alpha = closest_within_one_standard_error(present, {alpha: per_query(alpha) for alpha in trials})
+        measured = {}
+        for alpha in trials:
+            measured[alpha] = validation.per_query(_weighted(parts, np.array([1 - alpha, alpha])).sum(1))
+        self.alpha = closest_within_one_standard_error(present, measured)
         return self
 
     def _parts(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-        """The results of all pipelines, each once, and the normalized score of each from each pipeline.
+        """The results of all pipelines, each once, and their normalized scores, shape (results, pipelines).
 
-        Returns:
-            ``qid, query, docno`` and others, and scores of shape (results, pipelines); NaN in a column where its
-            pipeline retrieved nothing for the query.
-
-        Raises:
-            ValueError: If a score is not a finite number, or one pipeline ranks passages and another documents.
+        A score is NaN where the pipeline retrieved nothing for the query.
         """
         runs = []
         for pipeline in self.pipelines:
             run = pipeline.transform(topics)
             pt.validate.result_frame(run, extra_columns=["score"], context=self)
             run = run.astype({"qid": str, "docno": str}).drop_duplicates(["qid", "docno"])
-            if not np.isfinite(run["score"].to_numpy(dtype=float)).all():
-                wrong = run[~np.isfinite(run["score"].to_numpy(dtype=float))].iloc[0]
+            if len(infinite := run[~np.isfinite(run["score"].to_numpy(dtype=float))]):
+                wrong = infinite.iloc[0]
                 raise ValueError(f"{pipeline!r}: query {wrong['qid']!r}, {wrong['docno']!r} has no finite score")
             runs.append(run.drop(columns=["rank", "docid"], errors="ignore"))
-        examples = [run["docno"].iloc[0] for run in runs if len(run)]
-        kinds = {split_passage_id(docno)[1] is not None: docno for docno in examples}
+        kinds = {
+            split_passage_id(run["docno"].iloc[0])[1] is not None: run["docno"].iloc[0] for run in runs if len(run)
+        }
         if len(kinds) > 1:
             raise ValueError(
                 f"one pipeline ranks passages ({kinds[True]!r}) and another documents ({kinds[False]!r}): put "
@@ -205,16 +189,13 @@ class Hybrid(WithSignature, pt.Estimator):
             parts[:, number] = np.where(np.isnan(found), merged["qid"].map(missing).to_numpy(dtype=float), found)
         return merged, parts
 
-    def _combined(self, parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        return (np.nan_to_num(parts) * self._shares(parts, weights)).sum(1)
 
-    @staticmethod
-    def _shares(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """The weight of each pipeline in each row: pipelines that retrieved nothing leave theirs to the others."""
-        shares = np.where(np.isnan(parts), 0, weights)
-        total = shares.sum(1, keepdims=True)
-        found = ~np.isnan(parts)  # decides where only pipelines of weight 0 retrieved something
-        return np.where(total > 0, shares, found) / np.where(total > 0, total, found.sum(1, keepdims=True))
+def _weighted(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Scores times their pipelines' weights; a pipeline that retrieved nothing leaves its weight to the others."""
+    found = ~np.isnan(parts)
+    shares = found * weights
+    shares = np.where(shares.any(1, keepdims=True), shares, found)  # if only pipelines of weight 0 retrieved something
+    return np.nan_to_num(parts) * (shares / shares.sum(1, keepdims=True))
 
 
 def _normalized(run: pd.DataFrame, normalization: Normalization) -> pd.Series:

@@ -42,23 +42,18 @@ def write_index(
 ) -> FlexIndex:
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
 
-    Until the index is complete there is nothing at its path; the same call continues after the last whole chunk.
+    Until the index is complete there is nothing at its path; the same call continues after the last whole chunk. Memory
+    grows with the chunks, not with the index.
 
     Args:
         base_index: The index that has the passages.
         index: Where to write; nothing may be there yet.
-        vectors_of: Numbers of passages in the base index, int64 and ascending, to their vectors, floating point of
-            shape (passages, d), where d is the base index's. Called with one chunk after the other, or, with
-            ``previous``, with those passages of a chunk that changed.
+        vectors_of: Numbers of passages in the base index, which ascend, to their vectors.
         identity: Digests of all that the vectors depend on, for JSON. :func:`identity_of` returns it.
-        previous: A contextual index of the same passages, and the numbers of those whose vectors have changed. All
-            others are copied from it.
-        chunk_size: Passages per chunk. Memory grows with it, not with the index.
+        previous: A contextual index of the same passages, and the numbers of those whose vectors have changed. Only
+            these are computed; all others are copied from it.
+        chunk_size: Passages per chunk.
         verbose: Whether to show progress.
-
-    Raises:
-        ValueError: If vectors are of another shape or not finite, ``previous`` is of other passages or not contextual,
-            or the unfinished work is of something else.
     """
     base = base_index.index_path
     docnos, about = base_index.payload(return_dvecs=False)
@@ -67,10 +62,11 @@ def write_index(
     digest = file_sha256(base / DOCNOS)
     contextual: dict[str, Any] = {"identity": identity, "docnos_sha256": digest}
 
+    def name_of(number: int) -> str:
+        return f"passage {ids_of(docnos, np.array([number]))[0]!r}"
+
     def new(numbers: np.ndarray) -> np.ndarray:
-        return checked_vectors(
-            vectors_of(numbers), numbers, dimension, lambda number: f"passage {ids_of(docnos, np.array([number]))[0]!r}"
-        )
+        return checked_vectors(vectors_of(numbers), numbers, dimension, name_of)
 
     chunk = new
     if previous is not None:
@@ -81,33 +77,26 @@ def write_index(
             raise ValueError(f"{old!r} has other docnos than {base_index!r}: nothing can be copied from it")
         changed = np.zeros(count, dtype=bool)
         changed[checked(numbers, count)] = True
-        contextual["previous"] |= {
-            "copied": int(count - changed.sum()),
-            "changed_sha256": hashlib.sha256(np.packbits(changed).tobytes()).hexdigest(),
-        }
+        sha256 = hashlib.sha256(np.packbits(changed).tobytes()).hexdigest()
+        contextual["previous"] |= {"copied": int(count - changed.sum()), "changed_sha256": sha256}
 
         def chunk(numbers: np.ndarray) -> np.ndarray:
             here = changed[numbers]
             # not mapped: pages that were read would count as memory until another process needs it
-            vectors = np.fromfile(
-                old.index_path / VECTORS,
-                FLOAT,
-                count=len(numbers) * dimension,
-                offset=int(numbers[0]) * dimension * FLOAT.itemsize,
-            ).reshape(-1, dimension)
+            size, offset = len(numbers) * dimension, int(numbers[0]) * dimension * FLOAT.itemsize
+            vectors = np.fromfile(old.index_path / VECTORS, FLOAT, size, offset=offset).reshape(-1, dimension)
             if here.any():
                 vectors[here] = new(numbers[here])
             return vectors
 
-    meta = kind | {"contextual": contextual, "files": {DOCNOS: (base / DOCNOS).stat().st_size}}
+    meta = HINT | kind | {"contextual": contextual, "files": {DOCNOS: (base / DOCNOS).stat().st_size}}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
 
     def write_ids(folder: Path) -> None:
         shutil.copyfile(base / DOCNOS, folder / DOCNOS)
 
-    write_vectors(
-        index.index_path, HINT | meta, shape, chunk, at_once=chunk_size, progress=progress, write_ids=write_ids
-    )
+    path = index.index_path
+    write_vectors(path, meta, shape, chunk, at_once=chunk_size, progress=progress, write_ids=write_ids)
     return index
 
 
@@ -128,11 +117,11 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
     meta = {"doc_count": len(nodes), "vec_size": dimension, "base": identity | {"space": vector_space(encoder)}}
     progress = {"desc": "encoding passages", "unit": "passage", "delay": 1, "disable": not verbose}
 
+    def name_of(number: int) -> str:
+        return f"passage {graph.ids_of(nodes[[number]])[0]!r}"
+
     def encoded(numbers: np.ndarray) -> np.ndarray:
-        vectors = quiet.encode_docs(graph.texts(nodes[numbers]))
-        return checked_vectors(
-            vectors, numbers, dimension, lambda number: f"passage {graph.ids_of(nodes[[number]])[0]}"
-        )
+        return checked_vectors(quiet.encode_docs(graph.texts(nodes[numbers])), numbers, dimension, name_of)
 
     def write_ids(folder: Path) -> None:
         (folder / DOCNOS).unlink(missing_ok=True)  # the writer would append

@@ -19,7 +19,8 @@ from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, check_relations, follow
 from pyterrier_graph.models.bipartite_attention import FEATURES
-from pyterrier_graph.models.passage_network import NeighborBatch, PassageNetwork
+from pyterrier_graph.models.neighbor_batch import NeighborBatch
+from pyterrier_graph.models.passage_network import PassageNetwork
 from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, query_digests, without_bars
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from pyterrier_graph.checks import check_count, check_number
+from pyterrier_graph.checks import check_fields
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.training.options import HeadOptions
@@ -65,10 +65,7 @@ class GNNEncoderTraining(HeadOptions):
         super().__post_init__()
         if self.masked is not None and not 0 < self.masked < 1:
             raise ValueError(f"masked is a share of the queries, between 0 and 1, or None, got {self.masked}")
-        check_count("negatives", self.negatives, 0)
-        for name in ("scalar_learning_rate", "scale"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), 0)
+        check_fields(self, negatives=0, scalar_learning_rate=0, scale=0)
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:

@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.gnn_encoder import in_batch_loss
-from pyterrier_graph.models.passage_network import NeighborBatch, PassageNetwork
+from pyterrier_graph.models.neighbor_batch import NeighborBatch
+from pyterrier_graph.models.passage_network import PassageNetwork
 from pyterrier_graph.training.dual import prompts_of, scale_of
 from pyterrier_graph.training.masked_graph import LossQueries
 

@@ -66,8 +66,7 @@ class NegativeSampler:
         check_choice("negatives", strategy, get_args(Strategy))
         if not (qrels["label"] > 0).any():
             raise ValueError("no training query has a relevant passage (label > 0)")
-        self.graph = graph
-        self.strategy = strategy
+        self.graph, self.strategy = graph, strategy
         self.random = np.random.default_rng(seed)
         self.qids = np.unique(qrels["qid"].astype(str))
         query = np.searchsorted(self.qids, qrels["qid"].astype(str))

@@ -35,17 +35,10 @@ Graphs = Sequence[tuple[HeteroGraph, Any]]
 def draw_triples(
     run: pd.DataFrame, qrels: pd.DataFrame, graph: HeteroGraph | None, options: HGATTraining
 ) -> tuple[list[str], list[HeteroGraph], np.ndarray]:
-    """Draws triples as the options say.
+    """Draws triples as the options say, from ``qid, query, docno`` (and ``graph`` if there is no document graph).
 
-    Args:
-        run: ``qid, query, docno``, and ``graph`` where there is no document graph; ``codes`` where queries have some.
-        qrels: ``qid, docno, label``; ids are text, as in the run.
-        graph: The document graph, or None.
-        options: How to train.
-
-    Returns:
-        The texts of the queries, the graphs, and the triples: position of the graph, position of the query, node of p+,
-        node of p-; shape (triples, 4).
+    Returns the texts of the queries, the graphs, and the triples, of shape (triples, 4): position of the graph,
+    position of the query, node of p+, node of p-.
     """
     texts = query_texts(run)
     qrels = qrels[qrels["qid"].isin(texts.index)]
@@ -127,9 +120,7 @@ class TripleCollator:
     """
 
     def __init__(self, hgat: HGAT, graphs: Graphs, queries: Sequence[str], encoder: TokenEncoder | None) -> None:
-        self.hgat = hgat
-        self.graphs = graphs
-        self.queries = queries
+        self.hgat, self.graphs, self.queries = hgat, graphs, queries
         self.encoded = None if encoder is None else encoder.encode_queries(queries).to("cpu")
 
     def __call__(self, triples: Sequence[np.ndarray]) -> dict[str, list[Group]]:
@@ -154,8 +145,7 @@ class TripleModel(nn.Module):
 
     def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None) -> None:
         super().__init__()
-        self.hgat = hgat
-        self.encoder = encoder
+        self.hgat, self.encoder = hgat, encoder
         self.network = encoder.network if encoder is not None else None
 
     def forward(self, groups: list[Group]) -> dict[str, Tensor]:
@@ -166,12 +156,11 @@ class TripleModel(nn.Module):
 
     def _scores(self, group: Group) -> Tensor:
         device = next(self.hgat.parameters()).device
+        given: tuple[Any, Any] = (group.queries, group.inputs)
         if self.encoder is not None:
-            queries = self.encoder.forward_queries(cast(list[str], group.queries))
-            inputs = self.encoder.forward_passages(cast(list[str], group.inputs))
+            queries, inputs = self.encoder.forward_queries(given[0]), self.encoder.forward_passages(given[1])
         else:
-            queries = cast(TokenStates, group.queries).to(device)
-            inputs = cast(TokenStates, group.inputs).to(device)
+            queries, inputs = (states.to(device) for states in given)
         propagation = group.propagation.to(device)
         in_context = self.hgat(inputs, propagation)
         content = inputs.select(propagation.inputs)

@@ -32,10 +32,7 @@ def tuning_set(
 
 
 def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of a run whose queries are judged, numbered from 0, and the judgments; ids as text.
-
-    Raises an error if there are no judgments, they lack a column, or none of the queries is judged.
-    """
+    """The rows of a run whose queries are judged, numbered from 0, and the judgments; an error if there are none."""
     if qrels is None:
         raise ValueError(f"{type(context).__name__}.fit: there are no judgments for the queries")
     pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=context)
@@ -52,8 +49,8 @@ class RunEvaluator:
 
     def __init__(self, measure: str, qrels: pd.DataFrame) -> None:
         self.measure = ir_measures.parse_measure(measure)
-        judged = pt.model.to_ir_measures(qrels.astype({"qid": str, "docno": str}))
-        self._evaluator = ir_measures.evaluator([self.measure], judged)
+        qrels = qrels.astype({"qid": str, "docno": str})
+        self._evaluator = ir_measures.evaluator([self.measure], pt.model.to_ir_measures(qrels))
 
     def __call__(self, run: pd.DataFrame) -> float:
         """Mean of the measure over the judged queries of a ``qid, docno, score`` frame."""
@@ -66,10 +63,10 @@ class RunEvaluator:
 
 
 class Validation:
-    """Measures a model on validation queries: ``validation(scores)``, or ``validation.measure_run(run)``.
+    """Measures a model on validation queries: ``validation(scores)``, of the rows of ``run``, or ``measure_run(run)``.
 
     If only documents are judged, passages (``docno%pN``) count for their document: the score of a document is the score
-    of its best passage.
+    of its best passage. It warns if no candidate is judged, so that the measure is 0 for all scores.
 
     Args:
         run: ``qid``, and what the model needs; with ``docno`` if the candidates are always the same.
@@ -77,12 +74,6 @@ class Validation:
         measure: Name of an ir_measures measure, such as ``'nDCG@10'``.
         context: The model, which messages name.
         candidates: Number of documents per query, the first by ``rank`` (or in the order of the rows); None uses all.
-
-    Attributes:
-        run: The rows that are measured, with ids as text, numbered from 0.
-
-    Warns:
-        UserWarning: If no candidate is judged, so that the measure is 0 for all scores.
     """
 
     def __init__(
@@ -98,35 +89,30 @@ class Validation:
         self._evaluate = RunEvaluator(measure, self.qrels)
         if "docno" not in self.run.columns:
             return
+        self._pairs = self.run[["qid"]].assign(docno=judged_ids(self.run["docno"], self.qrels))
         if candidates is not None:
-            self.run = self.run[self._among_first(candidates)].reset_index(drop=True)
-        self._ids = judged_ids(self.run["docno"], self.qrels)
-        if not self._ids.isin(self.qrels["docno"]).any():
+            order = self.run["rank"].argsort(kind="stable") if "rank" in self.run.columns else self.run.index
+            distinct = self._pairs.iloc[order].drop_duplicates()
+            first = distinct[distinct.groupby("qid").cumcount() < candidates]
+            among_first = pd.MultiIndex.from_frame(self._pairs).isin(pd.MultiIndex.from_frame(first))
+            self.run, self._pairs = (rows[among_first].reset_index(drop=True) for rows in (self.run, self._pairs))
+        if not self._pairs["docno"].isin(self.qrels["docno"]).any():
             ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {self.qrels['docno'].iloc[0]!r}"
             problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
             warnings.warn(f"{type(context).__name__}.fit: {problem}", stacklevel=3)
 
-    def _among_first(self, candidates: int) -> np.ndarray:
-        """Whether a row's document is one of the first of its query, shape (rows,)."""
-        pairs = self.run[["qid"]].assign(docno=judged_ids(self.run["docno"], self.qrels))
-        order = self.run["rank"].argsort(kind="stable") if "rank" in self.run.columns else np.arange(len(pairs))
-        distinct = pairs.iloc[order].drop_duplicates()
-        first = distinct[distinct.groupby("qid").cumcount() < candidates]
-        return pd.MultiIndex.from_frame(pairs).isin(pd.MultiIndex.from_frame(first))
-
     def __call__(self, scores: np.ndarray | pd.Series) -> float:
         """The measure, given a score for each row of :attr:`run`."""
-        return self._evaluate(self._best(self.run["qid"], self._ids, scores))
+        return self._evaluate(_best(self._pairs, scores))
 
     def per_query(self, scores: np.ndarray | pd.Series) -> np.ndarray:
         """The measure of each judged query, sorted by qid, given a score for each row of :attr:`run`."""
-        return self._evaluate.per_query(self._best(self.run["qid"], self._ids, scores)).to_numpy()
+        return self._evaluate.per_query(_best(self._pairs, scores)).to_numpy()
 
     def measure_run(self, run: pd.DataFrame) -> float:
         """The measure of another run for the same queries: ``qid, docno, score``, ids as text."""
-        return self._evaluate(self._best(run["qid"], judged_ids(run["docno"], self.qrels), run["score"]))
+        return self._evaluate(_best(run.assign(docno=judged_ids(run["docno"], self.qrels)), run["score"]))
 
-    @staticmethod
-    def _best(qid: pd.Series, ids: pd.Series, scores: np.ndarray | pd.Series) -> pd.DataFrame:
-        scored = pd.DataFrame({"qid": qid.array, "docno": ids.array, "score": np.asarray(scores)})
-        return scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max()
+
+def _best(pairs: pd.DataFrame, scores: np.ndarray | pd.Series) -> pd.DataFrame:
+    return pairs.assign(score=np.asarray(scores)).groupby(["qid", "docno"], sort=False, as_index=False)["score"].max()
