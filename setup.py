@@ -22,6 +22,7 @@ REQUIRES = [
     "npids>=0.1",
     "pyterrier-caching>=0.5",
     "datasets>=3.0",
+    "lazy_loader>=0.4",
     "wrapt>=1.15",  # before, its import hook hides a package's data files
     "safetensors>=0.5",
     "huggingface_hub>=0.30",  # model cards

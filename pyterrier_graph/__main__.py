@@ -1,7 +1,5 @@
 """``python -m pyterrier_graph demo``."""
 
-from __future__ import annotations
-
 import sys
 
 

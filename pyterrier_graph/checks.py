@@ -1,7 +1,5 @@
 """Checks of arguments: an error names the argument, what was expected and what was given."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ object says of an object; the object's docstring is to be found, in other words.
 ``report.html``, a page that needs no network.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import shutil
@@ -72,22 +70,13 @@ class Queries:
 
 @dataclass(frozen=True)
 class Data:
-    """What the systems of the demo share.
+    """What the systems of the demo share."""
 
-    Attributes:
-        corpus: Documents with ``docno, title, text`` and their structure.
-        graph: The graph of the documents.
-        query_graph: The training queries and the passages that answer them.
-        train: Queries to train with, which are in the query graph.
-        dev: Queries that weights are chosen by.
-        test: Queries that are reported.
-    """
-
-    corpus: Any
+    corpus: Any  # documents with docno, title, text and their structure
     graph: DocumentGraph
-    query_graph: QueryPassageGraph
+    query_graph: QueryPassageGraph  # the training queries and the passages that answer them
     train: Queries
-    dev: Queries
+    dev: Queries  # by which weights are chosen
     test: Queries
 
 
@@ -105,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     table = compare(systems, data.test)
     table.to_csv(output / "results.csv", index=False)
     minutes = (time.perf_counter() - start) / 60
-    write_report(output / "report.html", data, models, table, f"python -m pyterrier_graph {command(options)}", minutes)
+    command = " ".join(["python -m pyterrier_graph demo", *(arguments or [])])
+    write_report(output / "report.html", data, models, table, command, minutes)
     print(table.to_string(index=False))
     print(f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05)")
     print(f"{minutes:.1f} minutes. Open {output / 'report.html'} in a browser.")
@@ -121,16 +111,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, default=0, help="seed of initial weights, sampling and order")
     made.add_argument("--output", default="pyterrier_graph-demo", help="folder for indexes, models and the report")
     return made
-
-
-def command(options: argparse.Namespace) -> str:
-    """The command that was given, as the report shows it."""
-    given = [
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-        for name, value in vars(options).items()
-        if value != parser().get_default(name)
-    ]
-    return " ".join(["demo", *given])
 
 
 def prepare(output: Path, size: str) -> Data:

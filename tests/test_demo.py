@@ -65,6 +65,5 @@ def test_judgments_of_documents_have_the_highest_label() -> None:
 def test_command_line() -> None:
     options = demo.parser().parse_args([])
     assert (options.size, options.first_stage, options.full) == ("numpy", "pisa", False)
-    assert demo.command(demo.parser().parse_args(["--full", "--seed", "3"])) == "demo --full --seed 3"
     with pytest.raises(SystemExit):
         demo.parser().parse_args(["--size", "huge"])

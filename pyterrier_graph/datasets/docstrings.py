@@ -1,7 +1,5 @@
 """Splits a numpydoc docstring into its summary line, its sections and their passages."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import warnings

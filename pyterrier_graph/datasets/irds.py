@@ -1,7 +1,5 @@
 """What both collections need to be ir_datasets datasets: an iterator over documents, and a look-up of documents."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import sys

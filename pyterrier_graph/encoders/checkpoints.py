@@ -1,7 +1,5 @@
 """Checkpoints: names and loading. The default encoder comes as a Python package, all others from a model hub."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The device and the precision that networks run in."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import torch

@@ -1,7 +1,5 @@
 """The texts of the queries of a frame."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What dual-encoders need of a ``SentenceTransformer``: loading, similarity, lengths, prompts, checksums."""
 
-from __future__ import annotations
-
 import copy
 import zlib
 from typing import Any, Literal, cast

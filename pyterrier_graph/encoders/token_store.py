@@ -1,10 +1,8 @@
 """Token vectors of all nodes of a graph, on disk."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyterrier as pt
@@ -34,9 +32,7 @@ class TokenStore(WithSignature, BuiltArtifact):
     def __repr__(self) -> str:
         return f"TokenStore({str(self.path)!r})"
 
-    def build(
-        self, graph: HeteroGraph, encoder: Any = DEFAULT, *, titles: bool = False, verbose: bool = True
-    ) -> TokenStore:
+    def build(self, graph: HeteroGraph, encoder: Any = DEFAULT, *, titles: bool = False, verbose: bool = True) -> Self:
         """Encodes all nodes of a graph; raises FileExistsError if there is a store already.
 
         Args:
@@ -62,7 +58,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         *,
         task: str = "encoding",
         verbose: bool = True,
-    ) -> TokenStore:
+    ) -> Self:
         """Writes the vectors of all nodes, in order; ``about`` is for ``pt_meta.json``, ``task`` for the bar."""
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
         lengths = [np.zeros(1, dtype=np.int64)]

@@ -1,7 +1,5 @@
 """Matrices of vectors on disk that are written row by row, in little memory; an interrupted call can be repeated."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

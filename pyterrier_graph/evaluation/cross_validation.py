@@ -1,7 +1,5 @@
 """Cross-validation: one run over all queries, in which a pipeline ranks each query after training on other queries."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Groups of queries: folds for cross-validation, and groups by length."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence, Sized
 from itertools import count, takewhile

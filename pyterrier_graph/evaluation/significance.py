@@ -1,7 +1,5 @@
 """One table for several seeds."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Graphs over passages: stored, in memory, and made in a pipeline."""
 
-from __future__ import annotations
-
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.document_graph import DocumentGraph

@@ -1,7 +1,5 @@
 """Arrays and texts on disk: files that grow, and artifacts that map such files into memory."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Writes a document graph to disk."""
 
-from __future__ import annotations
-
 import json
 import logging
 import tempfile

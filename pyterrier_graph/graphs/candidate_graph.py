@@ -1,7 +1,5 @@
 """A graph of the candidates of each query, made in the pipeline."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,12 +1,10 @@
 """The graph of a corpus, on disk."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -71,7 +69,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         passage_words: int = 120,
         overwrite: bool = False,
         verbose: bool = True,
-    ) -> DocumentGraph:
+    ) -> Self:
         """Builds the graph.
 
         Documents are read once; only their docnos stay in memory. References may lead to later documents. References to

@@ -1,7 +1,5 @@
 """Structured documents as arrays: nodes, the relations that follow from their structure, links and references."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

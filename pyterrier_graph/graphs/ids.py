@@ -1,7 +1,5 @@
 """Ids on disk by number, numbers by id, and the parts of the ids of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

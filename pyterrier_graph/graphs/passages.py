@@ -1,7 +1,5 @@
 """Transformers that a graph makes: from documents to passages, and from passages to their texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

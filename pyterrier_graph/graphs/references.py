@@ -1,7 +1,5 @@
 """References to documents and passages by id, and the edges that they become."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

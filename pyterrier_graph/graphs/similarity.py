@@ -1,7 +1,5 @@
 """Similarity of texts by their words."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """Scaled dot-product attention along the edges of a graph, between token matrices of unequal lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -4,8 +4,6 @@
 code" is the authors' release (github.com/Deriq-Qian-Dong/LGRe); where it differs from the paper, there is an option.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self, cast

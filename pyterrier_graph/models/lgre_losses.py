@@ -1,7 +1,5 @@
 """The losses of LGRe: a pairwise ranking loss and the triangle distance; for the source see ``models/lgre.py``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

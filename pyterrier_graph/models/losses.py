@@ -4,8 +4,6 @@ R. Ren, S. Lv, Y. Qu, J. Liu, W. X. Zhao, Q. She, H. Wu, H. Wang, J.-R. Wen: PAI
 relation for improving dense passage retrieval. Findings of ACL-IJCNLP 2021. "Eq. n" below are that paper's.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from functools import reduce

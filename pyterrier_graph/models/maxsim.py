@@ -1,7 +1,5 @@
 """Late interaction: MaxSim (Albarede et al. 2023, Eq. 6; Khattab and Zaharia 2020) and its extension along a graph."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -35,16 +33,9 @@ def normalized(states: TokenStates, *, linear: bool = False) -> TokenStates:
 
 
 def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count: int) -> Tensor:
-    """For each target and query token the best match among its neighbors.
+    """The best match among the neighbors of each target, shape (targets, query tokens); minus infinity without any.
 
-    Args:
-        maxima: :func:`token_maxima` of all nodes involved, shape (nodes, query tokens).
-        targets: Target of each edge, shape (edges,).
-        neighbors: Neighbor of each edge, a row of ``maxima``, shape (edges,).
-        count: Number of targets.
-
-    Returns:
-        Shape (count, query tokens); minus infinity for a target without neighbors.
+    Edge e leads from ``targets[e]`` to row ``neighbors[e]`` of ``maxima``: :func:`token_maxima`, (nodes, query tokens).
     """
     best = maxima.new_full((count, maxima.shape[1]), -torch.inf)
     return best.scatter_reduce(0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbors], "amax")

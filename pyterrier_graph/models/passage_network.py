@@ -1,7 +1,5 @@
 """What the GNN-encoder's networks have in common: how they are called."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,12 +1,10 @@
 """Document frequencies: the number of documents that have a word."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyterrier as pt
@@ -42,7 +40,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
     def __repr__(self) -> str:
         return f"DocumentFrequencies({str(self.path)!r})"
 
-    def index(self, corpus_iter: Iterable[Mapping[str, Any]], *, verbose: bool = True) -> DocumentFrequencies:
+    def index(self, corpus_iter: Iterable[Mapping[str, Any]], *, verbose: bool = True) -> Self:
         """Counts the documents of each word, and returns these frequencies.
 
         Args:

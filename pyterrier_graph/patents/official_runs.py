@@ -1,7 +1,5 @@
 """Runs in the format of the task, which names a passage by its document and XPath."""
 
-from __future__ import annotations
-
 import logging
 import os
 

@@ -1,7 +1,5 @@
 """Transformers that make queries of patent applications, and that filter what is retrieved for the applications."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from typing import Any, Literal, get_args

@@ -5,8 +5,6 @@ a ``title`` of your own. No function needs a display. Texts and frames have the 
 light or dark. Every function raises ValueError if a column is missing, there is nothing to draw, or a value is missing.
 """
 
-from __future__ import annotations
-
 from pyterrier_graph.plots.experiments import effectiveness_latency, measure_curve, similarity_shift, training_curves
 from pyterrier_graph.plots.graphs import document_graph, word_graph
 from pyterrier_graph.plots.maps import embedding_map, state_map

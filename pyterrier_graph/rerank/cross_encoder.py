@@ -1,11 +1,9 @@
 """CrossEncoderReranker: a cross-encoder in a pipeline."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -103,5 +101,5 @@ class CrossEncoderReranker(TextReranker):
         return {}
 
     @classmethod
-    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> CrossEncoderReranker:
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         return cls(folder / CHECKPOINT, **options)

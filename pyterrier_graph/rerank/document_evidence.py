@@ -1,6 +1,6 @@
 """Passage scores with the evidence of their documents: the cheapest context of a passage."""
 
-from __future__ import annotations
+from typing import Self
 
 import pandas as pd
 import pyterrier as pt
@@ -50,7 +50,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         qrels_tr: pd.DataFrame,
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
-    ) -> DocumentEvidence:
+    ) -> Self:
         """Chooses the weight from a grid, on the validation queries where there are any, else on the training queries.
 
         Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.

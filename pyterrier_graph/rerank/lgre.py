@@ -1,11 +1,9 @@
 """LGReReranker: the latent graph recurrent network in a pipeline."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -173,7 +171,7 @@ class LGReReranker(TextReranker):
         return {"config": dataclasses.asdict(self.network.config)}
 
     @classmethod
-    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> LGReReranker:
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         reranker = cls(folder / ENCODER, config=options_from(LGReConfig, about["config"]), **options)
         reranker.network.load_state_dict(load_file(folder / WEIGHTS), strict=False)
         return reranker

@@ -1,7 +1,5 @@
 """The common part of the rerankers that read a query and a document together: input, output and training."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """DualEncoder: a bi-encoder of pyterrier_dr that can be trained."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import logging
@@ -352,5 +350,5 @@ class DualEncoder(LearnedModel, BiEncoder):
         return {}
 
     @classmethod
-    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> DualEncoder:
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         return cls(folder / NETWORK, **options)

@@ -1,7 +1,5 @@
 """Hybrid: several pipelines run, and their scores are normalized per query and added up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, Self, get_args
 

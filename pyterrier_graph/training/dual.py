@@ -1,12 +1,10 @@
 """Training of a dual-encoder on queries, positives and hard negatives, by the trainer of sentence-transformers."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 from datasets import Dataset
@@ -62,7 +60,7 @@ class DualEncoderTraining(TrainerOptions):
         check_number("warmup", self.warmup, 0, 1, below=True)
 
     @classmethod
-    def paper(cls, **options: Any) -> DualEncoderTraining:
+    def paper(cls, **options: Any) -> Self:
         """The options of Ren et al. 2021 (PAIR), Sect. 4.2, for fine-tuning; pre-training has ``alpha=0.1`` besides.
 
         The paper has batches of 512 on up to 8 GPUs. On MSMARCO it uses LAMB, else Adam; the trainer uses AdamW without

@@ -1,7 +1,5 @@
 """Grid search for a few numbers of a model that are not learned by gradients, such as the weights of relations."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 

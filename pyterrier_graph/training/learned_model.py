@@ -1,7 +1,5 @@
 """The common part of trained transformers: saving, loading, copies, and warnings about the state of training."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json

@@ -3,8 +3,6 @@
 Qu et al.: RocketQA. NAACL 2021. Ren et al.: PAIR. Findings of ACL 2021, Sect. 3.3.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

@@ -1,10 +1,8 @@
 """Options of trainings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import ir_measures
 
@@ -97,7 +95,7 @@ class HGATTraining(HeadOptions):
         check_fields(self, repeats=1, max_triples=1, frozen_encoder_layers=0)
 
     @classmethod
-    def paper(cls, **options: Any) -> HGATTraining:
+    def paper(cls, **options: Any) -> Self:
         """The publication's options (Albarede et al. 2023, Sect. 5.2.3), as far as it says them.
 
         One learning rate of 1e-3, one of 3e-6 for the encoder above its first six layers, ``mixed`` negatives drawn

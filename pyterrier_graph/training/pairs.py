@@ -1,7 +1,5 @@
 """Training on pairs: a relevant document and a less relevant document of the same query."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self

@@ -1,7 +1,5 @@
 """Training of a query encoder for contextual passages that stay as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

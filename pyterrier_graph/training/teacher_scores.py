@@ -1,7 +1,5 @@
 """The scores of a teacher, which are probabilities; each is computed once and kept on disk."""
 
-from __future__ import annotations
-
 import json
 from hashlib import blake2b
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training by ``transformers.Trainer``: checkpoints, validation by a ranking measure, and the best weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

@@ -1,7 +1,5 @@
 """Validation by a ranking measure: one number for the scores of a run."""
 
-from __future__ import annotations
-
 import warnings
 
 import ir_measures

@@ -1,7 +1,5 @@
 """Finds the claims that a text refers to, in English, German and French."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 

@@ -3,8 +3,6 @@
 The files lie in the folder ``clef-ip`` of the home folder of ir_datasets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

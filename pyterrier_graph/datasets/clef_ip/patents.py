@@ -1,7 +1,5 @@
 """Reads a patent from its XML file, and names its passages by XPaths as the task does."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterator

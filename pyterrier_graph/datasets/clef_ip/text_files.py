@@ -1,7 +1,5 @@
 """Reads judgments and runs. What violates a format is a ValueError that names the file and the line."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

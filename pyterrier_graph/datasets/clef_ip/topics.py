@@ -1,7 +1,5 @@
 """Reads topics. What violates the format is a ValueError that names the file and the topic."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict

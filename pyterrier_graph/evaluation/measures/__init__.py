@@ -16,8 +16,6 @@ A run of passages evaluated with judgments of documents, or the other way round,
 
 # The package imports this module, so it must be fast: only the evaluator imports numpy and pandas.
 
-from __future__ import annotations
-
 from pyterrier_graph.evaluation.measures.definitions import MAPD, PRECD, PRES, on_documents, register
 
 __all__ = ["MAPD", "PRECD", "PRES", "on_documents"]

@@ -1,7 +1,5 @@
 """The evaluator of ir_measures for the measures of this package, and the measures' equations."""
 
-from __future__ import annotations
-
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
