@@ -7,9 +7,9 @@ def main() -> None:
     """Runs the command that is named first."""
     if sys.argv[1:2] != ["demo"]:
         raise SystemExit("usage: python -m pyterrier_graph demo [options]; see demo --help")
-    from pyterrier_graph.demo import main as demo
+    from pyterrier_graph import demo
 
-    demo(sys.argv[2:])
+    demo.main(sys.argv[2:])
 
 
 if __name__ == "__main__":

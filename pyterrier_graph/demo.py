@@ -94,8 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     table = compare(systems, data.test)
     table.to_csv(output / "results.csv", index=False)
     minutes = (time.perf_counter() - start) / 60
-    command = " ".join(["python -m pyterrier_graph demo", *(arguments or [])])
-    write_report(output / "report.html", data, models, table, command, minutes)
+    write_report(output / "report.html", data, models, table, " ".join([parser().prog, *(arguments or [])]), minutes)
     print(table.to_string(index=False))
     print(f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05)")
     print(f"{minutes:.1f} minutes. Open {output / 'report.html'} in a browser.")

