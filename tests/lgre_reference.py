@@ -76,10 +76,10 @@ def refined(model: LGRe, e: Tensor, a: list[list[Tensor]]) -> list[Tensor]:
     for _ in range(model.config.steps):
         new = []
         for i in range(len(h)):
-            heard = sum(a[i][j] * h[j] for j in range(len(h)))
+            aggregated = sum(a[i][j] * h[j] for j in range(len(h)))
             if model.config.gate == "gru":
                 cell = model.cell
-                x = cell.weight_ih @ torch.cat([h[i], heard]) + cell.bias_ih
+                x = cell.weight_ih @ torch.cat([h[i], aggregated]) + cell.bias_ih
                 y = cell.weight_hh @ h[i] + cell.bias_hh
                 r = torch.sigmoid(x[:size] + y[:size])
                 z = torch.sigmoid(x[size : 2 * size] + y[size : 2 * size])
@@ -87,10 +87,10 @@ def refined(model: LGRe, e: Tensor, a: list[list[Tensor]]) -> list[Tensor]:
                 new.append((1 - z) * c + z * h[i])
             else:
                 own, neighbors = model.gates.weight[:, :size], model.gates.weight[:, size:]
-                z = torch.sigmoid(own[:size] @ h[i] + neighbors[:size] @ heard + model.gates.bias[:size])
-                r = torch.sigmoid(own[size:] @ h[i] + neighbors[size:] @ heard + model.gates.bias[size:])
+                z = torch.sigmoid(own[:size] @ h[i] + neighbors[:size] @ aggregated + model.gates.bias[:size])
+                r = torch.sigmoid(own[size:] @ h[i] + neighbors[size:] @ aggregated + model.gates.bias[size:])
                 own, neighbors = model.candidate.weight[:, :size], model.candidate.weight[:, size:]
-                c = torch.tanh(own @ (r * h[i]) + neighbors @ heard + model.candidate.bias)
+                c = torch.tanh(own @ (r * h[i]) + neighbors @ aggregated + model.candidate.bias)
                 new.append(z * c + (1 - z) * h[i])
         h = new
     return h
