@@ -18,6 +18,7 @@ import pandas as pd
 import pyterrier as pt
 import torch
 from ir_measures import RR, nDCG
+from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
@@ -51,8 +52,6 @@ hybrid = ptg.Hybrid(bm25, index.retriever() >> pt.text.max_passage())
 reranked = bm25 % 100 >> graph.passages() >> ptg.GraphMaxSim(graph) >> pt.text.max_passage()
 """
 
-logger = logging.getLogger("pyterrier_graph.demo")
-
 
 @dataclass(frozen=True)
 class Queries:
@@ -83,7 +82,6 @@ class Data:
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the demo from the command line and returns its table."""
     options = parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
     for library in ("httpx", "sentence_transformers", "transformers", "datasets"):
         logging.getLogger(library).setLevel(logging.ERROR)
     start = time.perf_counter()
@@ -104,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=__doc__)
-    made.add_argument("--full", action="store_true", help="more systems: titles in text, no edges, documents")
+    made.add_argument("--full", action="store_true", help="more systems: titles in text and graph, documents")
     made.add_argument("--size", choices=["numpy", "all"], default="numpy", help="numpy alone, or five packages")
     made.add_argument("--first-stage", choices=["pisa", "terrier"], default="pisa", help="what BM25 runs on")
     made.add_argument("--seed", type=int, default=0, help="seed of initial weights, sampling and order")
@@ -151,39 +149,41 @@ def build_systems(
             with_queries, output / f"{first_stage}.queries.index", first_stage
         ),
     }
-    fold = pt.text.max_passage()
-    first = bm25 % RERANKED >> graph.passages()
+    fold, first = pt.text.max_passage(), bm25 % RERANKED >> graph.passages()
     token_encoder = reduced_encoder(graph)
     tokens = store_of(graph, token_encoder, output / "tokens")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # what follows are many small products, for which threads wait for one another
 
     def fitted(reranker: Any) -> Any:
-        logger.info("fitting %s", type(reranker).__name__)
         (first >> reranker).fit(data.train.topics.head(300), data.train.qrels, dev.topics, dev.qrels)
         return reranker
 
-    maxsim = GraphMaxSim(graph, token_encoder, {}, tokens=tokens)
     graph_maxsim = fitted(GraphMaxSim(graph, token_encoder, tokens=tokens))
     hgat = fitted(HGATReranker(graph, token_encoder, tokens=tokens, seed=seed))
     hgat.contextualized = hgat.contextualize(fresh(output / "hgat.tokens"))
-    rerankers = {"MaxSim": maxsim, "GraphMaxSim": graph_maxsim, "HGAT": hgat}
+    rerankers = {"MaxSim": GraphMaxSim(graph, token_encoder, {}, tokens=tokens)}
     torch.set_num_threads(threads)
+    titled = store_of(graph, token_encoder, output / "titled.tokens", titles=True)
+    rerankers["MaxSim, titles in the text"] = GraphMaxSim(graph, token_encoder, {}, tokens=titled)
+    rerankers |= {"GraphMaxSim": graph_maxsim, "HGAT": hgat}
+    if full:
+        rerankers["GraphMaxSim, titles in the text"] = fitted(GraphMaxSim(graph, token_encoder, tokens=titled))
+        evidence = DocumentEvidence().fit((first >> graph_maxsim)(dev.topics), dev.qrels)
+        rerankers["GraphMaxSim + document"] = graph_maxsim >> evidence
 
     encoder = DualEncoder(max_passage_tokens=PASSAGE_TOKENS, dtype="auto")
     mean = GraphMean(graph, encoder, query_graph=data.query_graph)
-    gnn = GNNEncoder(graph, encoder, query_graph=data.query_graph, weights=mean.weights, seed=seed)
-    gnn.fit(data.train.topics, data.train.qrels, dev.topics, dev.qrels)
-    retrievers = {"all-MiniLM": GraphMean(graph, encoder, {}), "GraphMean": mean, "GNNEncoder": gnn}
-    if full:
-        titled = store_of(graph, token_encoder, output / "titled.tokens", titles=True)
-        rerankers["MaxSim, titles in the text"] = GraphMaxSim(graph, token_encoder, {}, tokens=titled)
-        rerankers["GraphMaxSim, titles in the text"] = fitted(GraphMaxSim(graph, token_encoder, tokens=titled))
-        without = GNNEncoder(graph, encoder, query_graph=data.query_graph, edges=False, seed=seed)
-        retrievers["GNNEncoder without edges"] = without.fit(data.train.topics, data.train.qrels, dev.topics, dev.qrels)
-        evidence = DocumentEvidence().fit((first >> graph_maxsim)(dev.topics), dev.qrels)
-        rerankers["GraphMaxSim + document"] = graph_maxsim >> evidence
-    for name, retriever in retrievers.items():
+    known = (data.train.topics, data.train.qrels, dev.topics, dev.qrels)
+    options: Any = {"query_graph": data.query_graph, "weights": mean.weights, "seed": seed}
+    without, gnn = (GNNEncoder(graph, encoder, edges=edges, **options).fit(*known) for edges in (False, True))
+    with_titles = FlexIndex(str(fresh(output / "titled.flex")))
+    text = pt.apply.text(lambda passage: f"{passage['title']}: {passage['text']}")
+    (text >> encoder.doc_encoder() >> with_titles).index(graph.get_corpus_iter(verbose=False))
+    found = encoder.query_encoder() >> with_titles.np_retriever(num_results=1000, drop_query_vec=True)
+    systems["all-MiniLM, titles in the text"] = found >> fold
+    retrievers: dict[str, Any] = {"all-MiniLM": GraphMean(graph, encoder, {}), "GraphMean": mean}
+    for name, retriever in (retrievers | {"GNNEncoder without edges": without, "GNNEncoder": gnn}).items():
         index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"))
         systems[name] = index.retriever(num_results=1000) >> fold
     systems["Hybrid: BM25, GraphMean"] = Hybrid(bm25, systems["GraphMean"])

@@ -14,8 +14,9 @@ import tiny
 import pyterrier_graph as ptg
 from pyterrier_graph import demo
 
-SYSTEMS = ["BM25", "BM25, answered queries in the text", "all-MiniLM", "GraphMean", "GNNEncoder"]
-SYSTEMS += ["Hybrid: BM25, GraphMean", "BM25 >> MaxSim", "BM25 >> GraphMaxSim", "BM25 >> HGAT"]
+SYSTEMS = ["BM25", "BM25, answered queries in the text", "all-MiniLM, titles in the text", "all-MiniLM", "GraphMean"]
+SYSTEMS += ["GNNEncoder without edges", "GNNEncoder", "Hybrid: BM25, GraphMean", "BM25 >> MaxSim"]
+SYSTEMS += ["BM25 >> MaxSim, titles in the text", "BM25 >> GraphMaxSim", "BM25 >> HGAT"]
 
 
 class Corpus:
