@@ -145,9 +145,7 @@ class Hybrid(WithSignature, pt.Estimator):
         validation = Validation(merged, qrels, self.measure, self)
         present = float(self.weights[1])
         trials = pt.tqdm(sorted({*ALPHAS, present}), desc="Hybrid.fit", unit="trial", disable=not self.verbose, delay=1)
-        measured = {}
-        for alpha in trials:
-            measured[alpha] = validation.per_query(_weighted(parts, np.array([1 - alpha, alpha])).sum(1))
+        measured = {a: validation.per_query(_weighted(parts, np.array([1 - a, a])).sum(1)) for a in trials}
         self.alpha = closest_within_one_standard_error(present, measured)
         return self
 

@@ -1,5 +1,6 @@
 """Training on pairs: a relevant document and a less relevant document of the same query."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -22,7 +23,7 @@ REPEATS = 2  # how often a pair is drawn in an epoch, at most, on average
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairTraining(HeadOptions):
+class PairTraining(HeadOptions, ABC):
     """Options of a training on pairs of documents; see also :class:`~pyterrier_graph.training.options.HeadOptions`.
 
     With the defaults training takes minutes on two cores: there are few pairs, and learning rates are higher than in
@@ -58,9 +59,9 @@ class PairTraining(HeadOptions):
         """The grades of documents with these labels; the documents of a pair have different grades."""
         return label
 
+    @abstractmethod
     def pair_loss(self, network: Any, inputs: Batch, relevant: Tensor) -> Tensor:
         """The mean loss of a network, given its arguments, where documents 2 i and 2 i + 1 are d+ and d- of pair i."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
