@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import argparse
 
+from experiments.collections.cacm import read_cacm
 from experiments.collections.cranfield import read_cranfield
 from experiments.collections.ir_datasets import read_ir_datasets
 from experiments.collections.medquad import read_medquad
 from experiments.collections.numpydoc import read_numpydoc
+from experiments.collections.qasper import read_qasper
 from experiments.collections.trec_car import read_trec_car
 from experiments.collections.vaswani import read_vaswani
 from experiments.harness.collection import Collection
 
-FROM_PATH = {"trec-car": read_trec_car, "cranfield": read_cranfield, "vaswani": read_vaswani}
+FROM_PATH = {
+    "trec-car": read_trec_car,
+    "cranfield": read_cranfield,
+    "cacm": read_cacm,
+    "vaswani": read_vaswani,
+    "qasper": read_qasper,
+}
 COLLECTIONS = ("numpydoc", "numpydoc-numpy", "medquad", *FROM_PATH)
 
 
