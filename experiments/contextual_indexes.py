@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 from ir_measures import parse_measure
 from matplotlib.figure import Figure
 from pyterrier_dr import FlexIndex
@@ -40,6 +39,7 @@ from experiments.harness.collection import Collection, joined
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.fine_tuning import fine_tuned
 from experiments.harness.groups import groups_by_overlap
+from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.harness.results import Results, choice, claim, slug, tabulate
 from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
@@ -47,7 +47,6 @@ from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.retrieve.index_writer import base_vectors
 from pyterrier_graph.training.dual import scale_of
-from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of
 
 MEASURES = ["nDCG@10", "RR@10", "R@5", "R@20", "R@100"]
 DUAL, MEAN, GNN = "dual-encoder", "GraphMean", "GNNEncoder"
@@ -237,12 +236,7 @@ class Bench:
     @cached_property
     def passage_qrels(self) -> pd.DataFrame:
         """The relevant passages of the graph's queries: of a relevant document, all passages."""
-        relevant = self.in_graph.qrels[self.in_graph.qrels["label"] > 0]
-        if relevant["docno"].str.contains(PASSAGE_NUMBER).any():
-            return relevant
-        documents = self.documents.document_of(relevant["docno"].tolist())
-        rows, nodes = self.documents.passages_of_documents(documents)
-        return relevant.iloc[rows].assign(docno=self.documents.ids_of(nodes)).reset_index(drop=True)
+        return relevant_passages(self.documents, self.in_graph.qrels)
 
     def graph(self, k: int) -> ptg.QueryPassageGraph:
         """The graph of the training queries, with k retrieved passages of each."""
@@ -369,11 +363,7 @@ class Bench:
                 queries = model.query_encoder()(self.test.topics)
         found = index.np_retriever(num_results=DEPTH, drop_query_vec=True)(queries)
         shutil.rmtree(path, ignore_errors=True)
-        if not self.test.qrels["docno"].str.contains(PASSAGE_NUMBER).any():
-            found = found.assign(docno=documents_of(found["docno"]))
-            found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
-        found = pt.model.add_ranks(found[["qid", "docno", "score"]])
-        return found[found["rank"] < KEPT]
+        return judged_ranking(found, self.test.qrels, KEPT)
 
     def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
         if system == MEAN:

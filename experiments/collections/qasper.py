@@ -45,7 +45,13 @@ def _papers(file: Path) -> Iterator[dict[str, Any]]:
     for place, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             paper = json.loads(line)
-            _ = paper["id"], paper["title"], paper["abstract"], paper["full_text"]["paragraphs"], paper["qas"]["answers"]
+            _ = (
+                paper["id"],
+                paper["title"],
+                paper["abstract"],
+                paper["full_text"]["paragraphs"],
+                paper["qas"]["answers"],
+            )
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise ValueError(f"{file}, line {place}: this is no paper: {error!r}") from error
         yield paper
