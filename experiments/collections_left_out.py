@@ -40,7 +40,7 @@ from ir_measures import parse_measure
 
 from experiments.collections import COLLECTIONS, open_collection
 from experiments.harness.collection import ALL, Collection
-from experiments.harness.command import add_options
+from experiments.harness.command import add_options, show_progress
 from experiments.harness.judgments import judged_ranking
 from experiments.harness.results import Results, claim, slug, tabulate
 from experiments.left_out import fixed_weights, names, tables
@@ -102,7 +102,7 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    show_progress()
     command = command_line()
     options = command.parse_args(arguments)
     collections = {}

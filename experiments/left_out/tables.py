@@ -42,8 +42,8 @@ def goals(per_query: pd.DataFrame, measure: str) -> pd.DataFrame:
     """What is expected of the systems, and whether it is so.
 
     Returns:
-        ``goal, collection, compared`` (with which system), ``difference, significant`` (``+`` or ``-``, paired t-test of
-        the two systems) and ``reached``.
+        ``goal, collection, compared`` (with which system), ``difference``, ``significant`` (``+`` or ``-``, by a paired
+        t-test of the two systems) and ``reached``.
     """
     table, values = means(per_query, measure), per_query[per_query["measure"] == measure]
     rows = []
