@@ -31,6 +31,7 @@ import argparse
 import logging
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -196,7 +197,7 @@ class Bench:
                 self._add_fixed(system, fixed_weights.best_weights([self.measured_weights()], "test"))
                 continue
             for seed in self.options.seeds if system in names.TRAINED else self.options.seeds[:1]:
-                self._add(system, lambda fold, system=system, seed=seed: fold.pipeline(system, seed), seed)
+                self._add(system, partial(Fold.pipeline, system=system, seed=seed), seed)
 
     def add_from_elsewhere(self, others: Sequence[Bench]) -> None:
         """Adds the runs of the systems that are tuned or trained on other collections."""
@@ -208,9 +209,11 @@ class Bench:
         if names.GNN_ELSEWHERE in self.systems:
             source = max(others, key=lambda other: other.training_queries)
             for seed in self.options.seeds:
-                file = f"{names.GNN_ELSEWHERE}, {source.corpus.name}"
-                make = lambda fold, seed=seed: fold.transferred(source.model(seed))  # noqa: E731
-                self._add(names.GNN_ELSEWHERE, make, seed, file)
+
+                def transferred(fold: Fold, seed: int = seed) -> pt.Transformer:
+                    return fold.transferred(source.model(seed))
+
+                self._add(names.GNN_ELSEWHERE, transferred, seed, f"{names.GNN_ELSEWHERE}, {source.corpus.name}")
 
     def measured_weights(self) -> pd.DataFrame:
         """The measure of each query with each fixed weights."""

@@ -184,7 +184,7 @@ def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
         name += f", {100 * masked:g}% masked" * (masks and masked != MASKED)
         logger.info("%s, seed %d", name, seed)
         path = bench.output / f"{slug(name)}-{seed}.flex"
-        swept = {"k": k if has_graph else np.nan, "masked": masked if masks else np.nan}
+        swept: dict[str, Any] = {"k": k if has_graph else np.nan, "masked": masked if masks else np.nan}
         results.add(name, partial(bench.ranking, system, seed, k, masked, path), seed, system=system, **swept)
     return results.per_query
 

@@ -33,7 +33,8 @@ def read_qasper(path: str | Path) -> Collection:
     files = [path] if path.is_file() else sorted(path.glob("*.jsonl"))
     if len(files) != 1:
         raise FileNotFoundError(f"{path} holds {len(files)} files *.jsonl, not one")
-    records, queries = [], []
+    records: list[Record] = []
+    queries: list[Query] = []
     for paper in _papers(files[0]):
         record, places = _record(paper)
         records.append(record)

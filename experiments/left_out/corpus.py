@@ -22,6 +22,7 @@ from pyterrier_graph.retrieve.index_writer import base_vectors
 
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
 NO_LIMIT = 1_000_000
+QUERY_TOKENS = 128
 
 
 class Corpus:
@@ -72,11 +73,14 @@ class Corpus:
         """The dual-encoder that reads passages in their documents."""
         return self._open(late_chunking=True)
 
-    def _open(self, **options: Any) -> ptg.DualEncoder:
+    @property
+    def _lengths(self) -> dict[str, Any]:
         # nothing of a query is cut: those of CACM have up to a hundred words
-        lengths = {"max_passage_tokens": self.max_tokens, "max_query_tokens": min(128, self.max_tokens)}
+        return {"max_passage_tokens": self.max_tokens, "max_query_tokens": min(QUERY_TOKENS, self.max_tokens)}
+
+    def _open(self, **options: Any) -> ptg.DualEncoder:
         make: Any = ptg.DualEncoder.load if (Path(self._encoder) / META).exists() else ptg.DualEncoder
-        return make(self._encoder, dtype="auto", verbose=False, **lengths, **options)
+        return make(self._encoder, dtype="auto", verbose=False, **self._lengths, **options)
 
     @cached_property
     def index(self) -> FlexIndex:
@@ -112,8 +116,7 @@ class Corpus:
     def maxsim(self) -> ptg.GraphMaxSim:
         """GraphMaxSim over stored token vectors."""
         saved = Path(self._encoder) / NETWORK
-        lengths = {"max_passage_tokens": self.max_tokens, "max_query_tokens": min(128, self.max_tokens)}
-        encoder = ptg.TokenEncoder(saved if saved.exists() else self._encoder, dtype="auto", **lengths)
+        encoder = ptg.TokenEncoder(saved if saved.exists() else self._encoder, dtype="auto", **self._lengths)
         store = ptg.TokenStore(self.output / "tokens")
         if not store.built():
             store.build(self.graph, encoder)

@@ -41,7 +41,7 @@ def measured(fold: Fold) -> pd.DataFrame:
                 rows += [part.assign(**weights) for part in rows if part[RELEVANT].iloc[0] == weights[RELEVANT]][:2]
                 continue
             mean.weights = weights
-            vectors = mean.vectors(ids)
+            vectors = mean.vectors([*ids])
             for split, part in parts.items():
                 values = _per_query(part, queries[split] @ vectors.T, ids)
                 rows.append(values.assign(split=split, **weights))
