@@ -186,8 +186,9 @@ class Bench:
 
     def model(self, seed: int) -> Path:
         """The folder of the GNN-encoder that was trained on this collection."""
-        self.folds[0].gnn(seed)
-        return self.folds[0].output / "models" / f"gnn-{seed}"
+        if not (path := self.folds[0].model_path(seed)).exists():
+            self.folds[0].gnn(seed)
+        return path
 
     def add_local(self) -> None:
         """Adds the runs of the systems that need no other collection."""

@@ -107,15 +107,22 @@ class Fold:
         return ptg.GraphMean(self.corpus.graph, **self._shared() | options)
 
     def gnn(self, seed: int) -> ptg.GNNEncoder:
-        """A GNN-encoder trained on this collection; it is saved."""
-        path = self.output / "models" / f"gnn-{seed}"
+        """A GNN-encoder trained on this collection; that of the first fold is saved, for other collections."""
+        path = self.model_path(seed)
         if path.exists():
             options = self._shared()
             return ptg.GNNEncoder.load(path, graph=self.corpus.graph, encoder=options.pop("encoder"), **options)
-        path.parent.mkdir(exist_ok=True)
         training = ptg.GNNEncoderTraining(seed=seed)
         gnn = ptg.GNNEncoder(self.corpus.graph, training=training, seed=seed, **self._shared())
-        return gnn.fit(*self.train, *self.dev).save(path)
+        gnn.fit(*self.train, *self.dev)
+        if not self.number:
+            path.parent.mkdir(exist_ok=True)
+            gnn.save(path)
+        return gnn
+
+    def model_path(self, seed: int) -> Path:
+        """The folder of the GNN-encoder."""
+        return self.output / "models" / f"gnn-{seed}"
 
     def _shared(self) -> dict[str, Any]:
         corpus = self.corpus
