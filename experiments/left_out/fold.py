@@ -54,7 +54,7 @@ class Fold:
         self.test = splits["test"].sample(test_queries)
         # all training queries, in the graph or not
         self.train = joined([self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph])
-        self._pipelines: dict[tuple[str, int], pt.Transformer] = {}
+        self._pipelines: dict[str, pt.Transformer] = {}
         self._indexes = TemporaryDirectory(prefix="indexes-", dir=self.output)
 
     @cached_property
@@ -68,14 +68,15 @@ class Fold:
 
     def pipeline(self, system: str, seed: int = 0) -> pt.Transformer:
         """A system that needs nothing from elsewhere: ``qid, query`` to passages with scores."""
-        key = system, seed if system in names.TRAINED else 0
-        if key not in self._pipelines:
+        if system == names.GNN_HOME:
+            return self._searched(self.gnn(seed))
+        if system not in self._pipelines:
             logger.info("%s: %s", self.output, system)
-            self._pipelines[key] = self._makers[system](*key[1:] if system in names.TRAINED else ())
-        return self._pipelines[key]
+            self._pipelines[system] = self._makers[system]()
+        return self._pipelines[system]
 
     @cached_property
-    def _makers(self) -> dict[str, Callable[..., pt.Transformer]]:
+    def _makers(self) -> dict[str, Callable[[], pt.Transformer]]:
         return {
             names.BM25: lambda: self.corpus.bm25,
             names.BM25_CONTEXT: self._bm25_context,
@@ -85,7 +86,6 @@ class Fold:
             names.MEAN: lambda: self._searched(self.mean()),
             names.MEAN_LATE: lambda: self._searched(self.mean(encoder=self.corpus.late_encoder)),
             names.MEAN_HOME: lambda: self._searched(self.mean().fit(*self.dev)),
-            names.GNN_HOME: lambda seed: self._searched(self.gnn(seed)),
             names.MAXSIM: lambda: self.corpus.bm25 % RERANKED >> self.corpus.maxsim,
             names.HYBRID: partial(self._hybrid, names.BM25),
             names.HYBRID_CONTEXT: partial(self._hybrid, names.BM25_CONTEXT),
