@@ -18,7 +18,7 @@ Each collection is named, with the folder that it is in. All systems are measure
 - the best fixed weights of GraphMean, chosen on the test queries: nobody could choose them, they are a bound.
 
 Queries without splits are divided into five folds, each of which is tested with three others in the query graph.
-Where judgments are pooled, measures over judged documents stand beside the usual ones.
+Where judgments are pooled and have grades, a measure over judged documents stands beside the usual ones.
 
 ``OUTPUT/table.csv`` has all systems and collections, ``OUTPUT/goals.csv`` what is expected of them, and a folder for
 each collection its own table with all measures. Runs are stored: a second call makes only those that are missing, and

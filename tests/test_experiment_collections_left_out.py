@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from experiment_tools import pages, texts
 import pyterrier_graph as ptg
 from experiments import collections_left_out
 from experiments.collections_left_out import JUDGED_ONLY, Bench, Named
-from experiments.harness.collection import Collection
+from experiments.harness.collection import ALL, Collection, Queries
 from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.left_out import fixed_weights, names, tables
 from experiments.left_out.corpus import Corpus, TitledTexts
@@ -32,7 +33,9 @@ def options(folder: Path, *more: str) -> Any:
 
 def collections() -> dict[str, Collection]:
     """Texts with pooled judgments and no splits, and pages with splits, where only titles tell passages apart."""
-    return {"vaswani": texts(4), "medquad": pages()}
+    topics, qrels = texts(4).queries[ALL]
+    graded = pd.concat([qrels, qrels.assign(docno=qrels["docno"].str.replace("0", "1"), label=0)], ignore_index=True)
+    return {"cranfield": replace(texts(4), queries={ALL: Queries(topics, graded)}), "medquad": pages()}
 
 
 def corpus(folder: Path, name: str = "medquad") -> Corpus:
@@ -52,19 +55,19 @@ def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = options(tmp_path, "--seeds", "0", "1")
     table = collections_left_out.run(collections(), chosen)
     expected = [names.CHOICES[name] for name in collections_left_out.CHOSEN]
-    assert table.index.tolist() == expected and [*table] == ["vaswani", "medquad", "mean"]
+    assert table.index.tolist() == expected and [*table] == ["cranfield", "medquad", "mean"]
     assert (table != "").all(axis=None)
     per_query = pd.read_csv(tmp_path / "per_query.csv")
     tested = per_query[per_query["measure"] == "nDCG@10"].groupby(["collection", "name", "seed"])["qid"].agg(sorted)
-    everything = {"vaswani": texts(4).all_queries.topics, "medquad": pages().queries["test"].topics}
+    everything = {"cranfield": texts(4).all_queries.topics, "medquad": pages().queries["test"].topics}
     for (name, system, _), qids in tested.items():  # each query once: that of a fold is in no other
         assert qids == sorted(everything[name]["qid"]), system
     seeds = per_query.groupby("name")["seed"].nunique()
     assert {system for system, count in seeds.items() if count == 2} == {*names.TRAINED}
-    assert set(per_query[per_query["measure"] == JUDGED_ONLY]["collection"]) == {"vaswani"}
+    assert set(per_query[per_query["measure"] == JUDGED_ONLY]["collection"]) == {"cranfield"}
     assert pd.read_csv(tmp_path / "table.csv").shape == (len(expected), 4)
     goals = pd.read_csv(tmp_path / "goals.csv")
-    assert goals["collection"].value_counts().to_dict() == {"vaswani": 4, "medquad": 4, "mean": 2}
+    assert goals["collection"].value_counts().to_dict() == {"cranfield": 4, "medquad": 4, "mean": 2}
     # a second call makes nothing anew, but what it is asked for
     made: list[str] = []
     pipeline = Fold.pipeline
@@ -132,6 +135,13 @@ def test_the_commands_of_the_documentation_are_understood() -> None:
         collections_left_out.command_line().parse_args(command)
 
 
+def test_measures_over_judged_documents_need_pooled_judgments_that_differ(tmp_path: Path) -> None:
+    assert corpus(tmp_path / "a", "cranfield").pooled
+    assert not corpus(tmp_path / "b", "medquad").pooled
+    alike = Corpus("cranfield", texts(), tmp_path / "c", tiny.checkpoint(), 32, "pisa")
+    assert not alike.pooled
+
+
 # ------------------------------------------------------------------------------------------------------- the systems
 
 
@@ -166,7 +176,7 @@ def test_each_hybrid_has_its_parts(tmp_path: Path) -> None:
     assert bench.pipeline(names.HYBRID).alpha == 0.5
 
 
-@pytest.mark.parametrize("name", ["medquad", "vaswani"])
+@pytest.mark.parametrize("name", ["medquad", "cranfield"])
 def test_the_grid_measures_what_retrieval_finds(name: str, tmp_path: Path) -> None:
     bench = fold(tmp_path, name)
     measured = fixed_weights.measured(bench)

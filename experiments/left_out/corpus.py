@@ -21,6 +21,7 @@ from pyterrier_graph.retrieve.dual_encoder import NETWORK
 from pyterrier_graph.retrieve.index_writer import base_vectors
 
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
+POOLED = ("cranfield", "cacm", "vaswani")
 NO_LIMIT = 1_000_000
 QUERY_TOKENS = 128
 
@@ -50,8 +51,12 @@ class Corpus:
 
     @property
     def pooled(self) -> bool:
-        """Whether the judgments are pooled: of what several systems found, a part was judged."""
-        return self.name in ("cranfield", "cacm", "vaswani")
+        """Whether the judgments are pooled, and name documents that are less or not relevant.
+
+        Those of CACM and Vaswani name relevant documents only, all with the same grade: in any order of the judged
+        documents nothing is wrong.
+        """
+        return self.name in POOLED and self.collection.all_queries.qrels["label"].nunique() > 1
 
     @property
     def family(self) -> str:
