@@ -1,4 +1,18 @@
-"""Late chunking: a passage is the mean of its own tokens, which an encoder has read with the rest of the document."""
+"""Late chunking: a passage is the mean of its own tokens, which an encoder has read with the rest of the document.
+
+Guenther et al.: `Late Chunking: Contextual Chunk Embeddings Using Long-Context Embedding Models
+<https://arxiv.org/abs/2409.04701>`_, 2024.
+
+- A document is its passages one after the other, without the titles of sections. Passages are not cut.
+- The encoder reads a document in windows of as many tokens as the checkpoint has positions. The windows overlap by
+  half, and the last one ends with the document.
+- A passage is the mean of its own tokens in the window where it is most central. In a document that is longer than a
+  window, a passage of more than half a window is divided into pieces of half a window. Each piece is taken from the
+  window where it is most central, and the passage is the mean of all its tokens.
+- Each window has the prompt of passages, if there is one, and special tokens such as [CLS] and [SEP]. They are not
+  among the tokens that are averaged. A passage without tokens is the mean of these alone, in a window by itself.
+- A text without a document graph is a document of one passage.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +87,8 @@ def lay_out(bounds: np.ndarray, documents: np.ndarray, passages: np.ndarray, win
     keys = np.where(tokens[row] > 0, first[row] + chosen, NO_TEXT)
     starts, example, windows = np.unique(keys, return_index=True, return_inverse=True)
     lengths = np.where(starts == NO_TEXT, 0, np.minimum(window, total[row[example]]))
-    return Layout(starts, lengths, row, windows.reshape(-1), start - chosen, end - start)
+    places = np.where(keys == NO_TEXT, 0, start - chosen)
+    return Layout(starts, lengths, row, windows.reshape(-1), places, end - start)
 
 
 class LateChunking:
@@ -110,9 +125,7 @@ class LateChunking:
         if self.window < 1:
             raise ValueError(f"late_chunking: prompt and special tokens leave {self.window} tokens for passages")
 
-    def encode(
-        self, texts: Sequence[str], documents: np.ndarray, passages: np.ndarray, *, at_once: int
-    ) -> np.ndarray:
+    def encode(self, texts: Sequence[str], documents: np.ndarray, passages: np.ndarray, *, at_once: int) -> np.ndarray:
         """Vectors of some passages, float32 of shape (wanted, dimensions).
 
         Args:
@@ -167,7 +180,7 @@ class LateChunking:
         row_of[windows] = np.arange(len(windows))
         pieces = np.flatnonzero(row_of[layout.windows] >= 0)
         empty = layout.tokens[pieces] == 0  # the mean of the prompt and the special tokens
-        sizes = np.where(empty, width, layout.tokens[pieces])
+        sizes = np.where(empty, len(self.before) + len(self.after), layout.tokens[pieces])
         starts = row_of[layout.windows[pieces]] * width
         starts += np.where(empty, 0, len(self.before) + layout.places[pieces])
         bounds, places = ranges(starts, sizes)
@@ -195,6 +208,11 @@ def longest_input(transformer: Transformer) -> int:
     if not limit:
         raise ValueError("late_chunking needs an encoder that tells how many tokens it reads; this one does not")
     return int(limit)
+
+
+def single_passages(texts: Sequence[str]) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
+    """Texts as documents of one passage, as the arguments of :meth:`LateChunking.encode`."""
+    return texts, np.arange(len(texts) + 1), np.arange(len(texts))
 
 
 def passages_in_documents(graph: HeteroGraph, nodes: np.ndarray) -> tuple[list[str], np.ndarray, np.ndarray]:

@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, Self, cast, get_args
@@ -24,7 +25,7 @@ from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_choice, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
-from pyterrier_graph.encoders.late_chunking import LateChunking, passages_in_documents
+from pyterrier_graph.encoders.late_chunking import LateChunking, passages_in_documents, single_passages
 from pyterrier_graph.encoders.queries import query_texts, warn_of_rewritten
 from pyterrier_graph.encoders.sentence_encoder import Similarity, checksums, limit_length, load_dual_encoder, prompts_of
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -68,8 +69,13 @@ class DualEncoder(LearnedModel, BiEncoder):
         separate_encoders: Whether queries and passages have an encoder each, which both start as ``encoder``. A
             checkpoint with two encoders keeps both in any case.
         similarity: ``'dot'`` or ``'cosine'``; by default cosine if the checkpoint normalizes its vectors.
+        late_chunking: Whether a passage of a document graph is the mean of its own tokens, which the encoder has read
+            with the rest of the document (Guenther et al., `Late Chunking
+            <https://arxiv.org/abs/2409.04701>`_, 2024); see :mod:`~pyterrier_graph.encoders.late_chunking`. It needs
+            a checkpoint with mean pooling. Queries are encoded, and all weights trained, as without it.
         max_query_tokens: Queries are cut after this many tokens, special tokens included.
-        max_passage_tokens: Passages are cut after this many tokens, special tokens included.
+        max_passage_tokens: Passages are cut after this many tokens, special tokens included; with ``late_chunking``
+            they are not cut.
         batch_size: Number of texts that are encoded at once.
         text_field: Column of the passages' texts.
         seed: Seed of weights that the checkpoint lacks.
@@ -82,7 +88,8 @@ class DualEncoder(LearnedModel, BiEncoder):
         pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
 
     Raises:
-        ValueError: If an option is unknown or out of range, or the checkpoint cannot read so many tokens.
+        ValueError: If an option is unknown or out of range, the checkpoint cannot read so many tokens, or
+            ``late_chunking`` is on and the checkpoint does not average the states of tokens.
     """
 
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -176,6 +183,9 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     def doc_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
         """A transformer that adds the column ``doc_vec`` to ``docno`` and the column of texts."""
+        if self.late_chunking:
+            advice = "ptg.GraphMean(graph, encoder, weights={}).index(path) encodes the passages of a graph's documents"
+            self._warn_once("late", f"late_chunking: each text is taken as a document of one passage; {advice}")
         return super().doc_encoder(verbose or False, batch_size)
 
     def text_scorer(
@@ -193,30 +203,19 @@ class DualEncoder(LearnedModel, BiEncoder):
 
         With ``late_chunking`` each text is a document of one passage; :meth:`encode_passages` knows the documents.
         """
-        encode = self._encode_whole if self.late_chunking else self.network.encode_document
+        encode = partial(self._encode_late, None) if self.late_chunking else self.network.encode_document
         return self._encode(encode, texts, batch_size, "passages")
 
     def encode_passages(self, graph: HeteroGraph, nodes: np.ndarray, batch_size: int | None = None) -> np.ndarray:
-        """Vectors of passages of a document graph, float32 of shape (nodes, dimensions).
+        """Vectors of some passages of a document graph, float32 of shape (nodes, dimensions).
 
-        With ``late_chunking`` the encoder reads each passage with the rest of its document, else by itself.
-
-        Args:
-            graph: The document graph.
-            nodes: Numbers of passages in the graph, such as ``graph.passage_nodes``.
-            batch_size: Number of passages whose tokens are encoded at once.
-
-        Raises:
-            ValueError: If a node is a section.
+        With ``late_chunking`` each passage is read with the rest of its document, else by itself. A ValueError says
+        that a node is a section.
         """
         check_type("graph", graph, HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path)")
         if not self.late_chunking:
             return self.encode_docs(graph.texts(nodes), batch_size)
-        late = LateChunking(self.network)
-
-        def encode(part: np.ndarray, batch_size: int) -> np.ndarray:
-            return late.encode(*passages_in_documents(graph, part), at_once=batch_size * self.max_passage_tokens)
-
+        encode = partial(self._encode_late, graph)
         return self._in_parts(encode, np.asarray(nodes, dtype=np.int64), batch_size, self._bar(len(nodes), "passages"))
 
     def encode_queries_torch(self, texts: Sequence[str], batch_size: int | None = None) -> Tensor:
@@ -244,11 +243,10 @@ class DualEncoder(LearnedModel, BiEncoder):
             warn_of_rewritten(texts)
         return self._in_parts(encode, texts, batch_size, self._bar(len(texts), what) if bar is None else bar)
 
-    def _encode_whole(self, texts: list[str], batch_size: int) -> np.ndarray:
-        """Late chunking of documents of one passage."""
-        documents = np.arange(len(texts) + 1)
-        at_once = batch_size * self.max_passage_tokens
-        return LateChunking(self.network).encode(texts, documents, documents[:-1], at_once=at_once)
+    def _encode_late(self, graph: HeteroGraph | None, items: Any, batch_size: int) -> np.ndarray:
+        """Passages of a graph by late chunking; without a graph, texts as documents of one passage."""
+        documents = single_passages(items) if graph is None else passages_in_documents(graph, items)
+        return LateChunking(self.network).encode(*documents, at_once=batch_size * self.max_passage_tokens)
 
     def _bar(self, total: int, what: str) -> pt.tqdm:
         return pt.tqdm(total=total, desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose)
