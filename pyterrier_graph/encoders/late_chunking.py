@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -107,7 +107,7 @@ class LateChunking:
     def __init__(self, network: SentenceTransformer) -> None:
         modules: list[Any] = [*network]
         if modules and isinstance(modules[0], Router):
-            modules[:1] = modules[0].sub_modules["document"]
+            modules = [*cast(Any, modules[0]).sub_modules["document"], *modules[1:]]
         kinds = [type(module).__name__ for module in modules]
         pooling = next((module.pooling_mode for module in modules if isinstance(module, Pooling)), None)
         if pooling != "mean" or not isinstance(modules[0], Transformer) or not isinstance(modules[1], Pooling):
@@ -139,7 +139,7 @@ class LateChunking:
         tokens = np.fromiter(chain.from_iterable(tokenized), np.int64, int(bounds[-1]))
         layout = lay_out(bounds, documents, passages, self.window)
         if not len(passages):
-            return np.empty((0, self.network.get_embedding_dimension()), dtype=np.float32)
+            return np.empty((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
         device = self.network.device
         with torch.inference_mode():
             batches = [self._sums(tokens, layout, windows) for windows in batches_of(layout.lengths, at_once)]
