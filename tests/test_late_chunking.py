@@ -228,7 +228,7 @@ def test_each_token_is_in_one_piece_within_a_window(shapes: list[list[int]], win
 
 def test_batches_are_sorted_and_bounded() -> None:
     batches = [part.tolist() for part in batches_of(np.array([3, 9, 4, 0, 4, 0]), 8)]
-    assert batches == [[1], [2, 4], [0, 3], [5]] or batches == [[1], [2, 4], [0, 3, 5][:2], [5]]
+    assert batches == [[1], [2, 4], [0, 3], [5]]
 
 
 # --- indexes

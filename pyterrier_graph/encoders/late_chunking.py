@@ -132,7 +132,7 @@ class LateChunking:
             texts: All passages of some documents, in order.
             documents: Per document the number of its first passage, and the end; shape (documents + 1,).
             passages: Numbers of the passages that are wanted, shape (wanted,).
-            at_once: Tokens per forward pass, with padding. A pass has one window at least.
+            at_once: Tokens per forward pass, with padding but without special tokens; a pass has a window at least.
         """
         tokenized = self._tokenized(texts)
         bounds = offsets(np.array([len(tokens) for tokens in tokenized], dtype=np.int64))
