@@ -155,8 +155,8 @@ class GraphMaxSim(GraphReranker):
         if not self.first_stage:
             return scores
         check_finite_scores(run, "the first stage")
-        parts = (pd.Series(scores, run.index), run["score"])
-        own, first = (normalized(part, run["qid"]).to_numpy() for part in parts)
+        run = run.reset_index(drop=True)
+        own, first = (normalized(part, run["qid"]).to_numpy() for part in (pd.Series(scores), run["score"]))
         return (1 - self.first_stage) * own + self.first_stage * first
 
     def _score(self, work: QueryPassages) -> np.ndarray:
@@ -196,15 +196,16 @@ class GraphMaxSim(GraphReranker):
         """Word pieces of passages that are left out; shape (word pieces,)."""
         return self.encoder.word_pieces.ends | self.encoder.word_pieces.punctuation
 
-    def _query_tokens(self, text: str, frequencies: Frequencies | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Positions of the tokens of a query that count, and their weights."""
+    def _query_tokens(self, text: str, frequencies: Frequencies | None) -> tuple[Any, torch.Tensor | None]:
+        """Which tokens of a query count, as an index of its tokens, and their weights."""
+        if not self.skip_tokens and frequencies is None:
+            return slice(None), None
         ids, pieces = self.encoder.token_ids([text], query=True).indices, self.encoder.word_pieces
-        counted = np.flatnonzero(~pieces.ends[ids]) if self.skip_tokens else np.arange(len(ids))
-        counted = counted if len(counted) else np.arange(len(ids))
+        ends = pieces.ends[ids]
+        counted = np.flatnonzero(~ends) if self.skip_tokens and not ends.all() else np.arange(len(ids))
         if frequencies is None:
-            return torch.from_numpy(counted), None
-        weights = frequencies.idf(ids[counted], pieces.wordless)
-        return torch.from_numpy(counted), torch.from_numpy(weights).to(self.encoder.empty)
+            return counted, None
+        return counted, torch.from_numpy(frequencies.idf(ids[counted], pieces.wordless)).to(self.encoder.empty)
 
     def _frequencies_of(self, graph: HeteroGraph) -> Frequencies | None:
         """Document frequencies for the weights of query tokens; those of the reranker's own graph are kept."""
@@ -250,8 +251,8 @@ class GraphMaxSim(GraphReranker):
         graph, passage, tokens = self._explained(docno, graph)
         counted, token_weights = self._query_tokens(query, self._frequencies_of(graph))
         vectors = self.encoder.encode_queries([query])[0][counted]
-        weight_of = np.ones(len(counted)) if token_weights is None else token_weights.cpu().numpy()
-        names = np.array(self.encoder.tokens(query, query=True), dtype=object)[counted.numpy()]
+        weight_of = np.ones(len(vectors)) if token_weights is None else token_weights.cpu().numpy()
+        names = np.array(self.encoder.tokens(query, query=True), dtype=object)[counted]
         sources = [(name, weight, follow(graph, passage, name)[1]) for name, weight in self.weights.items() if weight]
         candidates = []
         for relation, weight, nodes in [(SELF, 1.0, passage), *sources]:
