@@ -120,7 +120,7 @@ def _record(
                     counts["links to no anchor of their target"] += 1
             case None if not address:
                 counts["references to documents that are not here"] += 1
-            case None if _exists(root, address):
+            case None if any(_exists(root, name) for name in names):
                 counts["links to files that are no documents"] += 1
             case None:
                 counts["links to nowhere"] += 1
