@@ -119,6 +119,17 @@ def test_html_without_a_main_part(tmp_path: Path):
     assert outline(records["b.html"]) == [(0, "/"), (1, "all")]
 
 
+def test_xhtml(tmp_path: Path):
+    head = '<?xml version="1.0" encoding="latin1"?><!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "x.dtd">'
+    page = f'{head}<html xmlns="http://www.w3.org/1999/xhtml"><head><script src="x"/></head><body>%s</body></html>'
+    body = '<h1>A<a id="x"/></h1><p>caf\xe9&nbsp;&alpha; <a href="#x">x</a></p>'
+    files = {"a.xhtml": (page % body).encode("latin1"), "b.html": (page % body.replace("</p>", "")).encode("latin1")}
+    records, _ = read("html", tmp_path, files)
+    for record in records.values():  # the second is not well-formed, and read as HTML
+        assert outline(record) == [(0, "A/"), (1, "café α x")]
+        assert links(record) == [("café α x", "A")]
+
+
 def test_rst(tmp_path: Path):
     records, source = read("rst", tmp_path)
     index, other = records.values()
@@ -317,8 +328,8 @@ def test_bad_front_matter(fields: str, tmp_path: Path):
 
 
 def test_an_error_of_docutils(tmp_path: Path):
-    records, source = read("rst", tmp_path, {"a.rst": ".. |a| replace:: |b|\n\n|a|"})
-    assert not records and source.report["broken"] == {"a.rst": "docutils cannot read it: KeyError: 'b'"}
+    records, source = read("rst", tmp_path, {"a.rst": ".. |a| replace:: |b| |b|\n.. |b| replace:: |c| |c|\n\n|a|"})
+    assert not records and source.report["broken"] == {"a.rst": "docutils cannot read it: KeyError: 'c'"}
 
 
 def test_duplicate_ids_and_skipped_levels(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from lxml import etree
@@ -13,6 +14,7 @@ from pyterrier_graph.readers.links import follow
 from pyterrier_graph.readers.options import ReaderOptions
 from pyterrier_graph.readers.outline import Outline
 from pyterrier_graph.readers.source import DocumentFiles, Files
+from pyterrier_graph.readers.xml import parse_xml, text_of
 
 SUFFIXES = (".html", ".htm", ".xhtml")
 ENDINGS = ("/index.html", ".html", ".htm")
@@ -112,6 +114,12 @@ def parse_tag(text: str, outline: Outline) -> None:
 
 def _tree(text: str) -> Any:
     """The root of a page; None if there is no element in it."""
+    if text.lstrip("\ufeff \n").startswith("<?xml"):  # elements without content may be written as <a id="x"/>
+        with suppress(ReaderError):
+            root = parse_xml(text.encode("utf-8", "replace"), "utf-8")
+            for element in root.iter("{*}*"):
+                element.tag = etree.QName(element).localname
+            return root
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True, huge_tree=True)
     try:
         root = etree.fromstring(text.encode("utf-8", "replace"), parser)
@@ -146,7 +154,7 @@ class _Walk:
                 walk.skip_subtree()
             elif event == "start":
                 self._start(element)
-                self.outline.add(element.text)
+                self.outline.add(text_of(element))
             else:
                 self._end(element)
                 self.outline.add(element.tail if element is not root else "")
