@@ -113,7 +113,8 @@ def test_html(tmp_path: Path):
 
 
 def test_html_without_a_main_part(tmp_path: Path):
-    page = "<title>T</title><header>H</header><h1>A</h1><h1>B</h1><p>x<nav>N</nav><footer>F</footer><p hidden>no"
+    page = "<title>T</title><header>H</header><h1>A</h1><h1>B</h1><p>x<nav>N</nav><footer>F</footer>"
+    page += "<p hidden>no</p><table class='x navheader'><tr><td>N</table>"
     records, _ = read("html", tmp_path, {"a.html": page, "b.html": "<main> </main><p>all"})
     assert outline(records["a.html"]) == [(0, "T/"), (1, "A/"), (1, "B/"), (2, "x")]
     assert outline(records["b.html"]) == [(0, "/"), (1, "all")]

@@ -43,6 +43,9 @@ _NO_TEXT = frozenset(
 _APART = frozenset(("nav", "aside"))
 _OF_THE_PAGE = frozenset(("header", "footer"))  # unless they are parts of the main text
 _ROLES_APART = frozenset(("navigation", "banner", "contentinfo", "complementary", "search"))
+_CLASSES_APART = frozenset(  # of DocBook, Texinfo, Sphinx, and frameworks for web pages
+    ("nav", "navbar", "navheader", "navfooter", "nav-panel", "sphinxsidebar", "breadcrumb", "breadcrumbs")
+)
 _MAIN = ("//main | //*[@role='main']", "//article | //*[@role='article']")
 
 
@@ -166,6 +169,8 @@ class _Walk:
     def _is_left_out(self, element: Any) -> bool:
         tag = element.tag
         if tag in _NO_TEXT or tag in _APART or element.get("role") in _ROLES_APART or element.get("hidden") is not None:
+            return True
+        if not _CLASSES_APART.isdisjoint((element.get("class") or "").split()):
             return True
         if tag == "a" and element.get("href") is not None:  # the sign of a heading that links to itself
             return len(element) == 0 and not any(map(str.isalnum, element.text or "")) and not element.get("id")
