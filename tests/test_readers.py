@@ -141,6 +141,9 @@ def test_rst(tmp_path: Path):
         *((2, t) for t in (text, "argument", "Content of it.", "x = 1", "careful", "a | b", "c | d")),
     ]
     assert index["codes"] == ["u", "v"]
+    lines = FILES["rst"]["index.rst"].split("\n")
+    starts = [("Title", 0), ("Section", 1), ("A para", 2), (".. unk", 3), ("   Content", 4)]
+    assert all(lines[index["lines"][node] - 1].startswith(text) for text, node in starts)
     assert links(index) == [(text, "Section")]
     label, function, document = "sub/other.rst%p0", "sub/other.rst%p0", "sub/other.rst"
     assert [t for _, t in targets(index)] == [document, document, label, function, document]

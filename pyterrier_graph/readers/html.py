@@ -183,20 +183,20 @@ class _Walk:
             self.open.append((element, kind, True))
             outline.begin("text", self._line(element), _HEADINGS[tag])
         elif tag in _BLOCKS and flat and tag != "tr":
-            outline.add("\n")
+            outline.add(" ")
         elif tag in _BLOCKS:
             kind = _KINDS.get(tag, kind)
             self.open.append((element, kind, tag in _FLAT))
             outline.begin(kind, self._line(element))
         elif tag in ("td", "th"):
-            outline.add("\n" if outline.is_blank else " | ")
+            outline.add("" if outline.is_blank else " | ")
         self.mark(element)
 
     def mark(self, element: Any) -> None:
         """Adds anchor, link and what stands for text of an element."""
         tag, outline = element.tag, self.outline
         if tag == "br":
-            outline.add("\n")
+            outline.add(" ")
         elif tag == "img":
             outline.add(f" {element.get('alt') or ''} ")
         outline.anchor(element.get("id") or (element.get("name") if tag == "a" else None))
@@ -208,4 +208,4 @@ class _Walk:
             self.open.pop()
             self.outline.begin(self.open[-1][1], None)
         elif element.tag in _BLOCKS:
-            self.outline.add("\n")
+            self.outline.add(" ")

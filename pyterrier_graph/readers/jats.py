@@ -177,11 +177,11 @@ class _Walk:
             outline.begin("text", element.sourceline, self.level)
         elif tag == "caption":
             self.open.append((element, kind, True))
-            outline.add("\n")
+            outline.add(" ")
         elif tag in ("td", "th"):
-            outline.add("\n" if outline.is_blank else " | ")
+            outline.add("" if outline.is_blank else " | ")
         elif tag in _BLOCKS and flat and tag not in ("tr", *_LABELED):
-            outline.add("\n")
+            outline.add(" ")
         elif tag in _BLOCKS:
             kind = _KINDS.get(tag, "text" if kind == "caption" else kind)
             self.open.append((element, kind, tag in _FLAT))
@@ -214,4 +214,4 @@ class _Walk:
             if element.tag != "caption":
                 self.outline.begin(self.open[-1][1], None)
         elif element.tag in _BLOCKS:
-            self.outline.add("\n")
+            self.outline.add(" ")

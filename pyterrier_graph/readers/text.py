@@ -49,7 +49,7 @@ class Text:
     words: int = 0
 
     def add(self, text: str) -> None:
-        """Adds text; the words at which marks stand are counted on the way."""
+        """Adds text as the file has it: its line breaks are those of the file."""
         if text:
             continues = self.parts and not text[0].isspace() and not self.parts[-1][-1].isspace()
             self.words += len(text.split()) - bool(continues)
