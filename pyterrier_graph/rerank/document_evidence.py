@@ -59,7 +59,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         validation = Validation(run[["qid", "docno", "score"]], qrels, self.measure, self)
         first, *others = [{"weight": weight} for weight in GRID]
-        measure = lambda numbers: validation(self._scores(validation.run, **numbers))  # noqa: E731
+        measure = lambda numbers: validation.per_query(self._scores(validation.run, **numbers))  # noqa: E731
         self.weight = coordinate_search(first, others, measure, verbose=False)["weight"]
         return self
 

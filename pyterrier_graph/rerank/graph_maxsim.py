@@ -136,11 +136,11 @@ class GraphMaxSim(GraphReranker):
             for rows, own, context in self._matches(work)
         ]
 
-        def measured(weights: dict[str, float]) -> float:
+        def measured(weights: dict[str, float]) -> np.ndarray:
             scores = np.zeros(len(measure.run))
             for rows, own, context in matches:
                 scores[rows] = _weighted(own, context, weights)
-            return measure(scores)
+            return measure.per_query(scores)
 
         grid = [{relation: weight} for relation in self.weights for weight in GRID]
         self.weights = coordinate_search(self.weights, grid, measured, desc="GraphMaxSim.fit", verbose=self.verbose)

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
@@ -21,6 +22,7 @@ from pyterrier_graph.retrieve.contextual_retriever import ContextualRetriever
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import identity_of, vector_space
 from pyterrier_graph.retrieve.neighbor_sampler import some_of
+from pyterrier_graph.retrieve.query_weights import QueryWeights, read_sample
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -68,6 +70,7 @@ class ContextualIndex(WithSignature, pt.Transformer):
         if identity["encoder"] != (space := vector_space(passages)):
             raise ValueError(f"{self!r} needs encoder={identity['encoder']}, got {space}")
         self.encoder: BiEncoder = getattr(model, "query_model", None) or passages
+        self._weights = getattr(model, "_query_weights", None) or self._stored_weights()
         if graph is not None and identity.get("graph", "") != graph.fingerprint():
             self._check_passages(graph, "graph" in identity)
 
@@ -79,7 +82,7 @@ class ContextualIndex(WithSignature, pt.Transformer):
         return len(self.flex)
 
     def retriever(self, num_results: int = 1000) -> pt.Transformer:
-        """Finds passages by exhaustive search; ``index.encoder.query_encoder() >> index.flex.*`` has other searches.
+        """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex.*`` has other searches.
 
         Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, with a graph also ``text``.
 
@@ -87,6 +90,33 @@ class ContextualIndex(WithSignature, pt.Transformer):
             num_results: Passages per query.
         """
         return ContextualRetriever(self, num_results)
+
+    def query_encoder(self) -> pt.Transformer:
+        """Encodes queries for this index: adds ``query_vec`` to ``qid, query``.
+
+        It stands in front of other searches of :attr:`flex`: ``index.query_encoder() >> index.flex.torch_retriever()``.
+        The encoder's own query encoder does not add the weights per query of an index that has them.
+        """
+        encode = self.encoder.query_encoder()
+        return encode if self._weights is None else encode >> self._weights
+
+    def query_weights(self, topics: pd.DataFrame) -> pd.DataFrame:
+        """How much each relation counts for some queries, where an index has weights per query.
+
+        Args:
+            topics: ``qid, query``.
+
+        Returns:
+            The topics with a column of weights per relation.
+
+        Raises:
+            ValueError: If the weights are the same for all queries: they are then part of the vectors.
+        """
+        pt.validate.query_frame(topics, extra_columns=["query"], context=self)
+        if self._weights is None:
+            raise ValueError(f"{self!r} has no weights per query: it was not made with weights='auto'")
+        vectors = np.asarray(self.encoder.encode_queries(topics["query"].tolist()), dtype=np.float32)
+        return pd.concat([topics.reset_index(drop=True), self._weights.weights_of(vectors)], axis=1)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages as :meth:`retriever` does."""
@@ -98,6 +128,11 @@ class ContextualIndex(WithSignature, pt.Transformer):
 
         sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
         return value(repr(self), sizes, calls=["index.retriever() >> ptg.GraphMaxSim(graph)"])
+
+    def _stored_weights(self) -> QueryWeights | None:
+        """What the index says of the weights per query, if it has any."""
+        about = self.flex.payload(return_dvecs=False, return_docnos=False)[0]["contextual"].get("queries", {})
+        return QueryWeights(read_sample(self.path), about["weights"]) if "weights" in about else None
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
         docnos, _ = self.flex.payload(return_dvecs=False)

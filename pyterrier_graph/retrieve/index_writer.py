@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +37,12 @@ def write_index(
     vectors_of: VectorsOf,
     *,
     identity: dict[str, Any],
+    width: int | None = None,
     previous: tuple[FlexIndex, np.ndarray] | None = None,
     chunk_size: int = 16_384,
     verbose: bool = True,
+    queries: Mapping[str, Any] | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> FlexIndex:
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
 
@@ -50,17 +54,20 @@ def write_index(
         index: Where to write; nothing may be there yet.
         vectors_of: Numbers of passages in the base index, which ascend, to their vectors.
         identity: Digests of all that the vectors depend on, for JSON. :func:`identity_of` returns it.
+        width: Dimensions of the vectors; by default those of the base index.
         previous: A contextual index of the same passages, and the numbers of those whose vectors have changed. Only
             these are computed; all others are copied from it.
         chunk_size: Passages per chunk.
         verbose: Whether to show progress.
+        queries: What the encoding of queries depends on, for JSON.
+        files: Contents of further files, by name.
     """
     base = base_index.index_path
     docnos, about = base_index.payload(return_dvecs=False)
-    count, dimension = shape = about["doc_count"], about["vec_size"]
+    count, dimension = shape = about["doc_count"], width or about["vec_size"]
     kind = FLEX | {"doc_count": count, "vec_size": dimension}
     digest = file_sha256(base / DOCNOS)
-    contextual: dict[str, Any] = {"identity": identity, "docnos_sha256": digest}
+    contextual: dict[str, Any] = {"identity": identity, "docnos_sha256": digest, "queries": dict(queries or {})}
 
     def name_of(number: int) -> str:
         return f"passage {ids_of(docnos, np.array([number]))[0]!r}"
@@ -89,11 +96,15 @@ def write_index(
                 vectors[here] = new(numbers[here])
             return vectors
 
-    meta = HINT | kind | {"contextual": contextual, "files": {DOCNOS: (base / DOCNOS).stat().st_size}}
+    others = dict(files or {})
+    sizes = {DOCNOS: (base / DOCNOS).stat().st_size} | {name: len(content) for name, content in others.items()}
+    meta = HINT | kind | {"contextual": contextual, "files": sizes}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
 
     def write_ids(folder: Path) -> None:
         shutil.copyfile(base / DOCNOS, folder / DOCNOS)
+        for name, content in others.items():
+            (folder / name).write_bytes(content)
 
     path = index.index_path
     write_vectors(path, meta, shape, chunk, at_once=chunk_size, progress=progress, write_ids=write_ids)
