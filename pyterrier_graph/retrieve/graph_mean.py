@@ -19,7 +19,7 @@ from pyterrier_graph.models.side_by_side import SideBySideConfig, SideBySideNetw
 from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
 from pyterrier_graph.retrieve.dense_validation import tune_largest_weights, tune_weights
 from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
-from pyterrier_graph.retrieve.query_weights import SAMPLE, QueryWeights, Sample, draw_sample, largest_weight
+from pyterrier_graph.retrieve.query_weights import SAMPLE, QueryWeights, Sample, draw_sample
 from pyterrier_graph.training.validation import tuning_set
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class GraphMean(ContextualEncoder):
             check_choice("weights, unless they are numbers,", weights, [AUTO])
             if isolated_norm != 1:
                 raise ValueError("isolated_norm is for fixed weights: give weights={'relevant': 0.5}, or leave it out")
-            config = SideBySideConfig({name: largest_weight(name) for name in self._default_weights()})
+            config = SideBySideConfig(dict.fromkeys(self._default_weights(), 1.0))
             self.network = SideBySideNetwork(config, dimension).eval()
         else:
             fixed = GNNEncoderConfig(check_weights(weights), 1, isolated_norm)
@@ -192,7 +192,7 @@ class GraphMean(ContextualEncoder):
         if isinstance(self.network, SideBySideNetwork) and (self.graph is not None or self.query_graph is not None):
             # another graph may have other relations
             present = self.largest_weights
-            weights = {name: present.get(name, largest_weight(name)) for name in self._default_weights()}
+            weights = {name: present.get(name, 1.0) for name in self._default_weights()}
             if weights != present:
                 self.network = SideBySideNetwork(SideBySideConfig(weights), self.network.dimension).eval()
         super()._check_attributes()

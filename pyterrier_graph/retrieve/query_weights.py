@@ -25,17 +25,10 @@ SAMPLE = "sample.safetensors"
 SAMPLED = 16_384  # passages, evenly over the index, that tell how well a query matches them and their sources
 PASSAGES = "passages"
 PASSAGES_AT_ONCE, QUERIES_AT_ONCE = 4096, 256
-LARGEST_WEIGHTS = {RELEVANT: 0.35, RETRIEVED: 0.25}  # of the relations of queries
-LARGEST_WEIGHT = 0.85  # of relations of documents
 # differences of similarities up to which a relation does not count, and from which on it counts fully
-RAMP, QUERY_RAMP = (-0.3, -0.1), (-0.15, 0.0)
+RAMP, QUERY_RAMP = (-0.3, -0.1), (-0.15, 0.15)
 
 Sample = dict[str, np.ndarray]
-
-
-def largest_weight(relation: str) -> float:
-    """The weight of a relation in queries that match its sources well, by default."""
-    return LARGEST_WEIGHTS.get(relation, LARGEST_WEIGHT)
 
 
 class QueryWeights(WithSignature, pt.Transformer):
@@ -45,7 +38,7 @@ class QueryWeights(WithSignature, pt.Transformer):
     matches passages much better than all titles asks for a detail, so titles count little. The weight of relation r is
     ``c_r * clip((d - low) / (high - low), 0, 1)``, where d is the best cosine of the query and any source of r, minus
     the best cosine of the query and any passage. Up to 16,384 passages, evenly over the index, and their sources are
-    compared.
+    compared. ``(low, high)`` is (-0.3, -0.1) for relations of documents, (-0.15, 0.15) for relations of queries.
 
     Columns in: ``query_vec``, shape (d,). Columns out: ``query_vec``, shape (d * (1 + relations),).
 
