@@ -96,7 +96,7 @@ class ContextualEncoder(LearnedModel):
 
     def __getstate__(self) -> dict[str, Any]:
         # memory-mapped files and temporary folders stay with this process
-        return {name: value for name, value in vars(self).items() if name not in ("_last", "_temporary")}
+        return {name: value for name, value in vars(self).items() if name not in ("_last", "_temporary", "_drawn")}
 
     def _set_up(self, graph: Any, encoder: Any, **options: Any) -> None:
         """Sets and checks what both models have; the arguments are those of the constructor."""
@@ -302,7 +302,8 @@ class ContextualEncoder(LearnedModel):
         return identity
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        config = self.network.config
+        # a mean's own configuration has its present weights, but it is always that of a network with fixed weights
+        config = self.network.config if isinstance(self.network.config, SideBySideConfig) else self.config
         about = {"kind": type(config).__name__, "dimension": self.network.dimension}
         (folder / CONFIG).write_text(json.dumps({**about, "config": asdict(config)}, indent=1), encoding="utf-8")
         if self._checkpoint is None and isinstance(self.encoder, DualEncoder):

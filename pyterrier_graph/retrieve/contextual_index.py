@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -42,14 +43,16 @@ class ContextualIndex(WithSignature, pt.Transformer):
         path: Folder of the index.
         graph: The document graph, which has the texts of the passages; None for passages without texts.
         encoder: Encodes queries: the name of a checkpoint, a bi-encoder, or the GraphMean or GNNEncoder that wrote the
-            index, for encoders that were trained with it.
+            index, for encoders that were trained with it. In an index with weights per query, the
+            ``largest_weights`` of a GraphMean take the place of those that the index was written with.
 
     Attributes:
         flex: The ``FlexIndex`` at the path.
         encoder: The bi-encoder that encodes queries.
 
     Raises:
-        ValueError: If the index is not contextual, or was made with another encoder or of another graph.
+        ValueError: If the index is not contextual, is damaged, or was made with another encoder, with other relations
+            or of another graph.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class ContextualIndex(WithSignature, pt.Transformer):
         if identity["encoder"] != (space := vector_space(passages)):
             raise ValueError(f"{self!r} needs encoder={identity['encoder']}, got {space}")
         self.encoder: BiEncoder = getattr(model, "query_model", None) or passages
-        self._weights = getattr(model, "_query_weights", None) or self._stored_weights()
+        self._weights = self._query_weights(getattr(model, "largest_weights", {}))
         if graph is not None and identity.get("graph", "") != graph.fingerprint():
             self._check_passages(graph, "graph" in identity)
 
@@ -129,10 +132,15 @@ class ContextualIndex(WithSignature, pt.Transformer):
         sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
         return value(repr(self), sizes, calls=["index.retriever() >> ptg.GraphMaxSim(graph)"])
 
-    def _stored_weights(self) -> QueryWeights | None:
-        """What the index says of the weights per query, if it has any."""
-        about = self.flex.payload(return_dvecs=False, return_docnos=False)[0]["contextual"].get("queries", {})
-        return QueryWeights(read_sample(self.path), about["weights"]) if "weights" in about else None
+    def _query_weights(self, tuned: Mapping[str, float]) -> QueryWeights | None:
+        """The weights per query, if the index has any, with the largest weights of a model where there is one."""
+        about = self.flex.payload(return_dvecs=False, return_docnos=False)[0]["contextual"]
+        if "weights" not in about.get("queries", {}):
+            return None
+        weights = {name: about["queries"]["weights"][name] for name in about["identity"]["relations"]}
+        if tuned and [*tuned] != [*weights]:
+            raise ValueError(f"{self!r} has the relations {', '.join(weights)}, the model has {', '.join(tuned)}")
+        return QueryWeights(read_sample(self.path, weights), tuned or weights)
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
         docnos, _ = self.flex.payload(return_dvecs=False)

@@ -139,7 +139,7 @@ def tune_largest_weights(model: GraphMean, topics: pd.DataFrame, qrels: pd.DataF
         model.largest_weights = values
         return measured()
 
-    grid = [{name: factor * weight} for name, weight in start.items() for factor in FACTORS]
+    grid = [{name: factor * (weight or 1.0)} for name, weight in start.items() for factor in FACTORS]
     model.largest_weights = coordinate_search(start, grid, trial, desc="GraphMean.fit", verbose=model.verbose)
 
 

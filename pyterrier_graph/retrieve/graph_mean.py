@@ -114,8 +114,7 @@ class GraphMean(ContextualEncoder):
             check_choice("weights, unless they are numbers,", weights, [AUTO])
             if isolated_norm != 1:
                 raise ValueError("isolated_norm is for fixed weights: give weights={'relevant': 0.5}, or leave it out")
-            config = SideBySideConfig(dict.fromkeys(self._default_weights(), 1.0))
-            self.network = SideBySideNetwork(config, dimension).eval()
+            self.network = SideBySideNetwork(SideBySideConfig({}), dimension).eval()  # gets the graphs' relations
         else:
             fixed = GNNEncoderConfig(check_weights(weights), 1, isolated_norm)
             self.network = GNNEncoderNetwork(fixed, dimension).eval()
@@ -225,8 +224,9 @@ class GraphMean(ContextualEncoder):
 
         A weight moves from its present value only as far as the queries support it: see
         :func:`~pyterrier_graph.training.grid_search.coordinate_search`. With ``weights='auto'`` the
-        :attr:`largest_weights` move; they are no part of the vectors, so an index that was written before stays valid.
-        Fixed weights move together with ``isolated_norm``.
+        :attr:`largest_weights` move; they are no part of the vectors, so an index that was written before stays valid:
+        ``ContextualIndex(path, graph, mean)`` opens it with the new weights. Fixed weights move together with
+        ``isolated_norm``.
 
         So few numbers need few queries: the validation set is used where there is one, else the training set. Its
         queries should not be in the query graph, where the passages aggregate from them. Topics have ``qid, query``;

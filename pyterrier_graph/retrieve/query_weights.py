@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,12 +93,15 @@ def draw_sample(sampler: NeighborSampler, network: SideBySideNetwork) -> Sample:
     return {name: vectors if name == PASSAGES else np.unique(vectors, axis=0) for name, vectors in sample.items()}
 
 
-def read_sample(folder: Path) -> Sample:
-    """Reads the sample of an index; ValueError if the file is damaged."""
+def read_sample(folder: Path, relations: Iterable[str]) -> Sample:
+    """Reads the sample of an index with some relations; ValueError if the file is missing or damaged."""
     try:
-        return load_file(folder / SAMPLE)
-    except SafetensorError as error:
-        raise ValueError(f"{str(folder / SAMPLE)!r} is damaged: {error}") from error
+        sample = load_file(folder / SAMPLE)
+    except (SafetensorError, FileNotFoundError) as error:
+        raise ValueError(f"{str(folder / SAMPLE)!r} is missing or damaged: {error}") from error
+    if {*sample} != {PASSAGES, *relations} or len({vectors.shape[1:] for vectors in sample.values()}) != 1:
+        raise ValueError(f"{str(folder / SAMPLE)!r} is damaged: it has vectors of {', '.join(sample)}")
+    return sample
 
 
 def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:

@@ -25,9 +25,10 @@ def coordinate_search(
     Of all values of a number whose measure is within one standard error of the best, the one closest to the start is
     taken (Breiman et al. 1984, Classification and Regression Trees, Sect. 3.4.3). A value is within one standard error
     if its mean difference to the best value, over the queries, is at most the standard error of this mean. So few
-    queries move a number only if they agree.
+    queries move a number only if they agree, and a single query moves none.
 
-    An interruption (Ctrl-C) ends the search early: the numbers found so far are returned, with a warning.
+    An interruption (Ctrl-C) ends the search early: the numbers that are chosen from what is measured so far are
+    returned, with a warning.
 
     Args:
         start: The numbers by name.
@@ -37,35 +38,45 @@ def coordinate_search(
         desc: Title of the progress bar.
         verbose: Whether to show progress.
     """
-    present, groups = dict(start), dict[frozenset[str], list[Mapping[str, float]]]()
+    present, trials = dict(start), list[Numbers]()
+    groups: dict[frozenset[str], list[Mapping[str, float]]] = {}
     for change in grid:
         groups.setdefault(frozenset(change), []).append(change)
     sweeps = SWEEPS if len(groups) > 1 else 1
     measured: dict[tuple[float, ...], np.ndarray] = {}
-    with pt.tqdm(total=len(grid) * sweeps, desc=desc, unit="trial", delay=1, disable=not verbose) as bar:
+    total = (len(grid) + len(groups)) * sweeps
+    with pt.tqdm(total=total, desc=desc, unit="trial", delay=1, disable=not verbose) as bar:
         try:
             for changes in [*groups.values()] * sweeps:
                 trials = [present, *({**present, **change} for change in changes)]
                 for trial in trials:
                     if (key := tuple(trial.values())) not in measured:
                         measured[key] = measure(trial)
-                bar.update(len(changes))
-                values = [measured[tuple(trial.values())] for trial in trials]
-                present = min(_best(trials, values), key=lambda trial: _distance(trial, start))
+                    bar.update()
+                present = _supported(trials, measured, start)
         except KeyboardInterrupt:
+            present = _supported(trials, measured, start)
             warnings.warn(f"{desc} was interrupted: the best numbers so far are kept, {present}", stacklevel=2)
     return present
 
 
-def _best(trials: list[Numbers], values: list[np.ndarray]) -> list[Numbers]:
-    """The best trial, and those that are within one standard error of it."""
-    best = max(values, key=np.mean)
-    errors = [float(np.std(best - value, ddof=min(1, len(best) - 1))) / len(best) ** 0.5 for value in values]
-    return [
-        trial
-        for trial, value, error in zip(trials, values, errors, strict=True)
-        if float(np.mean(best - value)) <= error
-    ]
+def _supported(
+    trials: Sequence[Numbers], measured: Mapping[tuple[float, ...], np.ndarray], start: Mapping[str, float]
+) -> Numbers:
+    """Of the trials that are measured, and within one standard error of the best, the one closest to the start."""
+    values = [measured.get(tuple(trial.values())) for trial in trials]
+    there = [(trial, value) for trial, value in zip(trials, values, strict=True) if value is not None]
+    if not there:
+        return dict(start)
+    best = max((value for _, value in there), key=np.mean)
+    return min((trial for trial, value in there if _as_good(value, best)), key=lambda trial: _distance(trial, start))
+
+
+def _as_good(value: np.ndarray, best: np.ndarray) -> bool:
+    worse, count = best - value, len(best)
+    error = float(np.std(worse, ddof=1)) / count**0.5 if count > 1 else np.inf
+    # a single query that differs is exactly one standard error away
+    return float(np.mean(worse)) <= error * (1 + 1e-9)
 
 
 def _distance(numbers: Numbers, start: Mapping[str, float]) -> float:
