@@ -665,7 +665,7 @@ def test_the_measure_is_of_what_is_found_among_all_candidates(small: Any, candid
 
 
 def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
-    """With what does not change computed once; of the pairs that are about as good as the best, the closest is taken."""
+    """With what does not change computed once; the pair is the literal rule's, and nothing else changes."""
     model = gnn(small, {"relevant": 0.0}, training={"epochs": 3, "learning_rate": 0.03})
     model.fit(small.train, small.qrels)
     learned = weights(model)

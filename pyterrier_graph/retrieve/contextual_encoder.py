@@ -144,6 +144,11 @@ class ContextualEncoder(LearnedModel):
         Queries are computed once, then passages chunk by chunk: memory does not grow with the passages. Until the index
         is complete there is none; a call that was killed continues when it is repeated.
 
+        To add, change or remove documents, index them all as a graph again (``DocumentGraph(path).index(docs,
+        overwrite=True)``, or at another path with the same ``folder=`` for the model), and write a new index with a new
+        model. The encoder only reads passages that are new: the vectors of all others are copied from the folder. To
+        add queries, write a new index with ``previous=``.
+
         Args:
             path: Folder of the index; nothing may be there yet.
             previous: An index that the same model has written before queries were added to the query graph

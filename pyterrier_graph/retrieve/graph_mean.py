@@ -64,7 +64,7 @@ class GraphMean(ContextualEncoder):
         vectors: The encoder's own vectors of the graph's passages. By default they are made from the graph's texts, and
             kept in ``folder``, so that the next model with the same encoder and graph finds them.
         folder: Where vectors of passages, queries and titles are kept. By default ``<graph path>.vectors``, and a
-            temporary folder for a graph in memory.
+            temporary folder for a graph in memory. Graphs that share a folder share the vectors of equal passages.
         measure: What :meth:`fit` maximizes.
         num_candidates: Passages per validation query; each query ranks the candidates of all.
         device: A device as torch names it; by default a GPU where there is one.

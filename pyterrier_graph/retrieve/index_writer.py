@@ -18,6 +18,7 @@ from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
 from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, identity_of, vector_space, without_bars
+from pyterrier_graph.retrieve.vector_reuse import DIGEST, DIGESTS, VectorReuse, indexes_in, text_digests
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -115,8 +116,10 @@ def write_index(
 def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbose: bool = True) -> FlexIndex:
     """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
 
-    It is written into a folder, beside those of other graphs and encoders, if it is not there. A call that was killed
-    continues when it is repeated. Raises ValueError if vectors are of another shape or not finite.
+    It is written into a folder, beside those of other graphs and encoders, if it is not there. Texts that another index
+    of the same encoder in this folder has are not encoded again: see
+    :class:`~pyterrier_graph.retrieve.vector_reuse.VectorReuse`. A call that was killed continues when it is repeated.
+    Raises ValueError if vectors are of another shape or not finite.
     """
     identity = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
     path = folder / f"passages-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]}.flex"
@@ -135,15 +138,20 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
     def encoded(numbers: np.ndarray) -> np.ndarray:
         return checked_vectors(passage_vectors(graph, nodes[numbers], quiet), numbers, dimension, name_of)
 
-    def write_ids(folder: Path) -> None:
-        (folder / DOCNOS).unlink(missing_ok=True)  # the writer would append
-        with writing_ids(folder / DOCNOS) as ids:
+    reuse: list[VectorReuse] = []
+
+    def write_ids(unfinished: Path) -> None:
+        (unfinished / DOCNOS).unlink(missing_ok=True)  # the writer would append
+        with writing_ids(unfinished / DOCNOS) as ids, open(unfinished / DIGESTS, "wb") as digests:
             for numbers in blocks(len(nodes), PASSAGES_AT_ONCE):
                 for docno in graph.ids_of(nodes[numbers]):
                     ids.add(docno)
+                digests.write(text_digests(graph, nodes[numbers], encoder).tobytes())
+        reuse.append(VectorReuse(unfinished, indexes_in(folder, "passages-*.flex"), identity["encoder"], dimension))
 
-    meta = FLEX | HINT | meta | {"files": {}}
-    write_vectors(path, meta, shape, encoded, at_once=PASSAGES_AT_ONCE, progress=progress, write_ids=write_ids)
+    meta = FLEX | HINT | meta | {"files": {DIGESTS: len(nodes) * 2 * DIGEST.itemsize}}
+    vectors_of = lambda numbers: reuse[0].vectors(numbers, encoded)  # noqa: E731
+    write_vectors(path, meta, shape, vectors_of, at_once=PASSAGES_AT_ONCE, progress=progress, write_ids=write_ids)
     return index
 
 
