@@ -42,6 +42,8 @@ REQUIRES = [
     "beautifulsoup4>=4.12",  # the encoding that a page declares
     "charset-normalizer>=3.3",
     "PyYAML>=6.0",
+    "filelock>=3.12",  # one process at a time builds the indexes of a folder
+    "snowballstemmer>=2.2",  # which words of a snippet a question has
 ]
 
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.

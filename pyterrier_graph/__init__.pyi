@@ -12,6 +12,7 @@ from .evaluation.folds import folds_of as folds_of
 from .evaluation.folds import query_folds as query_folds
 from .evaluation.model_card import write_card as write_card
 from .evaluation.significance import summarize as summarize
+from .folders.search import open_folder as open_folder
 from .graphs.candidate_graph import CandidateGraph as CandidateGraph
 from .graphs.document_graph import DocumentGraph as DocumentGraph
 from .graphs.query_passage_graph import QueryPassageGraph as QueryPassageGraph

@@ -1,15 +1,86 @@
-"""``python -m pyterrier_graph demo``."""
+"""``python -m pyterrier_graph demo``, and ``python -m pyterrier_graph search FOLDER QUESTION``."""
 
+import argparse
+import logging
+import os
+import shutil
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+USAGE = "usage: python -m pyterrier_graph {demo,search} [options]; see demo --help and search --help"
+BAD_INPUT, INTERRUPTED = 2, 130
 
 
 def main() -> None:
     """Runs the command that is named first."""
-    if sys.argv[1:2] != ["demo"]:
-        raise SystemExit("usage: python -m pyterrier_graph demo [options]; see demo --help")
-    from pyterrier_graph import demo
+    command, arguments = sys.argv[1:2], sys.argv[2:]
+    if command == ["demo"]:
+        from pyterrier_graph import demo
 
-    demo.main(sys.argv[2:])
+        demo.main(arguments)
+    elif command == ["search"]:
+        sys.exit(search(arguments))
+    else:
+        print(USAGE, file=sys.stderr)
+        sys.exit(BAD_INPUT)
+
+
+def search_parser() -> argparse.ArgumentParser:
+    """The command line of ``search``."""
+    made = argparse.ArgumentParser(
+        prog="python -m pyterrier_graph search",
+        description="Finds the passages of a folder's files (Markdown, HTML, reStructuredText, JATS XML, plain text) "
+        "that answer a question. The first call reads all files and builds indexes; later calls read what changed.",
+    )
+    made.add_argument("folder", help="searched with all folders inside")
+    made.add_argument("question", nargs="+")
+    made.add_argument("-n", "--num-results", type=int, default=5, help="passages to print (5)")
+    made.add_argument("--cache", help="folder of the indexes (.pyterrier_graph in the folder, if it can be written)")
+    made.add_argument("--lexical", choices=["auto", "pisa", "terrier", "none"], default="auto", help="runs BM25")
+    made.add_argument("--encoder", help="name or folder of a checkpoint (all-MiniLM-L6-v2)")
+    made.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
+    made.add_argument("--workers", type=int, help="processes that read files")
+    made.add_argument("--quiet", action="store_true", help="print results only")
+    return made
+
+
+def search(arguments: Sequence[str] | None = None) -> int:
+    """Prints the passages that answer a question. Returns the exit status: 2 for bad input."""
+    options = search_parser().parse_args(arguments)
+    question = " ".join(options.question)
+    for library in (
+        "httpx",
+        "sentence_transformers",
+        "transformers",
+        "datasets",
+        "pyterrier_graph.readers",
+        "pyterrier_graph.graphs",
+    ):
+        logging.getLogger(library).setLevel(logging.ERROR)
+    try:
+        from pyterrier_graph.folders import printing
+        from pyterrier_graph.folders.search import check_question, open_folder
+
+        check_question(question)
+        given = {"encoder": options.encoder} if options.encoder else {}
+        names = ("cache", "lexical", "dtype", "workers")
+        given |= {name: getattr(options, name) for name in names}
+        folder = open_folder(options.folder, verbose=not options.quiet, **given)
+        if not options.quiet:
+            print(printing.state_text(folder), file=sys.stderr, flush=True)
+        found = folder.search(question, options.num_results)
+    except (OSError, ValueError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("Interrupted. The next call goes on where this one ended.", file=sys.stderr)
+        return INTERRUPTED
+    styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    width = min(shutil.get_terminal_size((printing.WIDTH, 24)).columns, printing.WIDTH)
+    text = printing.results_text(found, question, Path(options.folder), styled=styled, width=width)
+    sys.stdout.buffer.write(f"{text}\n".encode(errors="replace")) if hasattr(sys.stdout, "buffer") else print(text)
+    return 0
 
 
 if __name__ == "__main__":

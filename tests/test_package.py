@@ -37,6 +37,7 @@ retrieve
 evaluation
 datasets
 patents
+folders
 plots
 demo
 __main__

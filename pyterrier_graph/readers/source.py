@@ -19,7 +19,7 @@ from pyterrier_graph.readers.options import Parse, ReaderOptions
 from pyterrier_graph.readers.parallel import in_order
 from pyterrier_graph.readers.reading import Result, read_file
 from pyterrier_graph.readers.spool import Spool
-from pyterrier_graph.readers.walking import FILES, find
+from pyterrier_graph.readers.walking import FILES, Found, find
 
 EXAMPLES = 10
 Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -74,14 +74,13 @@ class DocumentFiles:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         import pyterrier as pt
 
-        found = find(self.files, self.suffixes)
+        found = self._find()
         counts, broken, empty, nowhere = found.counts, dict(found.broken), [], list[str]()
         documents = 0
         with Spool() as spool:
-            read = partial(read_file, self.parse, found.root, self.options)
-            results = in_order(read, found.paths, self.workers, partial(Result, reason="its process died"))
             total = len(found.paths)
-            for result in pt.tqdm(results, "reading files", total, unit="file", delay=1, disable=not self.verbose):
+            progress = {"desc": "reading files", "total": total, "unit": "file", "delay": 1}
+            for result in pt.tqdm(self._results(found), **progress, disable=not self.verbose):
                 counts.update(result.counts)
                 if result.reason and self.strict:
                     raise ReaderError(f"{str(found.root / result.docno)!r}: {result.reason}")
@@ -105,6 +104,13 @@ class DocumentFiles:
         if broken:
             name, reason = next(iter(broken.items()))
             logger.warning("%d of %d files were not read, the first is %s: %s", len(broken), total, name, reason)
+
+    def _find(self) -> Found:
+        return find(self.files, self.suffixes)
+
+    def _results(self, found: Found) -> Iterator[Result]:
+        read = partial(read_file, self.parse, found.root, self.options)
+        return in_order(read, found.paths, self.workers, partial(Result, reason="its process died"))
 
 
 def _record(
