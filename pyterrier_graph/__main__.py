@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 USAGE = "usage: python -m pyterrier_graph {demo,search} [options]; see demo --help and search --help"
+QUIET = "httpx sentence_transformers transformers datasets pyterrier_graph.readers pyterrier_graph.graphs".split()
 BAD_INPUT, INTERRUPTED = 2, 130
 
 
@@ -49,14 +50,7 @@ def search(arguments: Sequence[str] | None = None) -> int:
     """Prints the passages that answer a question. Returns the exit status: 2 for bad input."""
     options = search_parser().parse_args(arguments)
     question = " ".join(options.question)
-    for library in (
-        "httpx",
-        "sentence_transformers",
-        "transformers",
-        "datasets",
-        "pyterrier_graph.readers",
-        "pyterrier_graph.graphs",
-    ):
+    for library in QUIET:
         logging.getLogger(library).setLevel(logging.ERROR)
     try:
         from pyterrier_graph.folders import printing

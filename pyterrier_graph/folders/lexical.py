@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_choice
@@ -48,7 +49,7 @@ def bm25(graph: DocumentGraph, lexical: Lexical, folder: Path, num_results: int,
                 _pisa(unfinished).index(passages)
                 _pisa_bm25(unfinished, 1).search("bm25")  # the first search builds the index of BM25's scores
         else:
-            length = max(map(len, graph.docnos_of(range(len(graph))))) + 20
+            length = max(map(len, graph.docnos_of(np.arange(len(graph))))) + 20
             records = ({"docno": row["docno"], "text": f"{row['title']} {row['text']}"} for row in passages)
             pt.terrier.TerrierIndex(str(unfinished.absolute())).indexer(meta={"docno": length}).index(records)
         unfinished.rename(path)

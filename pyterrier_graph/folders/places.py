@@ -33,7 +33,7 @@ class PassagePlaces(WithSignature, pt.Transformer):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the columns."""
         pt.validate.columns(inp, includes=["docno"], context=self)
-        out = self.graph.text_loader()(inp)
+        out = self.graph.text_loader().transform(inp)
         docnos = out["docno"].tolist()
         passages = np.searchsorted(self.graph.passage_nodes, self.graph.nodes_of(docnos))
         out["file"] = pd.Series([split_passage_id(docno)[0] for docno in docnos], dtype="str")

@@ -49,9 +49,10 @@ def read_if_changed(root: Path, item: tuple[str, bytes]) -> Reading:
         after = file.stat()
     except OSError as error:
         return lost(root, item, error.strerror or str(error))
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+    stable = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+    settled = stable and time.time_ns() - after.st_mtime_ns > SETTLED
+    if not stable:
         digest = os.urandom(32)
-    settled = time.time_ns() - after.st_mtime_ns > SETTLED
     return Reading(path, after.st_size, after.st_mtime_ns if settled else -1, digest, result)
 
 

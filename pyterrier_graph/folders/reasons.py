@@ -32,7 +32,7 @@ def reasons(found: pd.DataFrame, question: str, index: ContextualIndex, hybrid: 
 def similarities(docnos: list[str], question: str, index: ContextualIndex) -> pd.DataFrame:
     """What passages, and each relation of theirs, add to the similarity with a question: a column each."""
     ids, vectors, _ = index.flex.payload()
-    encoded = index.query_encoder()(pd.DataFrame({"qid": ["1"], "query": [question]}))
+    encoded = index.query_encoder().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
     query = np.asarray(encoded["query_vec"].iloc[0], dtype=np.float32)
     names = ["passage", *identity_of(index.flex)["relations"]]
     products = np.asarray(vectors[numbers_of(ids, docnos)], dtype=np.float32) * query
