@@ -17,10 +17,11 @@ from tiny import checkpoint
 import pyterrier_graph as ptg
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.documents import Node, StructuredDocument
+from pyterrier_graph.encoders.text_digests import DIGESTS
 from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.retrieve import index_writer
 from pyterrier_graph.retrieve.index_writer import base_vectors
-from pyterrier_graph.retrieve.vector_reuse import DIGESTS, text_digests
+from pyterrier_graph.retrieve.vector_reuse import text_digests
 
 Corpus = dict[str, list[str]]
 CORPUS: Corpus = {"a": ["alpha", "beta mu"], "b": ["beta", "gamma", "delta"], "c": ["alpha", "mu"]}

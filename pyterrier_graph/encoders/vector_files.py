@@ -15,6 +15,7 @@ import pyterrier as pt
 
 from pyterrier_graph.artifacts import META, check_vacant, read_meta
 from pyterrier_graph.checks import check_count
+from pyterrier_graph.encoders.text_digests import DIGEST, DIGESTS, StoredTexts, digests_of, encode_new
 
 VECTORS = "vecs.f4"
 BEGUN = "unfinished.json"
@@ -36,6 +37,9 @@ def encode_once(
 ) -> np.ndarray:
     """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
 
+    Texts that lie in the folder under the same name, with another digest but from the same encoder, are not encoded
+    again, and equal texts of a batch are encoded once.
+
     Args:
         folder: Each name and identity gets a folder of its own in it. None: a temporary one, while the array is in use.
         name: What is encoded, such as ``'queries'``.
@@ -53,6 +57,11 @@ def encode_once(
     def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
         return checked_vectors(encode(texts(numbers)), numbers, dimension, "text {}".format)
 
+    def write_digests(unfinished: Path) -> None:
+        with open(unfinished / DIGESTS, "wb") as out:
+            for numbers in blocks(count, batch_size):
+                out.write(digests_of([text.encode() for text in texts(numbers)]).tobytes())
+
     if folder is None:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
             place = Path(temporary)
@@ -62,14 +71,33 @@ def encode_once(
     path = folder / f"{name}-{hashlib.sha256(_as_json(about).encode()).hexdigest()[:16]}"
     if not (path / META).is_file():
         dimension = encoded(np.arange(min(1, count))).shape[1]
-        meta = about | {"dimension": dimension, "files": {}}
+        meta = about | {"dimension": dimension, "files": {DIGESTS: count * 2 * DIGEST.itemsize}}
+        encode = encode_new(encode, _stored(folder, name, identity, dimension))
         rows = partial(encoded, dimension=dimension)
         progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
-        write_vectors(path, meta, (count, dimension), rows, at_once=batch_size, progress=progress)
+        write_vectors(
+            path, meta, (count, dimension), rows, at_once=batch_size, progress=progress, write_ids=write_digests
+        )
     shape = (count, read_meta(path, about)["dimension"])
     if not count:  # an empty file cannot be mapped
         return np.broadcast_to(FLOAT.type(0), shape)
     return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="r", shape=shape))
+
+
+def _stored(folder: Path, name: str, identity: dict[str, Any], dimension: int) -> list[StoredTexts]:
+    """Texts that the encoder has encoded into this folder before."""
+    stored = []
+    for path in sorted(folder.glob(f"{name}-*")):
+        if not (path / META).is_file():
+            continue
+        try:
+            meta = read_meta(path, {"type": "vectors", "format": "float32", "dimension": dimension})
+        except ValueError:  # damaged, or of another dimension
+            continue
+        if meta["count"] and DIGESTS in meta["files"] and meta["identity"] | {"texts": 0} == identity | {"texts": 0}:
+            shape = meta["count"], dimension
+            stored.append(StoredTexts(path, np.memmap(path / VECTORS, dtype=FLOAT, mode="r", shape=shape)))
+    return stored
 
 
 def write_vectors(

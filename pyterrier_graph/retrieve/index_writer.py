@@ -13,12 +13,13 @@ import numpy as np
 from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import META, read_meta
+from pyterrier_graph.encoders.text_digests import DIGEST, DIGESTS
 from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, blocks, checked_vectors, write_vectors
 from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
 from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, identity_of, vector_space, without_bars
-from pyterrier_graph.retrieve.vector_reuse import DIGEST, DIGESTS, VectorReuse, indexes_in, text_digests
+from pyterrier_graph.retrieve.vector_reuse import VectorReuse, indexes_in, text_digests
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from pyterrier_graph.artifacts import META, read_meta
 from pyterrier_graph.encoders.late_chunking import passages_in_documents
+from pyterrier_graph.encoders.text_digests import DIGESTS, StoredTexts, digests_of, read_digests
 from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, blocks
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
-DIGESTS = "digests.u8"
-DIGEST = np.dtype("<u8")  # a text's digest is two of them
 PASSAGES_AT_ONCE = 65_536
 
 
@@ -47,15 +45,13 @@ class VectorReuse:
         for other in others:
             if not (count := _count(other, encoder, dimension)) or (self.source >= 0).all():
                 continue
-            theirs = read_digests(other)
-            order = np.argsort(theirs[:, 0], kind="stable")
-            keys = theirs[order, 0]
+            vectors = np.memmap(other / VECTORS, dtype=FLOAT, mode="r", shape=(count, dimension))
+            theirs = StoredTexts(other, vectors)
             for part in blocks(len(digests), PASSAGES_AT_ONCE):
-                mine = digests[part]
-                row = order[np.minimum(np.searchsorted(keys, mine[:, 0]), count - 1)]
-                new = (theirs[row] == mine).all(axis=1) & (self.source[part] < 0)
+                row = theirs.rows(digests[part])
+                new = (row >= 0) & (self.source[part] < 0)
                 self.source[part[new]], self.row[part[new]] = len(self.sources), row[new]
-            self.sources.append(np.memmap(other / VECTORS, dtype=FLOAT, mode="r", shape=(count, dimension)))
+            self.sources.append(vectors)
 
     def vectors(self, numbers: np.ndarray, encode: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Vectors of some passages; those that no other index has are encoded."""
@@ -73,30 +69,18 @@ class VectorReuse:
 def text_digests(graph: HeteroGraph, nodes: np.ndarray, encoder: BiEncoder) -> np.ndarray:
     """Digests of what an encoder reads for the vectors of some passages, shape (passages, 2)."""
     if not getattr(encoder, "late_chunking", False):
-        return _digests([text.encode() for text in graph.texts(nodes)])
+        return digests_of([text.encode() for text in graph.texts(nodes)])
     texts, documents, positions = passages_in_documents(graph, nodes)
-    own = _digests([text.encode() for text in texts])
+    own = digests_of([text.encode() for text in texts])
     place = np.searchsorted(documents, positions, side="right") - 1
     bounds = zip(positions.tolist(), documents[place].tolist(), documents[place + 1].tolist(), strict=True)
-    return _digests([f"{position - start} ".encode() + own[start:end].tobytes() for position, start, end in bounds])
-
-
-def read_digests(folder: Path) -> np.ndarray:
-    """The digests of an index's passages, memory-mapped."""
-    if not (folder / DIGESTS).stat().st_size:
-        return np.empty((0, 2), dtype=DIGEST)
-    return np.memmap(folder / DIGESTS, dtype=DIGEST, mode="r").reshape(-1, 2)
+    return digests_of([f"{position - start} ".encode() + own[start:end].tobytes() for position, start, end in bounds])
 
 
 def indexes_in(folder: Path, pattern: str) -> list[Path]:
     """Folders of complete indexes, the one that was written last first."""
     metas = [path / META for path in folder.glob(pattern) if (path / META).is_file()]
     return [meta.parent for meta in sorted(metas, key=lambda meta: (-meta.stat().st_mtime_ns, meta.parent.name))]
-
-
-def _digests(texts: list[bytes]) -> np.ndarray:
-    joined = b"".join([blake2b(text, digest_size=16).digest() for text in texts])
-    return np.frombuffer(joined, dtype=DIGEST).reshape(-1, 2)
 
 
 def _count(folder: Path, encoder: str, dimension: int) -> int:
