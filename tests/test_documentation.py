@@ -218,7 +218,8 @@ def test_commands_and_files_exist(page: Path) -> None:
         module = ""
         if program == "-m":
             program, *arguments = arguments
-            module = {"pyterrier_graph": "pyterrier_graph.demo", "pytest": "pytest"}.get(program, program)
+            ours = "pyterrier_graph.demo" if arguments[:1] == ["demo"] else "pyterrier_graph.__main__"
+            module = ours if program == "pyterrier_graph" else program
         else:
             assert (ROOT / program).exists(), program
             if program.startswith(("examples/", "experiments/")) and program.endswith(".py"):
