@@ -224,11 +224,11 @@ class GraphMaxSim(GraphReranker):
         measure = Validation(*(validation or training), self.measure, self)
         works = [(work.rows, match) for work in self._work(measure.run) for match in self._matches(work)]
 
-        def measured(weights: dict[str, float]) -> float:
+        def measured(weights: dict[str, float]) -> np.ndarray:
             scores = np.zeros(len(measure.run))
             for rows, match in works:
                 scores[rows[match.rows]] = match.score(weights)
-            return measure(self._with_first_stage(measure.run, scores))
+            return measure.per_query(self._with_first_stage(measure.run, scores))
 
         grid = [{relation: weight} for relation in self.weights for weight in GRID]
         self.weights = coordinate_search(self.weights, grid, measured, desc="GraphMaxSim.fit", verbose=self.verbose)

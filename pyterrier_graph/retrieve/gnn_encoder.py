@@ -296,7 +296,8 @@ class GNNEncoder(ContextualEncoder):
         validate = None
         if topics is not None and len(topics):
             encode = None if encoder is None else encoder.encode_queries
-            validate = validation(self, topics, qrels, options.measure, compute, encode)
+            per_query = validation(self, topics, qrels, options.measure, compute, encode)
+            validate = lambda: float(per_query().mean())  # noqa: E731
         identity |= {"weights at the start": self._digest(), "training queries": queries.fingerprint()}
         identity |= self._neighbors_identity() | {"vectors": queries.sampler.vectors_sha256}
         arguments: dict[str, Any] = {"identity": identity, "device": self._device, "verbose": self.verbose}

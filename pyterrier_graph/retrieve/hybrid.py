@@ -11,7 +11,7 @@ import pyterrier_alpha as pta
 from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_number, check_type
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.models.score_normalization import Normalization, check_finite_scores, normalized
-from pyterrier_graph.training.grid_search import closest_within_one_standard_error
+from pyterrier_graph.training.grid_search import coordinate_search
 from pyterrier_graph.training.validation import Validation, judged, tuning_set
 
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
@@ -144,9 +144,13 @@ class Hybrid(WithSignature, pt.Estimator):
         merged, parts = self._parts(run)
         validation = Validation(merged, qrels, self.measure, self)
         present = float(self.weights[1])
-        trials = pt.tqdm(sorted({*ALPHAS, present}), desc="Hybrid.fit", unit="trial", disable=not self.verbose, delay=1)
-        measured = {a: validation.per_query(_weighted(parts, np.array([1 - a, a])).sum(1)) for a in trials}
-        self.alpha = closest_within_one_standard_error(present, measured)
+        measure = lambda numbers: validation.per_query(  # noqa: E731
+            _weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1)
+        )
+        grid = [{"alpha": alpha} for alpha in ALPHAS]
+        self.alpha = coordinate_search({"alpha": present}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)[
+            "alpha"
+        ]
         return self
 
     def _parts(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
