@@ -1,0 +1,1 @@
+"""Readers of files: folders of Markdown, HTML, reStructuredText or JATS become structured documents."""
