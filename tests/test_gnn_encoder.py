@@ -623,6 +623,28 @@ def test_the_best_weights_are_kept(small: Any, caplog: pytest.LogCaptureFixture)
     assert untrained == pytest.approx(measured(mean(small, NETWORKS["queries"]), small.dev, small.qrels))
 
 
+@pytest.mark.parametrize("name", ["papers", "relations"])
+def test_interpolation(small: Any, name: str) -> None:
+    """All weights end where the equation of WiSE-FT says, and the measure is that of the weights which are kept."""
+    training = {"epochs": 3, "learning_rate": 0.03, "patience": None}
+    data = small.train, small.qrels
+    models = {s: gnn(small, NETWORKS[name], training=training | {"interpolation": s}) for s in (0.0, 0.3, 1.0)}
+    first = weights(models[0.0])
+    trained = {share: weights(model.fit(*data)) for share, model in models.items()}
+    assert_equal(trained[0.0], first)
+    assert_equal(trained[1.0], first, False)
+    for part, value in first.items():
+        torch.testing.assert_close(trained[0.3][part], 0.7 * value + 0.3 * trained[1.0][part])
+    model = gnn(small, NETWORKS[name], training=training | {"interpolation": 0.3})
+    model.fit(*data, small.dev, small.qrels)
+    assert measured(model, small.dev, small.qrels) == pytest.approx(max(measures(model.training_log)))
+    last = models[0.3]  # after the last epoch, while training went on from the trained weights
+    assert measured(last, small.dev, small.qrels) == pytest.approx(measures(model.training_log)[-1])
+    assert GNNEncoderTraining().interpolation == 0.5 and GNNEncoderTraining.paper().interpolation == 1
+    with pytest.raises(ValueError, match="interpolation must be from 0 to 1, got 1.5"):
+        GNNEncoderTraining(interpolation=1.5)
+
+
 def test_queries_in_the_graph_are_named(small: Any) -> None:
     """By qid, and by text under another qid."""
     model = gnn(small)

@@ -47,6 +47,8 @@ class GNNEncoderTraining(HeadOptions):
             too. Otherwise, where passages aggregate from relevant queries, a masked query teaches that a passage with a
             relevant query is wrong, since its own positive has lost its only one. None: where any query is left then.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
+        interpolation: See :class:`~pyterrier_graph.training.options.TrainerOptions`. Trained weights serve queries like
+            the training queries; half way, they are as good at home, and no worse than the first weights elsewhere.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """
@@ -60,6 +62,7 @@ class GNNEncoderTraining(HeadOptions):
     skip_unanswerable: bool | None = None
     scale: float | None = None
     patience: int | None = 5
+    interpolation: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,6 +75,7 @@ class GNNEncoderTraining(HeadOptions):
         """The setting of 001, Sect. 4.3, on each of four GPUs; ``changes`` replace options."""
         rates = {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6}
         paper: dict[str, Any] = {"epochs": 5, "batch_size": 1024, "negatives": 1, "scale": 1.0, "patience": None}
+        paper["interpolation"] = 1.0
         return cls(**{**rates, **paper, "skip_unanswerable": False} | changes)
 
 

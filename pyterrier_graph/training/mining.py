@@ -71,10 +71,10 @@ class HardNegativeMiner:
 
     **Negatives** of a query are its ``hard_negatives`` best-ranked ones. All positives of the query share them.
 
-    **Negatives from the same document** teach the encoder to tell a passage from its neighbors, which are about the same
-    subject (Conti et al. 2025). With ``same_document=1`` one of the negatives is a passage of a relevant passage's
+    **Negatives from the same document** teach the encoder to tell a passage from its neighbors, which are about the
+    same subject (Conti et al. 2025). With ``same_document=1`` one of the negatives is a passage of a relevant passage's
     document that is not relevant itself, drawn at random; where a document has no other passage, a candidate takes its
-    place. A neighbor that answers the query, too, and is not judged, needs a teacher to be left out.
+    place. Neighbors that answer the query, too, but are not judged, are negatives unless a teacher leaves them out.
 
     **Scores** are kept in the folder, so that a run that was killed continues, and other thresholds, retrievers or
     queries reuse them.
