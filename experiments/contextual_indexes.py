@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 from ir_measures import parse_measure
 from matplotlib.figure import Figure
 from pyterrier_dr import FlexIndex
@@ -41,13 +40,14 @@ from experiments.harness.command import add_options, parse, parser
 from experiments.harness.fine_tuning import fine_tuned
 from experiments.harness.groups import groups_by_overlap
 from experiments.harness.results import Results, choice, claim, slug, tabulate
+from experiments.harness.transfer import DEPTH, KEPT, judged_run
 from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.retrieve.index_writer import base_vectors
 from pyterrier_graph.training.dual import scale_of
-from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of
+from pyterrier_graph.training.validation import PASSAGE_NUMBER
 
 MEASURES = ["nDCG@10", "RR@10", "R@5", "R@20", "R@100"]
 DUAL, MEAN, GNN = "dual-encoder", "GraphMean", "GNNEncoder"
@@ -71,7 +71,6 @@ MAIN = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
 NOT_MASKED = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
 CHOICES = {choice(name): name for name in (*MAIN, RETRAINED, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
 K, MASKED = 25, 0.05  # the papers'
-DEPTH, KEPT = 1000, 100
 QUERY_TOKENS = 32
 PASSAGES = dict.fromkeys(("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120})
 
@@ -369,11 +368,7 @@ class Bench:
                 queries = model.query_encoder()(self.test.topics)
         found = index.np_retriever(num_results=DEPTH, drop_query_vec=True)(queries)
         shutil.rmtree(path, ignore_errors=True)
-        if not self.test.qrels["docno"].str.contains(PASSAGE_NUMBER).any():
-            found = found.assign(docno=documents_of(found["docno"]))
-            found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
-        found = pt.model.add_ranks(found[["qid", "docno", "score"]])
-        return found[found["rank"] < KEPT]
+        return judged_run(found, self.test.qrels)
 
     def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
         if system == MEAN:

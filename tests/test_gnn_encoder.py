@@ -907,6 +907,35 @@ def test_copies(small: Any) -> None:
     assert_equal(weights(one), weights(gnn(small, NETWORKS["papers"], seed=1)))
 
 
+def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
+    """On another graph, by a copy or when it is loaded, with the vectors of a network that was made there."""
+    model = gnn(small, NETWORKS["relations"]).fit(small.train, small.qrels)
+    graph = MemoryGraph.from_documents([document(number) for number in (7, 9, 8)])
+    docnos = [str(name) for name in graph.ids_of(graph.passage_nodes)]
+    own = ptg.GraphMean(graph, small.encoder, {"title": 1.0}, folder=tmp_path / "vectors", verbose=False)
+    queries = QueryPassageGraph(tmp_path / "queries")
+    qrels = pd.DataFrame({"qid": ["a", "b"], "docno": docnos[:2], "label": 1})
+    topics = pd.DataFrame({"qid": ["a", "b"], "query": WORDS[:2]})
+    queries.build(topics, own._base(), qrels=qrels, verbose=False)
+    there: dict[str, Any] = {"graph": graph, "query_graph": queries, "folder": tmp_path / "vectors"}
+    made = gnn(small, NETWORKS["relations"], **there, vectors=None)
+    untrained = made.vectors(docnos)
+    made.network.load_state_dict(model.network.state_dict())
+    model.save(tmp_path / "model")
+    before = model.vectors(small.docnos)
+    options: dict[str, Any] = {"device": "cpu", "verbose": False, "encoder": small.encoder}
+    for other in (
+        model.apply_attributes(**there, vectors=None),
+        GNNEncoder.load(tmp_path / "model", **there, **options),
+    ):
+        np.testing.assert_allclose(other.vectors(docnos), made.vectors(docnos), atol=1e-6)
+        assert np.abs(other.vectors(docnos) - untrained).max() > 1e-3
+        assert other.training_log == model.training_log
+    np.testing.assert_array_equal(model.vectors(small.docnos), before)
+    with pytest.raises(ValueError, match="relevant are relations of queries: give query_graph="):
+        model.apply_attributes(graph=graph, query_graph=None, vectors=None)
+
+
 def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     wide, other, strange = (FlexIndex(str(tmp_path / name), verbose=False) for name in ("wide", "other", "strange"))
     wide.index({"docno": docno, "doc_vec": np.ones(8, dtype=np.float32)} for docno in small.docnos)
