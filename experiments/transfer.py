@@ -56,6 +56,7 @@ def command_line() -> argparse.ArgumentParser:
         interpolation=([0.5, 1.0], "where training ends between the first weights and the trained ones"),
         epochs=(10, "epochs"),
         encoder=(DEFAULT, "any dual-encoder"),
+        max_tokens=(160, "tokens of a passage"),
         measure=("nDCG@10", "what is measured"),
     )
     return command
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 
 def run(places: dict[str, Place], options: argparse.Namespace) -> pd.DataFrame:
     """The comparison between collections that are open; see :func:`main`."""
-    encoder = ptg.DualEncoder(options.encoder, max_passage_tokens=160, dtype="auto", verbose=False)
+    encoder = ptg.DualEncoder(options.encoder, max_passage_tokens=options.max_tokens, dtype="auto", verbose=False)
     measures = [parse_measure(options.measure)]
     tables = []
     for network in (CHOICES[name] for name in options.networks):
@@ -99,7 +100,7 @@ def run(places: dict[str, Place], options: argparse.Namespace) -> pd.DataFrame:
             trained = Trained(places[home], network, encoder, options, seed, share)
             for name, place in places.items():
                 results[name].add(f"{home}, {share:g}", partial(trained.ranking, place), seed)
-        table = {name: found.table(UNTRAINED).set_index("name")[options.measure] for name, found in results.items()}
+        table = {name: found.table(UNTRAINED).set_index("system")[options.measure] for name, found in results.items()}
         tables.append(pd.DataFrame(table).rename_axis("trained on").reset_index().assign(network=network))
     everything = pd.concat(tables, ignore_index=True)
     everything.to_csv(options.output / "transfer.csv", index=False)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow  # whole experiments, on tiny data
 def test_networks_at_home_and_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "opened", lambda name, passages: pages() if name == "pages" else texts(4))
     arguments = ["pages", "texts", "--output", str(tmp_path), "--encoder", tiny.checkpoint(), "--epochs", "1"]
+    arguments += ["--max-tokens", "16"]
     table = transfer.main(arguments)
     assert table["trained on"].tolist() == 2 * ["untrained", "pages, 0.5", "pages, 1", "texts, 0.5", "texts, 1"]
     assert table["network"].unique().tolist() == [transfer.WITHOUT_EDGES, transfer.GNN]

@@ -214,7 +214,8 @@ class GNNEncoder(ContextualEncoder):
         queries = loss_queries(self, topics_or_res_tr, qrels_tr, options, examples)
         scalars = self.network.scalars()
         matrices = [value for value in self.network.parameters() if not any(value is scalar for scalar in scalars)]
-        rates = [(matrices, options.learning_rate), (scalars, options.scalar_learning_rate or options.learning_rate)]
+        rate = options.learning_rate if options.scalar_learning_rate is None else options.scalar_learning_rate
+        rates = [(matrices, options.learning_rate), (scalars, rate)]
         encoder = passage_texts = compute = None
         if options.encoder_learning_rate is not None:
             passage_texts, encoder = texts_by_docno(self.graph, texts), trainable(self.encoder)
