@@ -331,7 +331,7 @@ def test_default_weights(small: Any, tmp_path: Path) -> None:
         small.topics[:3], small.index, small.retriever, k=2, verbose=False
     )
     assert mean(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5}
-    assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5, "retrieved": 0.0}
+    assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5}
     assert mean(small).weights == {"relevant": 0.5}
     assert mean(small, query_graph=bare).weights == gnn(small, query_graph=bare).weights == {"retrieved": 0.5}
     with pytest.warns(UserWarning, match="has no titles: passages aggregate from nothing; give weights="):
@@ -640,9 +640,20 @@ def test_interpolation(small: Any, name: str) -> None:
     assert measured(model, small.dev, small.qrels) == pytest.approx(max(measures(model.training_log)))
     last = models[0.3]  # after the last epoch, while training went on from the trained weights
     assert measured(last, small.dev, small.qrels) == pytest.approx(measures(model.training_log)[-1])
-    assert GNNEncoderTraining().interpolation == 0.5 and GNNEncoderTraining.paper().interpolation == 1
+    paper = GNNEncoderTraining.paper()
+    assert GNNEncoderTraining().interpolation == 0.5 and (paper.interpolation, paper.scalar_learning_rate) == (1, None)
     with pytest.raises(ValueError, match="interpolation must be from 0 to 1, got 1.5"):
         GNNEncoderTraining(interpolation=1.5)
+
+
+def test_weights_of_relations_stay_unless_they_have_a_learning_rate(small: Any) -> None:
+    for rate, stay in ((0.0, True), (None, False), (0.05, False)):
+        training = {} if rate == 0 else {"scalar_learning_rate": rate}
+        model = gnn(small, NETWORKS["relations"], training=training)
+        before = weights(model)
+        model.fit(small.train, small.qrels)
+        assert (model.weights == NETWORKS["relations"]) == stay
+        assert_equal(weights(model), before, False)
 
 
 def test_queries_in_the_graph_are_named(small: Any) -> None:

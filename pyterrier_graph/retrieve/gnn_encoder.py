@@ -20,7 +20,6 @@ from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.encoders.vector_files import VectorsOf
-from pyterrier_graph.graphs.relations import RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
     GNNEncoderNetwork,
@@ -68,13 +67,16 @@ class GNNEncoder(ContextualEncoder):
     The untrained network is a :class:`~pyterrier_graph.GraphMean`; ``config=mean.config`` starts with the weights, and
     the ``isolated_norm``, of a mean that was tuned.
 
+    A trained network serves other collections, too: ``gnn.apply_attributes(graph=other, query_graph=queries)``, with
+    ``vectors=None`` where ``gnn`` was given vectors, or ``GNNEncoder.load(path, graph=other, query_graph=queries)``.
+
     Args:
         graph: The document graph; None for passages without documents, which are given by ``vectors``, and to do no
             more than encode queries.
         encoder: See :class:`~pyterrier_graph.GraphMean`, as for all that is not described here.
         query_graph: The graph of training queries.
         weights: The relations, each with the weight that it starts with, in place of ``config.weights``. The default is
-            that of GraphMean, with ``'retrieved': 0.0`` where the query graph has these edges beside 'relevant'.
+            that of GraphMean.
         config: A :class:`~pyterrier_graph.GNNEncoderConfig`, or ``GNNEncoderConfig.paper()`` for the papers' network.
         edges: Whether passages aggregate at all. The same network without edges has as many parameters: it tells the
             effect of the graph from that of a projection.
@@ -139,8 +141,6 @@ class GNNEncoder(ContextualEncoder):
             return config
         if weights is None and (weights := config.weights) is None:
             weights = self._default_weights()
-            if self.query_graph is not None and RETRIEVED in self.query_graph.edge_types:
-                weights.setdefault(RETRIEVED, 0.0)
         return dataclasses.replace(config, weights=weights)
 
     @property
