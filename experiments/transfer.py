@@ -1,7 +1,7 @@
 r"""Networks away from home: trained on one collection, used on another, against the untrained network there.
 
     python -m experiments.transfer numpydoc-numpy medquad=PATH trec-car=PATH cranfield=PATH --seeds 0 1 2 \
-        --interpolation 0.5 1 --output OUTPUT
+        --l2-sp 0.1 0 --output OUTPUT
 
 The networks are the one without edges, which starts at the dual-encoder, and the GNN-encoder with titles and
 neighboring passages, which starts at GraphMean. Each is trained on each collection, and used on all.
@@ -53,7 +53,7 @@ def command_line() -> argparse.ArgumentParser:
         passages=(4000, "size of the sample of MedQuAD"),
         dev_queries=(300, "validation queries, drawn at random"),
         seeds=([0], "of training"),
-        interpolation=([0.5, 1.0], "where training ends between the first weights and the trained ones"),
+        l2_sp=([0.1, 0.0], "strength of the penalty for leaving the first weights"),
         epochs=(10, "epochs"),
         encoder=(DEFAULT, "any dual-encoder"),
         max_tokens=(160, "tokens of a passage"),
@@ -72,10 +72,10 @@ def opened(name: str, passages: int) -> Collection:
 
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
-    """Runs the comparison; returns and writes a row per network, collection of the training, and share of the way."""
+    """Runs the comparison; returns and writes a row per network, collection of the training, and strength."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     options = command_line().parse_args(arguments)
-    claim(options.output, options, ("collections", "networks", "seeds", "interpolation"))
+    claim(options.output, options, ("collections", "networks", "seeds", "l2_sp"))
     places = {}
     for name in options.collections:
         short = name.partition("=")[0]
@@ -95,11 +95,11 @@ def run(places: dict[str, Place], options: argparse.Namespace) -> pd.DataFrame:
         for name, place in places.items():
             start = untrained(place, encoder, **NETWORKS[network][0])
             results[name].add(UNTRAINED, partial(ranking, start, place, place.folder / "index.flex"))
-        for home, seed, share in itertools.product(places, options.seeds, options.interpolation):
-            logger.info("%s of %s, seed %d, interpolation %g", network, home, seed, share)
-            trained = Trained(places[home], network, encoder, options, seed, share)
+        for home, seed, strength in itertools.product(places, options.seeds, options.l2_sp):
+            logger.info("%s of %s, seed %d, L2-SP %g", network, home, seed, strength)
+            trained = Trained(places[home], network, encoder, options, seed, strength)
             for name, place in places.items():
-                results[name].add(f"{home}, {share:g}", partial(trained.ranking, place), seed)
+                results[name].add(f"{home}, L2-SP {strength:g}", partial(trained.ranking, place), seed)
         table = {name: found.table(UNTRAINED).set_index("system")[options.measure] for name, found in results.items()}
         tables.append(pd.DataFrame(table).rename_axis("trained on").reset_index().assign(network=network))
     everything = pd.concat(tables, ignore_index=True)
@@ -112,12 +112,12 @@ class Trained:
     """A network of a collection, which is trained when its first run is made."""
 
     def __init__(
-        self, home: Place, network: str, encoder: ptg.DualEncoder, options: argparse.Namespace, seed: int, share: float
+        self, home: Place, network: str, encoder: ptg.DualEncoder, options: argparse.Namespace, seed: int, l2_sp: float
     ) -> None:
         self.home, self.encoder, self.seed = home, encoder, seed
         self.shape, rates = NETWORKS[network]
         training = {"epochs": options.epochs, "batch_size": 64, "negatives": 8, "masked": None, "patience": 5}
-        self.training = ptg.GNNEncoderTraining(**training, **rates, seed=seed, interpolation=share)
+        self.training = ptg.GNNEncoderTraining(**training, **rates, seed=seed, l2_sp=l2_sp)
         self.model: ptg.GNNEncoder | None = None
 
     def ranking(self, place: Place) -> pd.DataFrame:

@@ -22,7 +22,8 @@ def test_networks_at_home_and_elsewhere(tmp_path: Path, monkeypatch: pytest.Monk
     arguments = ["pages", "texts", "--output", str(tmp_path), "--encoder", tiny.checkpoint(), "--epochs", "1"]
     arguments += ["--max-tokens", "16"]
     table = transfer.main(arguments)
-    assert table["trained on"].tolist() == 2 * ["untrained", "pages, 0.5", "pages, 1", "texts, 0.5", "texts, 1"]
+    trained = [f"{home}, L2-SP {strength}" for home in ("pages", "texts") for strength in ("0.1", "0")]
+    assert table["trained on"].tolist() == 2 * ["untrained", *trained]
     assert table["network"].unique().tolist() == [transfer.WITHOUT_EDGES, transfer.GNN]
     runs = sorted(file.name for file in (tmp_path / "texts" / "GNNEncoder" / "runs").iterdir())
     assert len(runs) == 5 and not list(tmp_path.rglob("index.flex"))

@@ -624,26 +624,31 @@ def test_the_best_weights_are_kept(small: Any, caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("name", ["papers", "relations"])
-def test_interpolation(small: Any, name: str) -> None:
-    """All weights end where the equation of WiSE-FT says, and the measure is that of the weights which are kept."""
-    training = {"epochs": 3, "learning_rate": 0.03, "patience": None}
-    data = small.train, small.qrels
-    models = {s: gnn(small, NETWORKS[name], training=training | {"interpolation": s}) for s in (0.0, 0.3, 1.0)}
-    first = weights(models[0.0])
-    trained = {share: weights(model.fit(*data)) for share, model in models.items()}
-    assert_equal(trained[0.0], first)
-    assert_equal(trained[1.0], first, False)
-    for part, value in first.items():
-        torch.testing.assert_close(trained[0.3][part], 0.7 * value + 0.3 * trained[1.0][part])
-    model = gnn(small, NETWORKS[name], training=training | {"interpolation": 0.3})
-    model.fit(*data, small.dev, small.qrels)
-    assert measured(model, small.dev, small.qrels) == pytest.approx(max(measures(model.training_log)))
-    last = models[0.3]  # after the last epoch, while training went on from the trained weights
-    assert measured(last, small.dev, small.qrels) == pytest.approx(measures(model.training_log)[-1])
+def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> None:
+    """L2-SP: half the squared distance of all weights, and nothing at the start; stronger, it keeps them nearer."""
+    model = gnn(small, NETWORKS[name])
+    first = weights(model)
+    plain, penalized = (MaskedGraphModel(model.network, l2_sp=strength) for strength in (0.0, 0.4))
+    batch = BatchCollator(loss_queries_of(model, small.train, small.qrels, model.training))([0, 1, 41])
+    assert penalized(**batch)["loss"].item() == plain(**batch)["loss"].item()
+    randomized(model)
+    distance = sum(
+        float((value.double() - first[part].double()).square().sum())
+        for part, value in weights(model).items()
+        if part != "isolated_norm"
+    )
+    assert (penalized(**batch)["loss"] - plain(**batch)["loss"]).item() == pytest.approx(0.2 * distance, rel=1e-4)
+    penalized(**batch)["loss"].backward()
+    assert penalized.state_dict().keys() == plain.state_dict().keys()
+    far = []
+    for strength in (0.0, 0.1, 100.0):
+        trained = gnn(small, NETWORKS[name], training={"l2_sp": strength, "epochs": 3}).fit(small.train, small.qrels)
+        far.append(sum(float((value - first[part]).square().sum()) for part, value in weights(trained).items()))
+    assert far[0] > far[1] > far[2] > 0
     paper = GNNEncoderTraining.paper()
-    assert GNNEncoderTraining().interpolation == 0.5 and (paper.interpolation, paper.scalar_learning_rate) == (1, None)
-    with pytest.raises(ValueError, match="interpolation must be from 0 to 1, got 1.5"):
-        GNNEncoderTraining(interpolation=1.5)
+    assert GNNEncoderTraining().l2_sp == 0.1 and (paper.l2_sp, paper.scalar_learning_rate) == (0, None)
+    with pytest.raises(ValueError, match="l2_sp must be 0 or more, got -1"):
+        GNNEncoderTraining(l2_sp=-1)
 
 
 def test_weights_of_relations_stay_unless_they_have_a_learning_rate(small: Any) -> None:

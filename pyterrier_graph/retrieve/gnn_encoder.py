@@ -221,7 +221,8 @@ class GNNEncoder(ContextualEncoder):
             passage_texts, encoder = texts_by_docno(self.graph, texts), trainable(self.encoder)
             compute = partial(joint_vectors, self.network, encoder, queries.sampler, passage_texts)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
-        model = MaskedGraphModel(self.network, options.scale, None if encoder is None else encoder.network)
+        learning = None if encoder is None else encoder.network
+        model = MaskedGraphModel(self.network, options.scale, learning, l2_sp=options.l2_sp)
         before = {name: value.clone() for name, value in self.network.state_dict().items()}
         try:
             collate, measured = BatchCollator(queries, passage_texts), (topics_or_res_va, qrels_va, compute, encoder)

@@ -18,7 +18,7 @@ from pyterrier_graph.encoders.sentence_encoder import is_normalized, load_senten
 from pyterrier_graph.models.losses import InBatch, PAIRLoss, check_options
 from pyterrier_graph.training.mining import QUERY, example_columns
 from pyterrier_graph.training.options import TrainerOptions
-from pyterrier_graph.training.trainer import Redraw, Validate, run_trainer
+from pyterrier_graph.training.trainer import Redraw, run_trainer
 
 NORMALIZED_SCALE = 20.0
 FEW_STEPS = 10
@@ -121,7 +121,7 @@ def train_dual_encoder(
     examples: Dataset,
     options: DualEncoderTraining,
     *,
-    validate: Validate,
+    validate: Callable[[], float] | None,
     **arguments: Any,
 ) -> list[dict[str, float]]:
     """Trains a dual-encoder in place by the trainer of sentence-transformers, and keeps the best weights.
@@ -133,7 +133,7 @@ def train_dual_encoder(
     tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
     prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
 
-    def make(settings: Any, callbacks: list[TrainerCallback], validate: Validate) -> SentenceTransformerTrainer:
+    def make(settings: Any, callbacks: list[TrainerCallback]) -> SentenceTransformerTrainer:
         processes = settings.world_size
         if getattr(settings.accelerator_config, "split_batches", False):
             settings.per_device_train_batch_size *= processes

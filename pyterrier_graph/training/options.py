@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import ir_measures
 
-from pyterrier_graph.checks import check_fields, check_number, check_type
+from pyterrier_graph.checks import check_fields, check_type
 from pyterrier_graph.training.negatives import Strategy
 
 
@@ -24,9 +24,6 @@ class TrainerOptions:
         patience: Training stops after so many evaluations without improvement; None trains to the end.
         output_dir: Folder for checkpoints, from which a ``fit`` that was killed continues when it is called again.
         seed: Seed of sampling, order and dropout.
-        interpolation: Where the weights end, between those before training (0) and the trained ones (1): WiSE-FT
-            (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022). Half way, a model keeps most of what
-            it learned, and does less harm on collections that it was not trained on.
         arguments: Further ``transformers.TrainingArguments``, such as ``{'gradient_accumulation_steps': 4}``.
 
     Raises:
@@ -41,12 +38,10 @@ class TrainerOptions:
     patience: int | None = 3
     output_dir: str | None = None
     seed: int = 0
-    interpolation: float = 1.0
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self, epochs=1, batch_size=1, evaluations=1, patience=1, learning_rate=0, seed=0)
-        check_number("interpolation", self.interpolation, 0, 1)
         check_type("measure", self.measure, str, "the name of a measure, such as 'nDCG@10'")
         ir_measures.parse_measure(self.measure)
         check_type("arguments", self.arguments, Mapping, "a dictionary of transformers.TrainingArguments")

@@ -4,8 +4,7 @@ import dataclasses
 import json
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ logger = logging.getLogger(__name__)
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 START = "start.safetensors"
 MAY_DIFFER = {"epochs", "output_dir", "patience"}  # options of a training that continues from a checkpoint
-Validate = Callable[[], float] | None
 Rates = list[tuple[list[nn.Parameter], float]]
 
 
@@ -47,7 +45,7 @@ class RankingTrainer(Trainer):
 
     model: nn.Module
 
-    def __init__(self, *, validate: Validate, measure: str, **arguments: Any) -> None:
+    def __init__(self, *, validate: Callable[[], float] | None, measure: str, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.validate = validate
         self.measure = measure
@@ -104,38 +102,6 @@ def stalled(state: TrainerState, metric: str | None) -> int:
     return len(values) - 1 - values.index(max(values)) if values else 0
 
 
-@contextmanager
-def interpolating(model: nn.Module, share: float, validate: Validate) -> Iterator[Validate]:
-    """In the end, moves the weights to ``(1 - share) * first + share * trained`` (WiSE-FT).
-
-    Gives a function that measures the weights to which the present ones would move, in place of ``validate``.
-    """
-    if share == 1:
-        yield validate
-        return
-    weights = [*model.parameters()]
-    first = [weight.detach().clone() for weight in weights]
-
-    @torch.no_grad()
-    def interpolate() -> None:
-        for weight, value in zip(weights, first, strict=True):
-            weight.copy_(value.to(weight.device).lerp(weight, share))
-
-    @torch.no_grad()
-    def measured() -> float:
-        present = [weight.detach().clone() for weight in weights]
-        interpolate()
-        try:
-            assert validate is not None
-            return validate()
-        finally:
-            for weight, value in zip(weights, present, strict=True):
-                weight.copy_(value)
-
-    yield None if validate is None else measured
-    interpolate()
-
-
 def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState, measure: str) -> list[dict[str, float]]:
     """Restores the weights from before training if training did not improve on them; returns the whole log."""
     with safe_open(file, framework="pt") as start:
@@ -154,7 +120,7 @@ def train(
     options: TrainerOptions,
     *,
     rates: Rates,
-    validate: Validate,
+    validate: Callable[[], float] | None,
     **arguments: Any,
 ) -> list[dict[str, float]]:
     """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place by a :class:`RankingTrainer`.
@@ -164,7 +130,7 @@ def train(
     """
     groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
 
-    def make(settings: TrainingArguments, callbacks: list[TrainerCallback], validate: Validate) -> Trainer:
+    def make(settings: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
         if (draw := getattr(examples, "draw", None)) is not None:
             callbacks = [*callbacks, Redraw(draw)]
         return RankingTrainer(
@@ -192,12 +158,12 @@ def train(
 
 def run_trainer(
     model: nn.Module,
-    make: Callable[[Any, list[TrainerCallback], Validate], Trainer],
+    make: Callable[[Any, list[TrainerCallback]], Trainer],
     options: TrainerOptions,
     *,
     arguments: Callable[..., TrainingArguments],
     load: Callable[[Path], Any],
-    validate: Validate,
+    validate: Callable[[], float] | None,
     identity: dict[str, Any],
     device: torch.device,
     dtype: DType = "float32",
@@ -207,8 +173,8 @@ def run_trainer(
 
     Args:
         model: The model.
-        make: Makes the trainer from its arguments, callbacks, and what takes the place of ``validate``. The trainer's
-            evaluation returns the measure with :data:`PREFIX` before its name.
+        make: Makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure with
+            :data:`PREFIX` before its name.
         options: How to train.
         arguments: Makes the trainer's arguments.
         load: Reads the model's weights from the folder of a checkpoint.
@@ -220,14 +186,13 @@ def run_trainer(
 
     Returns:
         The trainer's log: losses, and the measure under its own name. With validation, its first entry is the measure
-        before training; if no later value is better, the weights from before training are kept. The measure is that
-        of the weights that training would end with, after ``options.interpolation``.
+        before training; if no later value is better, the weights from before training are kept.
 
     Raises:
         ValueError: If ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
     """
-    with interpolating(model, options.interpolation, validate) as validate, tempfile.TemporaryDirectory() as scratch:
-        measured = validate is not None
+    measured = validate is not None
+    with tempfile.TemporaryDirectory() as scratch:
         strategy, share = "epoch", 1.0
         if options.evaluations > 1:
             strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
@@ -270,7 +235,7 @@ def run_trainer(
         callbacks: list[TrainerCallback] = [Progress(options.measure)] if verbose else []
         if measured and options.patience:
             callbacks.append(Patience(options.patience))
-        trainer = make(settings, callbacks, validate)
+        trainer = make(settings, callbacks)
         trainer.remove_callback(PrinterCallback)
         with hidden_bars():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
