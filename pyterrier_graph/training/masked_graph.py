@@ -50,7 +50,7 @@ class GNNEncoderTraining(HeadOptions):
             too. Otherwise, where passages aggregate from relevant queries, a masked query teaches that a passage with a
             relevant query is wrong, since its own positive has lost its only one. None: where any query is left then.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
-        l2_sp: Strength of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving the weights w0 that the network has before
+        l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving the weights w0 that the network has before
             training (L2-SP: Li et al., Explicit inductive bias for transfer learning with convolutional networks, ICML
             2018). With 0 a network suits its training queries best, and may rank worse than the untrained one on other
             collections.
