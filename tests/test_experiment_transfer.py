@@ -12,7 +12,8 @@ from experiment_tools import pages, texts
 
 import pyterrier_graph as ptg
 from experiments import transfer
-from experiments.harness.transfer import judged_run, place_of, untrained, used_at
+from experiments.harness.judgments import judged_ranking
+from experiments.harness.transfer import place_of, untrained, used_at
 
 pytestmark = pytest.mark.slow  # whole experiments, on tiny data
 
@@ -50,6 +51,6 @@ def test_a_copy_has_the_same_weights_and_other_passages(tmp_path: Path) -> None:
 def test_documents_have_the_score_of_their_best_passage() -> None:
     rows = [("q", "a%p0", 1.0), ("q", "b%p1", 2.0), ("q", "a%p1", 3.0)]
     found = pd.DataFrame(rows, columns=["qid", "docno", "score"])
-    passages, documents = (judged_run(found, pd.DataFrame({"docno": [docno]})) for docno in ("a%p0", "a"))
+    passages, documents = (judged_ranking(found, pd.DataFrame({"docno": [docno]}), 100) for docno in ("a%p0", "a"))
     assert passages.sort_values("rank")["docno"].tolist() == ["a%p1", "b%p1", "a%p0"]
     assert documents.sort_values("rank")[["docno", "score"]].values.tolist() == [["a", 3.0], ["b", 2.0]]
