@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -104,13 +105,13 @@ class QueryGraph(MemoryGraph):
         self._ids[self.passage_nodes] = passage_ids
         self._node_by_id = {identifier: node for node, identifier in enumerate(self._ids)}
 
-    def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
-        """Nodes by the docnos of the rows (or by section ids); KeyError if one is not among the candidates."""
-        unknown = [identifier for identifier in identifiers if identifier not in self._node_by_id]
-        if unknown:
-            advice = "CandidateGraph() must come after whatever adds or renames rows"
-            raise KeyError(f"{some(unknown, 'node')} not in the graph of this query's candidates; {advice}")
-        return np.array([self._node_by_id[identifier] for identifier in identifiers], dtype=np.int64)
+    def find(self, identifiers: Sequence[str]) -> np.ndarray:
+        """Nodes by the docnos of the rows (or by section ids); -1 for what is not among the candidates."""
+        return np.array([self._node_by_id.get(identifier, -1) for identifier in identifiers], dtype=np.int64)
+
+    def _raise_unknown(self, unknown: list[Any]) -> None:
+        advice = "CandidateGraph() must come after whatever adds or renames rows"
+        raise KeyError(f"{some(unknown, 'node')} not in the graph of this query's candidates; {advice}")
 
     def ids_of(self, nodes: np.ndarray) -> list[str]:
         """The docnos of the rows; ``docno%s0`` for a document's section."""

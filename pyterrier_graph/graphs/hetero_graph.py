@@ -152,6 +152,13 @@ class HeteroGraph(ABC):
         A KeyError names up to three of those that are not in the graph.
         """
         identifiers = list(identifiers)
+        nodes = self.find(identifiers)
+        if (nodes < 0).any():
+            self._raise_unknown([identifiers[row] for row in np.flatnonzero(nodes < 0)])
+        return nodes
+
+    def find(self, identifiers: Sequence[str]) -> np.ndarray:
+        """As :meth:`nodes_of`, but -1 for an id that is not in the graph, or is that of a document."""
         split = [parse_id(identifier) for identifier in identifiers]
         documents = self._documents([docno for docno, _, _ in split])
         number = np.array([number for _, number, _ in split], dtype=np.int64)
@@ -163,8 +170,6 @@ class HeteroGraph(ABC):
         if len(sections):
             places = (self.roots, self.node_offsets - self.passage_offsets, self._section_nodes)
             nodes[sections] = locate(documents[sections], number[sections], places)
-        if (nodes < 0).any():
-            self._raise_unknown([identifiers[row] for row in np.flatnonzero(nodes < 0)])
         return nodes
 
     def ids_of(self, nodes: np.ndarray) -> list[str]:
