@@ -16,6 +16,7 @@ from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.array_files import StoredGraph, TextReader
 from pyterrier_graph.graphs.builder import CODES, build
 from pyterrier_graph.graphs.convert import write_corpus_graph
+from pyterrier_graph.graphs.fold import Fold
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
@@ -133,6 +134,10 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     def passages(self, *, titles: bool = False) -> Passages:
         """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""
         return Passages(self, titles=titles)
+
+    def fold(self, relation: str = "structural") -> Fold:
+        """A transformer from passages to sections or documents: :class:`~pyterrier_graph.graphs.fold.Fold`."""
+        return Fold(self, relation)
 
     def text_loader(
         self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
 RETRIEVED, RELEVANT = "retrieved", "relevant"
 QUERY_RELATIONS = {RETRIEVED: "a retriever", RELEVANT: "qrels="}  # of a query graph, and what it is built with
+DOCUMENT = "document"  # no relation, but can take the place of one: from a passage to its document
 INVERSE = "_i"
 STEP = "/"
 
@@ -52,7 +53,7 @@ def check_relation_name(relation: str) -> None:
             f"a relation cannot be called {relation!r}: lower-case letters, digits and '_' are allowed, and a name "
             f"ending in '{INVERSE}' is that of an inverse, which every graph adds"
         )
-    if relation in (ORDER, STRUCTURAL, TITLE, RETRIEVED, RELEVANT):
+    if relation in (ORDER, STRUCTURAL, TITLE, RETRIEVED, RELEVANT, DOCUMENT):
         raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
 
 

@@ -1,0 +1,144 @@
+"""Rankings of sections and documents by their passages, and measures of them, against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_document_graph import DOCUMENTS, a_graph
+
+from pyterrier_graph import DocumentGraph
+from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.graphs.fold import Fold
+
+TestFold = pt.testing.transformer_test_class(lambda: a_graph().fold("title"))
+TestFoldOfDocuments = pt.testing.transformer_test_class(lambda: a_graph().fold("document"))
+
+GRAPH = MemoryGraph.from_documents(DOCUMENTS)
+PASSAGES = GRAPH.ids_of(GRAPH.passage_nodes)
+RUN = pd.DataFrame(
+    [
+        ("1", "q", "numpy.dot%p1", 3.0, 7, "for"),
+        ("1", "q", "numpy.vdot%p0", 2.0, 8, "of"),
+        ("1", "q", "numpy.dot%p2", 4.0, 9, "see"),
+        ("1", "q", "numpy.dot%p0", 2.0, 6, "dot"),
+        ("2", "r", "numpy.vdot%p1", 1.0, 5, "flat"),
+    ],
+    columns=["qid", "query", "docno", "score", "docid", "text"],
+)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> DocumentGraph:
+    return DocumentGraph(tmp_path_factory.mktemp("graph") / "graph").index(DOCUMENTS, verbose=False)
+
+
+def test_sections_by_their_best_passage(graph):
+    out = graph.fold()(RUN)
+    assert list(out.columns) == ["qid", "query", "docno", "score", "text", "passage", "rank"]
+    assert out[["qid", "docno", "score", "rank", "passage", "text"]].values.tolist() == [
+        ["1", "numpy.dot%s1", 4.0, 0, "numpy.dot%p2", "see"],
+        ["1", "numpy.vdot%s0", 2.0, 1, "numpy.vdot%p0", "of"],  # the first of equal scores
+        ["1", "numpy.dot%s0", 2.0, 2, "numpy.dot%p0", "dot"],
+        ["2", "numpy.vdot%s0", 1.0, 0, "numpy.vdot%p1", "flat"],
+    ]
+    assert pt.text.get_text(graph, "text")(out)["text"].tolist() == ["Notes", "vdot", "dot", "vdot"]
+    ranked = graph.fold()(RUN.assign(rank=[1, 3, 0, 2, 0]))
+    assert ranked["docno"].tolist()[1:3] == ["numpy.dot%s0", "numpy.vdot%s0"]
+
+
+def test_documents_as_max_passage_ranks_them(graph):
+    folded, expected = graph.fold("document")(RUN), pt.text.max_passage()(RUN)
+    columns = ["qid", "docno", "score", "rank"]
+    pd.testing.assert_frame_equal(folded[columns], expected[columns].reset_index(drop=True), check_dtype=False)
+    sections = graph.fold("structural")(RUN)
+    assert graph.fold("document")(sections)[columns].equals(folded[columns])
+    assert graph.fold("document")(folded)[columns].equals(folded[columns])
+
+
+def test_what_leads_nowhere_stays(graph):
+    out = graph.fold("title/title")(RUN)
+    assert out["docno"].tolist() == ["numpy.dot%s0", "numpy.vdot%p0", "numpy.dot%p0", "numpy.vdot%p1"]
+    sections = RUN.iloc[[0, 1]].assign(docno=["numpy.dot%s1", "numpy.dot%p2"], score=[1.0, 2.0])
+    assert graph.fold("structural")(sections)[["docno", "score"]].values.tolist() == [["numpy.dot%s1", 2.0]]
+
+
+def test_a_passage_that_leads_to_several_nodes(graph):
+    out = graph.fold("structural/structural_i")(RUN.iloc[[3]])
+    assert out[["docno", "score", "passage"]].values.tolist() == [["numpy.dot%s1", 2.0, "numpy.dot%p0"]]
+    out = graph.fold("title/title_i")(RUN.iloc[[4]])
+    assert out["docno"].tolist() == ["numpy.vdot%p0"]
+
+
+@pytest.mark.parametrize("relation", ["structural", "document", "title", "order"])
+def test_columns(graph, relation):
+    folded, columns = graph.fold(relation), ["qid", "docno", "score"]
+    for more in ([], ["query"], ["query", "rank", "docid"]):
+        run = RUN.assign(rank=0)[columns + more]
+        full, empty = folded(run), folded(run.iloc[:0])
+        assert list(full.columns) == list(empty.columns) == pt.inspect.transformer_outputs(folded, list(run.columns))
+        assert not len(empty)
+
+
+def test_bad_input(graph):
+    with pytest.raises(ValueError, match="the graph has no relation 'parent'"):
+        graph.fold("parent")
+    with pytest.raises(ValueError, match=r"no relation 'relevant'"):
+        graph.fold("relevant")
+    with pytest.raises(TypeError, match="relation must be the name of a relation"):
+        graph.fold(["title"])
+    with pytest.raises(ValueError, match=r"passage 'numpy.dot%p1' has no score"):
+        graph.fold()(RUN.assign(score=[np.nan, 1, 1, 1, 1]))
+    with pytest.raises(pt.validate.InputValidationError):
+        graph.fold()(RUN.drop(columns="score"))
+    with pytest.raises(KeyError, match=r"put graph.passages\(\) before"):
+        graph.fold()(RUN.assign(docno="numpy.dot"))
+    for relation in ("structural", "document"):
+        with pytest.raises(KeyError, match="'numpy.dot%p9'.*has 3 passages and 2 sections"):
+            graph.fold(relation)(RUN.assign(docno="numpy.dot%p9"))
+        with pytest.raises(KeyError, match="built from another corpus"):
+            graph.fold(relation)(RUN.assign(docno="nowhere%p0"))
+
+
+# --- against plain loops
+
+RELATIONS = ["structural", "title", "title/title", "order", "order_i/order_i", "structural/structural_i", "document"]
+
+
+def leads_to(passage: str, relation: str) -> list[str]:
+    if relation == "document":
+        return [passage.split("%")[0]]
+    nodes = [int(GRAPH.nodes_of([passage])[0])]
+    start = nodes[0]
+    for step in relation.split("/"):
+        nodes = [int(other) for node in nodes for other in GRAPH.adjacency(step)[node]]
+    return GRAPH.ids_of(np.array(sorted({*nodes} - {start}), dtype=np.int64)) or [passage]
+
+
+def folded_in_words(scores: dict[str, float], relation: str) -> list[tuple[str, float, str]]:
+    found: list[tuple[str, float, str]] = []
+    for passage in sorted(scores, key=lambda passage: -scores[passage]):
+        for name in leads_to(passage, relation):
+            if name not in [earlier for earlier, _, _ in found]:
+                found.append((name, scores[passage], passage))
+    return found
+
+
+scores = st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3).map(float), min_size=1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.fixed_dictionaries({"1": scores, "2": scores}), st.sampled_from(RELATIONS), st.randoms())
+def test_fold_is_the_literal_one(found, relation, random):
+    rows = [(qid, docno, score) for qid, ranking in found.items() for docno, score in ranking.items()]
+    run = pt.model.add_ranks(pd.DataFrame(rows, columns=["qid", "docno", "score"]))
+    out = Fold(GRAPH, relation)(run.sample(frac=1, random_state=random.randrange(1000)))
+    for qid, ranking in found.items():
+        rows = out[out["qid"] == qid]
+        assert rows["rank"].tolist() == [*range(len(rows))]
+        assert [*rows[["docno", "score", "passage"]].itertuples(index=False, name=None)] == folded_in_words(
+            ranking, relation
+        )
