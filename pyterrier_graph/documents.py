@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 SECTION = "section"
 PASSAGE = "passage"
 PASSAGE_SEPARATOR = "%p"
+SECTION_SEPARATOR = "%s"
 NO_PARENT = -1
 
 
@@ -61,23 +62,35 @@ def split_passage_id(identifier: str) -> tuple[str, int | None]:
 
 
 def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
-    """Says how to evaluate a run of passages by judgments of documents, or the other way round.
+    """Says how to evaluate a run of passages by judgments of sections or documents, or the other way round.
 
-    Returns None if an id is both in the run (``found``) and ``judged``, or if both have passages or both documents.
+    Returns None if an id is both in the run (``found``) and ``judged``, or if both have ids of one kind.
     """
     found, judged = set(found), set(judged)
-    run_level, judged_level = (
-        "passages" if any(split_passage_id(name)[1] is not None for name in names) else "documents"
-        for names in (found, judged)
-    )
+    levels = run_level, judged_level = _level(found), _level(judged)
     if not found or not judged or found & judged or run_level == judged_level:
         return None
-    first = "add pt.text.max_passage() to the pipeline, or " if run_level == "passages" else ""
+    aim = max(levels, key=LEVELS.index)
+    if "sections" in levels:
+        relation = "document" if aim == "documents" else "structural"
+        fold, measure = f'graph.fold("{relation}")', f'on_nodes(nDCG @ 10, graph, "{relation}")'
+    else:
+        fold, measure = "pt.text.max_passage()", "on_documents(nDCG @ 10)"
+    first = "" if run_level == aim else f"add {fold} to the pipeline, or "
     return (
         f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(found)!r}, the "
-        f"judgments have {judged_level}, such as {min(judged)!r}. To evaluate documents, {first}use "
-        "pyterrier_graph.measures.on_documents(nDCG @ 10)"
+        f"judgments have {judged_level}, such as {min(judged)!r}. To evaluate {aim}, {first}use "
+        f"pyterrier_graph.measures.{measure}"
     )
+
+
+LEVELS = ("passages", "sections", "documents")
+
+
+def _level(names: Iterable[str]) -> str:
+    """What ids are of: passages if one looks like the id of a passage, else sections, else documents."""
+    marks = {name.rstrip("0123456789")[-len(PASSAGE_SEPARATOR) :] for name in names if name[-1:].isdigit()}
+    return LEVELS[0 if PASSAGE_SEPARATOR in marks else 1 if SECTION_SEPARATOR in marks else 2]
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_graph.documents import StructuredDocument, passage_id, split_passage_id
+from pyterrier_graph.documents import SECTION_SEPARATOR, StructuredDocument, passage_id, split_passage_id
 from pyterrier_graph.graphs.convert import to_hetero_data, to_networkx
 from pyterrier_graph.graphs.csr import CSR, ranges
 from pyterrier_graph.graphs.extraction import NODE_TYPES, Parts, extract
-from pyterrier_graph.graphs.ids import NO_NUMBER, SECTION_SEPARATOR, parse_id, some
+from pyterrier_graph.graphs.ids import NO_NUMBER, parse_id, some
 from pyterrier_graph.graphs.references import Places, locate, resolve
 from pyterrier_graph.graphs.relations import inverse, relation_names
 
