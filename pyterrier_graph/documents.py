@@ -125,6 +125,7 @@ class StructuredDocument:
         links: Edges inside the document beyond order and structure.
         references: Edges to other documents.
         codes: Attributes that documents can share (classification codes, modules, concepts), for negative sampling.
+        passage_ids: Ids that the passages have already, in document order. Without any, passage N is ``docno%pN``.
     """
 
     docno: str
@@ -132,6 +133,7 @@ class StructuredDocument:
     links: tuple[Link, ...] = ()
     references: tuple[Reference, ...] = ()
     codes: tuple[str, ...] = ()
+    passage_ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for problem in _problems(self):
@@ -148,7 +150,7 @@ class StructuredDocument:
         return self.nodes[self.root].text
 
     def passages(self) -> list[str]:
-        """The texts of the passages, in document order; passage N has the id ``docno%pN``."""
+        """The texts of the passages, in document order."""
         return [node.text for node in self.nodes if node.kind == PASSAGE]
 
     @classmethod
@@ -157,7 +159,8 @@ class StructuredDocument:
 
         Args:
             record: A dictionary with ``docno`` and either ``nodes`` (optionally ``links`` and ``references``), or
-                ``text`` (optionally ``title``), which is split into passages under one section. ``codes`` are optional.
+                ``text`` (optionally ``title``), which is split into passages under one section. ``codes``, and
+                ``passage_ids`` where there are ``nodes``, are optional.
             passage_words: Words per passage for documents without structure.
 
         Raises:
@@ -169,7 +172,8 @@ class StructuredDocument:
         codes = tuple(record.get("codes") or ())
         if record.get("nodes") is not None:
             nodes, links = _read(record, "nodes", Node), _read(record, "links", Link)
-            return cls(docno, nodes, links, _read(record, "references", Reference), codes)
+            passage_ids = tuple(record.get("passage_ids") or ())
+            return cls(docno, nodes, links, _read(record, "references", Reference), codes, passage_ids)
         text = record.get("text")
         if not isinstance(text, str):
             raise ValueError(f"document {docno!r} has neither 'nodes' nor a text in 'text' (fields: {sorted(record)})")
@@ -214,6 +218,8 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
         TopologicalSorter({position: [node.parent] for position, node in enumerate(nodes)}).prepare()
     except CycleError as error:
         yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
+    if document.passage_ids:
+        yield from _wrong_ids(document.passage_ids, sum(node.kind == PASSAGE for node in nodes))
     for link in document.links:
         if not (0 <= link.source < len(nodes) and 0 <= link.target < len(nodes)):
             yield f"{link} points outside of its {len(nodes)} nodes"
@@ -222,3 +228,13 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
             yield f"{reference} starts outside of its {len(nodes)} nodes"
         if not isinstance(reference.target, str) or not reference.target:
             yield f"{reference} names no document"
+
+
+def _wrong_ids(passage_ids: tuple[str, ...], passages: int) -> Iterator[str]:
+    if len(passage_ids) != passages:
+        yield f"has {passages} passages, but {len(passage_ids)} passage_ids"
+    for identifier in passage_ids:
+        if not isinstance(identifier, str) or not identifier or "\0" in identifier:
+            yield f"the id of a passage must be a text without NUL characters, got {identifier!r}"
+    if len({*passage_ids}) < len(passage_ids):
+        yield "two passages have the same id"

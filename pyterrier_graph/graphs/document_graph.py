@@ -9,16 +9,18 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import META, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_count
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.array_files import StoredGraph, TextReader
-from pyterrier_graph.graphs.builder import CODES, build
+from pyterrier_graph.graphs.builder import CODES, PASSAGES, build
 from pyterrier_graph.graphs.convert import write_corpus_graph
 from pyterrier_graph.graphs.fold import Fold
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
+from pyterrier_graph.graphs.passage_rows import DocumentOf, check_rows, documents_of_rows
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.records import Kind, records
@@ -68,6 +70,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         self,
         corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
         *,
+        document: str | DocumentOf | None = None,
+        order: str | None = None,
         passage_words: int = 120,
         overwrite: bool = False,
         verbose: bool = True,
@@ -83,6 +87,11 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 :meth:`~pyterrier_graph.StructuredDocument.from_record` reads them: with ``docno`` and ``nodes``
                 (``links``, ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into
                 passages.
+            document: For a corpus of passages, what document a row belongs to: the name of a field, or a function of
+                the row. See :func:`~pyterrier_graph.graphs.passage_rows.documents_of_rows`: passages keep their
+                docnos, and the rows of a document must follow one another.
+            order: The field that orders the passages of a document, such as ``'position'``; by default the order of the
+                rows.
             passage_words: Words per passage of documents that have no structure.
             overwrite: Whether a graph that is at this path already is replaced.
             verbose: Whether to show progress.
@@ -93,6 +102,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             ValueError: If a document is not as it should be, a docno comes twice, or there is no document.
         """
         check_count("passage_words", passage_words)
+        check_rows(document, order)
         if isinstance(corpus_iter, pd.DataFrame):
             corpus_iter = corpus_iter.astype(object).where(corpus_iter.notna(), None).to_dict("records")
         if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):
@@ -104,7 +114,11 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         target = self.path.with_name(f".{self.path.name}.new") if replaced else self.path
         meta = kind_of(self)
         with writing(target, meta) as folder:
-            documents = (_structured(record, passage_words) for record in corpus_iter)
+            documents = (
+                (_structured(record, passage_words) for record in corpus_iter)
+                if document is None
+                else documents_of_rows(corpus_iter, document, order)
+            )
             meta |= build(folder, documents, verbose=verbose)
         if replaced:
             shutil.rmtree(self.path)
@@ -205,6 +219,21 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     def _texts(self, nodes: np.ndarray) -> list[str]:
         return self._text_reader.read(nodes)
+
+    @cached_property
+    def own_ids(self) -> bool:  # type: ignore[override]
+        """Whether passages have ids of their own, instead of ``docno%pN``."""
+        return self.meta.get("own_ids", False)
+
+    @cached_property
+    def _passages(self) -> Lookup:
+        return Lookup(self._folder / PASSAGES)
+
+    def _passage_numbers(self, identifiers: list[str]) -> np.ndarray:
+        return numbers_of(self._passages, identifiers)
+
+    def _passage_ids(self, numbers: np.ndarray) -> list[str]:
+        return ids_of(self._passages, numbers)
 
     def _documents(self, docnos: list[str]) -> np.ndarray:
         return numbers_of(self.docnos, docnos)
