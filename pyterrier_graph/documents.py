@@ -37,7 +37,8 @@ class Link(NamedTuple):
 class Reference(NamedTuple):
     """An edge from a node to another document; ``'external'``, or a name of your own.
 
-    ``target`` is a docno, which stands for that document's root section, or a passage id (``docno%pN``).
+    ``target`` is a docno, which stands for that document's root section, or ``docno%pN``, which is that document's
+    passage N, also where passages have ids of their own.
     """
 
     relation: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import tempfile
 from pathlib import Path
@@ -173,6 +174,24 @@ def test_the_graph_has_the_rows(given_rows, batch):
         assert graph.docnos_of(graph.document[nodes]) == [row["doc"] for row in rows]
         every = np.arange(graph.num_nodes)
         assert graph.nodes_of(graph.ids_of(every)).tolist() == every.tolist()
+
+
+def test_a_row_may_be_a_document(tmp_path):
+    rows = [{"docno": f"d{number}", "text": "x"} for number in range(3)]
+    graph = build(tmp_path, rows, document="docno")
+    assert graph.docnos_of(np.arange(3)) == graph.ids_of(graph.passage_nodes) == ["d0", "d1", "d2"]
+    run = pd.DataFrame({"qid": "1", "docno": ["d2", "d0"], "score": [2.0, 1.0]})
+    assert graph.passages()(run)["docno"].tolist() == graph.fold("document")(run)["docno"].tolist() == ["d2", "d0"]
+    assert judged_ids(run["docno"], run, graph).tolist() == ["d2", "d0"]
+
+
+def test_graphs_of_earlier_versions_have_numbered_ids(tmp_path):
+    graph = DocumentGraph(tmp_path / "graph").index(tiny.documents(), verbose=False)
+    file = graph.path / "pt_meta.json"
+    meta = json.loads(file.read_text())
+    assert meta.pop("own_ids") is False and "passages.npids" not in meta["files"]
+    file.write_text(json.dumps(meta))
+    assert DocumentGraph(graph.path).ids_of(graph.passage_nodes[:2]) == ["d0%p0", "d0%p1"]
 
 
 # --- through the package
