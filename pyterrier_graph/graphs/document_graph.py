@@ -16,6 +16,7 @@ from pyterrier_graph.checks import WithSignature, check_count
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.array_files import StoredGraph, TextReader
 from pyterrier_graph.graphs.builder import CODES, PASSAGES, build
+from pyterrier_graph.graphs.context import Kind, records
 from pyterrier_graph.graphs.convert import write_corpus_graph
 from pyterrier_graph.graphs.fold import Fold
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -23,7 +24,6 @@ from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passage_rows import DocumentOf, check_rows, documents_of_rows
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.graphs.records import Kind, records
 
 DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
 NEXT_CALLS = (

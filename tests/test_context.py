@@ -17,7 +17,7 @@ from test_document_graph import DOCUMENTS, corpora
 
 from pyterrier_graph import DocumentGraph, QueryPassageGraph
 from pyterrier_graph.documents import PASSAGE, SECTION, Link, Node, StructuredDocument
-from pyterrier_graph.graphs import HeteroGraph, records
+from pyterrier_graph.graphs import HeteroGraph, context
 
 TOPICS = pd.DataFrame({"qid": ["q1", "q2", "q3"], "query": ["inner product", "matrix times vector", "flat arrays"]})
 QRELS = pd.DataFrame(
@@ -188,7 +188,7 @@ PATHS = ["title", "title/title", "order", "structural_i", "structural/structural
     st.integers(1, 5),
 )
 def test_records_are_the_literal_ones(documents, kind, relations, fields, most, block):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(records, "BLOCK", block):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(context, "BLOCK", block):
         graph = DocumentGraph(Path(folder) / "graph").index(documents, verbose=False)
         options = {"context": relations, "fields": fields, "max_context": most, "verbose": False}
         assert [*graph.get_corpus_iter(kind, **options)] == literal(graph, kind, relations, fields, most)
@@ -226,7 +226,7 @@ def test_terrier_weights_fields(graph, queries, tmp_path):
 
 def test_memory_is_that_of_a_block(graph):
     iterated = graph.get_corpus_iter(context="title", verbose=False)
-    with mock.patch.object(records, "BLOCK", 2), mock.patch.object(type(graph), "texts", autospec=True) as texts:
+    with mock.patch.object(context, "BLOCK", 2), mock.patch.object(type(graph), "texts", autospec=True) as texts:
         texts.side_effect = lambda graph, nodes: [""] * len(nodes)
         next(iterated)
         assert 0 < sum(len(call.args[1]) for call in texts.call_args_list) <= 4  # two passages, and a title each
