@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from pyterrier_dr import FlexIndex
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+    from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 
 PASSAGES_AT_ONCE = 1024
 SAMPLE = 16  # passages that are encoded again to see whether an index is of the encoder
@@ -121,7 +122,7 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
         return f"passage {graph.ids_of(nodes[[number]])[0]!r}"
 
     def encoded(numbers: np.ndarray) -> np.ndarray:
-        return checked_vectors(quiet.encode_docs(graph.texts(nodes[numbers])), numbers, dimension, name_of)
+        return checked_vectors(passage_vectors(graph, nodes[numbers], quiet), numbers, dimension, name_of)
 
     def write_ids(folder: Path) -> None:
         (folder / DOCNOS).unlink(missing_ok=True)  # the writer would append
@@ -133,6 +134,13 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
     meta = FLEX | HINT | meta | {"files": {}}
     write_vectors(path, meta, shape, encoded, at_once=PASSAGES_AT_ONCE, progress=progress, write_ids=write_ids)
     return index
+
+
+def passage_vectors(graph: HeteroGraph, nodes: np.ndarray, encoder: BiEncoder) -> np.ndarray:
+    """Vectors of passages of a graph: in the context of their documents if the encoder has late chunking."""
+    if getattr(encoder, "late_chunking", False):
+        return cast("DualEncoder", encoder).encode_passages(graph, nodes)
+    return encoder.encode_docs(graph.texts(nodes))
 
 
 def check_vectors(index: FlexIndex, encoder: BiEncoder, graph: HeteroGraph | None, dimension: int) -> None:
@@ -149,7 +157,7 @@ def check_vectors(index: FlexIndex, encoder: BiEncoder, graph: HeteroGraph | Non
     if not other and graph is not None and len(vectors):
         numbers = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE).astype(np.int64))
         nodes = graph.nodes_of([str(docno) for docno in ids_of(docnos, numbers)])
-        own = np.asarray(encoder.encode_docs(graph.texts(nodes)), dtype=np.float32)
+        own = np.asarray(passage_vectors(graph, nodes, encoder), dtype=np.float32)
         other = own.shape[1] != dimension
         if not other:
             norms = np.linalg.norm(own, axis=1) * np.linalg.norm(vectors[numbers], axis=1)
