@@ -41,6 +41,7 @@ from experiments.harness.fine_tuning import fine_tuned
 from experiments.harness.groups import groups_by_overlap
 from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.harness.results import Results, choice, claim, slug, tabulate
+from experiments.harness.transfer import DEPTH, KEPT
 from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.checkpoints import DEFAULT
@@ -70,7 +71,6 @@ MAIN = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
 NOT_MASKED = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
 CHOICES = {choice(name): name for name in (*MAIN, RETRAINED, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
 K, MASKED = 25, 0.05  # the papers'
-DEPTH, KEPT = 1000, 100
 QUERY_TOKENS = 32
 PASSAGES = dict.fromkeys(("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120})
 
@@ -108,6 +108,8 @@ def command_line() -> argparse.ArgumentParser:
         negatives=(8, "hard negatives of a query"),
         learning_rate=(3e-4, "of networks"),
         unmasked_learning_rate=(1e-3, "of networks without edges"),
+        l2_sp=(0.1, "penalty for leaving the first weights, not of the papers' network"),
+        scalar_learning_rate=(0.0, "of the weights of relations"),
         keep_unanswerable=(False, "loss of masked queries whose positives have no other relevant query, too"),
         encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
         retraining_learning_rate=(2e-5, "of the query encoder"),
@@ -292,13 +294,13 @@ class Bench:
         if system == WITHOUT_FEATURES and self.options.cross_encoder is None:
             raise SystemExit(f"{WITHOUT_FEATURES!r} needs --cross-encoder: there are no edge features to leave out")
         network, changes = ABLATIONS[system]
-        training = replace(self._training(seed, masked=masked, scale=self._scale), **changes)
+        training = replace(self._training(seed, masked=masked, scale=self._scale, l2_sp=0.0), **changes)
         return self._fit(self._gnn(seed, k, training, config=self._config(k, **network)))
 
     def joint(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
         """The papers' network and the dual-encoder trained at once, or the dual-encoder alone."""
         rate = self.options.encoder_learning_rate
-        training = self._training(seed, masked=masked, scale=self._scale, encoder_learning_rate=rate)
+        training = self._training(seed, masked=masked, scale=self._scale, encoder_learning_rate=rate, l2_sp=0.0)
         return self._fit(self._gnn(seed, k, training, config=self._config(k, gnn=system == JOINT)))
 
     def _config(self, k: int, **changes: Any) -> Any:
@@ -324,6 +326,8 @@ class Bench:
             "epochs": options.epochs,
             "batch_size": options.batch,
             "learning_rate": options.learning_rate,
+            "scalar_learning_rate": options.scalar_learning_rate,
+            "l2_sp": options.l2_sp,
             "negatives": options.negatives,
             "skip_unanswerable": False,
             "patience": 5,

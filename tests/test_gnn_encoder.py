@@ -333,7 +333,7 @@ def test_default_weights(small: Any, tmp_path: Path) -> None:
     both = mean(small, graph=small.documents)
     assert both.weights == "auto" and both.largest_weights == {"title": 1.0, "relevant": 1.0}
     assert both.config.weights == {"title": 1.0, "relevant": 0.5}
-    assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5, "retrieved": 0.0}
+    assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5}
     assert mean(small).largest_weights == {"relevant": 1.0}
     assert mean(small, query_graph=bare).largest_weights == {"retrieved": 1.0}
     assert mean(small, query_graph=bare).config.weights == gnn(small, query_graph=bare).weights == {"retrieved": 0.5}
@@ -627,6 +627,44 @@ def test_the_best_weights_are_kept(small: Any, caplog: pytest.LogCaptureFixture)
     assert untrained == pytest.approx(measured(mean(small, NETWORKS["queries"]), small.dev, small.qrels))
 
 
+@pytest.mark.parametrize("name", ["papers", "relations"])
+def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> None:
+    """L2-SP: half the squared distance of all weights, and nothing at the start; stronger, it keeps them nearer."""
+    model = gnn(small, NETWORKS[name])
+    first = weights(model)
+    plain, penalized = (MaskedGraphModel(model.network, l2_sp=strength) for strength in (0.0, 0.4))
+    batch = BatchCollator(loss_queries_of(model, small.train, small.qrels, model.training))([0, 1, 41])
+    assert penalized(**batch)["loss"].item() == plain(**batch)["loss"].item()
+    randomized(model)
+    distance = sum(
+        float((value.double() - first[part].double()).square().sum())
+        for part, value in weights(model).items()
+        if part != "isolated_norm"
+    )
+    assert (penalized(**batch)["loss"] - plain(**batch)["loss"]).item() == pytest.approx(0.2 * distance, rel=1e-4)
+    penalized(**batch)["loss"].backward()
+    assert penalized.state_dict().keys() == plain.state_dict().keys()
+    far = []
+    for strength in (0.0, 0.1, 100.0):
+        trained = gnn(small, NETWORKS[name], training={"l2_sp": strength, "epochs": 3}).fit(small.train, small.qrels)
+        far.append(sum(float((value - first[part]).square().sum()) for part, value in weights(trained).items()))
+    assert far[0] > far[1] > far[2] > 0
+    paper = GNNEncoderTraining.paper()
+    assert GNNEncoderTraining().l2_sp == 0.1 and (paper.l2_sp, paper.scalar_learning_rate) == (0, None)
+    with pytest.raises(ValueError, match="l2_sp must be 0 or more, got -1"):
+        GNNEncoderTraining(l2_sp=-1)
+
+
+def test_weights_of_relations_stay_unless_they_have_a_learning_rate(small: Any) -> None:
+    for rate, stay in ((0.0, True), (None, False), (0.05, False)):
+        training = {} if rate == 0 else {"scalar_learning_rate": rate}
+        model = gnn(small, NETWORKS["relations"], training=training)
+        before = weights(model)
+        model.fit(small.train, small.qrels)
+        assert (model.weights == NETWORKS["relations"]) == stay
+        assert_equal(weights(model), before, False)
+
+
 def test_queries_in_the_graph_are_named(small: Any) -> None:
     """By qid, and by text under another qid."""
     model = gnn(small)
@@ -895,6 +933,35 @@ def test_copies(small: Any) -> None:
             copy.apply_attributes(**lost)
     assert_equal(weights(one), weights(same))
     assert_equal(weights(one), weights(gnn(small, NETWORKS["papers"], seed=1)))
+
+
+def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
+    """On another graph, by a copy or when it is loaded, with the vectors of a network that was made there."""
+    model = gnn(small, NETWORKS["relations"]).fit(small.train, small.qrels)
+    graph = MemoryGraph.from_documents([document(number) for number in (7, 9, 8)])
+    docnos = [str(name) for name in graph.ids_of(graph.passage_nodes)]
+    own = ptg.GraphMean(graph, small.encoder, {"title": 1.0}, folder=tmp_path / "vectors", verbose=False)
+    queries = QueryPassageGraph(tmp_path / "queries")
+    qrels = pd.DataFrame({"qid": ["a", "b"], "docno": docnos[:2], "label": 1})
+    topics = pd.DataFrame({"qid": ["a", "b"], "query": WORDS[:2]})
+    queries.build(topics, own._base(), qrels=qrels, verbose=False)
+    there: dict[str, Any] = {"graph": graph, "query_graph": queries, "folder": tmp_path / "vectors"}
+    made = gnn(small, NETWORKS["relations"], **there, vectors=None)
+    untrained = made.vectors(docnos)
+    made.network.load_state_dict(model.network.state_dict())
+    model.save(tmp_path / "model")
+    before = model.vectors(small.docnos)
+    options: dict[str, Any] = {"device": "cpu", "verbose": False, "encoder": small.encoder}
+    for other in (
+        model.apply_attributes(**there, vectors=None),
+        GNNEncoder.load(tmp_path / "model", **there, **options),
+    ):
+        np.testing.assert_allclose(other.vectors(docnos), made.vectors(docnos), atol=1e-6)
+        assert np.abs(other.vectors(docnos) - untrained).max() > 1e-3
+        assert other.training_log == model.training_log
+    np.testing.assert_array_equal(model.vectors(small.docnos), before)
+    with pytest.raises(ValueError, match="relevant are relations of queries: give query_graph="):
+        model.apply_attributes(graph=graph, query_graph=None, vectors=None)
 
 
 def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
