@@ -53,10 +53,14 @@ def search(arguments: Sequence[str] | None = None) -> int:
     for library in QUIET:
         logging.getLogger(library).setLevel(logging.ERROR)
     try:
-        from pyterrier_graph.folders import printing
-        from pyterrier_graph.folders.search import check_question, open_folder
+        from pyterrier_graph.folders.reading import find_files
+        from pyterrier_graph.folders.snippets import check_question
 
         check_question(question)
+        find_files(Path(options.folder))  # before the imports that take seconds
+        from pyterrier_graph.folders import printing
+        from pyterrier_graph.folders.search import open_folder
+
         given = {"encoder": options.encoder} if options.encoder else {}
         names = ("cache", "lexical", "dtype", "workers")
         given |= {name: getattr(options, name) for name in names}

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyterrier_graph.readers import html, jats, markdown, plain_text, rst
 from pyterrier_graph.readers.options import Parse, ReaderOptions
 from pyterrier_graph.readers.reading import Result, read_file
+from pyterrier_graph.readers.walking import Found, find
 
 READERS = (markdown, html, rst, jats, plain_text)
 PARSERS: dict[str, Parse] = {suffix: reader.parse for reader in READERS for suffix in reader.SUFFIXES}
@@ -35,6 +36,25 @@ class Reading:
     time: int
     digest: bytes
     result: Result | None
+
+
+def find_files(folder: Path) -> Found:
+    """Finds the files that can be read.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        NotADirectoryError: If it is a file.
+        ValueError: If it has no such files.
+    """
+    if not folder.exists():
+        raise FileNotFoundError(f"there is no folder {str(folder)!r}")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{str(folder)!r} is a file: give the folder that it is in")
+    found = find(folder, (*PARSERS,))
+    if not found.paths:
+        reason = f" ({'; '.join(found.broken.values())})" if found.broken else ""
+        raise ValueError(f"{str(folder)!r} has no files whose names end in {', '.join(PARSERS)}{reason}")
+    return found
 
 
 def read_if_changed(root: Path, item: tuple[str, bytes]) -> Reading:

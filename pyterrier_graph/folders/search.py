@@ -20,12 +20,11 @@ from pyterrier_graph.folders import cache as caches
 from pyterrier_graph.folders.file_store import Changes, FileStore
 from pyterrier_graph.folders.lexical import Lexical, bm25, choose
 from pyterrier_graph.folders.places import PassagePlaces
-from pyterrier_graph.folders.reading import PARSERS
+from pyterrier_graph.folders.reading import find_files
 from pyterrier_graph.folders.reasons import reasons
-from pyterrier_graph.folders.snippets import WORD, content_stems, snippet
+from pyterrier_graph.folders.snippets import check_question, content_stems, snippet
 from pyterrier_graph.folders.stored_files import StoredFiles
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.readers.walking import Found, find
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.retrieve.graph_mean import GraphMean
 from pyterrier_graph.retrieve.hybrid import Hybrid
@@ -150,7 +149,7 @@ def open_folder(
     check_type("folder", folder, (str, os.PathLike), "the path of a folder")
     check_count("num_results", num_results)
     kind, path = choose(lexical), Path(folder)
-    found = _find(path)
+    found = find_files(path)
     place = caches.place_of(path) if cache is None else Path(cache)
     with caches.locked(place):
         with FileStore(place / caches.FILES) as store:
@@ -171,25 +170,6 @@ def open_folder(
         pipeline = pipeline >> PassagePlaces(graph, np.load(state / LINES, mmap_mode="r"))
         caches.remove_old(place, state)
     return FolderSearch(path, place, graph, index, pipeline, kind, changes, hybrid)
-
-
-def check_question(question: str) -> None:
-    """Raises ValueError if a question has no word."""
-    check_type("question", question, str, "a text")
-    if not WORD.search(question):
-        raise ValueError("the question is empty: it needs a word")
-
-
-def _find(folder: Path) -> Found:
-    if not folder.exists():
-        raise FileNotFoundError(f"there is no folder {str(folder)!r}")
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{str(folder)!r} is a file: give the folder that it is in")
-    found = find(folder, (*PARSERS,))
-    if not found.paths:
-        reason = f" ({'; '.join(found.broken.values())})" if found.broken else ""
-        raise ValueError(f"{str(folder)!r} has no files whose names end in {', '.join(PARSERS)}{reason}")
-    return found
 
 
 def _graph(state: Path, files: StoredFiles, *, verbose: bool) -> DocumentGraph:

@@ -7,6 +7,8 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
+from pyterrier_graph.checks import check_type
+
 WORD = re.compile(r"[^\W_]+")
 
 
@@ -56,3 +58,10 @@ def snippet(text: str, wanted: set[str], words: int = 40) -> str:
 def mark(text: str, wanted: set[str], before: str = "**", after: str = "**") -> str:
     """The text with something before and after each word that has one of the wanted stems."""
     return WORD.sub(lambda word: f"{before}{word[0]}{after}" if wanted.intersection(stems(word[0])) else word[0], text)
+
+
+def check_question(question: str) -> None:
+    """Raises ValueError if a question has no word."""
+    check_type("question", question, str, "a text")
+    if not WORD.search(question):
+        raise ValueError("the question is empty: it needs a word")
