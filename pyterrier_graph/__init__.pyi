@@ -19,6 +19,7 @@ from .models.gnn_encoder import GNNEncoderConfig as GNNEncoderConfig
 from .models.hgat import HGATConfig as HGATConfig
 from .models.lgre import LGReConfig as LGReConfig
 from .models.lgre_losses import LGReLoss as LGReLoss
+from .readers.records import read_record as read_record
 from .rerank.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
 from .rerank.document_evidence import DocumentEvidence as DocumentEvidence
 from .rerank.graph_maxsim import GraphMaxSim as GraphMaxSim

@@ -26,6 +26,7 @@ MODULES = {file.relative_to(PACKAGE).as_posix(): file for file in sorted(PACKAGE
 LAYERS = """
 checks
 documents
+readers
 artifacts
 graphs
 encoders

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -19,6 +19,7 @@ from pyterrier_graph.graphs.convert import write_corpus_graph
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
+from pyterrier_graph.readers.records import read_record
 
 ITERATED = 1024
 DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
@@ -67,6 +68,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
         *,
         passage_words: int = 120,
+        read: Callable[[Any], Mapping[str, Any] | StructuredDocument] | None = None,
         overwrite: bool = False,
         verbose: bool = True,
     ) -> Self:
@@ -78,10 +80,12 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
         Args:
             corpus_iter: Structured documents, or records (or a DataFrame of them) as
-                :meth:`~pyterrier_graph.StructuredDocument.from_record` reads them: with ``docno`` and ``nodes``
-                (``links``, ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into
-                passages.
-            passage_words: Words per passage of documents that have no structure.
+                :func:`~pyterrier_graph.read_record` reads them: with ``docno`` and ``nodes`` (``links``,
+                ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into passages, or
+                with sections, paragraphs or headings as the datasets of ir_datasets have them.
+            passage_words: Words per passage of documents whose texts are split.
+            read: A function for documents in a format of your own. It gets what ``corpus_iter`` yields, and returns a
+                structured document or a record, such as one with ``docno``, ``title`` and ``sections``.
             overwrite: Whether a graph that is at this path already is replaced.
             verbose: Whether to show progress.
 
@@ -102,7 +106,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         target = self.path.with_name(f".{self.path.name}.new") if replaced else self.path
         meta = kind_of(self)
         with writing(target, meta) as folder:
-            documents = (_structured(record, passage_words) for record in corpus_iter)
+            records = corpus_iter if read is None else map(read, corpus_iter)
+            documents = (_structured(record, passage_words) for record in records)
             meta |= build(folder, documents, verbose=verbose)
         if replaced:
             shutil.rmtree(self.path)
@@ -196,4 +201,4 @@ def _structured(record: Mapping[str, Any] | StructuredDocument, passage_words: i
         return record
     if not isinstance(record, Mapping):
         raise ValueError(f"a corpus consists of records with 'docno', or structured documents, not of {record!r:.80}")
-    return StructuredDocument.from_record(record, passage_words=passage_words)
+    return read_record(record, passage_words=passage_words)

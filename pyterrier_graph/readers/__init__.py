@@ -1,0 +1,1 @@
+"""Readers of documents: records, and files of several formats, as structured documents."""
