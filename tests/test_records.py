@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ir_datasets
@@ -21,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ir_datasets.datasets import beir, cord19, msmarco_document, msmarco_document_v2, wapo
 from ir_datasets.datasets.base import Dataset
-from ir_datasets.formats import GenericDoc, TrecDocs
+from ir_datasets.formats import GenericDoc, TrecDocs, WarcDocs
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents import NO_PARENT, StructuredDocument
@@ -253,6 +254,64 @@ def test_newswire_without_elements():
     record = {"docno": "d", "text": "The bridge.", "marked_up_doc": "<HL>Open</HL><LEAD>The bridge.</LEAD>"}
     assert outline(read_record(record)) == ("Open", ["The bridge."])
     assert outline(read_record(record | {"marked_up_doc": None})) == ("", ["The bridge."])
+
+
+PAGE = b"""<html><head><title>Bridges</title></head><body><nav><a href="/">Home</a></nav><h1>Bridges</h1>
+<p>The br\xfccke is open. <a href="#more">More</a> <a href="other.html">Other</a></p>
+<h2 id="more">Road &amp; rail</h2><p>It took long.</p></body></html>"""
+
+
+def responses(*pages: tuple[str, bytes]) -> Any:
+    """What a library for WARC files makes of a file with these responses."""
+
+    class Response(dict):
+        type = "response"
+
+        def __init__(self, number: int, payload: bytes) -> None:
+            super().__init__({"WARC-TREC-ID": f"clueweb-{number}", "WARC-Target-URI": "u", "WARC-Date": "d"})
+            self.payload = io.BytesIO(payload)
+
+    found = [Response(number, header.encode() + b"\r\n\r\n" + body) for number, (header, body) in enumerate(pages)]
+    return SimpleNamespace(WARCFile=lambda fileobj: found)
+
+
+def test_clueweb(corpus, monkeypatch: pytest.MonkeyPatch):
+    class Docs(WarcDocs):
+        def docs_iter(self) -> Iterator[Any]:
+            return self._docs_ctxt_iter_warc(io.BytesIO())
+
+        def docs_count(self) -> int:
+            return 5
+
+    ok = "HTTP/1.1 200 OK\nServer: x\nContent-Type: text/html"
+    pages = [
+        (f"{ok}; charset=ISO-8859-1", PAGE),
+        (ok, PAGE.replace(b"<title>", b"<meta charset='cp850'><title>").replace(b"\xfc", b"\x81")),
+        ("HTTP/1.1 200 OK\nContent-Type: application/pdf", b"%PDF"),
+        (ok, b""),
+        ("HTTP/1.1 200 OK", b"<p>Short."),
+    ]
+    monkeypatch.setitem(ir_datasets.lazy_libs._cache, "warc", responses(*pages))
+    records = [*corpus(Docs())]
+    page = ("Bridges", ["The brücke is open. More Other", ("Road & rail", ["It took long."])])
+    expected = [page, page, ("", []), ("", []), ("", ["Short."])]
+    assert outlines(records) == {f"clueweb-{number}": outline for number, outline in enumerate(expected)}
+    document = read_record(records[0])
+    assert [(relation, document.nodes[target].text) for relation, _, target in document.links] == [
+        ("internal", "Road & rail")
+    ]
+    assert not document.references
+    short = outline(read_record(records[0], passage_words=2))
+    assert short[1][:3] == ["The brücke", "is open.", "More Other"]
+
+
+def test_pages_that_cannot_be_read(caplog: pytest.LogCaptureFixture):
+    record = {"docno": "d", "body_content_type": "text/html", "http_headers": None}
+    for body in (None, b"", b"\0\1\2", b"<div>" * 100_000):
+        assert outline(read_record(record | {"body": body})) == ("", [])
+    assert [message for message in caplog.messages if "document 'd'" in message]
+    with pytest.raises(ValueError, match="'d': 'body' must have text, not 5"):
+        read_record(record | {"body": 5})
 
 
 # --- a graph of them

@@ -1,1 +1,1 @@
-"""Readers of documents: records, and files of several formats, as structured documents."""
+"""Readers of files: folders of Markdown, HTML, reStructuredText or JATS become structured documents."""

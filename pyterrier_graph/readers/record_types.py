@@ -79,11 +79,13 @@ def _markup(text: str) -> Any:
     return lxml.html.fromstring(f"<div>{text}</div>")
 
 
-# The first fields that a record has say how it is read; None: by StructuredDocument.from_record.
+WEB_PAGE = ("body", "body_content_type")
+# The first fields that a record has say how it is read. None: by StructuredDocument.from_record, or as a web page.
 RECORD_TYPES: dict[tuple[str, ...], Callable[[Record], Sectioned] | None] = {
     ("sections",): _sectioned,
     ("body_paras_html",): _news,
     ("marked_up_doc",): _newswire,
+    WEB_PAGE: None,
     ("headings", "body"): _by_headings,
     ("text",): None,
     ("abstract",): _article,

@@ -2,7 +2,8 @@
 
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_text
 from pyterrier_graph.readers.fields import Record
-from pyterrier_graph.readers.record_types import RECORD_TYPES
+from pyterrier_graph.readers.record_types import RECORD_TYPES, WEB_PAGE
+from pyterrier_graph.readers.web_pages import read_page
 
 
 def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocument:
@@ -17,6 +18,7 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     ``sections``                         pairs of a title and a text, or a list of paragraphs, under ``title``
     ``body_paras_html``                  ``wapo``: paragraphs, and captions of pictures
     ``marked_up_doc``                    ``trec-robust04``, ``disks45``, ``aquaint``: headline and paragraphs
+    ``body``, ``body_content_type``      ``clueweb09``, ``clueweb12``, ``gov2``: as ``read_html`` reads a page
     ``headings``, ``body``               ``msmarco-document-v2``: a section begins at each heading in the body
     ``text``                             ``beir/*`` and most others: ``title``, and passages of the text
     ``abstract``                         ``cord19/fulltext``, ``pmc``, ``medline``: abstract, and sections of ``body``
@@ -43,6 +45,8 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
             f"document {record['docno']!r} has no fields that pyterrier_graph.read_record reads, such as 'text' "
             f"(fields: {sorted(record)}); a function of your own can read it: graph.index(..., read=function)"
         )
+    if fields == WEB_PAGE:
+        return read_page(record, passage_words)
     sectioned = RECORD_TYPES[fields]
     if sectioned is None:
         return StructuredDocument.from_record(record, passage_words=passage_words)
