@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from experiments.collections.cranfield import read_cranfield
+from experiments.collections.html_documentation import read_html_documentation
 from experiments.collections.ir_datasets import read_ir_datasets
 from experiments.collections.medquad import read_medquad
 from experiments.collections.numpydoc import read_numpydoc
@@ -12,7 +13,12 @@ from experiments.collections.trec_car import read_trec_car
 from experiments.collections.vaswani import read_vaswani
 from experiments.harness.collection import Collection
 
-FROM_PATH = {"trec-car": read_trec_car, "cranfield": read_cranfield, "vaswani": read_vaswani}
+FROM_PATH = {
+    "trec-car": read_trec_car,
+    "cranfield": read_cranfield,
+    "vaswani": read_vaswani,
+    "html": read_html_documentation,
+}
 COLLECTIONS = ("numpydoc", "numpydoc-numpy", "medquad", *FROM_PATH)
 
 
