@@ -334,6 +334,8 @@ def test_function_of_ones_own(tmp_path: Path):
     graph = ptg.DocumentGraph(tmp_path / "graph").index(rows, read=read, verbose=False)
     assert [row["text"] for row in graph.get_corpus_iter(verbose=False)] == ["It is long.", "It is short."]
     assert [row["title"] for row in graph.get_corpus_iter("documents", verbose=False)] == ["Ties", "Bows"]
+    with pytest.raises(TypeError, match="read must be a function of what corpus_iter yields, got 'nodes'"):
+        ptg.DocumentGraph(tmp_path / "other").index(rows, read="nodes", verbose=False)
     with pytest.raises(ValueError, match="not of None"):
         ptg.DocumentGraph(tmp_path / "other").index(rows, read=lambda _: None, verbose=False)
     assert not (tmp_path / "other").exists()

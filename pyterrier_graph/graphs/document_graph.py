@@ -91,10 +91,12 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
         Raises:
             FileExistsError: If there is a graph at its path and ``overwrite`` is False, or something else.
-            TypeError: If ``corpus_iter`` are no documents.
+            TypeError: If ``corpus_iter`` are no documents, or ``read`` is no function.
             ValueError: If a document is not as it should be, a docno comes twice, or there is no document.
         """
         check_count("passage_words", passage_words)
+        if not (read is None or callable(read)):
+            raise TypeError(f"read must be a function of what corpus_iter yields, got {read!r:.60}")
         if isinstance(corpus_iter, pd.DataFrame):
             corpus_iter = corpus_iter.astype(object).where(corpus_iter.notna(), None).to_dict("records")
         if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):
