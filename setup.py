@@ -35,6 +35,13 @@ REQUIRES = [
     "numpy>=2.0",
     "lxml>=5",
     "lz4>=4.0",
+    "joblib>=1.3",  # readers of files: results of processes as a generator
+    "markdown-it-py>=3",
+    "mdit-py-plugins>=0.4",
+    "docutils>=0.20",
+    "beautifulsoup4>=4.12",  # the encoding that a page declares
+    "charset-normalizer>=3.3",
+    "PyYAML>=6.0",
 ]
 
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.

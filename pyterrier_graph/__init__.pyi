@@ -19,7 +19,11 @@ from .models.gnn_encoder import GNNEncoderConfig as GNNEncoderConfig
 from .models.hgat import HGATConfig as HGATConfig
 from .models.lgre import LGReConfig as LGReConfig
 from .models.lgre_losses import LGReLoss as LGReLoss
+from .readers.html import read_html as read_html
+from .readers.jats import read_jats as read_jats
+from .readers.markdown import read_markdown as read_markdown
 from .readers.records import read_record as read_record
+from .readers.rst import read_rst as read_rst
 from .rerank.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
 from .rerank.document_evidence import DocumentEvidence as DocumentEvidence
 from .rerank.graph_maxsim import GraphMaxSim as GraphMaxSim

@@ -111,6 +111,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             records = corpus_iter if read is None else map(read, corpus_iter)
             documents = (_structured(record, passage_words) for record in records)
             meta |= build(folder, documents, verbose=verbose)
+            if report := getattr(corpus_iter, "report", None):
+                meta["source"] = report
         if replaced:
             shutil.rmtree(self.path)
             target.rename(self.path)
@@ -135,6 +137,10 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     def code_names(self) -> list[str]:  # type: ignore[override]
         """Names of the documents' codes, by number."""
         return json.loads((self._folder / CODES).read_text(encoding="utf-8"))
+
+    def summary(self) -> dict[str, Any]:
+        """Numbers as those of any graph, and under ``source`` the report of the reader whose documents were indexed."""
+        return super().summary() | ({"source": self.meta["source"]} if "source" in self.meta else {})
 
     def passages(self, *, titles: bool = False) -> Passages:
         """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""
