@@ -19,9 +19,9 @@ from urllib.parse import unquote, urlsplit
 import lxml.html
 from sklearn.feature_extraction.text import CountVectorizer
 
+import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Query, Record, queries_by_split, split_of
 from pyterrier_graph.documents import NO_PARENT
-from pyterrier_graph.readers.html import read_html
 
 INDEXES = ("genindex-all.html", "genindex.html", "bookindex.html")  # the first that there is has all entries
 NOT_SEARCHED = ("genindex*.html", "bookindex.html", "py-modindex.html", "contents.html", "search.html")
@@ -47,7 +47,7 @@ def read_html_documentation(path: Path) -> Collection:
     index = next((path / name for name in INDEXES if (path / name).exists()), None)
     if index is None:
         raise ValueError(f"{str(path)!r} has no index of its documentation: {', '.join(INDEXES)}")
-    pages = {page["docno"]: _record(page) for page in read_html(path, verbose=False) if _is_searched(page["docno"])}
+    pages = {page["docno"]: _record(page) for page in ptg.read_html(path, verbose=False) if _is_searched(page["docno"])}
     entries: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for text, page in _entries(index):
         entries[tuple(sorted(text.casefold().split()))][text].add(page)  # "module sys" and "sys module" are one query
