@@ -164,7 +164,7 @@ def test_msmarco_document(corpus, tmp_path: Path):
         "<DOC>\n<DOCNO>D1</DOCNO>\n<TEXT>\nhttps://example.org\nTies\nHow to tie.\n\nA tie is long.\n</TEXT>\n</DOC>\n"
     )
     docs = msmarco_document.MsMarcoTrecDocs(written(tmp_path / "docs", text))
-    assert outlines(corpus(docs), passage_words=4) == {"D1": ("Ties", ["How to tie.", "A tie is long."])}
+    assert outlines(corpus(docs), passage_words=5) == {"D1": ("Ties", ["How to tie.", "A tie is long."])}
 
 
 def msmarco_v2(folder: Path, *documents: tuple[str, str]) -> msmarco_document_v2.MsMarcoV2Docs:
@@ -244,10 +244,15 @@ The bridge is open.
 @pytest.mark.parametrize("parser", ["BS4", "sax"])
 def test_robust04(corpus, tmp_path: Path, parser: str):
     docs = TrecDocs(written(tmp_path / "docs", LATIMES + FBIS), parser=parser, namespace="miniature")
-    assert outlines(corpus(docs), passage_words=4) == {
+    assert outlines(corpus(docs), passage_words=5) == {
         "LA010189-0001": ("BRIDGE & ROAD; OPENED", ["The bridge is open.", "It took long."]),
         "FBIS3-1": ("BRIDGE OPENS" if parser == "sax" else "", ["The bridge is open.", "It took long."]),
     }
+
+
+def test_newswire_on_one_line():
+    record = {"docno": "d", "text": "", "marked_up_doc": "<TEXT><P>The bridge<P>It took long.</P>By hand.</TEXT>"}
+    assert outline(read_record(record, passage_words=4)) == ("", ["The bridge", "It took long.", "By hand."])
 
 
 def test_newswire_without_elements():
