@@ -85,7 +85,7 @@ def merge(pieces: Iterable[Piece], min_words: int, max_words: int) -> list[Piece
             merged.append([piece])
             sizes.append(piece.size)
     if len(merged) > 1 and sizes[-1] < min_words and sum(sizes[-2:]) <= max_words:
-        merged[-2] += merged.pop()
+        merged[-2:] = [merged[-2] + merged[-1]]
         sizes[-2:] = [sum(sizes[-2:])]
     return [
         Piece(" ".join(part.text for part in parts), size, parts[0].line, [*chain(*(part.marks for part in parts))])

@@ -98,9 +98,11 @@ def parse(data: bytes, outline: Outline, encoding: str | None = None) -> None:
     settings = _SETTINGS | {"warning_stream": StringIO()}
     try:
         document = publish_doctree(text, parser=keeping_parser(), settings_overrides=settings)
-        _Walk(outline, document.nametypes).read(document)
-    except RecursionError as error:
-        raise ReaderError("blocks are nested too deeply") from error
+    except (RecursionError, MemoryError):
+        raise
+    except Exception as error:  # docutils does not name its errors
+        raise ReaderError(f"docutils cannot read it: {type(error).__name__}: {error}") from error
+    _Walk(outline, document.nametypes).read(document)
     outline.end()
 
 

@@ -19,7 +19,7 @@ from pyterrier_graph.readers.options import Parse, ReaderOptions
 from pyterrier_graph.readers.parallel import in_order
 from pyterrier_graph.readers.reading import Result, read_file
 from pyterrier_graph.readers.spool import Spool
-from pyterrier_graph.readers.walking import find
+from pyterrier_graph.readers.walking import FILES, find
 
 EXAMPLES = 10
 Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -54,6 +54,7 @@ class DocumentFiles:
         strict: bool = False,
         verbose: bool = True,
     ) -> None:
+        check_type("files", files, (str, os.PathLike, Iterable), FILES)
         if workers is not None:
             check_count("workers", workers)
         check_type("suffixes", suffixes, (tuple, list, set, frozenset), "endings of names, such as ('.md', '.txt')")
@@ -120,7 +121,7 @@ def _record(
                     counts["links to no anchor of their target"] += 1
             case None if not address:
                 counts["references to documents that are not here"] += 1
-            case None if _exists(root, address):
+            case None if any(_exists(root, name) for name in names):
                 counts["links to files that are no documents"] += 1
             case None:
                 counts["links to nowhere"] += 1

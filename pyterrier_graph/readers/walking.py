@@ -41,7 +41,6 @@ def find(files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], suffi
         FileNotFoundError: If there is no such folder or file.
     """
     if not isinstance(files, str | os.PathLike):
-        check_type("files", files, Iterable, FILES)
         listed = []
         for path in files:
             check_type("a file in files", path, (str, os.PathLike), "a path")

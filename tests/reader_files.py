@@ -1,0 +1,127 @@
+"""Miniature files for the tests of the readers."""
+
+MARKDOWN = """---
+title: Guide
+tags: [graphs, "ranking"]
+date: 2020-01-02
+---
+Before all headings, see [two](sub/b.md#two-words) and [the code](#code).
+
+## Code
+
+```python
+x = 1
+y = 2
+```
+
+See [nowhere](missing.md), [the web](https://example.org), <a id="spot"></a>inline [picture](p.png).
+
+| name | value |
+|------|-------|
+| one  | 1     |
+
+<div><p id="raw">From HTML</p></div>
+
+#### Skips a level
+
+- first
+- second
+  > quoted
+"""
+OTHER_MARKDOWN = """# Other title
+
+## Two words
+
+Text of B: [back](../a.md), [spot](../a.md#spot), [bad](../a.md#zzz), [by name](../a).
+"""
+HTML = """<!doctype html><html><head><title>Top - the site</title><meta name=keywords content="k, l"></head><body>
+<nav>NAVIGATION</nav><header>BANNER</header>
+<main><section id="s"><header><h1>Top<a class="headerlink" href="#s">¶</a></h1></header>
+<p>Para <a href="b.html#x">b</a> and <b>bo</b>ld <a href="/b.html">c</a>.
+<h2>Two</h2><ul><li>one<li>two <p>inner</ul>
+<table><tr><th>A<th>B<tr><td><p>1</p><td>2</table>
+<pre>code
+ more</pre><dl><dt id="d">term<dd>def <a href="#s">up</a></dl><script>SCRIPT</script></section>
+<aside>ASIDE</aside></main>
+<footer>FOOTER</footer></body></html>
+"""
+OTHER_HTML = b'<meta charset=latin1><p>caf\xe9 &eacute; <a name=x>anchor</a> <a href="a.html#d">d</a>'
+RST = """:tags: u, v
+
+=====
+Title
+=====
+
+.. toctree::
+   :maxdepth: 2
+
+   sub/other
+   Named <sub/other>
+
+.. _lab:
+
+Section
+-------
+
+A paragraph with :ref:`other-label`, :func:`~pkg.mod.fun`, :doc:`sub/other`, :foo:`bar` and `Section`_.
+
+.. unknown:: argument
+   :opt: 1
+
+   Content of it.
+
+.. code-block:: python
+
+   x = 1
+
+.. note:: careful
+
++---+---+
+| a | b |
++---+---+
+| c | d |
++---+---+
+"""
+OTHER_RST = """Other
+=====
+
+.. module:: pkg.mod
+
+.. _other-label:
+
+Deep
+----
+
+.. py:function:: fun(x)
+
+   Does it. Back to :ref:`lab`, `site <https://example.org>`_, |undefined|.
+
+.. include:: ../index.rst
+
+.. raw:: html
+
+   <p>RAW</p>
+"""
+JATS = """<?xml version="1.0"?>
+<!DOCTYPE article SYSTEM "jats.dtd" [<!ENTITY file SYSTEM "file:///etc/passwd">]>
+<article xmlns:xlink="http://www.w3.org/1999/xlink"><front>
+<journal-meta><journal-title-group><journal-title>J</journal-title></journal-title-group></journal-meta>
+<article-meta><article-id pub-id-type="doi">10.1/A</article-id><article-id pub-id-type="pmc">PMC12</article-id>
+<title-group><article-title>On &alpha; <italic>things</italic></article-title></title-group>
+<abstract><p>We study it.</p></abstract><kwd-group><kwd>k1</kwd></kwd-group></article-meta></front>
+<body><sec id="s1"><label>1</label><title>Intro</title>
+<p>As said by <xref ref-type="bibr" rid="B1 B2">1</xref>, see <xref ref-type="fig" rid="f1">Fig 1</xref> &file;.</p>
+<fig id="f1"><label>Figure 1</label><caption><title>Cap</title><p>of it.</p></caption><graphic xlink:href="x"/></fig>
+<sec><title>Sub</title><p>Deep <ext-link ext-link-type="uri" xlink:href="https://example.org">x</ext-link>.</p>
+<table-wrap><table><tr><td>a</td><td>b</td></tr></table></table-wrap></sec></sec></body>
+<back><ref-list><ref id="B1"><mixed-citation>Foo <pub-id pub-id-type="doi">10.1/b</pub-id></mixed-citation></ref>
+<ref id="B2"><mixed-citation>Bar <pub-id pub-id-type="pmid">7</pub-id></mixed-citation></ref>
+</ref-list></back></article>
+"""
+OTHER_JATS = JATS.replace("10.1/A", "10.1/B").replace("PMC12", "PMC13")
+FILES: dict[str, dict[str, str | bytes]] = {
+    "markdown": {"a.md": MARKDOWN, "sub/b.md": OTHER_MARKDOWN, "p.png": b"\x89PNG"},
+    "html": {"a.html": HTML, "b.html": OTHER_HTML},
+    "rst": {"index.rst": RST, "sub/other.rst": OTHER_RST},
+    "jats": {"a.xml": JATS, "b.nxml": OTHER_JATS},
+}

@@ -1,0 +1,430 @@
+"""Readers of files: what they find, what they leave out, and what they do with bad files."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reader_files import FILES
+
+import pyterrier_graph as ptg
+from pyterrier_graph.documents import split_text
+from pyterrier_graph.readers.drafts import merge
+from pyterrier_graph.readers.encodings import decode
+from pyterrier_graph.readers.errors import ReaderError
+from pyterrier_graph.readers.parallel import in_order
+from pyterrier_graph.readers.text import Text
+
+READERS = {name: getattr(ptg, f"read_{name}") for name in FILES}
+all_readers = pytest.mark.parametrize("name", READERS)
+
+
+def write(folder: Path, files: dict[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def read(name: str, folder: Path, files: dict[str, str | bytes] | None = None, **options: Any) -> tuple[dict, Any]:
+    """The records by docno, and their source."""
+    source = READERS[name](write(folder, files or FILES[name]), **{"min_words": 0, "verbose": False} | options)
+    records = {record["docno"]: record for record in source}
+    for record in records.values():
+        document = ptg.StructuredDocument.from_record(record)
+        assert document.root == 0 and document.title == record["title"]
+        assert len(record["lines"]) == len(document.nodes)
+        assert record["text"] == "\n".join(document.passages())
+    return records, source
+
+
+def outline(record: dict[str, Any]) -> list[tuple[int, str]]:
+    """Depth and text of each node; titles of sections end in a slash."""
+    depth: list[int] = []
+    for _, _, parent in record["nodes"]:
+        depth.append(depth[parent] + 1 if parent >= 0 else 0)
+    return [(d, text + "/" * (kind == "section")) for d, (kind, text, _) in zip(depth, record["nodes"], strict=True)]
+
+
+def targets(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Text of the source, and target of each reference."""
+    return [(record["nodes"][source][1], target) for _, source, target in record["references"]]
+
+
+def links(record: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(record["nodes"][source][1], record["nodes"][target][1]) for _, source, target in record["links"]]
+
+
+def test_markdown(tmp_path: Path):
+    records, source = read("markdown", tmp_path)
+    assert [*records] == ["a.md", "sub/b.md"]
+    a, b = records.values()
+    first = "Before all headings, see two and the code."
+    see = "See nowhere, the web, inline picture."
+    assert outline(a) == [
+        (0, "Guide/"),
+        (1, first),
+        (1, "Code/"),
+        (2, "x = 1 y = 2"),
+        (2, see),
+        (2, "name | value"),
+        (2, "one | 1"),
+        (2, "From HTML"),
+        (2, "Skips a level/"),
+        (3, "first"),
+        (3, "second"),
+        (3, "quoted"),
+    ]
+    lines = FILES["markdown"]["a.md"].split("\n")
+    starts = [("Before", 1), ("## Code", 2), ("```python", 3), ("See", 4), ("| name", 5), ("| one", 6), ("<div>", 7)]
+    assert all(lines[a["lines"][node] - 1].startswith(text) for text, node in starts)
+    assert a["codes"] == ["graphs", "ranking"] and a["attributes"] == {"date": "2020-01-02"}
+    assert links(a) == [(first, "Code")]
+    assert targets(a) == [(first, "sub/b.md%p0"), (see, "missing.md")]
+    assert outline(b)[:2] == [(0, "Other title/"), (1, "Two words/")]
+    assert [target for _, target in targets(b)] == ["a.md", "a.md%p2", "a.md", "a.md"]
+    assert source.report["links_to_nowhere"] == ["a.md: missing.md"]
+    found = source.report["found"]
+    assert found["links out of the files"] == found["links to nowhere"] == found["links to files that are no documents"]
+    assert found["links to no anchor of their target"] == 1 and found["references between documents"] == 5
+
+
+def test_html(tmp_path: Path):
+    records, _ = read("html", tmp_path)
+    a, b = records.values()
+    assert outline(a) == [
+        (0, "Top/"),
+        (1, "Para b and bold c."),
+        (1, "Two/"),
+        *((2, text) for text in ("one", "two", "inner", "A | B", "1 | 2", "code more", "term", "def up")),
+    ]
+    assert a["codes"] == ["k", "l"]
+    assert links(a) == [("def up", "Top")]
+    assert [target for _, target in targets(a)] == ["b.html%p0", "b.html"]
+    assert outline(b) == [(0, "/"), (1, "café é anchor d")]
+    assert targets(b) == [("café é anchor d", "a.html%p7")]
+
+
+def test_html_without_a_main_part(tmp_path: Path):
+    page = "<title>T</title><header>H</header><h1>A</h1><h1>B</h1><p>x<nav>N</nav><footer>F</footer><p hidden>no"
+    records, _ = read("html", tmp_path, {"a.html": page, "b.html": "<main> </main><p>all"})
+    assert outline(records["a.html"]) == [(0, "T/"), (1, "A/"), (1, "B/"), (2, "x")]
+    assert outline(records["b.html"]) == [(0, "/"), (1, "all")]
+
+
+def test_rst(tmp_path: Path):
+    records, source = read("rst", tmp_path)
+    index, other = records.values()
+    text = "A paragraph with other-label, fun, sub/other, bar and Section."
+    assert outline(index) == [
+        (0, "Title/"),
+        (1, "Section/"),
+        *((2, t) for t in (text, "argument", "Content of it.", "x = 1", "careful", "a | b", "c | d")),
+    ]
+    assert index["codes"] == ["u", "v"]
+    assert links(index) == [(text, "Section")]
+    label, function, document = "sub/other.rst%p0", "sub/other.rst%p0", "sub/other.rst"
+    assert [t for _, t in targets(index)] == [document, document, label, function, document]
+    assert outline(other)[:4] == [
+        (0, "Other/"),
+        (1, "Deep/"),
+        (2, "fun(x)"),
+        (2, "Does it. Back to lab, site, |undefined|."),
+    ]
+    assert len(outline(other)) == 4  # neither the included file nor raw HTML
+    assert targets(other) == [(outline(other)[3][1], "index.rst%p0")]
+    assert "anchors that come twice" not in source.report["found"]
+
+
+def test_jats(tmp_path: Path):
+    records, source = read("jats", tmp_path)
+    a = records["a.xml"]
+    intro = "As said by 1, see Fig 1 &file;."
+    assert outline(a) == [
+        (0, "On α things/"),
+        (1, "Abstract/"),
+        (2, "We study it."),
+        (1, "Intro/"),
+        (2, intro),
+        (2, "Figure 1 Cap of it."),
+        (2, "Sub/"),
+        (3, "Deep x."),
+        (3, "a | b"),
+    ]
+    assert a["codes"] == ["k1"] and a["attributes"] == {"journal": "J"}
+    assert links(a) == [(intro, "Figure 1 Cap of it.")]
+    assert targets(a) == [(intro, "b.nxml")]
+    assert source.report["found"]["references to documents that are not here"] == 2
+    assert source.report["found"]["skipped references"] == 4
+
+
+def test_jats_with_its_bibliography(tmp_path: Path):
+    a = read("jats", tmp_path, skip=())[0]["a.xml"]
+    assert outline(a)[-3:] == [(1, "References/"), (2, "Foo 10.1/b"), (2, "Bar 7")]
+    assert [target for _, target in links(a)] == ["Foo 10.1/b", "Bar 7", "Figure 1 Cap of it."]
+
+
+@all_readers
+def test_graph_of_a_folder(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    suffix = next(iter(FILES[name])).rpartition(".")[2]
+    folder = write(tmp_path / "files", FILES[name] | {f"bad.{suffix}": b"\0", f"no.{suffix}": b"  "})
+    source = READERS[name](folder, verbose=False)
+    with caplog.at_level(logging.WARNING, "pyterrier_graph.readers.source"):
+        graph = ptg.DocumentGraph(tmp_path / "graph").index(source, verbose=False)
+    bad = {f"bad.{suffix}", f"no.{suffix}"}
+    report = ptg.DocumentGraph(tmp_path / "graph").summary()["source"]
+    assert report == source.report
+    assert {*report["broken"], *report["empty"]} == bad and f"bad.{suffix}" in report["broken"]
+    assert report["files"] == 4 and report["documents"] == len(graph) == 2
+    assert [r.getMessage() for r in caplog.records if "were not read" in r.getMessage()]
+    assert len(graph.adjacency("external").indices) >= 1
+    assert graph.unresolved.get("external", 0) == report["found"].get("links to nowhere", 0)
+    with pytest.raises(ReaderError, match=rf"'.*bad\.{suffix}'"):
+        [*READERS[name](folder, strict=True, verbose=False)]
+    with pytest.raises(ReaderError):
+        strict = READERS[name](folder, strict=True, verbose=False)
+        ptg.DocumentGraph(tmp_path / "strict").index(strict, verbose=False)
+    assert not (tmp_path / "strict").exists()
+
+
+@all_readers
+def test_reads_again_and_a_list_of_files(name: str, tmp_path: Path):
+    folder = write(tmp_path, FILES[name])
+    source = READERS[name](folder, verbose=False)
+    first = [*source]
+    assert first == [*source]
+    files = [folder / record["docno"] for record in first]
+    assert [*READERS[name](files, verbose=False)] == first
+    assert [record["docno"] for record in READERS[name](str(files[0]), verbose=False)] == [files[0].name]
+
+
+def test_processes_read_the_same(tmp_path: Path):
+    files = {f"{n:02}.md": f"# T{n}\n\ntext {n} [next]({n + 1:02}.md)\n" for n in range(20)} | {"05.md": b"\0"}
+    alone, source = read("markdown", tmp_path, files, workers=1)
+    together, parallel = read("markdown", tmp_path, files, workers=2)
+    assert [*alone.items()] == [*together.items()] and len(alone) == 19
+    assert source.report == parallel.report
+
+
+def die(number: int) -> int:
+    if number == 3:
+        os._exit(1)
+    return number
+
+
+def test_a_process_that_dies():
+    assert [*in_order(die, range(6), 2, lambda number: -number)] == [0, 1, 2, -3, 4, 5]
+
+
+# --- bad files
+
+
+@all_readers
+@pytest.mark.parametrize(
+    "data",
+    [b"", b" \n", b"a\0b", bytes(range(256)), b"<div>" * 10000, b"<sec>" * 10000, b"> " * 10000, b"[" * 2000],
+    ids=["empty", "blank", "NUL", "binary", "div", "sec", "quotes", "brackets"],
+)
+def test_bad_bytes(name: str, data: bytes, tmp_path: Path):
+    suffix = next(iter(FILES[name])).rpartition(".")[2]
+    records, source = read(name, tmp_path, {f"a.{suffix}": data})
+    report = source.report
+    assert report["files"] == 1 == len(records) + len(report["broken"]) + len(report["empty"])
+    assert not any("unexpected" in reason for reason in report["broken"].values())
+
+
+def test_large_files_are_not_opened(tmp_path: Path):
+    file = tmp_path / "a.md"
+    with open(file, "wb") as stream:
+        stream.truncate(200_000_000)
+    reason = read("markdown", tmp_path, {"b.md": "text"})[1].report["broken"]["a.md"]
+    assert reason == "it has 200,000,000 bytes, more than max_bytes=50,000,000"
+
+
+def test_slow_files_are_given_up(tmp_path: Path):
+    doubled = "\n".join(f".. |a{n}| replace:: |a{n + 1}| |a{n + 1}|" for n in range(30))
+    files = {"a.rst": f"{doubled}\n.. |a30| replace:: x\n\n|a0|", "b.rst": "x"}
+    records, source = read("rst", tmp_path, files, seconds=0.5)
+    assert [*records] == ["b.rst"] and source.report["broken"] == {"a.rst": "not read within 0.5 seconds"}
+
+
+def test_an_error_of_a_parser_is_one_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = READERS["markdown"](write(tmp_path, {"a.md": "x"}), verbose=False)
+    monkeypatch.setattr(source, "parse", lambda data, outline, encoding: 1 / 0)
+    assert [*source] == [] and source.report["broken"] == {"a.md": "unexpected ZeroDivisionError: division by zero"}
+
+
+def test_links_and_hidden_files_are_left_out(tmp_path: Path):
+    folder = write(tmp_path / "in", {"a.md": "text", "sub/b.md": "text", ".git/c.md": "text", ".d.md": "text"})
+    write(tmp_path, {"secret.md": "text"})
+    (folder / "loop").symlink_to(folder)
+    (folder / "sub" / "loop").symlink_to("..")
+    (folder / "out.md").symlink_to(tmp_path / "secret.md")
+    (folder / "dangling.md").symlink_to("nothing")
+    os.mkfifo(folder / "pipe.md")
+    source = READERS["markdown"](folder, verbose=False)
+    assert [record["docno"] for record in source] == ["a.md", "sub/b.md"]
+    assert source.report["found"]["symbolic links left out"] == 4
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names are bytes on POSIX only")
+def test_name_that_is_no_text(tmp_path: Path):
+    (tmp_path / os.fsdecode(b"\xff.md")).write_text("text")
+    _, source = read("markdown", tmp_path, {"a%p1": "text", "b.md": "text"}, suffixes=(".md", "1"))
+    assert source.report["broken"] == {
+        "a%p1": "its name looks like the id of a passage",
+        "\N{REPLACEMENT CHARACTER}.md": "its name is not valid UTF-8",
+    }
+
+
+def test_bad_arguments(tmp_path: Path):
+    write(tmp_path, {"a.md": "text"})
+    for options, message in [
+        ({"min_words": 5, "max_words": 4}, "min_words must not exceed"),
+        ({"skip": ("text",)}, "a kind in skip"),
+        ({"workers": 0}, "workers"),
+        ({"max_bytes": 0}, "max_bytes"),
+        ({"seconds": -1}, "seconds"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            ptg.read_markdown(tmp_path, **options)
+    for files in (tmp_path / "no", [tmp_path / "no"]):
+        with pytest.raises(FileNotFoundError, match="no file"):
+            ptg.read_markdown(files)
+    with pytest.raises(ValueError, match="empty list"):
+        ptg.read_markdown([])
+    with pytest.raises(TypeError, match="skip"):
+        ptg.read_markdown(tmp_path, skip="code")
+    with pytest.raises(TypeError, match="files"):
+        ptg.read_markdown(3)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    ["a: &a [x]\nb: [*a, *a]", "[" * 5000, "a: 2020-99-99", "a: " + "9" * 9000, "!!python/object:os.x {}", "- 1", ":"],
+)
+def test_bad_front_matter(fields: str, tmp_path: Path):
+    records, source = read("markdown", tmp_path, {"a.md": f"---\n{fields}\n---\ntext"})
+    assert outline(records["a.md"]) == [(0, "/"), (1, "text")]
+    assert source.report["found"]["front matter that is not readable"] == 1
+
+
+def test_an_error_of_docutils(tmp_path: Path):
+    records, source = read("rst", tmp_path, {"a.rst": ".. |a| replace:: |b|\n\n|a|"})
+    assert not records and source.report["broken"] == {"a.rst": "docutils cannot read it: KeyError: 'b'"}
+
+
+def test_duplicate_ids_and_skipped_levels(tmp_path: Path):
+    page = "<h2 id=x>A</h2>one<h6 id=x>B</h6>two<h3>C</h3>three <a href='#x'>x</a><a href='#no'>n</a><h2>D</h2>four"
+    records, source = read("html", tmp_path, {"a.html": page})
+    a = records["a.html"]
+    text = [(0, "/"), (1, "A/"), (2, "one"), (2, "B/"), (3, "two"), (2, "C/"), (3, "three xn"), (1, "D/"), (2, "four")]
+    assert outline(a) == text and links(a) == [("three xn", "A")]
+    assert source.report["found"]["anchors that come twice"] == 1
+    assert source.report["found"]["links to no anchor of their document"] == 1
+
+
+# --- encodings
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252", "iso8859-15"])
+def test_encodings(encoding: str):
+    text = "Größe und Maß: Übung macht den Meister, sagt man überall dort, wo es schön ist. " * 5
+    assert decode(text.encode(encoding)) == (text, False)
+    if "16" not in encoding and "32" not in encoding:
+        assert decode(text.encode(encoding), declared=encoding)[0] == text
+
+
+def test_encoding_that_is_wrong():
+    assert decode(b"caf\xe9", declared="utf-8") == ("caf\N{REPLACEMENT CHARACTER}", True)
+    assert decode("café".encode(), declared="no-such-encoding") == ("café", False)
+    assert decode("café".encode(), declared="rot13") == ("café", False)
+    assert decode(b"caf\xe9", encoding="latin1", declared="utf-8") == ("café", False)
+
+
+# --- passages
+
+words = st.text("ab.", min_size=1, max_size=30)
+
+
+@given(st.lists(words, min_size=1, max_size=60), st.integers(1, 20))
+def test_pieces_keep_all_text(tokens: list[str], limit: int):
+    text = Text("text", 7)
+    text.add("\n".join(tokens))
+    pieces = [*text.pieces(limit)]
+    assert "".join(piece.text for piece in pieces).replace(" ", "") == "".join(tokens)
+    assert all(piece.size <= max(limit, 5) for piece in pieces)
+    first = 0
+    for piece in pieces:
+        assert piece.line <= 7 + first
+        first += len(piece.text.split())
+
+
+@given(st.lists(words, min_size=1, max_size=40), st.data())
+def test_marks_are_in_the_piece_of_their_word(tokens: list[str], data: st.DataObject):
+    tokens = [token[:20] for token in tokens]
+    text = Text("text", 1)
+    marked = data.draw(st.lists(st.integers(0, len(tokens) - 1), unique=True).map(sorted))
+    for place, token in enumerate(tokens):
+        if place in marked:
+            text.mark("anchor", str(place))
+        text.add(token[: len(token) // 2])  # a word may come in parts
+        text.add(token[len(token) // 2 :] + " ")
+    seen, start = [], 0
+    for piece in text.pieces(7):
+        end = start + len(piece.text.split())
+        assert all(start <= int(mark.value[0]) < end for mark in piece.marks)
+        seen += [int(mark.value[0]) for mark in piece.marks]
+        start = end
+    assert seen == marked
+
+
+@given(st.lists(st.lists(words, min_size=1, max_size=12), max_size=12), st.integers(0, 8), st.integers(8, 20))
+def test_merged_pieces(blocks: list[list[str]], least: int, most: int):
+    pieces = []
+    for block in blocks:
+        text = Text("text", 1)
+        text.add(" ".join(block))
+        pieces += text.pieces(most)
+    merged = merge(pieces, least, most)
+    assert " ".join(piece.text for piece in merged) == " ".join(piece.text for piece in pieces)
+    assert all(piece.size <= most for piece in merged)
+    assert sum(piece.size for piece in merged) == sum(piece.size for piece in pieces)
+    sizes = [piece.size for piece in merged]
+    assert all(size >= least or size + after > most for size, after in zip(sizes[:-2], sizes[1:-1], strict=True))
+    if not least:
+        assert merged == pieces
+
+
+def test_cuts_after_a_sentence():
+    text = Text("text", 1)
+    text.add("One two three four. Five six seven eight nine ten. Eleven")
+    assert [piece.text for piece in text.pieces(6)] == [
+        "One two three four.",
+        "Five six seven eight nine ten.",
+        "Eleven",
+    ]
+
+
+def test_text_without_spaces_is_cut(tmp_path: Path):
+    records, _ = read("markdown", tmp_path, {"a.md": "漢字" * 1000}, max_words=100)
+    passages = [text for _, text in outline(records["a.md"])[1:]]
+    assert "".join(passages) == "漢字" * 1000 and max(map(len, passages)) == 400
+
+
+def test_options_of_passages(tmp_path: Path):
+    page = "\n\n".join([*("three words here",) * 5, "`````\ncode\n`````", "* list"])
+    records, source = read("markdown", tmp_path, {"a.md": page}, min_words=6, max_words=8, skip=["code", "list"])
+    assert [text for _, text in outline(records["a.md"])[1:]] == ["three words here three words here"] * 2 + [
+        "three words here"
+    ]
+    assert source.report["found"] == {"skipped code": 1, "skipped list": 1, "text": 5}
+    assert Counter(" ".join(split_text(page)).split())["three"] == 5
+    assert np.diff(records["a.md"]["lines"][1:]).tolist() == [4, 4]
