@@ -1,8 +1,8 @@
 """Documentation in HTML, as Sphinx and DocBook write it: pages are looked for by the entries of its index.
 
 The index is not searched. Left out are entries that a page contains word for word, in its titles or in its text, and
-entries that name a function, an option or a module: they would be found by matching alone. The texts of links between
-pages give no further queries: nearly all of them are on the page that they lead to.
+entries that name a function, an option or a module: they would be found by matching alone. The texts of links give
+hardly any further queries: of those on a tenth of the pages of Python and PostgreSQL, three were on no other page.
 """
 
 from __future__ import annotations
