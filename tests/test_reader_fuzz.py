@@ -82,7 +82,8 @@ def check(name: str, data: bytes) -> None:
         return
     ptg.StructuredDocument("a", tuple(draft.nodes), tuple(draft.links), (), tuple(draft.codes))
     assert len(draft.lines) == len(draft.nodes)
-    assert all(1 <= line <= data.count(b"\n") + data.count(b"\r") + 200 for line in draft.lines)
+    lines = len(data.decode("utf-16" if data.startswith(b"\xff\xfe") else "utf-8", "replace").splitlines())
+    assert all(1 <= line <= lines + 1 for line in draft.lines)
     json.dumps(vars(draft), ensure_ascii=False).encode()
     passages = sum(kind == "passage" for kind, _, _ in draft.nodes)
     assert all(target == "a" or int(target.removeprefix("a%p")) < passages for target in draft.names.values())

@@ -113,10 +113,22 @@ def test_html(tmp_path: Path):
 
 
 def test_html_without_a_main_part(tmp_path: Path):
-    page = "<title>T</title><header>H</header><h1>A</h1><h1>B</h1><p>x<nav>N</nav><footer>F</footer><p hidden>no"
+    page = "<title>T</title><header>H</header><h1>A</h1><h1>B</h1><p>x<nav>N</nav><footer>F</footer>"
+    page += "<p hidden>no</p><table class='x navheader'><tr><td>N</table>"
     records, _ = read("html", tmp_path, {"a.html": page, "b.html": "<main> </main><p>all"})
     assert outline(records["a.html"]) == [(0, "T/"), (1, "A/"), (1, "B/"), (2, "x")]
     assert outline(records["b.html"]) == [(0, "/"), (1, "all")]
+
+
+def test_xhtml(tmp_path: Path):
+    head = '<?xml version="1.0" encoding="latin1"?><!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "x.dtd">'
+    page = f'{head}<html xmlns="http://www.w3.org/1999/xhtml"><head><script src="x"/></head><body>%s</body></html>'
+    body = '<h1>A<a id="x"/></h1><p>caf\xe9&nbsp;&alpha; <a href="#x">x</a></p>'
+    files = {"a.xhtml": (page % body).encode("latin1"), "b.html": (page % body.replace("</p>", "")).encode("latin1")}
+    records, _ = read("html", tmp_path, files)
+    for record in records.values():  # the second is not well-formed, and read as HTML
+        assert outline(record) == [(0, "A/"), (1, "café α x")]
+        assert links(record) == [("café α x", "A")]
 
 
 def test_rst(tmp_path: Path):
@@ -129,6 +141,9 @@ def test_rst(tmp_path: Path):
         *((2, t) for t in (text, "argument", "Content of it.", "x = 1", "careful", "a | b", "c | d")),
     ]
     assert index["codes"] == ["u", "v"]
+    lines = FILES["rst"]["index.rst"].split("\n")
+    starts = [("Title", 0), ("Section", 1), ("A para", 2), (".. unk", 3), ("   Content", 4)]
+    assert all(lines[index["lines"][node] - 1].startswith(text) for text, node in starts)
     assert links(index) == [(text, "Section")]
     label, function, document = "sub/other.rst%p0", "sub/other.rst%p0", "sub/other.rst"
     assert [t for _, t in targets(index)] == [document, document, label, function, document]
@@ -317,8 +332,8 @@ def test_bad_front_matter(fields: str, tmp_path: Path):
 
 
 def test_an_error_of_docutils(tmp_path: Path):
-    records, source = read("rst", tmp_path, {"a.rst": ".. |a| replace:: |b|\n\n|a|"})
-    assert not records and source.report["broken"] == {"a.rst": "docutils cannot read it: KeyError: 'b'"}
+    records, source = read("rst", tmp_path, {"a.rst": ".. |a| replace:: |b| |b|\n.. |b| replace:: |c| |c|\n\n|a|"})
+    assert not records and source.report["broken"] == {"a.rst": "docutils cannot read it: KeyError: 'c'"}
 
 
 def test_duplicate_ids_and_skipped_levels(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from lxml import etree
@@ -13,6 +14,7 @@ from pyterrier_graph.readers.links import follow
 from pyterrier_graph.readers.options import ReaderOptions
 from pyterrier_graph.readers.outline import Outline
 from pyterrier_graph.readers.source import DocumentFiles, Files
+from pyterrier_graph.readers.xml import parse_xml, text_of
 
 SUFFIXES = (".html", ".htm", ".xhtml")
 ENDINGS = ("/index.html", ".html", ".htm")
@@ -41,6 +43,9 @@ _NO_TEXT = frozenset(
 _APART = frozenset(("nav", "aside"))
 _OF_THE_PAGE = frozenset(("header", "footer"))  # unless they are parts of the main text
 _ROLES_APART = frozenset(("navigation", "banner", "contentinfo", "complementary", "search"))
+_CLASSES_APART = frozenset(  # of DocBook, Texinfo, Sphinx, and frameworks for web pages
+    ("nav", "navbar", "navheader", "navfooter", "nav-panel", "sphinxsidebar", "breadcrumb", "breadcrumbs")
+)
 _MAIN = ("//main | //*[@role='main']", "//article | //*[@role='article']")
 
 
@@ -112,6 +117,12 @@ def parse_tag(text: str, outline: Outline) -> None:
 
 def _tree(text: str) -> Any:
     """The root of a page; None if there is no element in it."""
+    if text.lstrip("\ufeff \n").startswith("<?xml"):  # elements without content may be written as <a id="x"/>
+        with suppress(ReaderError):
+            root = parse_xml(text.encode("utf-8", "replace"), "utf-8")
+            for element in root.iter("{*}*"):
+                element.tag = etree.QName(element).localname
+            return root
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True, huge_tree=True)
     try:
         root = etree.fromstring(text.encode("utf-8", "replace"), parser)
@@ -146,7 +157,7 @@ class _Walk:
                 walk.skip_subtree()
             elif event == "start":
                 self._start(element)
-                self.outline.add(element.text)
+                self.outline.add(text_of(element))
             else:
                 self._end(element)
                 self.outline.add(element.tail if element is not root else "")
@@ -159,6 +170,8 @@ class _Walk:
         tag = element.tag
         if tag in _NO_TEXT or tag in _APART or element.get("role") in _ROLES_APART or element.get("hidden") is not None:
             return True
+        if not _CLASSES_APART.isdisjoint((element.get("class") or "").split()):
+            return True
         if tag == "a" and element.get("href") is not None:  # the sign of a heading that links to itself
             return len(element) == 0 and not any(map(str.isalnum, element.text or "")) and not element.get("id")
         return tag in _OF_THE_PAGE and not self.is_main
@@ -170,20 +183,20 @@ class _Walk:
             self.open.append((element, kind, True))
             outline.begin("text", self._line(element), _HEADINGS[tag])
         elif tag in _BLOCKS and flat and tag != "tr":
-            outline.add("\n")
+            outline.add(" ")
         elif tag in _BLOCKS:
             kind = _KINDS.get(tag, kind)
             self.open.append((element, kind, tag in _FLAT))
             outline.begin(kind, self._line(element))
         elif tag in ("td", "th"):
-            outline.add("\n" if outline.is_blank else " | ")
+            outline.add("" if outline.is_blank else " | ")
         self.mark(element)
 
     def mark(self, element: Any) -> None:
         """Adds anchor, link and what stands for text of an element."""
         tag, outline = element.tag, self.outline
         if tag == "br":
-            outline.add("\n")
+            outline.add(" ")
         elif tag == "img":
             outline.add(f" {element.get('alt') or ''} ")
         outline.anchor(element.get("id") or (element.get("name") if tag == "a" else None))
@@ -195,4 +208,4 @@ class _Walk:
             self.open.pop()
             self.outline.begin(self.open[-1][1], None)
         elif element.tag in _BLOCKS:
-            self.outline.add("\n")
+            self.outline.add(" ")

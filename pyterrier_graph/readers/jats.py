@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from html import unescape
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +12,7 @@ from pyterrier_graph.readers.errors import ReaderError
 from pyterrier_graph.readers.options import ReaderOptions
 from pyterrier_graph.readers.outline import Outline
 from pyterrier_graph.readers.source import DocumentFiles, Files
+from pyterrier_graph.readers.xml import parse_xml, plain_text, text_of
 
 SUFFIXES = (".xml", ".nxml")
 
@@ -81,19 +81,7 @@ def read_jats(
 
 def parse(data: bytes, outline: Outline, encoding: str | None = None) -> None:
     """Reads an article into an outline. Nothing that the file names is opened, and no entity is expanded."""
-    try:
-        parser = etree.XMLParser(
-            resolve_entities=False,
-            no_network=True,
-            huge_tree=False,
-            load_dtd=False,
-            remove_comments=True,
-            remove_pis=True,
-            encoding=encoding,
-        )
-        root = etree.fromstring(data, parser)
-    except (etree.XMLSyntaxError, ValueError, LookupError) as error:
-        raise ReaderError(f"not well-formed XML: {error}") from error
+    root = parse_xml(data, encoding)
     article = root if root.tag == "article" else next(root.iter("article"), None)
     if article is None:
         raise ReaderError(f"no article of JATS: the root element is {str(root.tag)[:60]!r}")
@@ -109,21 +97,17 @@ def _read_front(article: Any, outline: Outline) -> None:
     for meta in article.iterfind("front/article-meta"):
         outline.names += _names(meta, "article-id")
         for title in meta.iterfind("title-group/article-title"):
-            outline.title = outline.title or _plain(title)
-        outline.code([_plain(word) for word in meta.iter("kwd", "subject")])
+            outline.title = outline.title or plain_text(title)
+        outline.code([plain_text(word) for word in meta.iter("kwd", "subject")])
         for year in meta.iterfind("pub-date/year"):
-            outline.attributes.setdefault("year", _plain(year))
+            outline.attributes.setdefault("year", plain_text(year))
     for journal in article.iterfind("front/journal-meta//journal-title"):
-        outline.attributes.setdefault("journal", _plain(journal))
-
-
-def _plain(element: Any) -> str:
-    return " ".join("".join(map(unescape, element.itertext())).split())  # entities are not expanded by the parser
+        outline.attributes.setdefault("journal", plain_text(journal))
 
 
 def _names(element: Any, tag: str = "pub-id") -> list[str]:
     """The names of an article by its identifiers, such as ``"doi:10.1000/1"``."""
-    names = [_name(part.get("pub-id-type", ""), _plain(part)) for part in element.iter(tag)]
+    names = [_name(part.get("pub-id-type", ""), plain_text(part)) for part in element.iter(tag)]
     names += [_doi(link) for link in element.iter("ext-link", "uri")] if tag == "pub-id" else []
     return [*filter(None, names)]
 
@@ -137,7 +121,7 @@ def _name(kind: str, value: str) -> str:
 def _doi(link: Any) -> str:
     """The name of the article that an address of doi.org leads to."""
     try:
-        address = urlsplit(link.get(_HREF) or _plain(link))
+        address = urlsplit(link.get(_HREF) or plain_text(link))
     except ValueError:
         return ""
     if link.get("ext-link-type") == "doi" and not address.netloc:
@@ -163,7 +147,7 @@ class _Walk:
                 walk.skip_subtree()
             elif event == "start":
                 self._start(element)
-                self.outline.add(_text(element))
+                self.outline.add(text_of(element))
             else:
                 self._end(element)
                 self.outline.add(element.tail if element is not root else "")
@@ -193,11 +177,11 @@ class _Walk:
             outline.begin("text", element.sourceline, self.level)
         elif tag == "caption":
             self.open.append((element, kind, True))
-            outline.add("\n")
+            outline.add(" ")
         elif tag in ("td", "th"):
-            outline.add("\n" if outline.is_blank else " | ")
+            outline.add("" if outline.is_blank else " | ")
         elif tag in _BLOCKS and flat and tag not in ("tr", *_LABELED):
-            outline.add("\n")
+            outline.add(" ")
         elif tag in _BLOCKS:
             kind = _KINDS.get(tag, "text" if kind == "caption" else kind)
             self.open.append((element, kind, tag in _FLAT))
@@ -230,8 +214,4 @@ class _Walk:
             if element.tag != "caption":
                 self.outline.begin(self.open[-1][1], None)
         elif element.tag in _BLOCKS:
-            self.outline.add("\n")
-
-
-def _text(element: Any) -> str | None:
-    return element.text if isinstance(element.tag, str) else unescape(element.text)  # an entity, such as &alpha;
+            self.outline.add(" ")

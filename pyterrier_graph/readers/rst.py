@@ -34,7 +34,8 @@ _SETTINGS = {
     "syntax_highlight": "none",
     "toc_backlinks": False,
     "footnote_backlinks": False,
-    "sectsubtitle_xform": False,
+    "doctitle_xform": False,
+    "docinfo_xform": False,
 }
 _KINDS = {
     nodes.list_item: "list",
@@ -112,7 +113,7 @@ class _Walk:
     def __init__(self, outline: Outline, is_explicit: dict[str, bool]) -> None:
         self.outline = outline
         self.is_explicit = is_explicit  # per label; titles of sections are implicit ones
-        self.level = 1
+        self.level = 0
         self.kind = "text"
         self.is_flat = False
 
@@ -121,7 +122,7 @@ class _Walk:
         outline = self.outline
         if isinstance(node, nodes.Text):
             outline.add(node.astext())
-        elif isinstance(node, nodes.docinfo):
+        elif isinstance(node, nodes.field_list) and self._is_first():
             self._read_fields(node)
         elif isinstance(node, nodes.meta):
             if node.get("name") == "keywords":
@@ -131,7 +132,7 @@ class _Walk:
             self._read_children(node)
         elif isinstance(node, _NO_TEXT) or "contents" in node.get("classes", ()):
             self._anchors(node)
-        elif isinstance(node, nodes.title | nodes.subtitle):
+        elif isinstance(node, nodes.title):
             self._read_title(node)
         elif isinstance(node, nodes.section):
             self.level += 1
@@ -142,16 +143,18 @@ class _Walk:
         else:
             self._read_other(node)
 
+    def _is_first(self) -> bool:
+        """Whether fields are those of the document: no text, and no heading but the title is before them."""
+        return self.level <= 1 and all(block.level == 1 for block in self.outline.blocks)
+
     def _read_children(self, node: Any) -> None:
         for child in node.children:
             self.read(child)
 
     def _read_title(self, node: Any) -> None:
-        in_section = isinstance(node.parent, nodes.section | nodes.document)
-        level = self.level + isinstance(node, nodes.subtitle) if in_section else 0
-        self.outline.begin(self.kind, _line(node), level)
-        if isinstance(node.parent, nodes.document) and isinstance(node, nodes.title):
-            self._anchors(node.parent)
+        level = self.level if isinstance(node.parent, nodes.section) else 0
+        line = _line(node)
+        self.outline.begin(self.kind, line - 1 if line and level else line, level)  # docutils has that of the underline
         self._anchors(node)
         self._read_children(node)
         self.outline.end()
@@ -164,7 +167,7 @@ class _Walk:
         elif isinstance(node, nodes.entry):
             outline.add("" if outline.is_blank else " | ")
         elif isinstance(node, nodes.Body | nodes.line):
-            outline.add("\n")
+            outline.add(" ")
         self.is_flat = self.is_flat or isinstance(node, _ALONE)
         if not isinstance(node, nodes.document):
             self._anchors(node)
@@ -203,14 +206,12 @@ class _Walk:
             name = target.lstrip("~.")
             self.outline.refer(f"object:{name}", f"object:{node['prefix']}.{name}")
 
-    def _read_fields(self, docinfo: Any) -> None:
-        for field in docinfo:
-            name = field[0].astext() if isinstance(field, nodes.field) else field.tagname
-            value = field[1].astext() if isinstance(field, nodes.field) else field.astext()
-            if name.lower() in CODES:
-                self.outline.code(value)
+    def _read_fields(self, fields: Any) -> None:
+        for name, body in fields.children:
+            if name.astext().lower() in CODES:
+                self.outline.code(body.astext())
             else:
-                self.outline.attributes[name.lower()] = value
+                self.outline.attributes[name.astext().lower()] = body.astext()
 
 
 def _target(entry: str) -> str | None:

@@ -49,7 +49,7 @@ class Text:
     words: int = 0
 
     def add(self, text: str) -> None:
-        """Adds text; the words at which marks stand are counted on the way."""
+        """Adds text as the file has it: its line breaks are those of the file."""
         if text:
             continues = self.parts and not text[0].isspace() and not self.parts[-1][-1].isspace()
             self.words += len(text.split()) - bool(continues)
@@ -66,8 +66,11 @@ class Text:
     def pieces(self, max_words: int) -> Iterator[Piece]:
         """The text, cut into pieces of at most so many words, after a sentence where there is one in reach."""
         text = clean("".join(self.parts))
-        words = [word for word in text.split() for word in _chop(word, max_words * _LETTERS)]
-        sizes = [_size(word) for word in words]
+        words = text.split()
+        sizes = [1] * len(words)
+        if max(map(len, words), default=0) > _LONG_WORD:
+            words = [part for word in words for part in _chop(word, max_words * _LETTERS)]
+            sizes = [_size(word) for word in words]
         if sum(sizes) <= max_words:
             yield Piece(" ".join(words), sum(sizes), self.line, self.marks)
             return
