@@ -18,7 +18,7 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     ``sections``                         pairs of a title and a text, or a list of paragraphs, under ``title``
     ``body_paras_html``                  ``wapo``: paragraphs, and captions of pictures
     ``marked_up_doc``                    ``trec-robust04``, ``disks45``, ``aquaint``: headline and paragraphs
-    ``body``, ``body_content_type``      ``clueweb09``, ``clueweb12``, ``gov2``: as ``read_html`` reads a page
+    ``body``, ``body_content_type``      ``clueweb09``, ``gov2``: HTML, as :func:`~pyterrier_graph.read_html` reads it
     ``headings``, ``body``               ``msmarco-document-v2``: a section begins at each heading in the body
     ``text``                             ``beir/*`` and most others: ``title``, and passages of the text
     ``abstract``                         ``cord19/fulltext``, ``pmc``, ``medline``: abstract, and sections of ``body``
