@@ -23,6 +23,7 @@ from .models.lgre_losses import LGReLoss as LGReLoss
 from .readers.html import read_html as read_html
 from .readers.jats import read_jats as read_jats
 from .readers.markdown import read_markdown as read_markdown
+from .readers.records import read_record as read_record
 from .readers.rst import read_rst as read_rst
 from .rerank.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
 from .rerank.document_evidence import DocumentEvidence as DocumentEvidence

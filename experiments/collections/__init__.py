@@ -6,6 +6,7 @@ import argparse
 
 from experiments.collections.cacm import read_cacm
 from experiments.collections.cranfield import read_cranfield
+from experiments.collections.html_documentation import read_html_documentation
 from experiments.collections.ir_datasets import read_ir_datasets
 from experiments.collections.medquad import read_medquad
 from experiments.collections.numpydoc import read_numpydoc, read_see_also
@@ -20,6 +21,7 @@ FROM_PATH = {
     "cacm": read_cacm,
     "vaswani": read_vaswani,
     "qasper": read_qasper,
+    "html": read_html_documentation,
 }
 NUMPYDOC = ("numpydoc", "numpydoc-numpy", "numpydoc-see-also", "numpydoc-numpy-see-also")
 COLLECTIONS = (*NUMPYDOC, "medquad", *FROM_PATH)

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -24,6 +24,7 @@ from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.passage_rows import DocumentOf, check_rows, documents_of_rows
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.readers.records import read_record
 
 DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
 NEXT_CALLS = (
@@ -73,6 +74,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         document: str | DocumentOf | None = None,
         order: str | None = None,
         passage_words: int = 120,
+        read: Callable[[Any], Mapping[str, Any] | StructuredDocument] | None = None,
         overwrite: bool = False,
         verbose: bool = True,
     ) -> Self:
@@ -84,25 +86,29 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
         Args:
             corpus_iter: Structured documents, or records (or a DataFrame of them) as
-                :meth:`~pyterrier_graph.StructuredDocument.from_record` reads them: with ``docno`` and ``nodes``
-                (``links``, ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into
-                passages.
+                :func:`~pyterrier_graph.read_record` reads them: with ``docno`` and ``nodes`` (``links``,
+                ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into passages, or
+                with sections, paragraphs or headings as the datasets of ir_datasets have them.
             document: For a corpus of passages, what document a row belongs to: the name of a field, or a function of
                 the row. See :func:`~pyterrier_graph.graphs.passage_rows.documents_of_rows`: passages keep their
                 docnos, and the rows of a document must follow one another.
             order: The field that orders the passages of a document, such as ``'position'``; by default the order of the
                 rows.
-            passage_words: Words per passage of documents that have no structure.
+            passage_words: Words per passage of documents whose texts are split.
+            read: A function for documents in a format of your own. It gets what ``corpus_iter`` yields, and returns a
+                structured document or a record, such as one with ``docno``, ``title`` and ``sections``.
             overwrite: Whether a graph that is at this path already is replaced.
             verbose: Whether to show progress.
 
         Raises:
             FileExistsError: If there is a graph at its path and ``overwrite`` is False, or something else.
-            TypeError: If ``corpus_iter`` are no documents.
+            TypeError: If ``corpus_iter`` are no documents, or ``read`` is no function.
             ValueError: If a document is not as it should be, a docno comes twice, or there is no document.
         """
         check_count("passage_words", passage_words)
         check_rows(document, order)
+        if not (read is None or callable(read)):
+            raise TypeError(f"read must be a function of what corpus_iter yields, got {read!r:.60}")
         if isinstance(corpus_iter, pd.DataFrame):
             corpus_iter = corpus_iter.astype(object).where(corpus_iter.notna(), None).to_dict("records")
         if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):
@@ -114,10 +120,11 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         target = self.path.with_name(f".{self.path.name}.new") if replaced else self.path
         meta = kind_of(self)
         with writing(target, meta) as folder:
+            rows = corpus_iter if read is None else map(read, corpus_iter)
             documents = (
-                (_structured(record, passage_words) for record in corpus_iter)
+                (_structured(record, passage_words) for record in rows)
                 if document is None
-                else documents_of_rows(corpus_iter, document, order)
+                else documents_of_rows(rows, document, order)
             )
             meta |= build(folder, documents, verbose=verbose)
             if report := getattr(corpus_iter, "report", None):
@@ -253,4 +260,4 @@ def _structured(record: Mapping[str, Any] | StructuredDocument, passage_words: i
         return record
     if not isinstance(record, Mapping):
         raise ValueError(f"a corpus consists of records with 'docno', or structured documents, not of {record!r:.80}")
-    return StructuredDocument.from_record(record, passage_words=passage_words)
+    return read_record(record, passage_words=passage_words)

@@ -12,7 +12,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from pyterrier_graph.encoders.vector_files import VECTORS, blocks, encode_once
+from pyterrier_graph.encoders.encoded_texts import encode_once
+from pyterrier_graph.encoders.vector_files import VECTORS, blocks
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of

@@ -1,0 +1,170 @@
+"""Search in HTML documentation: lexical and dense retrieval, each with and without the graph of its pages.
+
+    python -m experiments.documentation_search html /usr/share/doc/python3.11/html --output OUTPUT
+    python -m experiments.documentation_search html /usr/share/doc/postgresql-doc-15/html --output OUTPUT
+
+The folders are those of Debian's python3.11-doc and postgresql-doc-15. A query is an entry of the documentation's
+index that no page contains, see :mod:`experiments.collections.html_documentation`. Pages are ranked, by their best
+passages. Weights are tuned on validation queries, which look for other pages than the test queries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from ir_measures import RR, R, nDCG
+from pyterrier_dr import FlexIndex
+
+import pyterrier_graph as ptg
+from experiments.harness.collection import Collection
+from experiments.harness.command import add_options, parse, parser
+from experiments.harness.first_stage import bm25
+from experiments.harness.results import Results, claim
+from pyterrier_graph.encoders.checkpoints import DEFAULT
+
+MEASURES = [nDCG @ 10, RR @ 10, R @ 20]
+SYSTEMS = {
+    "dual-encoder": "dual-encoder",
+    "titled": "dual-encoder, titles in the text",
+    "graph-mean": "GraphMean",
+    "hybrid-titled": "Hybrid: BM25, dual-encoder, titles in the text",
+    "hybrid": "Hybrid: BM25, GraphMean",
+    "maxsim-titled": "BM25 >> MaxSim, titles in the text",
+    "graph-maxsim": "BM25 >> GraphMaxSim",
+}
+BM25 = "BM25"
+KEPT = 100
+QUERY_TOKENS = 32
+DIMENSIONS, SAMPLE = 128, 400  # of token vectors; passages that their projection is made from
+
+logger = logging.getLogger(__name__)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The command line."""
+    command = parser(__doc__, SYSTEMS, [*SYSTEMS])
+    add_options(
+        command,
+        "systems",
+        encoder=(DEFAULT, "of passages and of tokens"),
+        documents=(20, "documents whose passages are reranked"),
+        max_tokens=(160, "tokens of a passage"),
+        dtype=("auto", "precision of encoding", ["auto", "float32", "bfloat16"]),
+    )
+    return command
+
+
+def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
+    """Runs the comparison, and returns its table."""
+    return run(*parse(command_line(), arguments=arguments))
+
+
+def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
+    """Compares the systems.
+
+    Args:
+        collection: What is searched; its documents are structured, and documents are judged.
+        options: See :func:`command_line`.
+
+    Returns:
+        The table.
+    """
+    claim(options.output, options, ("systems",))
+    bench = Bench(collection, options)
+    results = Results(options.output, bench.test, MEASURES)
+    results.add(BM25, lambda: bench.best(bench.bm25))
+    for name in options.systems:
+        logger.info("%s", SYSTEMS[name])
+        results.add(SYSTEMS[name], lambda name=name: bench.best(bench.system(name)))  # type: ignore[misc]
+    return results.table()
+
+
+class Bench:
+    """What all systems share: queries, first stage, graph, encoders.
+
+    Args:
+        collection: What is searched.
+        options: See :func:`command_line`.
+    """
+
+    def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
+        self.options, self.output = options, options.output
+        self.graph = ptg.DocumentGraph(self.output / "graph")
+        if not self.graph.built():
+            self.graph.index(collection.get_corpus_iter())
+        splits = collection.split(dev_queries=options.dev_queries)
+        self.dev, self.test = splits["dev"], splits["test"].sample(options.queries)
+        sizes = ", ".join(f"{name} {len(part.topics)}" for name, part in splits.items())
+        logger.info("queries: %s; graph: %s", sizes, self.graph.summary())
+        self.bm25 = bm25(collection, self.output / options.first_stage, options.first_stage)
+
+    @property
+    def _lengths(self) -> dict[str, Any]:
+        return {"max_passage_tokens": self.options.max_tokens, "max_query_tokens": QUERY_TOKENS}
+
+    @cached_property
+    def encoder(self) -> ptg.DualEncoder:
+        """The dual-encoder."""
+        options = self.options
+        return ptg.DualEncoder(options.encoder, **self._lengths, dtype=options.dtype)
+
+    @cached_property
+    def token_encoder(self) -> ptg.TokenEncoder:
+        """The same encoder for tokens, with the vectors' length that late-interaction models have."""
+        sample = np.random.default_rng(0).permutation(self.graph.passage_nodes)[:SAMPLE]
+        options = self.options
+        made = ptg.TokenEncoder(options.encoder, **self._lengths, dtype=options.dtype)
+        return made.reduced(self.graph.texts(np.sort(sample)), DIMENSIONS)
+
+    def best(self, system: pt.Transformer) -> pd.DataFrame:
+        """What a system finds for the test queries."""
+        found = system.transform(self.test.topics)
+        return found[found["rank"] < KEPT]
+
+    def system(self, name: str) -> pt.Transformer:
+        """A system, tuned on the validation queries; it ranks documents."""
+        if name.startswith("hybrid"):
+            other = self.system("titled" if name == "hybrid-titled" else "graph-mean")
+            return ptg.Hybrid(self.bm25, other).fit(*self.dev)
+        if name.endswith("maxsim") or name.startswith("maxsim"):
+            return self._reranker(name)
+        return self._retriever(name) >> pt.text.max_passage()
+
+    def _retriever(self, name: str) -> pt.Transformer:
+        path = self.output / f"{name}.flex"
+        if name == "titled":
+            index = FlexIndex(str(path), verbose=False)
+            if not index.built():
+                text: Any = pt.apply.text(lambda row: f"{row['title']}: {row['text']}")
+                (text >> self.encoder.doc_encoder() >> index).index(self.graph.get_corpus_iter())
+            return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
+        shutil.rmtree(path, ignore_errors=True)
+        mean = ptg.GraphMean(self.graph, self.encoder, "auto" if name == "graph-mean" else {})
+        if name == "graph-mean":
+            mean.fit(*self.dev)
+        logger.info("%r", mean)
+        return mean.index(path).retriever(num_results=1000)
+
+    def _reranker(self, name: str) -> pt.Transformer:
+        titled = name == "maxsim-titled"
+        tokens = ptg.TokenStore(self.output / f"{name}.tokens")
+        if not tokens.built():
+            tokens.build(self.graph, self.token_encoder, titles=titled)
+        reranker = ptg.GraphMaxSim(self.graph, self.token_encoder, {} if titled else None, tokens=tokens)
+        first = self.bm25 % self.options.documents >> self.graph.passages()
+        if not titled:
+            (first >> reranker).fit(*self.dev)
+            logger.info("%r", reranker)
+        return first >> reranker >> pt.text.max_passage()
+
+
+if __name__ == "__main__":
+    main()

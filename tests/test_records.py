@@ -1,0 +1,466 @@
+"""Records of datasets as structured documents: miniature files, read by the classes of ir_datasets and by PyTerrier."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ir_datasets
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ir_datasets.datasets import beir, cord19, msmarco_document, msmarco_document_v2, wapo
+from ir_datasets.datasets.base import Dataset
+from ir_datasets.formats import GenericDoc, TrecDocs, WarcDocs
+
+import pyterrier_graph as ptg
+from pyterrier_graph.documents import NO_PARENT, StructuredDocument
+from pyterrier_graph.readers.records import read_record
+
+
+class Downloaded:
+    """A file that is there, where ir_datasets expects one that it downloads."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def path(self, force: bool = True) -> str:
+        return str(self.file)
+
+    @contextmanager
+    def stream(self) -> Iterator[Any]:
+        with self.file.open("rb") as file:
+            yield file
+
+
+def archive(path: Path, mode: str, **files: str | bytes) -> Downloaded:
+    with tarfile.open(path, mode) as tar:
+        for name, content in files.items():
+            data = content.encode() if isinstance(content, str) else content
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return Downloaded(path)
+
+
+def written(path: Path, text: str) -> Downloaded:
+    path.write_text(text, "utf-8")
+    return Downloaded(path)
+
+
+@pytest.fixture
+def corpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """What PyTerrier yields for documents of ir_datasets."""
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
+
+    def records(docs: Any) -> Iterator[dict[str, Any]]:
+        monkeypatch.setitem(ir_datasets.registry._registered, "miniature", Dataset(docs))
+        return pt.get_dataset("irds:miniature").get_corpus_iter(verbose=False)
+
+    return records
+
+
+def outline(document: StructuredDocument, node: int | None = None) -> tuple[str, list[Any]]:
+    """A document as nested pairs of titles and parts."""
+    node = document.root if node is None else node
+    parts = [
+        outline(document, number) if part.kind == "section" else part.text
+        for number, part in enumerate(document.nodes)
+        if part.parent == node
+    ]
+    return document.nodes[node].text, parts
+
+
+def outlines(records: Any, **options: Any) -> dict[str, Any]:
+    return {record["docno"]: outline(read_record(record, **options)) for record in records}
+
+
+# --- datasets
+
+METADATA = """cord_uid,title,doi,abstract,publish_time,pmc_json_files,pdf_json_files
+full,Masks,10.1/a,They help.,2020-05-01,masks.json,
+pdf,Gloves,10.1/b,,2020-05-02,,gloves.json
+bare,Soap,10.1/c,It cleans.,2020,,
+"""
+
+
+def cord19_docs(folder: Path) -> cord19.Cord19Docs:
+    def parsed(*rows: tuple[str, str]) -> str:
+        return json.dumps({"body_text": [{"section": section, "text": text} for section, text in rows]})
+
+    date = folder / "extracted" / "2020-07-16"
+    date.mkdir(parents=True)
+    (date / "metadata.csv").write_text(METADATA)
+    masks = parsed(("Intro", "One."), ("Intro", "Two."), ("Methods", "Three."), ("Intro", "Four."))
+    gloves = parsed(("", "Five."), ("", "Six."), ("Results", " "))
+    archive(date / "document_parses.tar.gz", "w:gz", **{"masks.json": masks, "gloves.json": gloves})
+    return cord19.Cord19Docs(Downloaded(folder / "cord19"), folder / "extracted", date.name, include_fulltext=True)
+
+
+def test_cord19(corpus, tmp_path: Path):
+    assert outlines(corpus(cord19_docs(tmp_path))) == {
+        "full": ("Masks", ["They help.", ("Intro", ["One. Two."]), ("Methods", ["Three."]), ("Intro", ["Four."])]),
+        "pdf": ("Gloves", ["Five. Six.", ("Results", [])]),
+        "bare": ("Soap", ["It cleans."]),
+    }
+
+
+def test_cord19_metadata(corpus, tmp_path: Path):
+    metadata = written(tmp_path / "metadata.csv", METADATA)
+    found = outlines(corpus(cord19.Cord19Docs(metadata, tmp_path, "")))
+    assert found["full"] == ("Masks", ["They help."])
+    assert found["pdf"] == ("Gloves", [])
+
+
+def test_wapo(corpus, tmp_path: Path):
+    article = {
+        "id": "a1",
+        "article_url": "https://example.org/a1",
+        "title": "Bridge opens",
+        "author": "N. N.",
+        "published_date": 1,
+        "contents": [
+            {"type": "kicker", "mime": "text/plain", "content": "Local"},
+            {
+                "type": "sanitized_html",
+                "mime": "text/html",
+                "content": "The <b>new</b> bridge &amp; road <a href='x'>opened",
+            },
+            None,
+            {"type": "sanitized_html", "mime": "text/html", "content": ""},
+            {"type": "image", "imageURL": "https://example.org/i", "fullcaption": "The bridge."},
+            {"type": "image", "imageURL": "https://example.org/i", "fullcaption": None},
+            {"type": "sanitized_html", "mime": "text/plain", "content": "It took long."},
+        ],
+    }
+    untitled = article | {"id": "a2", "title": None, "contents": []}
+    name = "data/articles.jl"
+    lines = "".join(json.dumps(row) + "\n" for row in (article, untitled))
+    docs = wapo.WapoDocs(archive(tmp_path / "wapo.tar.gz", "w:gz", **{name: lines}), name)
+    assert outlines(corpus(docs)) == {
+        "a1": ("Bridge opens", ["The new bridge & road opened It took long.", "The bridge."]),
+        "a2": ("", []),
+    }
+    assert outlines(corpus(docs), passage_words=6)["a1"][1] == [
+        "The new bridge & road opened",
+        "It took long.",
+        "The bridge.",
+    ]
+
+
+def test_msmarco_document(corpus, tmp_path: Path):
+    text = (
+        "<DOC>\n<DOCNO>D1</DOCNO>\n<TEXT>\nhttps://example.org\nTies\nHow to tie.\n\nA tie is long.\n</TEXT>\n</DOC>\n"
+    )
+    docs = msmarco_document.MsMarcoTrecDocs(written(tmp_path / "docs", text))
+    assert outlines(corpus(docs), passage_words=5) == {"D1": ("Ties", ["How to tie.", "A tie is long."])}
+
+
+def msmarco_v2(folder: Path, *documents: tuple[str, str]) -> msmarco_document_v2.MsMarcoV2Docs:
+    rows = [
+        {"docid": f"D{number}", "url": "", "title": "Ties", "headings": headings, "body": body}
+        for number, (headings, body) in enumerate(documents)
+    ]
+    lines = gzip.compress("\n".join(map(json.dumps, rows)).encode())
+    return msmarco_document_v2.MsMarcoV2Docs(archive(folder / "docs.tar", "w", **{"docs/00.gz": lines}))
+
+
+def test_msmarco_document_v2(corpus, tmp_path: Path):
+    docs = msmarco_v2(
+        tmp_path,
+        ("Ties\nKinds\n Bow \nNot there\nEnd\n", "Ties\nA tie is long.\nKinds\nBow\nIt is short.\nKinds\nMore.\nEnd\n"),
+        ("", "One.\nTwo."),
+        ("Kinds", ""),
+    )
+    assert outlines(corpus(docs)) == {
+        "D0": ("Ties", ["Ties A tie is long.", ("Kinds", []), ("Bow", ["It is short. Kinds More."]), ("End", [])]),
+        "D1": ("Ties", ["One. Two."]),
+        "D2": ("Ties", []),
+    }
+
+
+@pytest.mark.parametrize("kind", [GenericDoc, beir.BeirTitleDoc, beir.BeirTitleUrlDoc, beir.BeirSciDoc])
+def test_beir(corpus, tmp_path: Path, kind: type):
+    metadata = {"url": "u", "authors": [], "year": 1, "cited_by": ["2"], "references": ["3"]}
+    row = {"_id": "1", "title": "Ties", "text": "A tie is long.", "metadata": metadata}
+    docs = beir.BeirDocs("miniature", written(tmp_path / "corpus.jsonl", json.dumps(row)), kind)
+    title = "Ties" if "title" in kind._fields else ""
+    documents = [read_record(record) for record in corpus(docs)]
+    assert [outline(document) for document in documents] == [(title, ["A tie is long."])]
+    assert not documents[0].references
+
+
+LATIMES = """<DOC>
+<DOCNO> LA010189-0001 </DOCNO>
+<DATE>
+<P>
+January 1, 1989
+</P>
+</DATE>
+<HEADLINE>
+<P>
+BRIDGE &amp; ROAD;
+</P>
+<P>
+OPENED
+</P>
+</HEADLINE>
+<TEXT>
+<P>
+The bridge is open.
+</P>
+<P>
+It took long.
+</P>
+</TEXT>
+</DOC>
+"""
+FBIS = """<DOC>
+<DOCNO> FBIS3-1 </DOCNO>
+<HT>  "cr00000011094001" </HT>
+<HEADER>
+<H3> <TI>      BRIDGE OPENS </TI></H3>
+</HEADER>
+<TEXT>
+The bridge is open.
+
+   It took long.
+</TEXT>
+</DOC>
+"""
+
+
+@pytest.mark.parametrize("parser", ["BS4", "sax"])
+def test_robust04(corpus, tmp_path: Path, parser: str):
+    docs = TrecDocs(written(tmp_path / "docs", LATIMES + FBIS), parser=parser, namespace="miniature")
+    assert outlines(corpus(docs), passage_words=5) == {
+        "LA010189-0001": ("BRIDGE & ROAD; OPENED", ["The bridge is open.", "It took long."]),
+        "FBIS3-1": ("BRIDGE OPENS" if parser == "sax" else "", ["The bridge is open.", "It took long."]),
+    }
+
+
+def test_newswire_on_one_line():
+    record = {"docno": "d", "text": "", "marked_up_doc": "<TEXT><P>The bridge<P>It took long.</P>By hand.</TEXT>"}
+    assert outline(read_record(record, passage_words=4)) == ("", ["The bridge", "It took long.", "By hand."])
+
+
+def test_newswire_without_elements():
+    record = {"docno": "d", "text": "The bridge.", "marked_up_doc": "<HL>Open</HL><LEAD>The bridge.</LEAD>"}
+    assert outline(read_record(record)) == ("Open", ["The bridge."])
+    assert outline(read_record(record | {"marked_up_doc": None})) == ("", ["The bridge."])
+
+
+PAGE = b"""<html><head><title>Bridges</title></head><body><nav><a href="/">Home</a></nav><h1>Bridges</h1>
+<p>The br\xfccke is open. <a href="#more">More</a> <a href="other.html">Other</a></p>
+<h2 id="more">Road &amp; rail</h2><p>It took long.</p></body></html>"""
+
+
+def responses(*pages: tuple[str, bytes]) -> Any:
+    """What a library for WARC files makes of a file with these responses."""
+
+    class Response(dict):
+        type = "response"
+
+        def __init__(self, number: int, payload: bytes) -> None:
+            super().__init__({"WARC-TREC-ID": f"clueweb-{number}", "WARC-Target-URI": "u", "WARC-Date": "d"})
+            self.payload = io.BytesIO(payload)
+
+    found = [Response(number, header.encode() + b"\r\n\r\n" + body) for number, (header, body) in enumerate(pages)]
+    return SimpleNamespace(WARCFile=lambda fileobj: found)
+
+
+def test_clueweb(corpus, monkeypatch: pytest.MonkeyPatch):
+    class Docs(WarcDocs):
+        def docs_iter(self) -> Iterator[Any]:
+            return self._docs_ctxt_iter_warc(io.BytesIO())
+
+        def docs_count(self) -> int:
+            return 5
+
+    ok = "HTTP/1.1 200 OK\nServer: x\nContent-Type: text/html"
+    pages = [
+        (f"{ok}; charset=ISO-8859-1", PAGE),
+        (ok, PAGE.replace(b"<title>", b"<meta charset='cp850'><title>").replace(b"\xfc", b"\x81")),
+        ("HTTP/1.1 200 OK\nContent-Type: application/pdf", b"%PDF"),
+        (ok, b""),
+        ("HTTP/1.1 200 OK", b"<p>Short."),
+    ]
+    monkeypatch.setitem(ir_datasets.lazy_libs._cache, "warc", responses(*pages))
+    records = [*corpus(Docs())]
+    page = ("Bridges", ["The brücke is open. More Other", ("Road & rail", ["It took long."])])
+    expected = [page, page, ("", []), ("", []), ("", ["Short."])]
+    assert outlines(records) == {f"clueweb-{number}": outline for number, outline in enumerate(expected)}
+    document = read_record(records[0])
+    assert [(relation, document.nodes[target].text) for relation, _, target in document.links] == [
+        ("internal", "Road & rail")
+    ]
+    assert not document.references
+    short = outline(read_record(records[0], passage_words=2))
+    assert short[1][:3] == ["The brücke", "is open.", "More Other"]
+
+
+def test_pages_that_cannot_be_read(caplog: pytest.LogCaptureFixture):
+    record = {"docno": "d", "body_content_type": "text/html", "http_headers": None}
+    for body in (None, b"", b"\0\1\2", b"<div>" * 100_000):
+        assert outline(read_record(record | {"body": body})) == ("", [])
+    assert [message for message in caplog.messages if "document 'd'" in message]
+    with pytest.raises(ValueError, match="'d': 'body' must have text, not 5"):
+        read_record(record | {"body": 5})
+
+
+# --- a graph of them
+
+
+def test_graph_of_a_dataset(corpus, tmp_path: Path):
+    graph = ptg.DocumentGraph(tmp_path / "graph").index(corpus(cord19_docs(tmp_path)), verbose=False)
+    summary = graph.summary()
+    assert {name: summary[name] for name in ("documents", "sections", "passages")} == {
+        "documents": 3,
+        "sections": 3 + 4,
+        "passages": 1 + 3 + 1 + 1,
+    }
+    assert graph.texts(graph.nodes_of(["full%p1"])) == ["One. Two."]
+
+
+def test_function_of_ones_own(tmp_path: Path):
+    rows = [("d1", "Ties", ["long", "short"]), ("d2", "Bows", [])]
+    read = lambda row: {"docno": row[0], "title": row[1], "sections": [(part, f"It is {part}.") for part in row[2]]}  # noqa: E731
+    graph = ptg.DocumentGraph(tmp_path / "graph").index(rows, read=read, verbose=False)
+    assert [row["text"] for row in graph.get_corpus_iter(verbose=False)] == ["It is long.", "It is short."]
+    assert [row["title"] for row in graph.get_corpus_iter("documents", verbose=False)] == ["Ties", "Bows"]
+    with pytest.raises(TypeError, match="read must be a function of what corpus_iter yields, got 'nodes'"):
+        ptg.DocumentGraph(tmp_path / "other").index(rows, read="nodes", verbose=False)
+    with pytest.raises(ValueError, match="not of None"):
+        ptg.DocumentGraph(tmp_path / "other").index(rows, read=lambda _: None, verbose=False)
+    assert not (tmp_path / "other").exists()
+
+
+def test_repeated_docnos_are_an_error(tmp_path: Path):
+    rows = [{"docno": "d", "sections": [("Intro", "One.")]}] * 2
+    with pytest.raises(ValueError, match="'d' comes twice"):
+        ptg.DocumentGraph(tmp_path / "graph").index(rows, verbose=False)
+
+
+def test_data_frames(tmp_path: Path):
+    rows = pd.DataFrame([{"docno": "d", "abstract": "One."}, {"docno": "e", "abstract": None, "body": "Two."}])
+    graph = ptg.DocumentGraph(tmp_path / "graph").index(rows, verbose=False)
+    assert [row["text"] for row in graph.get_corpus_iter(verbose=False)] == ["One.", "Two."]
+
+
+# --- sections
+
+
+@given(
+    sections=st.lists(st.tuples(st.none() | st.text(), st.none() | st.text() | st.lists(st.none() | st.text()))),
+    title=st.none() | st.text() | st.just(float("nan")),
+    words=st.integers(1, 5),
+)
+def test_sections(sections, title, words: int):
+    document = read_record({"docno": "d", "title": title, "sections": sections}, passage_words=words)
+    expected = []
+    for name, text in sections:
+        name = (name or "").strip()
+        expected += [(True, name, "")] if name else []
+        paragraphs = text if isinstance(text, list) else [text]
+        expected += [(False, word, name) for paragraph in paragraphs for word in (paragraph or "").split()]
+    found = []
+    for kind, text, parent in document.nodes[1:]:
+        if kind == "section":
+            assert parent == 0
+            found.append((True, text, ""))
+        else:
+            assert len(text.split()) <= words
+            within = document.nodes[parent].text if parent else ""
+            found += [(False, word, within) for word in text.split()]
+    assert found == expected
+    assert document.nodes[0].parent == NO_PARENT
+    assert document.title == (title if isinstance(title, str) else "")
+
+
+@given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from(["a", "b", "c", "d e", ""])), st.integers(1, 4))
+def test_headings_lose_no_words(headings: list[str], lines: list[str], words: int):
+    record = {"docno": "x", "title": "c", "headings": "\n".join(headings), "body": "\n".join(lines)}
+    document = read_record(record, passage_words=words)
+    assert [word for node in document.nodes[1:] for word in node.text.split()] == record["body"].split()
+    titles = iter(headings)
+    assert all(node.text in titles and node.text != "c" for node in document.nodes[1:] if node.kind == "section")
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"title": "Ties"}, "needs a non-empty text as 'docno', got None"),
+        ({"docno": "", "abstract": "One."}, "needs a non-empty text as 'docno'"),
+        ({"docno": 5, "abstract": "One."}, "needs a non-empty text as 'docno', got 5"),
+        (
+            {"docno": "d", "title": "Ties"},
+            "'d' has no fields that .*read_record.*'docno', 'title'.*read=function",
+        ),
+        ({"docno": "d", "text": None}, "'d' has neither 'nodes' nor a text"),
+        ({"docno": "d", "title": 5, "body": "One."}, "'d': 'title' must have text, not 5"),
+        ({"docno": "d", "body": b"One."}, "'d': 'body' must have text, not b'One.'"),
+        ({"docno": "d", "abstract": "One.", "body": 5}, "'d': 'body' must have a list of .*, not 5"),
+        (
+            {"docno": "d", "abstract": "", "body": ["One."]},
+            "'body' must have a list of .title, text or paragraphs., not 'One.'",
+        ),
+        ({"docno": "d", "sections": "One."}, "'d': 'sections' must have a list of .*, not 'One.'"),
+        ({"docno": "d", "sections": 5}, "'d': 'sections' must have a list"),
+        ({"docno": "d", "sections": [("Intro", 5)]}, "'d': 'sections' must have a list of paragraphs, not 5"),
+        ({"docno": "d", "sections": [("Intro", ["One.", 5])]}, "'d': 'sections' must have text, not 5"),
+        ({"docno": "d", "sections": [("Intro", "One.", 2)]}, "'d': 'sections' must have a list"),
+        ({"docno": "d", "body_paras_html": "One."}, "'d': 'body_paras_html' must have a list"),
+        ({"docno": "d", "body_paras_html": [5]}, "'d': 'body_paras_html' must have text, not 5"),
+        (
+            {"docno": "d", "body_paras_html": [], "body_media": [5]},
+            "'d': 'body_media' must have a list of media.*not 5",
+        ),
+        ({"docno": "d", "marked_up_doc": 5}, "'d': 'marked_up_doc' must have text, not 5"),
+        ({"docno": "d%p1", "abstract": "One."}, "'d%p1': a docno must not look like a passage id"),
+    ],
+)
+def test_bad_records(record: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        read_record(record)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"sections": None},
+        {"sections": []},
+        {"sections": np.array([])},
+        {"body_paras_html": None, "body_media": [()]},
+        {"body_paras_html": [None, "", "<p", "<!--", "\0", "<?xml version='1.0' encoding='utf-8'?>"]},
+        {"marked_up_doc": b"\xff<TEXT>"},
+        {"marked_up_doc": ""},
+        {"headings": None, "body": None},
+        {"abstract": None, "body": None},
+        {"abstract": float("nan"), "body": ()},
+        {"body": None},
+        {"nodes": None, "body": ""},
+    ],
+)
+def test_documents_without_text(record: dict[str, Any]):
+    document = read_record({"docno": "d", "title": None} | record)
+    assert re.fullmatch(r"\W*", "".join(document.passages()))
+
+
+@given(st.text())
+def test_any_markup_is_read(markup: str):
+    read_record({"docno": "d", "marked_up_doc": markup, "text": "One."})
+    read_record({"docno": "d", "body_paras_html": [markup, f"<p>{markup}"]})
