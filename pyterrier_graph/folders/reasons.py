@@ -19,8 +19,11 @@ def reasons(found: pd.DataFrame, question: str, index: ContextualIndex, hybrid: 
         parts = hybrid.explain(question).set_index("docno").reindex(found["docno"])[["part_1", "part_2"]]
     wanted, texts = content_stems(question), []
     for place, (title, (_, row)) in enumerate(zip(found["title"], similarity.iterrows(), strict=True)):
-        sources = " + ".join(f"{name} {value:.2f}" for name, value in row.items() if abs(value) >= 0.005)
-        text = f"similarity {row.sum():.2f}" + (f" = {sources}" if " + " in sources else "")
+        own, *others = row.items()
+        added = "".join(
+            f" {'+' if value > 0 else '-'} {name} {abs(value):.2f}" for name, value in others if abs(value) >= 0.005
+        )
+        text = f"similarity {row.sum():.2f}" + (f" = {own[0]} {own[1]:.2f}{added}" if added else "")
         if hybrid is not None:
             words, vectors = parts.iloc[place].fillna(0)
             text = f"words {words:.2f} + meaning {vectors:.2f}; {text}"
