@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -464,6 +466,34 @@ def test_unknown_command(words: list[str], capsys: pytest.CaptureFixture[str], m
     with pytest.raises(SystemExit, match="2"):
         program.main()
     assert "search" in capsys.readouterr().err
+
+
+def test_program_ends_with_a_status_and_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pyterrier_graph", "search", str(tmp_path / "none"), "alpha"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"error: there is no folder {str(tmp_path / 'none')!r}\n"
+
+
+def test_unknown_encoder_and_wrong_number(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.search([str(folder), "alpha", "--encoder", str(folder / "none"), "--lexical", "none"]) == 2
+    assert "cannot be loaded" in capsys.readouterr().err
+    assert run(folder, "alpha", "-n", "0") == 2
+    assert "num_results must be a whole number" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_name_that_is_no_text(folder: Path) -> None:
+    (folder / os.fsdecode(b"\xff.md")).write_text("# Title\n\nalpha\n")
+    assert opened(folder).broken == {"\N{REPLACEMENT CHARACTER}.md": "its name is not valid UTF-8"}
+    assert opened(folder).changes.read == 0
+
+
+@pytest.mark.slow
+def test_several_processes_read_the_same(folder: Path, tmp_path: Path) -> None:
+    write(folder, {f"many/{number}.md": f"# {number}\n\nalpha {number}\n" for number in range(20)})
+    one, two = (opened(folder, cache=tmp_path / str(workers), workers=workers) for workers in (1, 2))
+    assert texts_of(one) == texts_of(two) and one.changes == two.changes
 
 
 def test_store_forgets_nothing_but_removed_files(folder: Path, tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ def locked(cache: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     cache.mkdir(parents=True, exist_ok=True)
-    (cache / ".gitignore").write_text("*\n", encoding="utf-8")
+    if not (cache / ".gitignore").exists():
+        (cache / ".gitignore").write_text("*\n", encoding="utf-8")
     lock = FileLock(cache / LOCK)
     try:
         lock.acquire(timeout=0)

@@ -46,6 +46,7 @@ class FolderSearch:
             title, file, line``.
         lexical: What BM25 runs on, or ``'none'``.
         changes: What has changed since the call before.
+        hybrid: The pipeline's :class:`~pyterrier_graph.Hybrid`; None without BM25.
     """
 
     folder: Path
