@@ -194,7 +194,8 @@ class GraphMean(ContextualEncoder):
             present = self.largest_weights
             weights = {name: present.get(name, 1.0) for name in self._default_weights()}
             if weights != present:
-                self.network = SideBySideNetwork(replace(self.network.config, weights=weights), self.network.dimension).eval()
+                config = replace(self.network.config, weights=weights)
+                self.network = SideBySideNetwork(config, self.network.dimension).eval()
         super()._check_attributes()
 
     def __repr__(self) -> str:
