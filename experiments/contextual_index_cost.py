@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
 from experiments.harness.cost import random_text, random_vectors, seconds, side_by_side
+from pyterrier_graph.retrieve.query_weights import QueryWeights, read_sample
 
 RETRIEVED = 25
 
@@ -49,17 +52,24 @@ def main(arguments: Sequence[str] | None = None) -> tuple[pd.DataFrame, pd.DataF
         vectors = random_vectors(random, options.passages, dimension)
         base.index({"docno": f"d{number}", "doc_vec": vector} for number, vector in enumerate(vectors))
         graph = graph_of(folder / "graph", random, options.passages, options.queries)
-        indexes = {"dual-encoder": base}
-        for label, config in {"papers' network": ptg.GNNEncoderConfig.paper(), "our network": None}.items():
-            gnn = ptg.GNNEncoder(encoder=encoder, query_graph=graph, config=config, vectors=base, verbose=False)
-            path = folder / f"{len(indexes)}.flex"
-            rows[label] = seconds(partial(gnn.index, path)) / options.passages
-            indexes[label] = FlexIndex(str(path), verbose=False)
+        common: dict[str, Any] = {"encoder": encoder, "query_graph": graph, "vectors": base, "verbose": False}
+        models: dict[str, ptg.GraphMean | ptg.GNNEncoder] = {
+            "GraphMean, a fixed weight": ptg.GraphMean(None, weights={"relevant": 0.5}, **common),
+            "GraphMean, a weight per query": ptg.GraphMean(None, **common),
+            "papers' network": ptg.GNNEncoder(config=ptg.GNNEncoderConfig.paper(), **common),
+            "our network": ptg.GNNEncoder(**common),
+        }
+        retrievers: dict[str, pt.Transformer] = {"dual-encoder": base.np_retriever(num_results=100)}
+        for label, model in models.items():
+            path = folder / f"{len(retrievers)}.flex"
+            rows[label] = seconds(partial(model.index, path)) / options.passages
+            retrievers[label] = FlexIndex(str(path), verbose=False).np_retriever(num_results=100)
+            if weights := getattr(model, "largest_weights", {}):
+                retrievers[label] = QueryWeights(read_sample(path, weights), weights) >> retrievers[label]
         table = pd.DataFrame({"ms a passage": pd.Series(rows) * 1000})
         table["share of encoding"] = table["ms a passage"] / table.loc["encoding", "ms a passage"]
         print(table.round(4).to_string())
-        queries = iter(random_vectors(random, 3 * (options.repeats + 1), dimension))
-        retrievers = {label: index.np_retriever(num_results=100) for label, index in indexes.items()}
+        queries = iter(random_vectors(random, len(retrievers) * (options.repeats + 1), dimension))
 
         def search(retriever: object) -> None:
             retriever(pd.DataFrame({"qid": ["1"], "query": [""], "query_vec": [next(queries)]}))  # type: ignore[operator]

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 from ir_measures import parse_measure
 from matplotlib.figure import Figure
 from pyterrier_dr import FlexIndex
@@ -40,14 +39,15 @@ from experiments.harness.collection import Collection, joined
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.fine_tuning import fine_tuned
 from experiments.harness.groups import groups_by_overlap
+from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.harness.results import Results, choice, claim, slug, tabulate
+from experiments.harness.transfer import DEPTH, KEPT
 from pyterrier_graph import plots
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.retrieve.index_writer import base_vectors
 from pyterrier_graph.training.dual import scale_of
-from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of
 
 MEASURES = ["nDCG@10", "RR@10", "R@5", "R@20", "R@100"]
 DUAL, MEAN, GNN = "dual-encoder", "GraphMean", "GNNEncoder"
@@ -71,7 +71,6 @@ MAIN = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
 NOT_MASKED = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
 CHOICES = {choice(name): name for name in (*MAIN, RETRAINED, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
 K, MASKED = 25, 0.05  # the papers'
-DEPTH, KEPT = 1000, 100
 QUERY_TOKENS = 32
 PASSAGES = dict.fromkeys(("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120})
 
@@ -109,6 +108,8 @@ def command_line() -> argparse.ArgumentParser:
         negatives=(8, "hard negatives of a query"),
         learning_rate=(3e-4, "of networks"),
         unmasked_learning_rate=(1e-3, "of networks without edges"),
+        l2_sp=(0.1, "penalty for leaving the first weights, not of the papers' network"),
+        scalar_learning_rate=(0.0, "of the weights of relations"),
         keep_unanswerable=(False, "loss of masked queries whose positives have no other relevant query, too"),
         encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
         retraining_learning_rate=(2e-5, "of the query encoder"),
@@ -185,7 +186,7 @@ def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
         name += f", {100 * masked:g}% masked" * (masks and masked != MASKED)
         logger.info("%s, seed %d", name, seed)
         path = bench.output / f"{slug(name)}-{seed}.flex"
-        swept = {"k": k if has_graph else np.nan, "masked": masked if masks else np.nan}
+        swept: dict[str, Any] = {"k": k if has_graph else np.nan, "masked": masked if masks else np.nan}
         results.add(name, partial(bench.ranking, system, seed, k, masked, path), seed, system=system, **swept)
     return results.per_query
 
@@ -237,12 +238,7 @@ class Bench:
     @cached_property
     def passage_qrels(self) -> pd.DataFrame:
         """The relevant passages of the graph's queries: of a relevant document, all passages."""
-        relevant = self.in_graph.qrels[self.in_graph.qrels["label"] > 0]
-        if relevant["docno"].str.contains(PASSAGE_NUMBER).any():
-            return relevant
-        documents = self.documents.document_of(relevant["docno"].tolist())
-        rows, nodes = self.documents.passages_of_documents(documents)
-        return relevant.iloc[rows].assign(docno=self.documents.ids_of(nodes)).reset_index(drop=True)
+        return relevant_passages(self.documents, self.in_graph.qrels)
 
     def graph(self, k: int) -> ptg.QueryPassageGraph:
         """The graph of the training queries, with k retrieved passages of each."""
@@ -298,13 +294,13 @@ class Bench:
         if system == WITHOUT_FEATURES and self.options.cross_encoder is None:
             raise SystemExit(f"{WITHOUT_FEATURES!r} needs --cross-encoder: there are no edge features to leave out")
         network, changes = ABLATIONS[system]
-        training = replace(self._training(seed, masked=masked, scale=self._scale), **changes)
+        training = replace(self._training(seed, masked=masked, scale=self._scale, l2_sp=0.0), **changes)
         return self._fit(self._gnn(seed, k, training, config=self._config(k, **network)))
 
     def joint(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
         """The papers' network and the dual-encoder trained at once, or the dual-encoder alone."""
         rate = self.options.encoder_learning_rate
-        training = self._training(seed, masked=masked, scale=self._scale, encoder_learning_rate=rate)
+        training = self._training(seed, masked=masked, scale=self._scale, encoder_learning_rate=rate, l2_sp=0.0)
         return self._fit(self._gnn(seed, k, training, config=self._config(k, gnn=system == JOINT)))
 
     def _config(self, k: int, **changes: Any) -> Any:
@@ -330,6 +326,8 @@ class Bench:
             "epochs": options.epochs,
             "batch_size": options.batch,
             "learning_rate": options.learning_rate,
+            "scalar_learning_rate": options.scalar_learning_rate,
+            "l2_sp": options.l2_sp,
             "negatives": options.negatives,
             "skip_unanswerable": False,
             "patience": 5,
@@ -369,11 +367,7 @@ class Bench:
                 queries = model.query_encoder()(self.test.topics)
         found = index.np_retriever(num_results=DEPTH, drop_query_vec=True)(queries)
         shutil.rmtree(path, ignore_errors=True)
-        if not self.test.qrels["docno"].str.contains(PASSAGE_NUMBER).any():
-            found = found.assign(docno=documents_of(found["docno"]))
-            found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
-        found = pt.model.add_ranks(found[["qid", "docno", "score"]])
-        return found[found["rank"] < KEPT]
+        return judged_ranking(found, self.test.qrels, KEPT)
 
     def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
         if system == MEAN:

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.collections.cacm import read_cacm
 from experiments.collections.cranfield import read_cranfield
 from experiments.collections.ir_datasets import read_ir_datasets
 from experiments.collections.medquad import ARCHIVE, SHARES, read_medquad
+from experiments.collections.qasper import read_qasper
 from experiments.collections.trec_car import read_trec_car
 from experiments.collections.vaswani import read_vaswani
 from experiments.harness.collection import ALL, SPLITS, Collection, fraction, split_of, successors
@@ -553,6 +555,120 @@ def test_cranfield_of_ir_datasets_is_the_same(tmp_path: Path, monkeypatch: pytes
     found = read_ir_datasets("irds:cranfield").queries[ALL].qrels
     assert found["label"].tolist() == read_cranfield(cranfield(tmp_path)).queries[ALL].qrels["label"].tolist()
     assert read_ir_datasets("irds:other").queries[ALL].qrels["label"].tolist() == [1, 4, -1]
+
+
+# ---------------------------------------------------------------------------------------------------- CACM and QASPER
+
+CACM = {
+    "cacm.all": ".I 1\n.T\nRoots by\nSubtraction\n.B\nCACM 1958\n.A\nSugai, I.\n.N\nCA581202 JB\n"
+    ".X\n1\t5\t1\n3\t5\t1\n3\t5\t1\n2\t6\t1\n2\t4\t1\n"
+    ".I 2\n.T\nAlgebra\n.W\nA language .W is\ndescribed.\n.K\nsecret\n.C\n5.14\n.X\n2\t5\t2\n1\t6\t2\n"
+    ".I 3\n.T\nSorting\n.X\n1\t5\t3\n",
+    "query.text": ".I 1\n.W\n What about\nTSS?\n.N\n 1. Richard\n\n"
+    ".I 2\n.W\nby Prieve\n.A\nPrieve, B.\n.I 3\n.W\nwhat\n.I 0\n",
+    "qrels.text": "01 3 0 0\n01 1 0 0\n03 2  0 0\n",
+}
+
+
+def cacm(folder: Path, **changed: str) -> Path:
+    for name, content in CACM.items():
+        (folder / name).write_text(changed.get(name, content))
+    return folder
+
+
+def test_cacm(tmp_path: Path) -> None:
+    collection = read_cacm(cacm(tmp_path))
+    found = documents(collection)
+    assert {docno: (document.title, document.passages()) for docno, document in found.items()} == {
+        "1": ("Roots by Subtraction", ["Roots by Subtraction"]),  # there is no abstract
+        "2": ("Algebra", ["A language .W is described."]),
+        "3": ("Sorting", ["Sorting"]),
+    }
+    assert {docno: [tuple(reference) for reference in document.references] for docno, document in found.items()} == {
+        "1": [("external", 0, "3")],  # once, and neither to itself nor for what is cited together
+        "2": [],
+        "3": [("external", 0, "1")],
+    }
+    topics, qrels = collection.queries[ALL]
+    assert topics.to_numpy().tolist() == [["1", "What about TSS?"], ["3", "what"]]
+    assert qrels.to_numpy().tolist() == [["1", "3", 1], ["1", "1", 1], ["3", "2", 1]]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("cacm.all", "stray\n", "cacm.all, line 1: .*'stray'"),
+        ("cacm.all", "", "cacm.all is empty"),
+        ("cacm.all", CACM["cacm.all"].replace("1\t5\t3", "1\t5"), "the relations of document 3 are not lines of"),
+        ("cacm.all", CACM["cacm.all"].replace("1\t5\t3", "1\t5\t2"), "the relations of document 3 are not lines of"),
+        ("query.text", ".I 1\nstray\n", "query.text, line 2: .*'stray'"),
+        ("qrels.text", "01 3 0 0\n01 3\n", "qrels.text, line 2: .*'01 3'"),
+        ("qrels.text", "01 9 0 0\n", "the docno '9', which does not exist"),
+        ("qrels.text", "08 1 0 0\n", "the qid '8', which does not exist"),
+    ],
+)
+def test_cacm_damaged(tmp_path: Path, file: str, content: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        read_cacm(cacm(tmp_path, **{file: content}))
+
+
+def evidence(*answers: list[str]) -> dict[str, list[dict[str, list[str]]]]:
+    return {"answer": [{"evidence": paragraphs} for paragraphs in answers]}
+
+
+PAPER = {
+    "id": "1901.1",
+    "title": "On kites ",
+    "abstract": "We study kites.",
+    "full_text": {
+        "section_name": ["Introduction", "Kites ::: Red", "Kites", None],
+        "paragraphs": [["Kites fly.", ""], ["Red ones.", "Kites fly."], ["All of them."], ["No section."]],
+    },
+    "qas": {
+        "question_id": ["q1", "q2", "q3"],
+        "question": [" What flies?", "Which table?", "Who studies?"],
+        "answers": [
+            evidence(["Kites fly. "], ["All of them.", "Kites fly."]),
+            evidence(["FLOAT SELECTED: Table 1"], []),
+            evidence(["We study kites."]),
+        ],
+    },
+}
+
+
+def test_qasper(tmp_path: Path) -> None:
+    (tmp_path / "sample.jsonl").write_text(json.dumps(PAPER) + "\n")
+    collection = read_qasper(tmp_path)
+    assert [tuple(node) for node in documents(collection)["1901.1"].nodes] == [
+        ("section", "On kites", -1),
+        ("section", "Abstract", 0),
+        ("passage", "We study kites.", 1),
+        ("section", "Introduction", 0),
+        ("passage", "Kites fly.", 3),
+        ("section", "Kites", 0),
+        ("section", "Red", 5),
+        ("passage", "Red ones.", 6),
+        ("passage", "Kites fly.", 6),
+        ("passage", "All of them.", 5),
+        ("section", "", 0),
+        ("passage", "No section.", 10),
+    ]
+    assert [*collection.queries] == [ALL]
+    assert relevant(collection) == {  # a paragraph that stands twice is relevant twice
+        "q1": ("What flies?", ("1901.1%p1", "1901.1%p3", "1901.1%p4")),
+        "q3": ("Who studies?", ("1901.1%p0",)),
+    }
+    assert [*read_qasper(tmp_path / "sample.jsonl").documents()] == [*collection.documents()]
+
+
+def test_qasper_damaged(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="0 files"):
+        read_qasper(tmp_path)
+    file = tmp_path / "sample.jsonl"
+    for content in ("{", json.dumps({"id": "1"}), "[]"):
+        file.write_text(json.dumps(PAPER) + "\n" + content)
+        with pytest.raises(ValueError, match="sample.jsonl, line 2: this is no paper"):
+            read_qasper(file)
 
 
 # ------------------------------------------------------------------------------------------------------------ shared

@@ -76,8 +76,9 @@ def test_graph_attention(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_contextual_index() -> None:
     small = ["--passages", "60", "--queries", "20", "--encoded", "4", "--repeats", "2"]
     offline, online = contextual_index_cost.main([*small, "--encoder", tiny.checkpoint(positions=256)])
-    assert [*offline.index] == ["encoding", "papers' network", "our network"] and (offline > 0).all(axis=None)
-    assert online.loc["dual-encoder", "ratio"] == 1 and len(online) == 3
+    means = ["GraphMean, a fixed weight", "GraphMean, a weight per query"]
+    assert [*offline.index] == ["encoding", *means, "papers' network", "our network"] and (offline > 0).all(axis=None)
+    assert online.loc["dual-encoder", "ratio"] == 1 and len(online) == 5
 
 
 def test_query_passage_graph(tmp_path: Path) -> None:

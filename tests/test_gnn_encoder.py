@@ -99,7 +99,7 @@ def gnn(small: Any, network: Any = None, **options: Any) -> GNNEncoder:
     return GNNEncoder(options.pop("graph", graph), options.pop("encoder", small.encoder), **options)
 
 
-def mean(small: Any, weights: dict[str, float] | None = None, **options: Any) -> GraphMean:
+def mean(small: Any, weights: Any = "auto", **options: Any) -> GraphMean:
     options = {"query_graph": small.graph, "vectors": small.index, "device": "cpu", "verbose": False} | options
     return GraphMean(options.pop("graph", None), small.encoder, weights, **options)
 
@@ -319,7 +319,7 @@ def test_two_weights_are_tuned(small: Any) -> None:
 
 
 def test_titles(small: Any) -> None:
-    model = mean(small, graph=small.documents, query_graph=None)
+    model = mean(small, {"title": 1.0}, graph=small.documents, query_graph=None)
     assert model.weights == {"title": 1.0}
     titled = small.vectors[9].numpy() + small.encoder.encode_docs([WORDS[2]])[0]
     np.testing.assert_allclose(model.vectors(["d2%p1"])[0], titled / np.linalg.norm(titled), atol=1e-5)
@@ -330,14 +330,18 @@ def test_default_weights(small: Any, tmp_path: Path) -> None:
     bare = QueryPassageGraph(tmp_path / "bare").build(
         small.topics[:3], small.index, small.retriever, k=2, verbose=False
     )
-    assert mean(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5}
-    assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5, "retrieved": 0.0}
-    assert mean(small).weights == {"relevant": 0.5}
-    assert mean(small, query_graph=bare).weights == gnn(small, query_graph=bare).weights == {"retrieved": 0.5}
-    with pytest.warns(UserWarning, match="has no titles: passages aggregate from nothing; give weights="):
+    both = mean(small, graph=small.documents)
+    assert both.weights == "auto" and both.largest_weights == {"title": 1.0, "relevant": 1.0}
+    assert both.config.weights == {"title": 1.0, "relevant": 0.5}
+    assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5}
+    assert mean(small).largest_weights == {"relevant": 1.0}
+    assert mean(small, query_graph=bare).largest_weights == {"retrieved": 1.0}
+    assert mean(small, query_graph=bare).config.weights == gnn(small, query_graph=bare).weights == {"retrieved": 0.5}
+    with pytest.warns(UserWarning, match="has no titles: passages aggregate from nothing; give weights=") as said:
         alone = GraphMean(plain, small.encoder, verbose=False)
+    assert len(said) == 1
     vector = small.encoder.encode_docs(["mu"])
-    np.testing.assert_allclose(alone.vectors(["d0%p0"]), vector / np.linalg.norm(vector), atol=1e-6)
+    np.testing.assert_allclose(alone.vectors(["d0%p0"]), vector, atol=1e-6)
 
 
 def test_numbers_that_are_set_later(small: Any) -> None:
@@ -593,7 +597,7 @@ def measures(log: list[dict[str, float]]) -> list[float]:
 
 
 def measured(model: Any, topics: pd.DataFrame, qrels: pd.DataFrame) -> float:
-    return validation(model, topics, qrels, "nDCG@10")()
+    return float(validation(model, topics, qrels, "nDCG@10")().mean())
 
 
 def losses(log: list[dict[str, float]]) -> list[float]:
@@ -621,6 +625,44 @@ def test_the_best_weights_are_kept(small: Any, caplog: pytest.LogCaptureFixture)
     assert measured(model, small.dev, small.qrels) == pytest.approx(max(measures(model.training_log)))
     untrained = measures(model.training_log)[0]
     assert untrained == pytest.approx(measured(mean(small, NETWORKS["queries"]), small.dev, small.qrels))
+
+
+@pytest.mark.parametrize("name", ["papers", "relations"])
+def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> None:
+    """L2-SP: half the squared distance of all weights, and nothing at the start; stronger, it keeps them nearer."""
+    model = gnn(small, NETWORKS[name])
+    first = weights(model)
+    plain, penalized = (MaskedGraphModel(model.network, l2_sp=strength) for strength in (0.0, 0.4))
+    batch = BatchCollator(loss_queries_of(model, small.train, small.qrels, model.training))([0, 1, 41])
+    assert penalized(**batch)["loss"].item() == plain(**batch)["loss"].item()
+    randomized(model)
+    distance = sum(
+        float((value.double() - first[part].double()).square().sum())
+        for part, value in weights(model).items()
+        if part != "isolated_norm"
+    )
+    assert (penalized(**batch)["loss"] - plain(**batch)["loss"]).item() == pytest.approx(0.2 * distance, rel=1e-4)
+    penalized(**batch)["loss"].backward()
+    assert penalized.state_dict().keys() == plain.state_dict().keys()
+    far = []
+    for strength in (0.0, 0.1, 100.0):
+        trained = gnn(small, NETWORKS[name], training={"l2_sp": strength, "epochs": 3}).fit(small.train, small.qrels)
+        far.append(sum(float((value - first[part]).square().sum()) for part, value in weights(trained).items()))
+    assert far[0] > far[1] > far[2] > 0
+    paper = GNNEncoderTraining.paper()
+    assert GNNEncoderTraining().l2_sp == 0.1 and (paper.l2_sp, paper.scalar_learning_rate) == (0, None)
+    with pytest.raises(ValueError, match="l2_sp must be 0 or more, got -1"):
+        GNNEncoderTraining(l2_sp=-1)
+
+
+def test_weights_of_relations_stay_unless_they_have_a_learning_rate(small: Any) -> None:
+    for rate, stay in ((0.0, True), (None, False), (0.05, False)):
+        training = {} if rate == 0 else {"scalar_learning_rate": rate}
+        model = gnn(small, NETWORKS["relations"], training=training)
+        before = weights(model)
+        model.fit(small.train, small.qrels)
+        assert (model.weights == NETWORKS["relations"]) == stay
+        assert_equal(weights(model), before, False)
 
 
 def test_queries_in_the_graph_are_named(small: Any) -> None:
@@ -661,11 +703,16 @@ def test_the_measure_is_of_what_is_found_among_all_candidates(small: Any, candid
 
 
 def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
-    """With what does not change computed once; the best of all pairs, and nothing else, is taken."""
+    """With what does not change computed once; the pair is the literal rule's, and nothing else changes."""
     model = gnn(small, {"relevant": 0.0}, training={"epochs": 3, "learning_rate": 0.03})
     model.fit(small.train, small.qrels)
     learned = weights(model)
-    values, measure = {}, validation(model, small.dev, small.qrels, "nDCG@10")
+    queries = small.encoder.encode_queries(small.dev["query"].tolist())
+    with torch.no_grad():
+        model.network.relation["relevant"].weight.fill_(0.7)
+        model.network.isolated_norm.fill_(1.1)
+    graded = ranked(small, queries @ model.vectors(small.docnos).T)
+    values, measure = {}, validation(model, small.dev, graded, "nDCG@10")
     for weight, length in itertools.product(WEIGHTS, ISOLATED_NORMS):
         with torch.no_grad():
             model.network.relation["relevant"].weight.fill_(weight)
@@ -674,13 +721,16 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
     with torch.no_grad():
         model.network.relation["relevant"].weight.fill_(0)
         model.network.isolated_norm.fill_(1)
-    assert model.tune(small.dev, small.qrels) is model
+    assert model.tune(small.dev, graded) is model
     after = weights(model)
     changed = {name for name, value in after.items() if not torch.equal(value, learned[name])}
     assert changed <= {"relation.relevant.weight", "isolated_norm"} and changed
     found = model.weights["relevant"], round(float(model.network.isolated_norm), 6)
-    best = max(value for (weight, length), value in values.items() if weight or length == 1)
-    assert values[found] == best == pytest.approx(measured(model, small.dev, small.qrels))
+    tried = {pair: value for pair, value in values.items() if pair[0] or pair[1] == 1}
+    best = tried[max(tried, key=lambda pair: (tried[pair].mean(), pair == (0, 1)))]
+    good = [p for p, v in tried.items() if (best - v).mean() <= np.std(best - v, ddof=1) / 2 * (1 + 1e-9)]  # 4 queries
+    assert found == min(good, key=lambda pair: pair[0] + pair[1] - 1) != (0, 1)
+    assert values[found].mean() == pytest.approx(measured(model, small.dev, graded))
     with pytest.raises(ValueError, match="the papers' network cannot be tuned"):
         gnn(small, NETWORKS["papers"]).tune(small.dev, small.qrels)
 
@@ -883,6 +933,35 @@ def test_copies(small: Any) -> None:
             copy.apply_attributes(**lost)
     assert_equal(weights(one), weights(same))
     assert_equal(weights(one), weights(gnn(small, NETWORKS["papers"], seed=1)))
+
+
+def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
+    """On another graph, by a copy or when it is loaded, with the vectors of a network that was made there."""
+    model = gnn(small, NETWORKS["relations"]).fit(small.train, small.qrels)
+    graph = MemoryGraph.from_documents([document(number) for number in (7, 9, 8)])
+    docnos = [str(name) for name in graph.ids_of(graph.passage_nodes)]
+    own = ptg.GraphMean(graph, small.encoder, {"title": 1.0}, folder=tmp_path / "vectors", verbose=False)
+    queries = QueryPassageGraph(tmp_path / "queries")
+    qrels = pd.DataFrame({"qid": ["a", "b"], "docno": docnos[:2], "label": 1})
+    topics = pd.DataFrame({"qid": ["a", "b"], "query": WORDS[:2]})
+    queries.build(topics, own._base(), qrels=qrels, verbose=False)
+    there: dict[str, Any] = {"graph": graph, "query_graph": queries, "folder": tmp_path / "vectors"}
+    made = gnn(small, NETWORKS["relations"], **there, vectors=None)
+    untrained = made.vectors(docnos)
+    made.network.load_state_dict(model.network.state_dict())
+    model.save(tmp_path / "model")
+    before = model.vectors(small.docnos)
+    options: dict[str, Any] = {"device": "cpu", "verbose": False, "encoder": small.encoder}
+    for other in (
+        model.apply_attributes(**there, vectors=None),
+        GNNEncoder.load(tmp_path / "model", **there, **options),
+    ):
+        np.testing.assert_allclose(other.vectors(docnos), made.vectors(docnos), atol=1e-6)
+        assert np.abs(other.vectors(docnos) - untrained).max() > 1e-3
+        assert other.training_log == model.training_log
+    np.testing.assert_array_equal(model.vectors(small.docnos), before)
+    with pytest.raises(ValueError, match="relevant are relations of queries: give query_graph="):
+        model.apply_attributes(graph=graph, query_graph=None, vectors=None)
 
 
 def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ from pyterrier_graph.models.gnn_encoder import (
     in_batch_loss,
 )
 from pyterrier_graph.models.losses import pair_loss
+from pyterrier_graph.models.neighbor_batch import NeighborBatch
 from pyterrier_graph.models.passage_network import PassageNetwork
+from pyterrier_graph.training.masked_graph_model import Batch, MaskedGraphModel
 
 D, D_E = 8, 5
 Edges = reference.Edges
@@ -553,3 +555,38 @@ def test_in_batch_loss() -> None:
     torch.testing.assert_close(own, pair_loss(queries, passages[:4], passages[4:], alpha=0))
     with torch.autocast("cpu", torch.bfloat16):
         assert in_batch_loss(queries.bfloat16(), passages.bfloat16(), torch.tensor(positives)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_l2_sp_keeps_what_the_encoder_knows(seed: int) -> None:
+    """Home queries are about half of the dimensions, others about all of them; only the penalty knows of the others."""
+    random, dimension, passages = torch.Generator().manual_seed(seed), 32, 200
+
+    def collection(dimensions: int) -> tuple[Tensor, Tensor]:
+        vectors = torch.randn(passages, dimension, generator=random)
+        about = vectors * (torch.arange(dimension) < dimensions)
+        queries = about + torch.randn(passages, dimension, generator=random)
+        return nn.functional.normalize(queries, dim=1), nn.functional.normalize(vectors, dim=1)
+
+    train, home, elsewhere = collection(16), collection(16), collection(32)
+
+    def measured(l2_sp: float, steps: int) -> list[float]:
+        """RR at home and elsewhere."""
+        network = GNNEncoderNetwork(GNNEncoderConfig({}), dimension)
+        model = MaskedGraphModel(network, l2_sp=l2_sp)
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            batch = Batch(train[0], torch.arange(passages), NeighborBatch(train[1], {}, {}), None)
+            model(batch)["loss"].backward()
+            optimizer.step()
+        found = []
+        for queries, vectors in (home, elsewhere):
+            with torch.no_grad():
+                scores = queries @ network(NeighborBatch(vectors, {}, {})).T
+            found.append(float((1 / (scores >= scores.diag()[:, None]).sum(1)).mean()))
+        return found
+
+    start, plain, penalized = measured(0.0, 0), measured(0.0, 100), measured(0.1, 100)
+    assert penalized[0] > max(start[0], plain[0]) + 0.1
+    assert 0 < 4 * (start[1] - penalized[1]) < start[1] - plain[1]

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyterrier_graph as ptg
-from pyterrier_graph.training.grid_search import closest_within_one_standard_error
 
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha", "beta"]})
 Scores = dict[str, dict[str, float]]
@@ -94,13 +93,6 @@ def test_alpha_moves_only_as_far_as_the_queries_agree() -> None:
     assert same.fit(topics, qrels).alpha == 0.35
     with pytest.raises(ValueError, match="two pipelines"):
         ptg.Hybrid(pipeline(good), pipeline(bad), pipeline(bad), alpha=[1, 1, 1]).fit(topics, qrels)
-
-
-def test_the_value_closest_to_the_start_is_kept() -> None:
-    noise = np.array([0.1, -0.1, 0.2, -0.2, 0.05, 0.0])
-    values = {0.0: np.full(6, 0.3), 0.5: np.full(6, 0.5), 1.0: 0.51 + noise}
-    assert closest_within_one_standard_error(0.5, values) == 0.5  # the best is better by less than chance
-    assert closest_within_one_standard_error(0.0, values | {1.0: np.full(6, 0.9)}) == 1.0
 
 
 @pytest.mark.parametrize(

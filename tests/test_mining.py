@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_lgre_reranker import QRELS, RUN, cross_encoder
 
+from pyterrier_graph.documents import Node, StructuredDocument
+from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.rerank.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
 
@@ -258,6 +260,81 @@ def test_places_that_are_left_are_drawn_from_the_rest() -> None:
     assert mined(TOPICS) == mined(TOPICS[::-1], batch_size=3) == sorted(rows(made))
     assert mined(TOPICS, seed=1) != mined(TOPICS)
     assert "negative, drawn" not in miner(depth=20).pseudo_labeled(TOPICS).report.loc["candidates"].index
+
+
+def of_documents(seed: int, documents: int = 5, queries: int = 12) -> tuple[dict[str, Any], MemoryGraph]:
+    """A world of passages, and the graph of their documents; the last document has one passage."""
+    random = np.random.default_rng(seed)
+    sizes = [*random.integers(2, 6, documents - 1), 1]
+    texts = {f"d{d}%p{p}": f"text {d} {p}" for d, size in enumerate(sizes) for p in range(size)}
+    made = [
+        StructuredDocument(
+            f"d{d}", (Node("section", "", -1), *(Node("passage", texts[f"d{d}%p{p}"], 0) for p in range(size)))
+        )
+        for d, size in enumerate(sizes)
+    ]
+    topics = pd.DataFrame([(f"q{n}", f"query {n}") for n in range(queries)], columns=["qid", "query"])
+    rankings = {qid: random.permutation(list(texts)).tolist() for qid in topics["qid"]}
+    scores = {(query, text): random.choice([0.0, 0.5]) for query in topics["query"] for text in texts.values()}
+    rows = [(qid, d, 1) for qid in topics["qid"] for d in random.choice(list(texts), random.integers(1, 4))]
+    qrels = pd.DataFrame(rows, columns=["qid", "docno", "label"])
+    of = {"texts": texts, "topics": topics, "rankings": rankings, "scores": scores, "qrels": qrels}
+    return of, MemoryGraph.from_documents(made)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000), same=st.integers(0, 3), batch_size=st.sampled_from([2, 64]))
+def test_negatives_of_the_same_document(seed: int, same: int, batch_size: int) -> None:
+    """As many as asked for where the documents have them; the best candidates take the other places."""
+    of, graph = of_documents(seed)
+    options: dict[str, Any] = {"hard_negatives": 3, "same_document": same, "graph": graph, "batch_size": batch_size}
+    examples = miner(of, None, **options).labeled(of["topics"], of["qrels"])
+    relevant = of["qrels"].groupby("qid")["docno"].agg(set)
+    used = {}
+    for qid, positive, *negatives in rows(examples):
+        documents = {docno.split("%")[0] for docno in relevant[qid]}
+        wrong = [docno for docno in of["rankings"][qid] if docno not in relevant[qid]]
+        neighbors = [docno for docno in wrong if docno.split("%")[0] in documents]
+        used[qid] = min(same, len(neighbors))
+        first, rest = negatives[: used[qid]], negatives[used[qid] :]
+        assert positive in relevant[qid] and {*first} <= {*neighbors} and len({*negatives}) == 3
+        assert rest == [docno for docno in wrong if docno not in first][: len(rest)]
+    assert {*used} == {*of["topics"]["qid"]}
+    report = examples.report["count"]
+    assert report.get(("candidates", "negative, same document"), 0) == sum(used.values())
+    assert rows(miner(of, None, **options).labeled(of["topics"], of["qrels"])) == rows(examples)
+
+
+def test_a_teacher_scores_negatives_of_the_same_document() -> None:
+    of, graph = of_documents(0)
+    options: dict[str, Any] = {"hard_negatives": 2, "same_document": 2, "graph": graph, "verbose": False}
+    made = miner(of, **options)
+    examples = made.labeled(of["topics"], of["qrels"])
+    assert 0 < count(examples, "candidates", "negative, same document") < 2 * count(examples, "queries", "kept")
+    for qid, _, *negatives in rows(examples):
+        assert all(of["scores"][f"query {qid[1:]}", of["texts"][docno]] < 0.1 for docno in negatives)
+    without = miner(of, **{**options, "same_document": 0})
+    pseudo = {"positive_threshold": 0.4, "negative_threshold": 0.3}
+    assert rows(miner(of, **options, **pseudo).pseudo_labeled(of["topics"])) == rows(
+        miner(of, **{**options, "same_document": 0}, **pseudo).pseudo_labeled(of["topics"])
+    )
+    assert rows(without.labeled(of["topics"], of["qrels"])) != rows(examples)
+
+
+def test_negatives_of_the_same_document_need_a_graph_and_judged_passages() -> None:
+    of, graph = of_documents(0)
+    with pytest.raises(ValueError, match="same_document needs graph="):
+        miner(of, same_document=1)
+    with pytest.raises(ValueError, match="same_document=3 is more than hard_negatives=2"):
+        miner(of, same_document=3, graph=graph)
+    with pytest.raises(TypeError, match="a DocumentGraph"):
+        miner(of, same_document=1, graph="folder")
+    documents = of["qrels"].assign(docno="d0")
+    of = of | {"texts": of["texts"] | {"d0": "whole"}, "rankings": {qid: ["d0", "d1"] for qid in of["rankings"]}}
+    with pytest.raises(ValueError, match="needs judgments of passages .docno%pN., qrels judge 'd0'"):
+        miner(of | {"texts": of["texts"] | {"d1": "other"}}, None, same_document=1, graph=graph).labeled(
+            of["topics"], documents
+        )
 
 
 def test_too_few_negatives() -> None:

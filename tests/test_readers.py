@@ -234,6 +234,7 @@ def die(number: int) -> int:
     return number
 
 
+@pytest.mark.slow
 def test_a_process_that_dies():
     assert [*in_order(die, range(6), 2, lambda number: -number)] == [0, 1, 2, -3, 4, 5]
 

@@ -309,16 +309,17 @@ def test_document_evidence_by_hand() -> None:
 
 def test_document_evidence_learns_its_weight() -> None:
     """The relevant passage is the weak one of the document with a strong one."""
-    frame = pd.DataFrame(
-        [["1", "q", "d%p0", 1.0], ["1", "q", "d%p1", 3.0], ["1", "q", "e%p0", 2.0]],
-        columns=["qid", "query", "docno", "score"],
-    )
-    qrels = pd.DataFrame({"qid": ["1", "1"], "docno": ["d%p0", "d%p1"], "label": [1, 1]})
+    queries = pd.DataFrame({"qid": ["1", "2", "3"], "query": "q"})
+    frame = queries.merge(pd.DataFrame({"docno": ["d%p0", "d%p1", "e%p0"], "score": [1.0, 3.0, 2.0]}), how="cross")
+    qrels = queries.merge(pd.DataFrame({"docno": ["d%p0", "d%p1"], "label": 1}), how="cross")
     evidence = DocumentEvidence(0.0).fit(frame, qrels)
     assert evidence.weight == 1.5  # the first of the grid that lifts 1 + 3 w above 2 + 2 w
-    assert DocumentEvidence(0.0).fit(frame.assign(score=[3.0, 3.0, 1.0]), qrels).weight == 0.0  # ties: no evidence
-    other = pd.DataFrame({"qid": ["1"], "docno": ["e%p0"], "label": [1]})
-    assert DocumentEvidence(5.0).fit(frame, qrels, frame, other).weight == 0.0  # the validation queries decide
+    assert DocumentEvidence(3.0).fit(frame, qrels).weight == 3.0  # it is as good, and the present one
+    assert DocumentEvidence(0.0).fit(frame[:3], qrels).weight == 0.0  # a single query
+    ties = frame.assign(score=[3.0, 3.0, 1.0] * 3)
+    assert DocumentEvidence(0.0).fit(ties, qrels).weight == 0.0  # no evidence
+    other = queries.assign(docno="e%p0", label=1)
+    assert DocumentEvidence(5.0).fit(frame, qrels, frame, other).weight < 1.5  # the validation queries decide
 
 
 @pytest.mark.parametrize("make", [*RERANKERS, lambda graph: DocumentEvidence()])

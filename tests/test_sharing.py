@@ -52,6 +52,7 @@ from pyterrier_graph.training.dual import DualEncoderTraining
 RUN = tiny.run(2).merge(pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(2) for p in range(3)]}), on="docno")
 RUN["text"] = [f"{query} mu {docno}" for query, docno in zip(RUN["query"], RUN["docno"], strict=True)]
 QUERY = np.arange(16, dtype=np.float32)
+WIDE = np.tile(QUERY, 3)  # the index has the vectors of titles and relevant queries beside those of passages
 SHORT: dict[str, Any] = {"max_passage_tokens": 24, "max_query_tokens": 12, "device": "cpu"}
 
 
@@ -142,7 +143,7 @@ KINDS = {
     "frequencies": Kind(frequencies, lambda counts: counts.idf(["alpha", "mu", "beta"], "en")),
     "contextual index": Kind(
         contextual_index,
-        lambda index: index.np_retriever()(pd.DataFrame({"qid": ["q"], "query": [""], "query_vec": [QUERY]})).drop(
+        lambda index: index.np_retriever()(pd.DataFrame({"qid": ["q"], "query": [""], "query_vec": [WIDE]})).drop(
             columns="query_vec"
         ),
     ),
@@ -471,6 +472,7 @@ def test_every_artifact_can_have_a_card(name: str, tmp_path: Path) -> None:
     assert ("Training" in said) == (name in MODELS)
     cited = {
         "GNN-encoder": "findings-emnlp.44",
+        "GraphMaxSim": "1145/3397271.3401075",
         "HGAT": "1007/s10791-023-09424-3",
         "LGRe": "https",
         "dual-encoder": "findings-acl.191",

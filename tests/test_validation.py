@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from pyterrier_graph.training.grid_search import coordinate_search
 from pyterrier_graph.training.validation import Validation
@@ -29,10 +31,10 @@ def test_passages_count_for_their_document_unless_passages_are_judged() -> None:
 def test_a_run_whose_candidates_change() -> None:
     validation = Validation(RUN[["qid"]].drop_duplicates(), QRELS, "RR", CONTEXT)
     run = pd.DataFrame({"qid": ["1", "1", "2"], "docno": ["x%p0", "a%p7", "c%p9"], "score": [2.0, 1.0, 0.0]})
-    assert validation.measure_run(run) == 0.75
+    assert validation.per_query_of(run).tolist() == [0.5, 1.0]
     fixed = Validation(RUN, QRELS, "RR", CONTEXT)
     values = np.array([0.0, 1.0, 2.0, 1.0, 2.0])
-    assert fixed.measure_run(fixed.run.assign(score=values)) == fixed(values)
+    assert fixed.per_query_of(fixed.run.assign(score=values)).mean() == fixed(values)
 
 
 def test_the_first_candidates_of_each_query() -> None:
@@ -52,20 +54,61 @@ def test_coordinate_search() -> None:
     grid = [{name: value} for name in "ab" for value in (0.0, 1.0, 2.0)]
     tried: list[dict[str, float]] = []
 
-    def measure(numbers: dict[str, float]) -> float:
+    def measure(numbers: dict[str, float]) -> np.ndarray:
         tried.append(numbers)
-        return -((numbers["a"] - 1) ** 2) - numbers["b"]
+        return np.full(3, -((numbers["a"] - 1) ** 2) - numbers["b"])
 
     assert coordinate_search({"a": 0.0, "b": 2.0}, grid, measure, verbose=False) == {"a": 1.0, "b": 0.0}
     assert tried[0] == {"a": 0.0, "b": 2.0}
+    assert len(tried) == len({(numbers["a"], numbers["b"]) for numbers in tried})  # nothing is measured twice
 
 
-def test_an_interrupted_search_keeps_the_best() -> None:
-    def measure(numbers: dict[str, float]) -> float:
-        if numbers["a"] == 2.0:
+def search(start: float, measured: dict[float, list[float]]) -> float:
+    grid = [{"a": value} for value in measured]
+    return coordinate_search({"a": start}, grid, lambda numbers: np.array(measured[numbers["a"]]), verbose=False)["a"]
+
+
+def test_the_value_closest_to_the_start_is_kept() -> None:
+    noise = np.array([0.1, -0.1, 0.2, -0.2, 0.05, 0.0])
+    values = {0.0: [0.3] * 6, 0.5: [0.5] * 6, 1.0: [*(0.51 + noise)]}
+    assert search(0.5, values) == 0.5  # the best is better by less than chance
+    assert search(0.0, values) == 0.5  # of two that are about as good, the closer one
+    assert search(0.0, values | {1.0: [0.9] * 6}) == 1.0
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 49, 108])
+def test_one_query_moves_nothing(count: int) -> None:
+    same = [0.3] * count
+    assert search(0.5, {0.5: same, 1.0: [0.9, *same[1:]]}) == 0.5
+    assert search(0.5, {0.5: same, 1.0: [0.9 - 0.01 * n for n in range(count)]}) == (0.5 if count == 1 else 1.0)
+
+
+@given(st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=2, max_size=5), st.integers(0, 4))
+def test_the_rule_is_the_literal_one(rows: list[list[float]], start: int) -> None:
+    start %= len(rows)
+    means = [sum(row) / len(row) for row in rows]
+    best = rows[max(range(len(rows)), key=lambda number: (means[number], number == start))]
+    allowed = []
+    for number, row in enumerate(rows):
+        worse = [one - other for one, other in zip(best, row, strict=True)]
+        mean = sum(worse) / 5
+        error = (sum((value - mean) ** 2 for value in worse) / 4 / 5) ** 0.5
+        assume(abs(mean - error) > 1e-7 or row == best)
+        if mean <= error:
+            allowed.append(abs(number - start))
+    # equal means may choose another best one
+    assume(sum(abs(mean - max(means)) < 1e-9 for mean in means) == 1)
+    found = search(float(start), {float(number): row for number, row in enumerate(rows)})
+    assert abs(found - start) == min(allowed)
+
+
+@pytest.mark.parametrize(("stop", "best"), [(0.0, 0.0), (1.0, 0.0), (2.0, 1.0), (3.0, 2.0)])
+def test_an_interrupted_search_keeps_the_best(stop: float, best: float) -> None:
+    def measure(numbers: dict[str, float]) -> np.ndarray:
+        if numbers["a"] == stop:
             raise KeyboardInterrupt
-        return numbers["a"]
+        return np.full(3, numbers["a"])
 
     grid = [{"a": value} for value in (1.0, 2.0, 3.0)]
-    with pytest.warns(UserWarning, match="tuning was interrupted: the best numbers so far are kept, {'a': 1.0}"):
-        assert coordinate_search({"a": 0.0}, grid, measure, desc="tuning", verbose=False) == {"a": 1.0}
+    with pytest.warns(UserWarning, match="tuning was interrupted: the best numbers so far are kept"):
+        assert coordinate_search({"a": 0.0}, grid, measure, desc="tuning", verbose=False) == {"a": best}

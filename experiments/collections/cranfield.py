@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tarfile
 import zlib
-from collections import defaultdict
 from pathlib import Path
 
 import pandas as pd
 
+from experiments.collections.smart import smart_records
 from experiments.harness.collection import ALL, Collection, Queries
 
 ARCHIVE = "cran.tar.gz"
+FIELDS = "TABW"
 GRADES = {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}  # by the codes of the judgments, of which 1 is the best
 
 
@@ -49,14 +50,14 @@ def _member(members: tarfile.TarFile, name: str) -> list[str]:
 
 def _documents(lines: list[str]) -> list[dict[str, str]]:
     documents = []
-    for number, fields in _records(lines, "cran.all.1400"):
+    for number, fields in smart_records(lines, "cran.all.1400", FIELDS):
         title, text = fields["T"], fields["W"]
         documents.append({"docno": number, "title": title, "text": text.removeprefix(title).strip()})
     return documents
 
 
 def _topics(lines: list[str]) -> pd.DataFrame:
-    queries = [fields["W"] for _, fields in _records(lines, "cran.qry")]
+    queries = [fields["W"] for _, fields in smart_records(lines, "cran.qry", FIELDS)]
     return pd.DataFrame({"qid": [str(place) for place in range(1, len(queries) + 1)], "query": queries})
 
 
@@ -69,25 +70,3 @@ def _qrels(lines: list[str]) -> pd.DataFrame:
         except (ValueError, KeyError) as error:
             raise ValueError(f"cranqrel, line {place}: not query, document and code (-1, 1 to 4): {line!r}") from error
     return pd.DataFrame(rows, columns=["qid", "docno", "label"])
-
-
-def _records(lines: list[str], file: str) -> list[tuple[str, dict[str, str]]]:
-    """The number of each record, and its fields with single blanks between words."""
-    records: list[tuple[str, defaultdict[str, list[str]]]] = []
-    field = ""
-    for place, line in enumerate(lines, start=1):
-        match line.split():
-            case [".I", number] if number.isdecimal():
-                records.append((number, defaultdict(list)))
-                field = ""
-            case [mark] if mark in (".T", ".A", ".B", ".W") and records:
-                field = mark[1]
-            case words if field:
-                records[-1][1][field] += words
-            case words if words:
-                raise ValueError(f"{file}, line {place}: neither .I and a number nor in a field: {line!r}")
-    if not records:
-        raise ValueError(f"{file} is empty")
-    return [
-        (number, defaultdict(str, {f: " ".join(words) for f, words in fields.items()})) for number, fields in records
-    ]

@@ -84,7 +84,7 @@ def parse(
         presets: Defaults by name of the collection; those under ``""`` are for all that have no others.
         arguments: Arguments; by default the program's.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    show_progress()
     presets = presets or {}
     name = command.parse_args(arguments).collection
     command.set_defaults(**presets.get(name, presets.get("", {})))
@@ -94,3 +94,9 @@ def parse(
         return open_collection(options), options
     except ValueError as error:
         command.error(str(error))
+
+
+def show_progress() -> None:
+    """Shows what the experiments log, and not a bar for every few texts that are encoded."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)

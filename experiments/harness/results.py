@@ -35,9 +35,19 @@ class Results:
         self.output, self.queries, self.measures = output, queries, [*measures]
         self.per_query = pd.DataFrame()
 
-    def add(self, name: str, make_run: Callable[[], pd.DataFrame], seed: int = 0, **columns: Any) -> None:
-        """Evaluates the run of a system, which is made unless it is stored."""
-        run = stored(self.output / "runs" / f"{slug(name)}-{seed}.csv.gz", make_run)
+    def add(
+        self, name: str, make_run: Callable[[], pd.DataFrame], seed: int = 0, *, file: str | None = None, **columns: Any
+    ) -> None:
+        """Evaluates the run of a system, which is made unless it is stored.
+
+        Args:
+            name: The system's name.
+            make_run: Makes the run.
+            seed: Seed of the system.
+            file: Name of the stored run, without the seed; by default the system's name.
+            columns: Further columns of :attr:`per_query`.
+        """
+        run = stored(self.output / "runs" / f"{slug(file or name)}-{seed}.csv.gz", make_run)
         values = pt.Experiment([run], *self.queries, self.measures, names=[name], perquery=True)
         self.per_query = pd.concat([self.per_query, values.assign(seed=seed, **columns)], ignore_index=True)
         self.per_query.to_csv(self.output / PER_QUERY, index=False)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
@@ -22,7 +24,10 @@ from pyterrier_graph.checks import check_count, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
 from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.encoders.word_pieces import WordPieces
+from pyterrier_graph.graphs.csr import CSR, offsets
 
+TEXTS_AT_ONCE = 256  # that are padded to one length
 EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
@@ -98,6 +103,11 @@ class TokenEncoder:
             raise ValueError(f"{self!r} does not tell the length of its vectors")
         return dimension
 
+    @cached_property
+    def word_pieces(self) -> WordPieces:
+        """The kinds of the tokenizer's word pieces."""
+        return WordPieces.of(self.network.tokenizer)
+
     @property
     def empty(self) -> Tensor:
         """The token vectors of an empty text, shape (0, d)."""
@@ -121,14 +131,29 @@ class TokenEncoder:
         """As :meth:`encode_queries`, with gradients."""
         return self._forward(texts, "query")
 
+    def token_ids(self, texts: Sequence[str], *, query: bool = False) -> CSR:
+        """The numbers of the word pieces that the token vectors of each text stand for; texts are not encoded."""
+        rows = [np.zeros(0, dtype=np.int64)]
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            part = texts[start : start + TEXTS_AT_ONCE]
+            filled = [text for text in part if text.strip()]
+            rows += self._pieces(filled, "query" if query else "document") if filled else []
+        lengths = np.zeros(len(texts), dtype=np.int64)
+        lengths[[bool(text.strip()) for text in texts]] = [len(row) for row in rows[1:]]
+        return CSR(offsets(lengths), np.concatenate(rows))
+
+    def _pieces(self, texts: list[str], task: str) -> list[np.ndarray]:
+        features = self.network.preprocess(texts, prompt=self.network.prompts.get(task), task=task)
+        for module in self.network:  # only the module that leaves tokens out: no vectors are needed
+            if isinstance(module, MultiVectorMask):
+                features = module(features, task=task)
+        masks = features["attention_mask"].bool()
+        return [row[mask].numpy() for row, mask in zip(features["input_ids"], masks, strict=True)]
+
     def tokens(self, text: str, *, query: bool = False) -> list[str]:
         """The word pieces that the token vectors of a text stand for."""
-        task = "query" if query else "document"
-        prompt = self.network.prompts.get(task)
-        with torch.inference_mode():
-            output = self.network.encode(text, prompt=prompt or "", task=task, output_value=None)
-        identifiers = output["input_ids"][output["attention_mask"].bool()]
-        return self.network.tokenizer.convert_ids_to_tokens(identifiers.tolist())
+        numbers = self.token_ids([text], query=query).indices
+        return self.network.tokenizer.convert_ids_to_tokens(numbers.tolist())
 
     def _encode(self, encode: Callable[..., Any], texts: Sequence[str], verbose: bool) -> TokenStates:
         for text in texts:

@@ -57,6 +57,11 @@ class TokenStates:
         bounds, rows = ranges(self.offsets[nodes], self.lengths[nodes])
         return TokenStates(self.values[rows], bounds)
 
+    def keep(self, tokens: Tensor) -> TokenStates:
+        """The token vectors that are marked, bool of shape (tokens,); a node may lose all of its own."""
+        lengths = torch.bincount(self.row_index[tokens], minlength=len(self))
+        return TokenStates(self.values[tokens], offsets(lengths))
+
     def append(self, rows: Tensor) -> TokenStates:
         """The same rows, of shape (n, d), after those of every node."""
         added = len(rows)

@@ -1,7 +1,8 @@
 """Token vectors of all nodes of a graph, on disk."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -13,10 +14,13 @@ from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.encoders.vector_files import blocks
 from pyterrier_graph.graphs import HeteroGraph
-from pyterrier_graph.graphs.csr import ranges
+from pyterrier_graph.graphs.array_files import ArrayFiles, read_array
+from pyterrier_graph.graphs.csr import CSR, ranges
 
 CHUNK = 512  # nodes encoded between two steps of the progress bar
+IDS = "word_pieces.indices"  # the ending makes them u4
 
 
 class TokenStore(WithSignature, BuiltArtifact):
@@ -45,9 +49,20 @@ class TokenStore(WithSignature, BuiltArtifact):
         encoder = open_encoder(encoder)
         about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
         about["graph_sha256"] = graph.fingerprint()
-        parts = np.array_split(np.arange(graph.num_nodes), max(1, -(-graph.num_nodes // CHUNK)))
-        chunks = (encoder.encode_passages(graph.texts(nodes, titles=titles)) for nodes in parts)
-        return self.write(chunks, graph.num_nodes, encoder.dimension, about, verbose=verbose)
+
+        def texts() -> Iterator[list[str]]:
+            for nodes in blocks(graph.num_nodes, CHUNK):
+                yield graph.texts(nodes, titles=titles)
+
+        def write_ids(folder: Path) -> None:
+            with ArrayFiles() as arrays:
+                arrays.append(folder, IDS, np.zeros(0))
+                for part in texts():
+                    arrays.append(folder, IDS, encoder.token_ids(part).indices)
+
+        chunks = map(encoder.encode_passages, texts())
+        size = graph.num_nodes, encoder.dimension
+        return self.write(chunks, *size, about, write_ids=write_ids, verbose=verbose)
 
     def write(
         self,
@@ -56,10 +71,14 @@ class TokenStore(WithSignature, BuiltArtifact):
         dimension: int,
         about: dict[str, Any],
         *,
+        write_ids: Callable[[Path], None] | None = None,
         task: str = "encoding",
         verbose: bool = True,
     ) -> Self:
-        """Writes the vectors of all nodes, in order; ``about`` is for ``pt_meta.json``, ``task`` for the bar."""
+        """Writes the vectors of all nodes, in order; ``about`` is for ``pt_meta.json``, ``task`` for the bar.
+
+        ``write_ids`` writes the numbers of the tokens' word pieces into the folder that it is given.
+        """
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
         lengths = [np.zeros(1, dtype=np.int64)]
         progress = pt.tqdm(total=nodes, desc=task, unit="node", delay=1, disable=not verbose)
@@ -74,6 +93,8 @@ class TokenStore(WithSignature, BuiltArtifact):
                 raise ValueError(f"{nodes} nodes were expected, got {len(offsets) - 1}")
             offsets.astype("<i8").tofile(folder / "offsets.i8")
             meta["tokens"] = int(offsets[-1])
+            if write_ids is not None:
+                write_ids(folder)
         return self
 
     @property
@@ -100,6 +121,21 @@ class TokenStore(WithSignature, BuiltArtifact):
         offsets, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
         values = torch.from_numpy(np.array(self._tokens[rows]))
         return TokenStates(values.to(device).float(), torch.from_numpy(offsets).to(device))
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether :meth:`ids` can be used: a store that an older version wrote lacks them."""
+        return f"{IDS}.u4" in self.meta["files"]
+
+    def ids(self, nodes: np.ndarray) -> CSR:
+        """The numbers of the word pieces that the token vectors of some nodes stand for."""
+        starts = self._offsets[nodes]
+        offsets, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
+        return CSR(offsets, self._ids[rows].astype(np.int64))
+
+    @cached_property
+    def _ids(self) -> np.ndarray:
+        return read_array(self.path, IDS)
 
     @cached_property
     def _tokens(self) -> np.ndarray:

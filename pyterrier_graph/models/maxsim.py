@@ -41,17 +41,19 @@ def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count:
     return best.scatter_reduce(0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbors], "amax")
 
 
-def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
+def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor, token_weights: Tensor | None = None) -> Tensor:
     """Late interaction along a graph: each query token takes its best match in the passage or its neighborhood.
 
-    ``sum over query tokens of max(own, weight_1 * context_1, weight_2 * context_2, ...)``
+    ``sum over query tokens t of u_t * max(own, weight_1 * context_1, weight_2 * context_2, ...)``
 
     Args:
         own: Best matches in the passages themselves, shape (..., query tokens).
         context: Best matches per relation, shape (..., relations, query tokens); minus infinity where there is none.
         weights: Weight per relation, at least 0; shape (relations,). Weight 0 switches a relation off.
+        token_weights: The weights u of the query's tokens, shape (query tokens,); None is 1 for all.
     """
     off = (weights == 0)[:, None] | context.isneginf()
     # filled before multiplying, too: infinity would make the gradient of the weight NaN
     weighted = (context.masked_fill(off, 0.0) * weights[:, None]).masked_fill(off, -torch.inf)
-    return torch.cat([own.unsqueeze(-2), weighted], dim=-2).amax(-2).sum(-1)
+    best = torch.cat([own.unsqueeze(-2), weighted], dim=-2).amax(-2)
+    return (best if token_weights is None else best * token_weights).sum(-1)

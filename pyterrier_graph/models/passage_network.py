@@ -29,18 +29,25 @@ class PassageNetwork(nn.Module, ABC):
 
     Attributes:
         relations: Names of the relations, which are the keys of ``sources`` and ``edges``.
+        dimension: d.
         two_hops: Whether queries aggregate from passages, before passages aggregate from queries.
         edge_features: Whether attention depends on features of the query graph's edges.
         normalizes: Whether the vectors that come out have unit length, or nearly.
     """
 
     relations: tuple[str, ...]
+    dimension: int
     two_hops = False
     edge_features = False
     normalizes = False
 
+    @property
+    def width(self) -> int:
+        """Dimensions of the vectors that come out."""
+        return self.dimension
+
     def forward(self, batch: NeighborBatch) -> Tensor:
-        """h'_p, shape (passages, d)."""
+        """h'_p, shape (passages, width)."""
         return self.passage_states(batch.passages, self._sources(batch), batch.edges)
 
     def _sources(self, batch: NeighborBatch) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def assemble(outline: Outline, min_words: int, max_words: int) -> Draft:
 
     def add(kind: str, text: str, parent: int, line: int, marks: list[Mark]) -> int:
         draft.nodes.append(Node(kind, text, parent))
-        draft.lines.append(line)
+        draft.lines.append(min(line, outline.last_line))
         placed.append((len(draft.nodes) - 1, marks))
         return len(draft.nodes) - 1
 

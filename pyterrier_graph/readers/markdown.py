@@ -70,12 +70,12 @@ def read_markdown(
             more than ``max_words``.
         max_words: Blocks with more words are cut, after a sentence if possible.
         skip: Kinds of blocks to leave out: ``'list'``, ``'code'``, ``'table'``, ``'quote'``, ``'caption'``,
-            ``'references'`` (the entries of a bibliography).
+            ``'references'`` (the entries of a bibliography). Links in them are left out, too.
         suffixes: How the names of the files in a folder end.
         encoding: Encoding of all files. By default the files' own: what a file declares, UTF-8, or what
             charset-normalizer detects.
         max_bytes: Larger files are not read.
-        seconds: A file that takes longer is given up, where the system allows it.
+        seconds: A file that takes longer is given up, where the system allows it; 0 is no limit.
         workers: Number of processes. By default as many as there are cores, but one for fewer than 200 files.
         strict: Whether a file that cannot be read is an error. By default such files are left out, named in one
             warning, and listed in the report.

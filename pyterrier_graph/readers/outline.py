@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 from pyterrier_graph.readers.text import Mark, Text, clean
@@ -26,6 +27,7 @@ class Outline:
         title_is_fallback: Whether a heading is preferred to the declared title.
         codes: Attributes that documents can share, such as keywords.
         attributes: Other attributes, by name.
+        last_line: No line is after this one; a parser sets it if its lines are not reliable.
         names: Names of the whole document by which others can refer to it.
         counts: What was found: blocks by kind, links out of the files, and notes of the parser.
     """
@@ -36,6 +38,7 @@ class Outline:
         self.title_is_fallback = False
         self.codes: list[str] = []
         self.attributes: dict[str, str] = {}
+        self.last_line = sys.maxsize
         self.names: list[str] = []
         self.counts: Counter[str] = Counter()
         self.blocks: list[Text] = []

@@ -96,6 +96,7 @@ def read_rst(
 def parse(data: bytes, outline: Outline, encoding: str | None = None) -> None:
     """Reads a file of reStructuredText into an outline."""
     text, outline.counts["files with bytes of another encoding"] = decode(data, encoding)
+    outline.last_line = max(1, len(text.splitlines()))  # docutils has lines behind it
     settings = _SETTINGS | {"warning_stream": StringIO()}
     try:
         document = publish_doctree(text, parser=keeping_parser(), settings_overrides=settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -19,6 +19,7 @@ from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import HeteroGraph
+from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.training.learned_model import LearnedModel
 from pyterrier_graph.training.triples import graph_of
 
@@ -34,6 +35,7 @@ class QueryPassages(NamedTuple):
     graph: HeteroGraph
     tokens: TokenStore | FreshTokens
     queries: TokenStates
+    texts: list[str]  # of the queries
     query: np.ndarray  # number of the query
     node: np.ndarray  # the passage
     rows: np.ndarray  # position of the row in the run
@@ -55,6 +57,10 @@ class FreshTokens:
             encoded = self.encoder.encode_passages(self.texts(new))
             self._encoded.update((node, encoded[position]) for position, node in enumerate(new.tolist()))
         return TokenStates.pack([self._encoded[node] for node in nodes.tolist()], self.encoder.empty).to(device)
+
+    def ids(self, nodes: np.ndarray) -> CSR:
+        """The numbers of the word pieces that the token vectors of some nodes stand for."""
+        return self.encoder.token_ids(self.texts(nodes))
 
     def texts(self, nodes: np.ndarray) -> list[str]:
         """The texts that are encoded."""
@@ -142,6 +148,12 @@ class GraphReranker(LearnedModel):
             raise ValueError("explain needs the graph that the passage is in")
         return graph, graph.nodes_of([docno]), FreshTokens(graph, self.encoder, titles=self._with_titles)
 
+    def _ids_of(self, graph: HeteroGraph) -> Callable[[np.ndarray], CSR]:
+        """Returns the word pieces of nodes: stored ones, or those of their texts."""
+        if self.tokens is not None and self.tokens.has_ids:
+            return self.tokens.ids
+        return FreshTokens(graph, self.encoder, titles=self._with_titles).ids
+
     def _tokens_of(self, graph: HeteroGraph) -> TokenStore | FreshTokens:
         return FreshTokens(graph, self.encoder, titles=self.titles) if self.tokens is None else self.tokens
 
@@ -198,13 +210,17 @@ class GraphReranker(LearnedModel):
         return self
 
     def _check_frame(self, run: pd.DataFrame) -> None:
-        columns = ["query"] if self.graph is not None else ["query", "graph"]
         try:
-            pt.validate.result_frame(run, extra_columns=columns, context=self)
+            pt.validate.result_frame(run, extra_columns=[*self._needed()], context=self)
         except pt.validate.InputValidationError as error:
-            if "graph" in error.modes[0].missing_columns:
-                error.args = (f"{error.args[0]} There is no graph: put CandidateGraph() before, or give graph=.",)
+            missing = [advice for name, advice in self._needed().items() if name in error.modes[0].missing_columns]
+            error.args = (" ".join([error.args[0], *filter(None, missing)]),)
             raise
+
+    def _needed(self) -> dict[str, str]:
+        """Columns that are needed besides ``qid`` and ``docno``, each with what to do if it is missing."""
+        graph = {"graph": "There is no graph: put CandidateGraph() before, or give graph=."}
+        return {"query": ""} | (graph if self.graph is None else {})
 
     def _scores(self, run: pd.DataFrame) -> np.ndarray:
         scores = np.zeros(len(run))
@@ -240,7 +256,7 @@ class GraphReranker(LearnedModel):
             part = run.iloc[rows]
             graph = self.graph if self.graph is not None else graph_of(part)
             nodes = graph.nodes_of(part["docno"].tolist())
-            yield QueryPassages(graph, self._tokens_of(graph), queries, query[rows], nodes, rows)
+            yield QueryPassages(graph, self._tokens_of(graph), queries, texts.tolist(), query[rows], nodes, rows)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.encoder.network.save(str(folder / "encoder"), create_model_card=False)

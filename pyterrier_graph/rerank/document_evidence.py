@@ -53,14 +53,16 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     ) -> Self:
         """Chooses the weight from a grid, on the validation queries where there are any, else on the training queries.
 
+        The weight moves from its present value only as far as the queries support it: see
+        :func:`~pyterrier_graph.training.grid_search.coordinate_search`.
         Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         validation = Validation(run[["qid", "docno", "score"]], qrels, self.measure, self)
-        first, *others = [{"weight": weight} for weight in GRID]
-        measure = lambda numbers: validation(self._scores(validation.run, **numbers))  # noqa: E731
-        self.weight = coordinate_search(first, others, measure, verbose=False)["weight"]
+        measure = lambda numbers: validation.per_query(self._scores(validation.run, **numbers))  # noqa: E731
+        grid = [{"weight": weight} for weight in GRID]
+        self.weight = coordinate_search({"weight": self.weight}, grid, measure, verbose=False)["weight"]
         return self
 
     @staticmethod

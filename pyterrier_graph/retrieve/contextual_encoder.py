@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, TITLE
 from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, PaperGNNEncoderConfig
 from pyterrier_graph.models.neighbor_batch import NeighborBatch
+from pyterrier_graph.models.side_by_side import SideBySideConfig
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import (
@@ -43,7 +44,7 @@ from pyterrier_graph.training.learned_model import LearnedModel
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
-Config = PaperGNNEncoderConfig | GNNEncoderConfig
+Config = PaperGNNEncoderConfig | GNNEncoderConfig | SideBySideConfig
 CONFIG, ENCODER = "config.json", "encoder"
 NUMBERS = ("weights", "isolated_norm")  # fields of a configuration that the network has as numbers of its own
 EXPECTED: dict[str, tuple[type, str]] = {
@@ -95,7 +96,7 @@ class ContextualEncoder(LearnedModel):
 
     def __getstate__(self) -> dict[str, Any]:
         # memory-mapped files and temporary folders stay with this process
-        return {name: value for name, value in vars(self).items() if name not in ("_last", "_temporary")}
+        return {name: value for name, value in vars(self).items() if name not in ("_last", "_temporary", "_drawn")}
 
     def _set_up(self, graph: Any, encoder: Any, **options: Any) -> None:
         """Sets and checks what both models have; the arguments are those of the constructor."""
@@ -143,6 +144,11 @@ class ContextualEncoder(LearnedModel):
         Queries are computed once, then passages chunk by chunk: memory does not grow with the passages. Until the index
         is complete there is none; a call that was killed continues when it is repeated.
 
+        To add, change or remove documents, index them all as a graph again (``DocumentGraph(path).index(docs,
+        overwrite=True)``, or at another path with the same ``folder=`` for the model), and write a new index with a new
+        model. The encoder only reads passages that are new: the vectors of all others are copied from the folder. To
+        add queries, write a new index with ``previous=``.
+
         Args:
             path: Folder of the index; nothing may be there yet.
             previous: An index that the same model has written before queries were added to the query graph
@@ -165,12 +171,21 @@ class ContextualEncoder(LearnedModel):
             check_type("previous", old, FlexIndex, "a ContextualIndex or its FlexIndex")
             changed = old, changed_passages(old, identity, self.query_graph, features=self.network.edge_features)
         flex, vectors_of = FlexIndex(str(path), verbose=False), self._vectors_of(sampler)
-        options: dict[str, Any] = {"chunk_size": chunk_size, "verbose": self.verbose}
+        options: dict[str, Any] = {"chunk_size": chunk_size, "verbose": self.verbose, "width": self.network.width}
+        options |= {"queries": self._query_options(), "files": self._query_files()}
         write_index(sampler.index, flex, vectors_of, identity=identity, previous=changed, **options)
         return ContextualIndex(path, self.graph, self)
 
+    def _query_options(self) -> dict[str, Any]:
+        """What encoding queries for an index depends on beside the encoder, for JSON."""
+        return {}
+
+    def _query_files(self) -> dict[str, bytes]:
+        """Contents, by name, of the files of an index that encoding queries needs."""
+        return {}
+
     def vectors(self, docnos: Sequence[str]) -> np.ndarray:
-        """The contextual vectors of passages: float32 of shape (passages, d)."""
+        """The contextual vectors of passages, as they stand in an index: float32 of shape (passages, width)."""
         sampler = self._sampler()
         return self._vectors_of(sampler)(sampler.known_numbers_of(docnos))
 
@@ -292,8 +307,9 @@ class ContextualEncoder(LearnedModel):
         return identity
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        config = self.config
-        about = {"paper": isinstance(config, PaperGNNEncoderConfig), "dimension": self.network.dimension}
+        # a mean's own configuration has its present weights, but it is always that of a network with fixed weights
+        config = self.network.config if isinstance(self.network.config, SideBySideConfig) else self.config
+        about = {"kind": type(config).__name__, "dimension": self.network.dimension}
         (folder / CONFIG).write_text(json.dumps({**about, "config": asdict(config)}, indent=1), encoding="utf-8")
         if self._checkpoint is None and isinstance(self.encoder, DualEncoder):
             copy.copy(self.encoder).save(folder / ENCODER)  # a copy, whose path may change
@@ -303,7 +319,8 @@ class ContextualEncoder(LearnedModel):
     def _read_parts(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         """Options of the constructor, with the configuration and the encoder that were saved."""
         saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        config = (PaperGNNEncoderConfig if saved["paper"] else GNNEncoderConfig)(**saved["config"])
+        kinds: dict[str, Any] = {kind.__name__: kind for kind in get_args(Config)}
+        config = kinds[saved["kind"]](**saved["config"])
         device, dtype = options.get("device"), options.get("dtype", "float32")
         if "encoder" not in options:
             if (folder / ENCODER).exists():

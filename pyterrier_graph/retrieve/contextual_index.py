@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
@@ -21,6 +23,7 @@ from pyterrier_graph.retrieve.contextual_retriever import ContextualRetriever
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import identity_of, vector_space
 from pyterrier_graph.retrieve.neighbor_sampler import some_of
+from pyterrier_graph.retrieve.query_weights import QueryWeights, read_sample
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -40,14 +43,16 @@ class ContextualIndex(WithSignature, pt.Transformer):
         path: Folder of the index.
         graph: The document graph, which has the texts of the passages; None for passages without texts.
         encoder: Encodes queries: the name of a checkpoint, a bi-encoder, or the GraphMean or GNNEncoder that wrote the
-            index, for encoders that were trained with it.
+            index, for encoders that were trained with it. In an index with weights per query, the
+            ``largest_weights`` of a GraphMean take the place of those that the index was written with.
 
     Attributes:
         flex: The ``FlexIndex`` at the path.
         encoder: The bi-encoder that encodes queries.
 
     Raises:
-        ValueError: If the index is not contextual, or was made with another encoder or of another graph.
+        ValueError: If the index is not contextual, is damaged, or was made with another encoder, with other relations
+            or of another graph.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class ContextualIndex(WithSignature, pt.Transformer):
         if identity["encoder"] != (space := vector_space(passages)):
             raise ValueError(f"{self!r} needs encoder={identity['encoder']}, got {space}")
         self.encoder: BiEncoder = getattr(model, "query_model", None) or passages
+        self._weights = self._query_weights(getattr(model, "largest_weights", {}))
         if graph is not None and identity.get("graph", "") != graph.fingerprint():
             self._check_passages(graph, "graph" in identity)
 
@@ -79,7 +85,7 @@ class ContextualIndex(WithSignature, pt.Transformer):
         return len(self.flex)
 
     def retriever(self, num_results: int = 1000) -> pt.Transformer:
-        """Finds passages by exhaustive search; ``index.encoder.query_encoder() >> index.flex.*`` has other searches.
+        """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex.*`` has other searches.
 
         Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, with a graph also ``text``.
 
@@ -87,6 +93,33 @@ class ContextualIndex(WithSignature, pt.Transformer):
             num_results: Passages per query.
         """
         return ContextualRetriever(self, num_results)
+
+    def query_encoder(self) -> pt.Transformer:
+        """Encodes queries for this index: adds ``query_vec`` to ``qid, query``.
+
+        It stands in front of other searches of :attr:`flex`: ``index.query_encoder() >> index.flex.torch_retriever()``.
+        The encoder's own query encoder does not add the weights per query of an index that has them.
+        """
+        encode = self.encoder.query_encoder()
+        return encode if self._weights is None else encode >> self._weights
+
+    def query_weights(self, topics: pd.DataFrame) -> pd.DataFrame:
+        """How much each relation counts for some queries, where an index has weights per query.
+
+        Args:
+            topics: ``qid, query``.
+
+        Returns:
+            The topics with a column of weights per relation.
+
+        Raises:
+            ValueError: If the weights are the same for all queries: they are then part of the vectors.
+        """
+        pt.validate.query_frame(topics, extra_columns=["query"], context=self)
+        if self._weights is None:
+            raise ValueError(f"{self!r} has no weights per query: it was not made with weights='auto'")
+        vectors = np.asarray(self.encoder.encode_queries(topics["query"].tolist()), dtype=np.float32)
+        return pd.concat([topics.reset_index(drop=True), self._weights.weights_of(vectors)], axis=1)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages as :meth:`retriever` does."""
@@ -98,6 +131,16 @@ class ContextualIndex(WithSignature, pt.Transformer):
 
         sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
         return value(repr(self), sizes, calls=["index.retriever() >> ptg.GraphMaxSim(graph)"])
+
+    def _query_weights(self, tuned: Mapping[str, float]) -> QueryWeights | None:
+        """The weights per query, if the index has any, with the largest weights of a model where there is one."""
+        about = self.flex.payload(return_dvecs=False, return_docnos=False)[0]["contextual"]
+        if "weights" not in about.get("queries", {}):
+            return None
+        weights = {name: about["queries"]["weights"][name] for name in about["identity"]["relations"]}
+        if tuned and [*tuned] != [*weights]:
+            raise ValueError(f"{self!r} has the relations {', '.join(weights)}, the model has {', '.join(tuned)}")
+        return QueryWeights(read_sample(self.path, weights), tuned or weights)
 
     def _check_passages(self, graph: HeteroGraph, changed: bool) -> None:
         docnos, _ = self.flex.payload(return_dvecs=False)

@@ -32,7 +32,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         """Finds passages."""
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         search = self.index.flex.np_retriever(num_results=self.num_results, drop_query_vec=True)
-        found = unwrapped((self.index.encoder.query_encoder() >> search)(inp))
+        found = unwrapped((self.index.query_encoder() >> search)(inp))
         found = found.drop(columns="docid", errors="ignore")  # the index's own numbers are wrong for other indexes
         return found if self.index.graph is None else GraphTextLoader(self.index.graph, "text")(found)
 

@@ -16,14 +16,17 @@ from pyterrier_graph.graphs.query_passage_builder import unwrapped
 from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, Paths
 from pyterrier_graph.retrieve.neighbor_sampler import IDS_AT_ONCE, NeighborSampler
+from pyterrier_graph.retrieve.query_weights import QueryWeights
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
 from pyterrier_graph.training.validation import Validation, documents_of, judged
 
 if TYPE_CHECKING:
     from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
+    from pyterrier_graph.retrieve.graph_mean import GraphMean
 
 PASSAGES_AT_ONCE, QUERIES_AT_ONCE = 4096, 64
 ISOLATED_NORM = "isolated_norm"
+FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)  # of the largest weights
 ISOLATED_NORMS = (1.0, 1.05, 1.1, 1.15, 1.2)
 
 
@@ -34,8 +37,8 @@ def validation(
     measure: str,
     compute: Callable[[], VectorsOf] | None = None,
     encode: Callable[[list[str]], Any] | None = None,
-) -> Callable[[], float]:
-    """Makes a function that measures the model in its present state on validation queries.
+) -> Callable[[], np.ndarray]:
+    """Makes a function that measures the model in its present state on each validation query.
 
     The candidates of all queries are ranked for each query: what the encoder finds for any of them, and all relevant
     passages. Among the candidates of one query alone, a passage that rises for all queries would not be noticed.
@@ -58,14 +61,14 @@ def validation(
     count = min(model.num_candidates, len(numbers))
     qids = np.repeat(queries.index.to_numpy(), count)
 
-    def measured() -> float:
+    def measured() -> np.ndarray:
         vectors_of = compute() if compute is not None else model._vectors_of(sampler)
         states = [vectors_of(numbers[part]) for part in blocks(len(numbers), PASSAGES_AT_ONCE)]
         current = vectors if encode is None else np.asarray(encode(queries.tolist()), dtype=np.float32)
         everything = torch.from_numpy(np.concatenate(states))
         best = [(part @ everything.T).topk(count) for part in torch.from_numpy(current).split(QUERIES_AT_ONCE)]
         scores, places = (torch.cat(parts).flatten().numpy() for parts in zip(*best, strict=True))
-        return evaluate.measure_run(pd.DataFrame({"qid": qids, "docno": ids[places], "score": scores}))
+        return evaluate.per_query_of(pd.DataFrame({"qid": qids, "docno": ids[places], "score": scores}))
 
     return measured
 
@@ -111,11 +114,40 @@ def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataF
     return passages, not known.any()
 
 
-def tune_weights(model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataFrame | None, measure: str) -> None:
-    """Sets the weights of relations, and ``isolated_norm``, to those that are best on validation queries.
+def tune_largest_weights(model: GraphMean, topics: pd.DataFrame, qrels: pd.DataFrame | None, measure: str) -> None:
+    """Moves the largest weights of relations, of vectors side by side, as far as the validation queries support it."""
+    start, vectors_of = model.largest_weights, model._vectors_of(model._sampler())
+    kept: dict[int, np.ndarray] = {}
+    queries: list[pd.DataFrame] = []
 
-    Each weight in turn takes the best value of a grid, in two sweeps; the weight of relevant queries and
-    ``isolated_norm`` as a pair, since the one changes what is best for the other. Nothing else changes.
+    def kept_vectors_of(passages: np.ndarray) -> np.ndarray:
+        first = int(passages[0])
+        if first not in kept:
+            kept[first] = vectors_of(passages)
+        return kept[first]
+
+    def wide(texts: list[str]) -> np.ndarray:
+        if not queries:
+            vectors = np.asarray(model.encoder.encode_queries(texts), dtype=np.float32)
+            queries.append(pd.DataFrame({"query_vec": [*vectors]}))
+        weights = QueryWeights(model._sample, model.largest_weights)
+        return np.stack(weights.transform(queries[0])["query_vec"].to_numpy())
+
+    measured = validation(model, topics, qrels, measure, lambda: kept_vectors_of, wide)
+
+    def trial(values: Numbers) -> np.ndarray:
+        model.largest_weights = values
+        return measured()
+
+    grid = [{name: factor * (weight or 1.0)} for name, weight in start.items() for factor in FACTORS]
+    model.largest_weights = coordinate_search(start, grid, trial, desc="GraphMean.fit", verbose=model.verbose)
+
+
+def tune_weights(model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataFrame | None, measure: str) -> None:
+    """Moves the weights of relations, and ``isolated_norm``, as far as the validation queries support it.
+
+    See :func:`~pyterrier_graph.training.grid_search.coordinate_search`; the weight of relevant queries and
+    ``isolated_norm`` move as a pair, since the one changes what is best for the other. Nothing else changes.
     """
     network = model.network
     if not isinstance(network, GNNEncoderNetwork):
@@ -140,7 +172,7 @@ def tune_weights(model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataF
             for name, value in values.items():
                 numbers[name].fill_(value)
 
-    def trial(values: Numbers) -> float:
+    def trial(values: Numbers) -> np.ndarray:
         assign(values)
         return measured()
 

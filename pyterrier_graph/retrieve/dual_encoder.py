@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, Self, cast, get_args
@@ -24,8 +25,10 @@ from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_choice, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.late_chunking import LateChunking, passages_in_documents, single_passages
 from pyterrier_graph.encoders.queries import query_texts, warn_of_rewritten
 from pyterrier_graph.encoders.sentence_encoder import Similarity, checksums, limit_length, load_dual_encoder, prompts_of
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.training.dual import DualEncoderTraining, check_examples, train_dual_encoder
 from pyterrier_graph.training.learned_model import LearnedModel
 from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
@@ -66,8 +69,13 @@ class DualEncoder(LearnedModel, BiEncoder):
         separate_encoders: Whether queries and passages have an encoder each, which both start as ``encoder``. A
             checkpoint with two encoders keeps both in any case.
         similarity: ``'dot'`` or ``'cosine'``; by default cosine if the checkpoint normalizes its vectors.
+        late_chunking: Whether a passage of a document graph is the mean of its own tokens, which the encoder has read
+            with the rest of the document (Guenther et al., `Late Chunking
+            <https://arxiv.org/abs/2409.04701>`_, 2024); see :mod:`~pyterrier_graph.encoders.late_chunking`. It needs
+            a checkpoint with mean pooling. Queries are encoded, and all weights trained, as without it.
         max_query_tokens: Queries are cut after this many tokens, special tokens included.
-        max_passage_tokens: Passages are cut after this many tokens, special tokens included.
+        max_passage_tokens: Passages are cut after this many tokens, special tokens included; with ``late_chunking``
+            they are not cut.
         batch_size: Number of texts that are encoded at once.
         text_field: Column of the passages' texts.
         seed: Seed of weights that the checkpoint lacks.
@@ -80,7 +88,8 @@ class DualEncoder(LearnedModel, BiEncoder):
         pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
 
     Raises:
-        ValueError: If an option is unknown or out of range, or the checkpoint cannot read so many tokens.
+        ValueError: If an option is unknown or out of range, the checkpoint cannot read so many tokens, or
+            ``late_chunking`` is on and the checkpoint does not average the states of tokens.
     """
 
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -88,7 +97,7 @@ class DualEncoder(LearnedModel, BiEncoder):
     ARTIFACT_FORMAT = "sbert"
     WRITTEN = ("similarity", "max_query_tokens", "max_passage_tokens", "text_field", "seed")
     STAGES = {"training": DualEncoderTraining, "pretraining": DualEncoderTraining}
-    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", "max_query_tokens", "max_passage_tokens"}
+    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", "max_query_tokens", "max_passage_tokens", "late_chunking"}
 
     def __init__(
         self,
@@ -99,6 +108,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         pretraining: DualEncoderTraining | None = None,
         separate_encoders: bool = False,
         similarity: Similarity | None = None,
+        late_chunking: bool = False,
         max_query_tokens: int = 32,
         max_passage_tokens: int = 128,
         batch_size: int = 32,
@@ -126,11 +136,16 @@ class DualEncoder(LearnedModel, BiEncoder):
         self.separate_encoders = any(isinstance(module, Router) for module in self.network.modules())
         self.max_query_tokens = max_query_tokens
         self.max_passage_tokens = max_passage_tokens
+        self.late_chunking = late_chunking
         self.pretraining_log: list[dict[str, float]] = []
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("max_query_tokens", "max_passage_tokens"):  # also when they are set later
             limit_length(self.network, name, value)
+        elif name == "late_chunking":
+            check_type(name, value, bool, "True or False")
+            if value:
+                LateChunking(self.network)
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
@@ -140,11 +155,12 @@ class DualEncoder(LearnedModel, BiEncoder):
         """What a notebook shows."""
         from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
 
+        passage = "whole documents" if self.late_chunking else f"{self.max_passage_tokens} of a passage"
         sizes = {
             "checkpoint": checkpoint_name(self.encoder),
             "parameters": parameters(self.network),
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
-            "reads": f"{self.max_query_tokens} tokens of a query, {self.max_passage_tokens} of a passage",
+            "reads": f"{self.max_query_tokens} tokens of a query, {passage}",
         }
         return reranker_html(self, sizes | training_sizes(self), training_calls(self))
 
@@ -157,6 +173,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         # weights may have changed, and torch does not count all changes in place; checksums take 15 ms
         about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
         about += [dtype_of(self.dtype, self.network.device), checksums(self.network)]
+        about += ["late chunking"] * self.late_chunking
         digest = hashlib.sha256(repr(about).encode()).hexdigest()
         return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
 
@@ -166,6 +183,9 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     def doc_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
         """A transformer that adds the column ``doc_vec`` to ``docno`` and the column of texts."""
+        if self.late_chunking:
+            advice = "ptg.GraphMean(graph, encoder, weights={}).index(path) encodes the passages of a graph's documents"
+            self._warn_once("late", f"late_chunking: each text is taken as a document of one passage; {advice}")
         return super().doc_encoder(verbose or False, batch_size)
 
     def text_scorer(
@@ -179,8 +199,24 @@ class DualEncoder(LearnedModel, BiEncoder):
         return self._encode(self.network.encode_query, texts, batch_size, "queries")
 
     def encode_docs(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
-        """Vectors of passages, float32 of shape (passages, dimensions)."""
-        return self._encode(self.network.encode_document, texts, batch_size, "passages")
+        """Vectors of passages, float32 of shape (passages, dimensions).
+
+        With ``late_chunking`` each text is a document of one passage; :meth:`encode_passages` knows the documents.
+        """
+        encode = partial(self._encode_late, None) if self.late_chunking else self.network.encode_document
+        return self._encode(encode, texts, batch_size, "passages")
+
+    def encode_passages(self, graph: HeteroGraph, nodes: np.ndarray, batch_size: int | None = None) -> np.ndarray:
+        """Vectors of some passages of a document graph, float32 of shape (nodes, dimensions).
+
+        With ``late_chunking`` each passage is read with the rest of its document, else by itself. A ValueError says
+        that a node is a section.
+        """
+        check_type("graph", graph, HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path)")
+        if not self.late_chunking:
+            return self.encode_docs(graph.texts(nodes), batch_size)
+        encode = partial(self._encode_late, graph)
+        return self._in_parts(encode, np.asarray(nodes, dtype=np.int64), batch_size, self._bar(len(nodes), "passages"))
 
     def encode_queries_torch(self, texts: Sequence[str], batch_size: int | None = None) -> Tensor:
         """Vectors of queries with gradients, of shape (queries, dimensions)."""
@@ -205,13 +241,22 @@ class DualEncoder(LearnedModel, BiEncoder):
                 raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r}")
         if what == "queries":
             warn_of_rewritten(texts)
-        if bar is None:
-            bar = pt.tqdm(total=len(texts), desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose)
+        return self._in_parts(encode, texts, batch_size, self._bar(len(texts), what) if bar is None else bar)
+
+    def _encode_late(self, graph: HeteroGraph | None, items: Any, batch_size: int) -> np.ndarray:
+        """Passages of a graph by late chunking; without a graph, texts as documents of one passage."""
+        documents = single_passages(items) if graph is None else passages_in_documents(graph, items)
+        return LateChunking(self.network).encode(*documents, at_once=batch_size * self.max_passage_tokens)
+
+    def _bar(self, total: int, what: str) -> pt.tqdm:
+        return pt.tqdm(total=total, desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose)
+
+    def _in_parts(self, encode: Callable[..., Any], items: Any, batch_size: int | None, bar: pt.tqdm) -> np.ndarray:
         size = batch_size or self.batch_size
         vectors = [np.empty((0, self._dimension), dtype=np.float32)]
         with bar, precision(self.dtype, self.network.device):
-            for start in range(0, len(texts), 64 * size):
-                part = texts[start : start + 64 * size]
+            for start in range(0, len(items), 64 * size):
+                part = items[start : start + 64 * size]
                 vectors.append(np.asarray(encode(part, batch_size=size), dtype=np.float32))
                 bar.update(len(part))
         return np.concatenate(vectors)
@@ -347,8 +392,8 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.network.save_pretrained(str(folder / NETWORK), create_model_card=False)
-        return {}
+        return {"late_chunking": self.late_chunking}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        return cls(folder / NETWORK, **options)
+        return cls(folder / NETWORK, **{"late_chunking": about.get("late_chunking", False)} | options)

@@ -20,7 +20,6 @@ from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.encoders.vector_files import VectorsOf
-from pyterrier_graph.graphs.relations import RETRIEVED
 from pyterrier_graph.models.gnn_encoder import (
     GNNEncoderConfig,
     GNNEncoderNetwork,
@@ -68,13 +67,16 @@ class GNNEncoder(ContextualEncoder):
     The untrained network is a :class:`~pyterrier_graph.GraphMean`; ``config=mean.config`` starts with the weights, and
     the ``isolated_norm``, of a mean that was tuned.
 
+    A trained network serves other collections, too: ``gnn.apply_attributes(graph=other, query_graph=queries)``, with
+    ``vectors=None`` where ``gnn`` was given vectors, or ``GNNEncoder.load(path, graph=other, query_graph=queries)``.
+
     Args:
         graph: The document graph; None for passages without documents, which are given by ``vectors``, and to do no
             more than encode queries.
         encoder: See :class:`~pyterrier_graph.GraphMean`, as for all that is not described here.
         query_graph: The graph of training queries.
         weights: The relations, each with the weight that it starts with, in place of ``config.weights``. The default is
-            that of GraphMean, with ``'retrieved': 0.0`` where the query graph has these edges beside 'relevant'.
+            that of GraphMean.
         config: A :class:`~pyterrier_graph.GNNEncoderConfig`, or ``GNNEncoderConfig.paper()`` for the papers' network.
         edges: Whether passages aggregate at all. The same network without edges has as many parameters: it tells the
             effect of the graph from that of a projection.
@@ -139,8 +141,6 @@ class GNNEncoder(ContextualEncoder):
             return config
         if weights is None and (weights := config.weights) is None:
             weights = self._default_weights()
-            if self.query_graph is not None and RETRIEVED in self.query_graph.edge_types:
-                weights.setdefault(RETRIEVED, 0.0)
         return dataclasses.replace(config, weights=weights)
 
     @property
@@ -214,13 +214,15 @@ class GNNEncoder(ContextualEncoder):
         queries = loss_queries(self, topics_or_res_tr, qrels_tr, options, examples)
         scalars = self.network.scalars()
         matrices = [value for value in self.network.parameters() if not any(value is scalar for scalar in scalars)]
-        rates = [(matrices, options.learning_rate), (scalars, options.scalar_learning_rate or options.learning_rate)]
+        rate = options.learning_rate if options.scalar_learning_rate is None else options.scalar_learning_rate
+        rates = [(matrices, options.learning_rate), (scalars, rate)]
         encoder = passage_texts = compute = None
         if options.encoder_learning_rate is not None:
             passage_texts, encoder = texts_by_docno(self.graph, texts), trainable(self.encoder)
             compute = partial(joint_vectors, self.network, encoder, queries.sampler, passage_texts)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
-        model = MaskedGraphModel(self.network, options.scale, None if encoder is None else encoder.network)
+        learning = None if encoder is None else encoder.network
+        model = MaskedGraphModel(self.network, options.scale, learning, l2_sp=options.l2_sp)
         before = {name: value.clone() for name, value in self.network.state_dict().items()}
         try:
             collate, measured = BatchCollator(queries, passage_texts), (topics_or_res_va, qrels_va, compute, encoder)
@@ -296,7 +298,8 @@ class GNNEncoder(ContextualEncoder):
         validate = None
         if topics is not None and len(topics):
             encode = None if encoder is None else encoder.encode_queries
-            validate = validation(self, topics, qrels, options.measure, compute, encode)
+            per_query = validation(self, topics, qrels, options.measure, compute, encode)
+            validate = lambda: float(per_query().mean())  # noqa: E731
         identity |= {"weights at the start": self._digest(), "training queries": queries.fingerprint()}
         identity |= self._neighbors_identity() | {"vectors": queries.sampler.vectors_sha256}
         arguments: dict[str, Any] = {"identity": identity, "device": self._device, "verbose": self.verbose}

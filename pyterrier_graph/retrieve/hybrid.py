@@ -1,7 +1,7 @@
 """Hybrid: several pipelines run, and their scores are normalized per query and added up."""
 
 from collections.abc import Sequence
-from typing import Literal, Self, get_args
+from typing import Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -10,10 +10,10 @@ import pyterrier_alpha as pta
 
 from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_number, check_type
 from pyterrier_graph.documents import split_passage_id
-from pyterrier_graph.training.grid_search import closest_within_one_standard_error
+from pyterrier_graph.models.score_normalization import Normalization, check_finite_scores, normalized
+from pyterrier_graph.training.grid_search import coordinate_search
 from pyterrier_graph.training.validation import Validation, judged, tuning_set
 
-Normalization = Literal["min-max", "z-score", "rank"]
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 
 
@@ -144,9 +144,13 @@ class Hybrid(WithSignature, pt.Estimator):
         merged, parts = self._parts(run)
         validation = Validation(merged, qrels, self.measure, self)
         present = float(self.weights[1])
-        trials = pt.tqdm(sorted({*ALPHAS, present}), desc="Hybrid.fit", unit="trial", disable=not self.verbose, delay=1)
-        measured = {a: validation.per_query(_weighted(parts, np.array([1 - a, a])).sum(1)) for a in trials}
-        self.alpha = closest_within_one_standard_error(present, measured)
+        measure = lambda numbers: validation.per_query(  # noqa: E731
+            _weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1)
+        )
+        grid = [{"alpha": alpha} for alpha in ALPHAS]
+        self.alpha = coordinate_search({"alpha": present}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)[
+            "alpha"
+        ]
         return self
 
     def _parts(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
@@ -159,9 +163,7 @@ class Hybrid(WithSignature, pt.Estimator):
             run = pipeline.transform(topics)
             pt.validate.result_frame(run, extra_columns=["score"], context=self)
             run = run.astype({"qid": str, "docno": str}).drop_duplicates(["qid", "docno"])
-            if len(infinite := run[~np.isfinite(run["score"].to_numpy(dtype=float))]):
-                wrong = infinite.iloc[0]
-                raise ValueError(f"{pipeline!r}: query {wrong['qid']!r}, {wrong['docno']!r} has no finite score")
+            check_finite_scores(run, pipeline)
             runs.append(run.drop(columns=["rank", "docid"], errors="ignore"))
         kinds = {
             split_passage_id(run["docno"].iloc[0])[1] is not None: run["docno"].iloc[0] for run in runs if len(run)
@@ -178,7 +180,7 @@ class Hybrid(WithSignature, pt.Estimator):
         pairs = pd.MultiIndex.from_frame(merged[["qid", "docno"]])
         parts = np.empty((len(merged), len(runs)))
         for number, run in enumerate(runs):
-            run = run.assign(score=_normalized(run, self.normalization))
+            run = run.assign(score=normalized(run["score"], run["qid"], self.normalization))
             # the score of what a pipeline did not retrieve; NaN for the queries that it retrieved nothing for
             missing = run.groupby("qid")["score"].min() * (self.normalization == "z-score")
             found = run.set_index(["qid", "docno"])["score"].reindex(pairs).to_numpy()
@@ -192,16 +194,3 @@ def _weighted(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
     shares = found * weights
     shares = np.where(shares.any(1, keepdims=True), shares, found)  # if only pipelines of weight 0 retrieved something
     return np.nan_to_num(parts) * (shares / shares.sum(1, keepdims=True))
-
-
-def _normalized(run: pd.DataFrame, normalization: Normalization) -> pd.Series:
-    """Scores made comparable, per query; if all are equal, they are 0.5 by min-max and 0 by z-score."""
-    scores = run["score"].astype(float)
-    by_query = scores.groupby(run["qid"])
-    if normalization == "rank":
-        return 1 / (60 + by_query.rank(ascending=False, method="first") - 1)
-    if normalization == "z-score":
-        spread = by_query.transform("std", ddof=0)
-        return ((scores - by_query.transform("mean")) / spread.where(spread > 0, 1)).astype(float)
-    low, high = by_query.transform("min"), by_query.transform("max")
-    return ((scores - low) / (high - low).where(high > low, 1)).where(high > low, 0.5)

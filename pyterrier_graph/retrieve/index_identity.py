@@ -106,4 +106,5 @@ def vector_space(encoder: Any) -> str:
     if not hasattr(encoder, "max_passage_tokens"):  # no DualEncoder
         return encoder_name(encoder)
     about = [encoder.max_query_tokens, encoder.max_passage_tokens, encoder.similarity]
+    about += ["late chunking"] * encoder.late_chunking
     return f"{checkpoint_name(encoder.encoder)}@{weights_sha256(encoder.network, before=repr(about))[:16]}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from pyterrier_dr import FlexIndex
@@ -17,11 +18,13 @@ from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
 from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, identity_of, vector_space, without_bars
+from pyterrier_graph.retrieve.vector_reuse import DIGEST, DIGESTS, VectorReuse, indexes_in, text_digests
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+    from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 
 PASSAGES_AT_ONCE = 1024
 SAMPLE = 16  # passages that are encoded again to see whether an index is of the encoder
@@ -36,9 +39,12 @@ def write_index(
     vectors_of: VectorsOf,
     *,
     identity: dict[str, Any],
+    width: int | None = None,
     previous: tuple[FlexIndex, np.ndarray] | None = None,
     chunk_size: int = 16_384,
     verbose: bool = True,
+    queries: Mapping[str, Any] | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> FlexIndex:
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
 
@@ -50,17 +56,20 @@ def write_index(
         index: Where to write; nothing may be there yet.
         vectors_of: Numbers of passages in the base index, which ascend, to their vectors.
         identity: Digests of all that the vectors depend on, for JSON. :func:`identity_of` returns it.
+        width: Dimensions of the vectors; by default those of the base index.
         previous: A contextual index of the same passages, and the numbers of those whose vectors have changed. Only
             these are computed; all others are copied from it.
         chunk_size: Passages per chunk.
         verbose: Whether to show progress.
+        queries: What the encoding of queries depends on, for JSON.
+        files: Contents of further files, by name.
     """
     base = base_index.index_path
     docnos, about = base_index.payload(return_dvecs=False)
-    count, dimension = shape = about["doc_count"], about["vec_size"]
+    count, dimension = shape = about["doc_count"], width or about["vec_size"]
     kind = FLEX | {"doc_count": count, "vec_size": dimension}
     digest = file_sha256(base / DOCNOS)
-    contextual: dict[str, Any] = {"identity": identity, "docnos_sha256": digest}
+    contextual: dict[str, Any] = {"identity": identity, "docnos_sha256": digest, "queries": dict(queries or {})}
 
     def name_of(number: int) -> str:
         return f"passage {ids_of(docnos, np.array([number]))[0]!r}"
@@ -89,11 +98,15 @@ def write_index(
                 vectors[here] = new(numbers[here])
             return vectors
 
-    meta = HINT | kind | {"contextual": contextual, "files": {DOCNOS: (base / DOCNOS).stat().st_size}}
+    others = dict(files or {})
+    sizes = {DOCNOS: (base / DOCNOS).stat().st_size} | {name: len(content) for name, content in others.items()}
+    meta = HINT | kind | {"contextual": contextual, "files": sizes}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
 
     def write_ids(folder: Path) -> None:
         shutil.copyfile(base / DOCNOS, folder / DOCNOS)
+        for name, content in others.items():
+            (folder / name).write_bytes(content)
 
     path = index.index_path
     write_vectors(path, meta, shape, chunk, at_once=chunk_size, progress=progress, write_ids=write_ids)
@@ -103,8 +116,10 @@ def write_index(
 def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbose: bool = True) -> FlexIndex:
     """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
 
-    It is written into a folder, beside those of other graphs and encoders, if it is not there. A call that was killed
-    continues when it is repeated. Raises ValueError if vectors are of another shape or not finite.
+    It is written into a folder, beside those of other graphs and encoders, if it is not there. Texts that another index
+    of the same encoder in this folder has are not encoded again: see
+    :class:`~pyterrier_graph.retrieve.vector_reuse.VectorReuse`. A call that was killed continues when it is repeated.
+    Raises ValueError if vectors are of another shape or not finite.
     """
     identity = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
     path = folder / f"passages-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]}.flex"
@@ -121,18 +136,30 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
         return f"passage {graph.ids_of(nodes[[number]])[0]!r}"
 
     def encoded(numbers: np.ndarray) -> np.ndarray:
-        return checked_vectors(quiet.encode_docs(graph.texts(nodes[numbers])), numbers, dimension, name_of)
+        return checked_vectors(passage_vectors(graph, nodes[numbers], quiet), numbers, dimension, name_of)
 
-    def write_ids(folder: Path) -> None:
-        (folder / DOCNOS).unlink(missing_ok=True)  # the writer would append
-        with writing_ids(folder / DOCNOS) as ids:
+    reuse: list[VectorReuse] = []
+
+    def write_ids(unfinished: Path) -> None:
+        (unfinished / DOCNOS).unlink(missing_ok=True)  # the writer would append
+        with writing_ids(unfinished / DOCNOS) as ids, open(unfinished / DIGESTS, "wb") as digests:
             for numbers in blocks(len(nodes), PASSAGES_AT_ONCE):
                 for docno in graph.ids_of(nodes[numbers]):
                     ids.add(docno)
+                digests.write(text_digests(graph, nodes[numbers], encoder).tobytes())
+        reuse.append(VectorReuse(unfinished, indexes_in(folder, "passages-*.flex"), identity["encoder"], dimension))
 
-    meta = FLEX | HINT | meta | {"files": {}}
-    write_vectors(path, meta, shape, encoded, at_once=PASSAGES_AT_ONCE, progress=progress, write_ids=write_ids)
+    meta = FLEX | HINT | meta | {"files": {DIGESTS: len(nodes) * 2 * DIGEST.itemsize}}
+    vectors_of = lambda numbers: reuse[0].vectors(numbers, encoded)  # noqa: E731
+    write_vectors(path, meta, shape, vectors_of, at_once=PASSAGES_AT_ONCE, progress=progress, write_ids=write_ids)
     return index
+
+
+def passage_vectors(graph: HeteroGraph, nodes: np.ndarray, encoder: BiEncoder) -> np.ndarray:
+    """Vectors of passages of a graph: in the context of their documents if the encoder has late chunking."""
+    if getattr(encoder, "late_chunking", False):
+        return cast("DualEncoder", encoder).encode_passages(graph, nodes)
+    return encoder.encode_docs(graph.texts(nodes))
 
 
 def check_vectors(index: FlexIndex, encoder: BiEncoder, graph: HeteroGraph | None, dimension: int) -> None:
@@ -149,7 +176,7 @@ def check_vectors(index: FlexIndex, encoder: BiEncoder, graph: HeteroGraph | Non
     if not other and graph is not None and len(vectors):
         numbers = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE).astype(np.int64))
         nodes = graph.nodes_of([str(docno) for docno in ids_of(docnos, numbers)])
-        own = np.asarray(encoder.encode_docs(graph.texts(nodes)), dtype=np.float32)
+        own = np.asarray(passage_vectors(graph, nodes, encoder), dtype=np.float32)
         other = own.shape[1] != dimension
         if not other:
             norms = np.linalg.norm(own, axis=1) * np.linalg.norm(vectors[numbers], axis=1)

@@ -15,49 +15,69 @@ Numbers = dict[str, float]
 def coordinate_search(
     start: Mapping[str, float],
     grid: Sequence[Mapping[str, float]],
-    measure: Callable[[Numbers], float],
+    measure: Callable[[Numbers], np.ndarray],
     *,
     desc: str = "grid search",
     verbose: bool = True,
 ) -> Numbers:
-    """Tries changes of some numbers one after the other, and keeps each change that is better than all before.
+    """Moves some numbers, one after the other, away from their start, only as far as the queries support it.
 
-    An interruption (Ctrl-C) ends the search early: the best numbers found so far are returned, with a warning.
+    Of all values of a number whose measure is within one standard error of the best, the one closest to the start is
+    taken (Breiman et al. 1984, Classification and Regression Trees, Sect. 3.4.3). A value is within one standard error
+    if its mean difference to the best value, over the queries, is at most the standard error of this mean. So few
+    queries move a number only if they agree, and a single query moves none.
+
+    An interruption (Ctrl-C) ends the search early: the numbers that are chosen from what is measured so far are
+    returned, with a warning.
 
     Args:
         start: The numbers by name.
-        grid: The changes, in the order in which they are tried; one can change several numbers together.
-            ``[{"title": w} for w in (0, 0.5, 1)]`` are the changes of one number.
-        measure: Measures the model with these numbers; more is better.
+        grid: The changes that are tried; one can change several numbers together. The changes of one number are
+            ``[{"title": w} for w in (0, 0.5, 1)]``, for example.
+        measure: Measures the model with these numbers: the measure of each query, shape (queries,); more is better.
         desc: Title of the progress bar.
         verbose: Whether to show progress.
     """
-    best = dict(start)
-    reached = measure(best)
-    trials = [*grid] * (SWEEPS if len({name for change in grid for name in change}) > 1 else 1)
-    try:
-        for change in pt.tqdm(trials, desc=desc, unit="trial", delay=1, disable=not verbose):
-            trial = best | change
-            if trial != best and (value := measure(trial)) > reached:
-                best, reached = trial, value
-    except KeyboardInterrupt:
-        warnings.warn(f"{desc} was interrupted: the best numbers so far are kept, {best}", stacklevel=2)
-    return best
+    present, trials = dict(start), list[Numbers]()
+    groups: dict[frozenset[str], list[Mapping[str, float]]] = {}
+    for change in grid:
+        groups.setdefault(frozenset(change), []).append(change)
+    sweeps = SWEEPS if len(groups) > 1 else 1
+    measured: dict[tuple[float, ...], np.ndarray] = {}
+    total = (len(grid) + len(groups)) * sweeps
+    with pt.tqdm(total=total, desc=desc, unit="trial", delay=1, disable=not verbose) as bar:
+        try:
+            for changes in [*groups.values()] * sweeps:
+                trials = [present, *({**present, **change} for change in changes)]
+                for trial in trials:
+                    if (key := tuple(trial.values())) not in measured:
+                        measured[key] = measure(trial)
+                    bar.update()
+                present = _supported(trials, measured, start)
+        except KeyboardInterrupt:
+            present = _supported(trials, measured, start)
+            warnings.warn(f"{desc} was interrupted: the best numbers so far are kept, {present}", stacklevel=2)
+    return present
 
 
-def closest_within_one_standard_error(start: float, measured: Mapping[float, np.ndarray]) -> float:
-    """Of the values that are about as good as the best one, the value closest to the start (Breiman et al. 1984).
+def _supported(
+    trials: Sequence[Numbers], measured: Mapping[tuple[float, ...], np.ndarray], start: Mapping[str, float]
+) -> Numbers:
+    """Of the trials that are measured, and within one standard error of the best, the one closest to the start."""
+    values = [measured.get(tuple(trial.values())) for trial in trials]
+    there = [(trial, value) for trial, value in zip(trials, values, strict=True) if value is not None]
+    if not there:
+        return dict(start)
+    best = max((value for _, value in there), key=np.mean)
+    return min((trial for trial, value in there if _as_good(value, best)), key=lambda trial: _distance(trial, start))
 
-    A value is about as good if the mean difference to the best value, over the queries, is at most its standard error.
 
-    Args:
-        start: The present value.
-        measured: Per value the measure of each query, shape (queries,), of the same queries in the same order.
-    """
-    best = max(measured, key=lambda value: measured[value].mean())
+def _as_good(value: np.ndarray, best: np.ndarray) -> bool:
+    worse, count = best - value, len(best)
+    error = float(np.std(worse, ddof=1)) / count**0.5 if count > 1 else np.inf
+    # a single query that differs is exactly one standard error away
+    return float(np.mean(worse)) <= error * (1 + 1e-9)
 
-    def as_good(value: float) -> bool:
-        worse = measured[best] - measured[value]
-        return float(worse.mean()) <= float(worse.std(ddof=min(1, len(worse) - 1))) / len(worse) ** 0.5
 
-    return min(filter(as_good, measured), key=lambda value: abs(value - start))
+def _distance(numbers: Numbers, start: Mapping[str, float]) -> float:
+    return sum(abs(number - start[name]) for name, number in numbers.items())

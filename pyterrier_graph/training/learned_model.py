@@ -127,8 +127,9 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         folder = Path(path)
         meta = read_meta(folder, kind_of(cls))
         stages = {name: options_from(kind, meta["options"][name]) for name, kind in cls.STAGES.items()}
+        written = {name: meta[name] for name in cls.WRITTEN if name in meta}  # an older version may not have had all
         try:
-            model = cls._read(folder, meta, stages | {name: meta[name] for name in cls.WRITTEN} | options)
+            model = cls._read(folder, meta, stages | written | options)
         except SafetensorError as error:
             raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
         if model._digest() != meta["sha256"]:

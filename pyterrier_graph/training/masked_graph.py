@@ -39,7 +39,10 @@ class GNNEncoderTraining(HeadOptions):
         epochs: Passes over the masked queries; each has few steps.
         learning_rate: Of the network.
         encoder_learning_rate: Of the dual-encoder. None leaves it unchanged (000); 001 trains both.
-        scalar_learning_rate: Of the weights of relations, single numbers; None takes ``learning_rate``.
+        scalar_learning_rate: Of the weights of relations, single numbers; None takes ``learning_rate``. By default they
+            stay, and :meth:`~pyterrier_graph.GNNEncoder.tune` sets them: how much a relation counts is what differs
+            most between collections, and training them gained nothing. A relation that starts with 0 then stays
+            without effect.
         masked: Share of the graph's queries that are taken out, and give the loss, in each epoch (both papers 5 %).
             None takes out none, and all give the loss: the ablation "w/o mask".
         negatives: Hard negatives per query, drawn from the passages that were retrieved for it, or from its examples.
@@ -47,6 +50,10 @@ class GNNEncoderTraining(HeadOptions):
             too. Otherwise, where passages aggregate from relevant queries, a masked query teaches that a passage with a
             relevant query is wrong, since its own positive has lost its only one. None: where any query is left then.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
+        l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving the weights w0 that the network has before
+            training (L2-SP: Li et al., Explicit inductive bias for transfer learning with convolutional networks, ICML
+            2018). With 0 a network suits its training queries best, and may rank worse than the untrained one on other
+            collections.
 
     For the other attributes see :class:`~pyterrier_graph.training.options.HeadOptions`.
     """
@@ -54,24 +61,26 @@ class GNNEncoderTraining(HeadOptions):
     epochs: int = 40
     batch_size: int = 128
     learning_rate: float = 1e-3
-    scalar_learning_rate: float | None = None
+    scalar_learning_rate: float | None = 0.0
     masked: float | None = 0.05
     negatives: int = 4
     skip_unanswerable: bool | None = None
     scale: float | None = None
     patience: int | None = 5
+    l2_sp: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.masked is not None and not 0 < self.masked < 1:
             raise ValueError(f"masked is a share of the queries, between 0 and 1, or None, got {self.masked}")
-        check_fields(self, negatives=0, scalar_learning_rate=0, scale=0)
+        check_fields(self, negatives=0, scalar_learning_rate=0, scale=0, l2_sp=0)
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
         """The setting of 001, Sect. 4.3, on each of four GPUs; ``changes`` replace options."""
         rates = {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6}
         paper: dict[str, Any] = {"epochs": 5, "batch_size": 1024, "negatives": 1, "scale": 1.0, "patience": None}
+        paper |= {"l2_sp": 0.0, "scalar_learning_rate": None}
         return cls(**{**rates, **paper, "skip_unanswerable": False} | changes)
 
 

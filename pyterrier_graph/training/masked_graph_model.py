@@ -69,17 +69,36 @@ def texts_of(sampler: NeighborSampler, passage_texts: PassageTexts, passages: np
 
 
 class MaskedGraphModel(nn.Module):
-    """A network, with the dual-encoder where it learns, too; ``scale=None`` is the factor that suits the network."""
+    """A network, with the dual-encoder where it learns, too; ``scale=None`` is the factor that suits the network.
+
+    With ``l2_sp`` the loss has the penalty ``l2_sp / 2 * |w - w0|^2`` (Li et al. 2018), w being the network's weights,
+    and w0 these weights as they are now.
+    """
 
     def __init__(
-        self, network: PassageNetwork, scale: float | None = None, encoder: SentenceTransformer | None = None
+        self,
+        network: PassageNetwork,
+        scale: float | None = None,
+        encoder: SentenceTransformer | None = None,
+        *,
+        l2_sp: float = 0.0,
     ) -> None:
         super().__init__()
-        self.network, self.encoder = network, encoder
+        self.network, self.encoder, self.l2_sp = network, encoder, l2_sp
         self.scale = scale_of(scale, network.normalizes)
+        weights = [*network.parameters()] if l2_sp else []
+        for number, weight in enumerate(weights):
+            self.register_buffer(f"first_{number}", weight.detach().clone(), persistent=False)
+
+    def _penalty(self) -> Tensor | float:
+        weights = self.network.parameters() if self.l2_sp else ()
+        distances = (
+            (weight - self.get_buffer(f"first_{number}")).square().sum() for number, weight in enumerate(weights)
+        )
+        return self.l2_sp / 2 * sum(distances, start=0.0)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Eq. 12 (Eq. 11 of 000): ``{'loss': ...}``."""
+        """Eq. 12 (Eq. 11 of 000), with the penalty: ``{'loss': ...}``."""
         device = next(self.parameters()).device
         queries, neighborhood = batch.queries.to(device), batch.neighborhood.to(device)
         if self.encoder is not None and batch.texts is not None:
@@ -90,7 +109,8 @@ class MaskedGraphModel(nn.Module):
         if self.network.normalizes:
             queries = functional.normalize(queries, dim=1)
         states = self.network(neighborhood)
-        return {"loss": in_batch_loss(queries, states, batch.positives.to(device), scale=self.scale)}
+        loss = in_batch_loss(queries, states, batch.positives.to(device), scale=self.scale)
+        return {"loss": loss + self._penalty()}
 
 
 def renewed(neighborhood: NeighborBatch, passages: Tensor, queries: Tensor | None) -> NeighborBatch:

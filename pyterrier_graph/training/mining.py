@@ -1,6 +1,7 @@
 """Training examples for a dual-encoder: positives and hard negatives, denoised by a cross-encoder.
 
-Qu et al.: RocketQA. NAACL 2021. Ren et al.: PAIR. Findings of ACL 2021, Sect. 3.3.
+Qu et al.: RocketQA. NAACL 2021. Ren et al.: PAIR. Findings of ACL 2021, Sect. 3.3. Conti et al.: Context is gold to
+find the gold passage. EMNLP 2025 (negatives from the same document).
 """
 
 import hashlib
@@ -20,12 +21,13 @@ from datasets import Dataset
 
 from pyterrier_graph.checks import check_fields, check_number, check_type
 from pyterrier_graph.encoders.queries import query_texts
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.training.teacher_scores import PAIR, TeacherScores, frame_from
-from pyterrier_graph.training.validation import judged_ids
+from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of, judged_ids
 
 QUERY = "query"
 DOCUMENT_COLUMNS = ["qid", "query", "docno", "source"]  # indexed by the position of the query
-RELEVANT, TOP, DRAWN = "relevant", "top", "drawn"  # sources of documents
+RELEVANT, SAME, TOP, DRAWN = "relevant", "same document", "top", "drawn"  # sources of documents
 NOTHING_RELEVANT = "no relevant document"
 
 
@@ -69,6 +71,11 @@ class HardNegativeMiner:
 
     **Negatives** of a query are its ``hard_negatives`` best-ranked ones. All positives of the query share them.
 
+    **Negatives from the same document** teach the encoder to tell a passage from its neighbors, which are about the
+    same subject (Conti et al. 2025). With ``same_document=1`` one of the negatives is a passage of a relevant passage's
+    document that is not relevant itself, drawn at random; where a document has no other passage, a candidate takes its
+    place. Neighbors that answer the query, too, but are not judged, are negatives unless a teacher leaves them out.
+
     **Scores** are kept in the folder, so that a run that was killed continues, and other thresholds, retrievers or
     queries reuse them.
 
@@ -80,6 +87,8 @@ class HardNegativeMiner:
             ``CrossEncoderReranker(..., probabilities=True)``. Without one, every document that is not relevant is a
             negative, and there are no pseudo-labels.
         hard_negatives: Number per row (the papers: 4); 0 leaves the texts of the other rows of a batch as negatives.
+        same_document: So many of the hard negatives, at most, are from the documents of relevant passages.
+        graph: The graph of these documents.
         depth: Number of best documents per query (the authors' code: 50).
         positive_threshold: s_pos.
         negative_threshold: s_neg.
@@ -96,6 +105,8 @@ class HardNegativeMiner:
     texts: pt.Transformer = field(kw_only=False)
     teacher: pt.Transformer | None = None
     hard_negatives: int = 1
+    same_document: int = 0
+    graph: HeteroGraph | None = None
     depth: int = 50
     positive_threshold: float = 0.9
     negative_threshold: float = 0.1
@@ -109,7 +120,12 @@ class HardNegativeMiner:
         check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
         check_type("texts", self.texts, pt.Transformer, "a loader of texts, such as pt.text.get_text(dataset)")
         check_type("teacher", self.teacher, (pt.Transformer, NoneType), "a reranker, such as CrossEncoderReranker(...)")
-        check_fields(self, hard_negatives=0, depth=1, batch_size=1, seed=0, pseudo_positives=1)
+        check_type("graph", self.graph, (HeteroGraph, NoneType), "a DocumentGraph, such as ptg.DocumentGraph(path)")
+        check_fields(self, hard_negatives=0, same_document=0, depth=1, batch_size=1, seed=0, pseudo_positives=1)
+        if self.same_document > self.hard_negatives:
+            raise ValueError(f"same_document={self.same_document} is more than hard_negatives={self.hard_negatives}")
+        if self.same_document and self.graph is None:
+            raise ValueError("same_document needs graph=, the DocumentGraph of the passages")
         check_number("positive_threshold", self.positive_threshold, 0, 1)
         check_number("negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True)
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -193,8 +209,28 @@ class HardNegativeMiner:
                     f"qrels judge documents ({relevant['docno'].iloc[0]!r}), but candidates are passages "
                     f"({retrieved['docno'].iloc[0]!r}): give judgments of passages, or candidates that are documents"
                 )
+            if self.same_document and not pseudo:
+                neighbors = self._neighbors(relevant)
+                retrieved = pd.concat([neighbors, _without(retrieved, neighbors)])
             found = pd.concat([relevant, retrieved]).sort_index(kind="stable")
         return found.assign(text=self._texts_of(found))
+
+    def _neighbors(self, relevant: pd.DataFrame) -> pd.DataFrame:
+        """Passages that are not relevant, of the documents of relevant passages: some of each query's, drawn."""
+        assert self.graph is not None
+        if len(documents := relevant["docno"][~relevant["docno"].str.contains(PASSAGE_NUMBER)]):
+            raise ValueError(f"same_document needs judgments of passages (docno%pN), qrels judge {documents.iloc[0]!r}")
+        judged = relevant.assign(docno=documents_of(relevant["docno"])).drop_duplicates(["qid", "docno"])
+        rows, nodes = self.graph.passages_of_documents(self.graph.document_of(judged["docno"].tolist()))
+        passages = judged.iloc[rows].assign(docno=self.graph.ids_of(nodes), source=SAME)
+        return self._draw(_without(passages, relevant), self.same_document)
+
+    def _draw(self, documents: pd.DataFrame, count: int) -> pd.DataFrame:
+        """So many documents of each query, by a random number for each pair: it does not depend on the batch."""
+        number = pd.util.hash_pandas_object(
+            documents[["qid", "docno"]], index=False, hash_key=f"{self.seed:016d}"[-16:]
+        )
+        return documents.iloc[number.to_numpy().argsort()].groupby(level=0).head(count)
 
     def _retrieved(self, topics: pd.DataFrame, drawing: bool) -> pd.DataFrame:
         """The first documents of each ranking, then documents drawn from its rest."""
@@ -207,10 +243,7 @@ class HardNegativeMiner:
         top = found.groupby(level=0).cumcount() < self.depth
         if not drawing:
             return found[top].assign(source=TOP)[DOCUMENT_COLUMNS]
-        rest = found[~top]
-        # a random number for each pair of query and document: the draw does not depend on the batch
-        number = pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=f"{self.seed:016d}"[-16:])
-        drawn = rest.iloc[number.to_numpy().argsort()].groupby(level=0).head(self.hard_negatives)
+        drawn = self._draw(found[~top], self.hard_negatives)
         return pd.concat([found[top].assign(source=TOP), drawn.assign(source=DRAWN)])[DOCUMENT_COLUMNS]
 
     def _texts_of(self, documents: pd.DataFrame) -> pd.Series:
@@ -268,8 +301,9 @@ class HardNegativeMiner:
         lost = {"not the best": high & ~positive} if pseudo else {"no text": blank, "same text as another": same}
         reasons = {"kept": positive_used} | lost | {"too few negatives": ~complete[query]}
         _count(outcomes, "positives", reasons, of_these=high if pseudo else relevant)
-        drawn = (documents["source"] == DRAWN).to_numpy()
+        drawn, same_document = ((documents["source"] == source).to_numpy() for source in (DRAWN, SAME))
         reasons = {"positive": positive_used} if pseudo else {"negative, drawn": negative_used & drawn}
+        reasons |= {"negative, same document": negative_used & same_document} if self.same_document else {}
         reasons |= {"negative": negative_used, "judged relevant": repeated}
         reasons |= {"no text": blank, "same text as another": same}
         reasons |= {sure: high, "score between": ~(low | high), "not used": low}
@@ -278,6 +312,12 @@ class HardNegativeMiner:
         at = np.flatnonzero(positive_used)
         negatives = np.flatnonzero(negative_used).reshape(kept.sum(), self.hard_negatives)
         return at, negatives[(np.cumsum(kept) - 1)[query[at]]]
+
+
+def _without(documents: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """Pairs of query and document that ``others`` lacks."""
+    pairs, lacked = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (documents, others))
+    return documents[~pairs.isin(lacked)]
 
 
 def _count(

@@ -61,7 +61,7 @@ class RunEvaluator:
 
 
 class Validation:
-    """Measures a model on validation queries: ``validation(scores)``, of the rows of ``run``, or ``measure_run(run)``.
+    """Measures a model on validation queries: ``validation(scores)``, of the rows of ``run``, or ``per_query_of(run)``.
 
     If only documents are judged, passages (``docno%pN``) count for their document: the score of a document is the score
     of its best passage. It warns if no candidate is judged, so that the measure is 0 for all scores.
@@ -107,9 +107,10 @@ class Validation:
         """The measure of each judged query, sorted by qid, given a score for each row of :attr:`run`."""
         return self._evaluate.per_query(_best(self._pairs, scores)).to_numpy()
 
-    def measure_run(self, run: pd.DataFrame) -> float:
-        """The measure of another run for the same queries: ``qid, docno, score``, ids as text."""
-        return self._evaluate(_best(run.assign(docno=judged_ids(run["docno"], self.qrels)), run["score"]))
+    def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
+        """The measure of each judged query, of another run for the same queries: ``qid, docno, score``, ids as text."""
+        best = _best(run.assign(docno=judged_ids(run["docno"], self.qrels)), run["score"])
+        return self._evaluate.per_query(best).to_numpy()
 
 
 def _best(pairs: pd.DataFrame, scores: np.ndarray | pd.Series) -> pd.DataFrame:

@@ -1,0 +1,1 @@
+"""The parts of :mod:`experiments.collections_left_out`."""

@@ -1,0 +1,151 @@
+"""What the folds of a collection share: its graph, the encoder's vectors of its passages, and BM25."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyterrier as pt
+from pyterrier_dr import FlexIndex
+
+import pyterrier_graph as ptg
+from experiments.harness.collection import Collection, Record
+from experiments.harness.first_stage import bm25
+from pyterrier_graph.artifacts import META
+from pyterrier_graph.graphs.relations import TITLE
+from pyterrier_graph.retrieve.dual_encoder import NETWORK
+from pyterrier_graph.retrieve.index_writer import base_vectors
+
+WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
+POOLED = ("cranfield", "cacm", "vaswani")
+NO_LIMIT = 1_000_000
+QUERY_TOKENS = 128
+
+
+class Corpus:
+    """A collection, with what all its folds share; each part is made when it is needed, and kept in a folder.
+
+    Args:
+        name: Name of the collection on the command line.
+        collection: The collection.
+        output: Folder.
+        encoder: Name of a checkpoint, or folder of a saved DualEncoder.
+        max_tokens: Tokens of a passage that the encoder reads.
+        engine: What BM25 runs on.
+    """
+
+    def __init__(
+        self, name: str, collection: Collection, output: Path, encoder: str, max_tokens: int, engine: str
+    ) -> None:
+        self.name, self.collection, self.output, self.engine = name, collection, output, engine
+        self._encoder, self.max_tokens = encoder, max_tokens
+        self.vectors = output / "vectors"
+        self.graph = ptg.DocumentGraph(output / "documents")
+        if not self.graph.built():
+            words = NO_LIMIT if name in WHOLE else 120
+            self.graph.index(collection.get_corpus_iter(), passage_words=words)
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the judgments are pooled, and name documents that are less or not relevant.
+
+        Those of CACM and Vaswani name relevant documents only, all with the same grade: in any order of the judged
+        documents nothing is wrong.
+        """
+        return self.name in POOLED and self.collection.all_queries.qrels["label"].nunique() > 1
+
+    @property
+    def family(self) -> str:
+        """Collections with the same documents are never "elsewhere" for one another."""
+        return self.name.partition("-")[0]
+
+    @property
+    def titled(self) -> bool:
+        """Whether passages have titles."""
+        return TITLE in self.graph.relations and len(self.graph.adjacency(TITLE).indices) > 0
+
+    @cached_property
+    def encoder(self) -> ptg.DualEncoder:
+        """The dual-encoder."""
+        return self._open()
+
+    @cached_property
+    def late_encoder(self) -> ptg.DualEncoder:
+        """The dual-encoder that reads passages in their documents."""
+        return self._open(late_chunking=True)
+
+    @property
+    def _lengths(self) -> dict[str, Any]:
+        # nothing of a query is cut: those of CACM have up to a hundred words
+        return {"max_passage_tokens": self.max_tokens, "max_query_tokens": min(QUERY_TOKENS, self.max_tokens)}
+
+    def _open(self, **options: Any) -> ptg.DualEncoder:
+        make: Any = ptg.DualEncoder.load if (Path(self._encoder) / META).exists() else ptg.DualEncoder
+        return make(self._encoder, dtype="auto", verbose=False, **self._lengths, **options)
+
+    @cached_property
+    def index(self) -> FlexIndex:
+        """The vectors of passages by themselves."""
+        return base_vectors(self.vectors, self.graph, self.encoder)
+
+    @cached_property
+    def titled_index(self) -> FlexIndex:
+        """The vectors of passages with the titles of their sections in front."""
+        return base_vectors(self.vectors, TitledTexts(self.graph), self.encoder)  # type: ignore[arg-type]
+
+    @cached_property
+    def late_index(self) -> FlexIndex:
+        """The late-chunked vectors of passages."""
+        return base_vectors(self.vectors, self.graph, self.late_encoder)
+
+    @cached_property
+    def bm25(self) -> pt.Transformer:
+        """BM25 over the texts of passages."""
+        return self.bm25_over("passages", self.output / self.engine)
+
+    def bm25_over(self, name: str, path: Path, context: dict[str, str] | None = None) -> pt.Transformer:
+        """BM25 over passages, with their titles and further texts by docno where there is a context."""
+
+        def records() -> Iterator[Record]:
+            for record in self.graph.get_corpus_iter(verbose=False):
+                title, more = ("", "") if context is None else (record["title"], context.get(record["docno"], ""))
+                yield record | {"title": title, "text": f"{record['text']}\n{more}"}
+
+        return bm25(Collection(f"{self.name}, {name}", records, {}), path, self.engine)
+
+    @cached_property
+    def maxsim(self) -> ptg.GraphMaxSim:
+        """GraphMaxSim over stored token vectors."""
+        saved = Path(self._encoder) / NETWORK
+        encoder = ptg.TokenEncoder(saved if saved.exists() else self._encoder, dtype="auto", **self._lengths)
+        store = ptg.TokenStore(self.output / "tokens")
+        if not store.built():
+            store.build(self.graph, encoder)
+        return ptg.GraphMaxSim(self.graph, encoder, tokens=store, verbose=False)
+
+
+class TitledTexts:
+    """A graph whose passages have the titles of their sections in their texts, for :func:`base_vectors`."""
+
+    def __init__(self, graph: ptg.DocumentGraph) -> None:
+        self.graph = graph
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.graph, name)
+
+    def texts(self, nodes: np.ndarray) -> list[str]:
+        """Texts of nodes, with titles."""
+        return self.graph.texts(nodes, titles=True)
+
+    def fingerprint(self) -> str:
+        """A digest of the graph's files, and of the titles in texts."""
+        return f"{self.graph.fingerprint()}, titles in the texts"
+
+
+def late_chunking() -> bool:
+    """Whether the dual-encoder can read passages in their documents."""
+    return "late_chunking" in inspect.signature(ptg.DualEncoder).parameters

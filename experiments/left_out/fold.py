@@ -1,0 +1,150 @@
+"""The systems on one division of a collection's queries."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyterrier as pt
+from pyterrier_dr import FlexIndex
+
+import pyterrier_graph as ptg
+from experiments.harness.collection import joined
+from experiments.harness.judgments import relevant_passages
+from experiments.left_out import names
+from experiments.left_out.corpus import Corpus
+
+DEPTH = 1000
+RERANKED = 100
+
+logger = logging.getLogger(__name__)
+Weights = Mapping[str, float]
+
+
+class Fold:
+    """Training queries are in the query graph, tuning is on validation queries, and the test is on the others.
+
+    Args:
+        corpus: The collection.
+        number: Which division of a collection's own queries; None where the collection divides them.
+        train_queries: Training queries at most.
+        dev_queries: Validation queries at most.
+        test_queries: Test queries at most.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        number: int | None,
+        *,
+        train_queries: int | None,
+        dev_queries: int,
+        test_queries: int | None,
+    ) -> None:
+        self.corpus, self.number = corpus, number
+        self.output = corpus.output if number is None else corpus.output / f"fold-{number}"
+        self.output.mkdir(parents=True, exist_ok=True)
+        splits = corpus.collection.split(fold=number or 0, dev_queries=dev_queries)
+        self.in_graph, self.dev = splits["train"].sample(train_queries), splits["dev"]
+        self.test = splits["test"].sample(test_queries)
+        # all training queries, in the graph or not
+        self.train = joined([self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph])
+        self._pipelines: dict[str, pt.Transformer] = {}
+        self._indexes = TemporaryDirectory(prefix="indexes-", dir=self.output)
+
+    @cached_property
+    def query_graph(self) -> ptg.QueryPassageGraph:
+        """The training queries with their relevant passages."""
+        graph = ptg.QueryPassageGraph(self.output / "queries")
+        if not graph.built():
+            qrels = relevant_passages(self.corpus.graph, self.in_graph.qrels)
+            graph.build(self.in_graph.topics, self.corpus.graph, qrels=qrels)
+        return graph
+
+    def pipeline(self, system: str, seed: int = 0) -> pt.Transformer:
+        """A system that needs nothing from elsewhere: ``qid, query`` to passages with scores."""
+        if system == names.GNN_HOME:
+            return self._searched(self.gnn(seed))
+        if system not in self._pipelines:
+            logger.info("%s: %s", self.output, system)
+            self._pipelines[system] = self._makers[system]()
+        return self._pipelines[system]
+
+    @cached_property
+    def _makers(self) -> dict[str, Callable[[], pt.Transformer]]:
+        return {
+            names.BM25: lambda: self.corpus.bm25,
+            names.BM25_CONTEXT: self._bm25_context,
+            names.DUAL: lambda: self._retriever(self.corpus.index),
+            names.TITLE_IN_TEXT: lambda: self._retriever(self.corpus.titled_index),
+            names.LATE: lambda: self._retriever(self.corpus.late_index),
+            names.MEAN: lambda: self._searched(self.mean()),
+            names.MEAN_LATE: lambda: self._searched(self.mean(encoder=self.corpus.late_encoder)),
+            names.MEAN_HOME: lambda: self._searched(self.mean().fit(*self.dev)),
+            names.MAXSIM: lambda: self.corpus.bm25 % RERANKED >> self.corpus.maxsim,
+            names.HYBRID: partial(self._hybrid, names.BM25),
+            names.HYBRID_CONTEXT: partial(self._hybrid, names.BM25_CONTEXT),
+            names.HYBRID_HOME: lambda: self._hybrid(names.BM25).fit(*self.dev),
+        }
+
+    def fixed(self, weights: Weights) -> pt.Transformer:
+        """GraphMean with given weights."""
+        return self._searched(self.mean(weights=weights))
+
+    def transferred(self, model: Path) -> pt.Transformer:
+        """A saved GNN-encoder, over this collection."""
+        shared = {"query_graph": self.query_graph, "folder": self.corpus.vectors, "verbose": False}
+        gnn = ptg.GNNEncoder.load(model, graph=self.corpus.graph, encoder=self.corpus.encoder, **shared)
+        return self._searched(gnn)
+
+    def mean(self, **options: Any) -> ptg.GraphMean:
+        """GraphMean, by default with its own weights."""
+        return ptg.GraphMean(self.corpus.graph, **self._shared() | options)
+
+    def gnn(self, seed: int) -> ptg.GNNEncoder:
+        """A GNN-encoder trained on this collection; that of the first fold is saved, for other collections."""
+        path = self.model_path(seed)
+        if path.exists():
+            options = self._shared()
+            return ptg.GNNEncoder.load(path, graph=self.corpus.graph, encoder=options.pop("encoder"), **options)
+        training = ptg.GNNEncoderTraining(seed=seed)
+        gnn = ptg.GNNEncoder(self.corpus.graph, training=training, seed=seed, **self._shared())
+        gnn.fit(*self.train, *self.dev)
+        if not self.number:
+            path.parent.mkdir(exist_ok=True)
+            gnn.save(path)
+        return gnn
+
+    def model_path(self, seed: int) -> Path:
+        """The folder of the GNN-encoder."""
+        return self.output / "models" / f"gnn-{seed}"
+
+    def _shared(self) -> dict[str, Any]:
+        corpus = self.corpus
+        return {"encoder": corpus.encoder, "query_graph": self.query_graph, "folder": corpus.vectors, "verbose": False}
+
+    def _searched(self, model: Any) -> pt.Transformer:
+        path = Path(self._indexes.name) / f"{len([*Path(self._indexes.name).iterdir()])}.flex"
+        index = model.index(path)
+        index.graph = None  # no texts are needed
+        return index.retriever(DEPTH)
+
+    def _retriever(self, index: FlexIndex) -> pt.Transformer:
+        retriever = index.np_retriever(num_results=DEPTH, drop_query_vec=True)
+        return self.corpus.encoder.query_encoder() >> retriever
+
+    def _bm25_context(self) -> pt.Transformer:
+        """Titles and the answered training queries stand in the text of a passage."""
+        path = self.output / f"context.{self.corpus.engine}"
+        shutil.rmtree(path, ignore_errors=True)
+        answered = relevant_passages(self.corpus.graph, self.in_graph.qrels).merge(self.in_graph.topics, on="qid")
+        texts = answered.groupby("docno")["query"].agg("\n".join).to_dict()
+        return self.corpus.bm25_over("context", path, texts)
+
+    def _hybrid(self, lexical: str) -> ptg.Hybrid:
+        return ptg.Hybrid(self.pipeline(lexical), self.pipeline(names.MEAN), verbose=False)

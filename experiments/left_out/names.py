@@ -1,0 +1,44 @@
+"""Names of the systems."""
+
+from __future__ import annotations
+
+from experiments.harness.results import choice
+
+BM25 = "BM25"
+BM25_CONTEXT = "BM25, context in the text"
+DUAL = "dual-encoder"
+TITLE_IN_TEXT = "title in the text"
+LATE = "late chunking"
+MEAN = "GraphMean"
+MEAN_LATE = "GraphMean over late chunking"
+MEAN_ELSEWHERE = "GraphMean, fixed weights from elsewhere"
+MEAN_HOME = "GraphMean, fitted at home"
+MEAN_BEST = "GraphMean, best fixed weights (chosen on the test queries)"
+GNN_ELSEWHERE = "GNNEncoder, trained elsewhere"
+GNN_HOME = "GNNEncoder, trained at home"
+MAXSIM = "BM25@100 >> GraphMaxSim"
+HYBRID = "Hybrid"
+HYBRID_CONTEXT = "Hybrid, BM25 with context"
+HYBRID_HOME = "Hybrid, fitted at home"
+
+SYSTEMS = (
+    BM25,
+    BM25_CONTEXT,
+    DUAL,
+    TITLE_IN_TEXT,
+    LATE,
+    MEAN,
+    MEAN_LATE,
+    MEAN_ELSEWHERE,
+    MEAN_HOME,
+    MEAN_BEST,
+    GNN_ELSEWHERE,
+    GNN_HOME,
+    MAXSIM,
+    HYBRID,
+    HYBRID_CONTEXT,
+    HYBRID_HOME,
+)
+RIVALS = (BM25, BM25_CONTEXT, DUAL, TITLE_IN_TEXT, LATE)  # what users would try first
+TRAINED = (GNN_ELSEWHERE, GNN_HOME)  # there is a run for each seed
+CHOICES = {choice(name.partition(" (")[0]): name for name in SYSTEMS}

@@ -1,0 +1,330 @@
+"""Late chunking: against a literal reference, in indexes of vectors, and what it refuses."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyterrier_dr import FlexIndex
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules.dense import Dense
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.nn.functional import normalize
+from transformers import BertModel, RobertaConfig, RobertaModel
+
+import pyterrier_graph as ptg
+from pyterrier_graph.documents import Node, StructuredDocument
+from pyterrier_graph.encoders.late_chunking import LateChunking, batches_of, lay_out, longest_input
+from pyterrier_graph.encoders.vector_files import VECTORS
+from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.retrieve import index_writer
+from pyterrier_graph.retrieve.dual_encoder import DualEncoder
+from pyterrier_graph.retrieve.index_identity import encoder_name, vector_space
+
+POSITIONS, WINDOW, HALF = 16, 14, 7  # of the small encoder: with and without [CLS] and [SEP], and half a window
+SHAPES = st.lists(st.lists(st.integers(0, 33), max_size=6), min_size=1, max_size=4)
+
+
+@cache
+def checkpoint(pooling: str = "mean", **options: Any) -> str:
+    """Folder of a small SentenceTransformer that reads 16 tokens."""
+    folder = mkdtemp(prefix="tiny-late-chunking-")
+    transformer = Transformer(tiny.checkpoint(positions=POSITIONS))
+    modules: list[Any] = [transformer, Pooling(16, pooling)]
+    if "dense" in options:
+        torch.manual_seed(1)
+        modules.append(Dense(16, options.pop("dense")))
+    SentenceTransformer(modules=modules, device="cpu", **options).save(folder, create_model_card=False)
+    return folder
+
+
+def dual(encoder: str | None = None, **options: Any) -> DualEncoder:
+    given = {"max_query_tokens": 8, "max_passage_tokens": 8, "device": "cpu", "verbose": False}
+    return DualEncoder(encoder or checkpoint(), **given | {"late_chunking": True} | options)
+
+
+@cache
+def usual_dual() -> DualEncoder:
+    return dual()
+
+
+def text_of(length: int, seed: int) -> str:
+    return " ".join(np.random.default_rng(seed).choice(tiny.WORDS, length))
+
+
+def graph_of(shapes: list[list[int]], folder: Path | None = None) -> Any:
+    """A graph of documents whose passages have so many words; each passage has a section of its own."""
+    documents = []
+    for number, lengths in enumerate(shapes):
+        nodes = [Node("section", "alpha", -1)]
+        for place, length in enumerate(lengths):
+            nodes += [Node("section", "beta", 0), Node("passage", text_of(length, 100 * number + place), len(nodes))]
+        documents.append(StructuredDocument(f"d{number}", tuple(nodes), (), (), ()))
+    if folder is None:
+        return MemoryGraph.from_documents(documents)
+    return ptg.DocumentGraph(folder).index(documents, verbose=False)
+
+
+def pieces_of(lengths: list[int]) -> list[tuple[int, int, int]]:
+    """Per piece its passage, first token and end, in a document."""
+    limit = WINDOW if sum(lengths) <= WINDOW else HALF
+    pieces, before = [], 0
+    for passage, length in enumerate(lengths):
+        cuts = [*range(before, before + length, limit), before + length]
+        pieces += [(passage, start, end) for start, end in zip(cuts, cuts[1:], strict=False)]
+        before += length
+    return pieces
+
+
+@cache
+def bert() -> BertModel:
+    return BertModel.from_pretrained(tiny.checkpoint(positions=POSITIONS)).eval()
+
+
+@torch.inference_mode()
+def reference(texts: list[str]) -> np.ndarray:
+    """The vectors of a document's passages, each window by itself without padding."""
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *tiny.WORDS]
+    tokens = [[vocabulary.index(word) for word in text.split()] for text in texts]
+    document = [token for passage in tokens for token in passage]
+    starts = [0]
+    while starts[-1] + WINDOW < len(document):
+        starts.append(min(starts[-1] + HALF, len(document) - WINDOW))
+    states: list[list[torch.Tensor]] = [[] for _ in texts]
+    for passage, first, end in pieces_of([len(passage) for passage in tokens]):
+        holding = [start for start in starts if start <= first and end <= start + WINDOW]
+        start = min(holding, key=lambda start: abs((first + end) - (2 * start + WINDOW)))
+        read = torch.tensor([[2, *document[start : start + WINDOW], 3]])
+        states[passage].append(bert()(read).last_hidden_state[0, 1 + first - start : 1 + end - start])
+    empty = bert()(torch.tensor([[2, 3]])).last_hidden_state[0]
+    return np.stack([torch.cat(parts or [empty]).mean(0).numpy() for parts in states])
+
+
+# --- vectors
+
+
+@settings(max_examples=40, deadline=None)
+@given(SHAPES, st.integers(1, 9), st.data())
+@example([[]], 1, None)
+@example([[0], [], [0, 0]], 2, None)
+@example([[33], [14], [15], [7, 7, 1], [20, 1, 0, 8, 7, 14]], 3, None)
+def test_the_vectors_of_the_reference(shapes: list[list[int]], batch_size: int, data: Any) -> None:
+    graph, model = graph_of(shapes), usual_dual()
+    nodes = graph.passage_nodes
+    texts = iter(graph.texts(nodes))
+    expected = [reference([next(texts) for _ in lengths]) for lengths in shapes if lengths]
+    expected = np.concatenate([np.empty((0, 16), dtype=np.float32), *expected])
+    vectors = model.encode_passages(graph, nodes, batch_size)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    if data is not None and len(nodes):  # some passages, in any order
+        some = np.array(data.draw(st.lists(st.integers(0, len(nodes) - 1), max_size=8)), dtype=np.int64)
+        np.testing.assert_allclose(model.encode_passages(graph, nodes[some]), expected[some], atol=1e-5)
+
+
+def test_a_passage_reads_its_document() -> None:
+    graph, other = graph_of([[3, 3]]), graph_of([[3, 4]])
+    model = dual()
+    ours, theirs = (model.encode_passages(of, of.passage_nodes) for of in (graph, other))
+    assert graph.texts(graph.passage_nodes)[0] == other.texts(other.passage_nodes)[0]
+    assert np.abs(ours[0] - theirs[0]).max() > 1e-3
+    usual = dual(late_chunking=False)
+    np.testing.assert_array_equal(
+        usual.encode_passages(graph, graph.passage_nodes), usual.encode_docs(graph.texts(graph.passage_nodes))
+    )
+
+
+def test_a_text_is_a_document_of_one_passage() -> None:
+    lengths = [0, 1, 5, 13, 14, 15, 40]
+    texts = [text_of(length, length) for length in lengths]
+    graph = MemoryGraph.from_documents(
+        [
+            StructuredDocument(f"d{n}", (Node("section", "", -1), Node("passage", text, 0)), (), (), ())
+            for n, text in enumerate(texts)
+        ]
+    )
+    model = dual(batch_size=2)
+    vectors = model.encode_docs(texts)
+    np.testing.assert_allclose(vectors, np.concatenate([reference([text]) for text in texts]), atol=1e-5)
+    np.testing.assert_allclose(vectors, model.encode_passages(graph, graph.passage_nodes), atol=1e-6)
+    np.testing.assert_allclose(vectors[:1], dual(late_chunking=False).encode_docs([""]), atol=1e-6)
+    assert model.encode_docs([]).shape == model.encode_passages(graph, graph.passage_nodes[:0]).shape == (0, 16)
+    np.testing.assert_array_equal(
+        model.encode_queries(texts[1:3]), dual(late_chunking=False).encode_queries(texts[1:3])
+    )
+
+
+def test_what_follows_the_mean_is_applied() -> None:
+    """Prompts before each window, a projection, normalization, and cut dimensions."""
+    graph = graph_of([[30, 2], [3]])
+    bare = dual().encode_passages(graph, graph.passage_nodes)
+    projected = dual(checkpoint(dense=8), similarity="cosine")
+    layer = next(module for module in projected.network if isinstance(module, Dense))
+    with torch.inference_mode():
+        expected = normalize(layer({"sentence_embedding": torch.tensor(bare)})["sentence_embedding"], dim=1)
+    np.testing.assert_allclose(projected.encode_passages(graph, graph.passage_nodes), expected, atol=1e-5)
+    cut = dual(checkpoint(truncate_dim=4))
+    np.testing.assert_allclose(cut.encode_passages(graph, graph.passage_nodes), bare[:, :4], atol=1e-5)
+
+
+def test_a_prompt_is_read_and_not_counted() -> None:
+    folder = mkdtemp(prefix="tiny-prompts-")
+    network = SentenceTransformer(checkpoint(), device="cpu", prompts={"query": "", "document": "mu "})
+    network.save(folder, create_model_card=False)
+    found = dual(folder).encode_docs(["alpha beta"])[0]
+    states = network.encode("mu alpha beta", output_value="token_embeddings", prompt="")
+    np.testing.assert_allclose(found, states[2:4].mean(0), atol=1e-5)
+    assert LateChunking(dual(folder).network).window == WINDOW - 1
+
+
+def test_separate_encoders() -> None:
+    model = dual(separate_encoders=True)
+    graph = graph_of([[30, 2]])
+    before = model.encode_passages(graph, graph.passage_nodes)
+    router: Any = model.network[0]
+    with torch.no_grad():
+        for weight in router.sub_modules["query"].parameters():
+            weight.zero_()
+    np.testing.assert_array_equal(model.encode_passages(graph, graph.passage_nodes), before)
+
+
+def test_the_number_of_positions() -> None:
+    assert longest_input(dual().network[0]) == POSITIONS
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    roberta = RobertaModel(RobertaConfig(vocab_size=20, max_position_embeddings=18, pad_token_id=1, **sizes))
+    transformer = Transformer(tiny.checkpoint(positions=POSITIONS))
+    transformer.model = roberta
+    assert longest_input(transformer) == 16
+    with torch.inference_mode():
+        roberta(torch.full((1, 16), 5))
+        with pytest.raises((IndexError, RuntimeError)):
+            roberta(torch.full((1, 17), 5))
+
+
+@settings(max_examples=50, deadline=None)
+@given(SHAPES.filter(lambda shapes: any(map(len, shapes))), st.integers(1, 20))
+def test_each_token_is_in_one_piece_within_a_window(shapes: list[list[int]], window: int) -> None:
+    lengths = np.array([length for shape in shapes for length in shape])
+    bounds, documents = (np.append(0, np.cumsum(of)) for of in (lengths, [len(shape) for shape in shapes]))
+    layout = lay_out(bounds, documents, np.arange(len(lengths)), window)
+    assert (layout.places >= 0).all() and (layout.lengths <= window).all()
+    assert (layout.places + layout.tokens <= layout.lengths[layout.windows]).all()
+    np.testing.assert_array_equal(np.bincount(layout.passages, layout.tokens), lengths)
+    starts = (layout.starts[layout.windows] + layout.places)[layout.tokens > 0]
+    assert (np.diff(starts) > 0).all() and len(set(layout.starts)) == len(layout.starts)
+
+
+def test_batches_are_sorted_and_bounded() -> None:
+    batches = [part.tolist() for part in batches_of(np.array([3, 9, 4, 0, 4, 0]), 8)]
+    assert batches == [[1], [2, 4], [0, 3], [5]]
+
+
+# --- indexes
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    encode, calls = DualEncoder.encode_passages, iter(range(100))
+
+    def killed(self: DualEncoder, *given: Any) -> np.ndarray:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return encode(self, *given)
+
+    monkeypatch.setattr(DualEncoder, "encode_passages", killed)
+
+
+def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though blocks of passages end within documents."""
+    monkeypatch.setattr(index_writer, "PASSAGES_AT_ONCE", 4)
+    graph = graph_of([[9, 20, 0, 3, 14, 2, 8, 8, 30], [5], [], [7, 7, 7]], tmp_path / "graph")
+    model = dual(batch_size=2)
+    whole = index_writer.base_vectors(tmp_path / "whole", graph, model, verbose=False)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        kill_at(patch, 2)
+        index_writer.base_vectors(tmp_path / "killed", graph, model, verbose=False)
+    index = index_writer.base_vectors(tmp_path / "killed", graph, model, verbose=False)
+    assert (index.index_path / VECTORS).read_bytes() == (whole.index_path / VECTORS).read_bytes()
+    np.testing.assert_allclose(index.payload()[1], model.encode_passages(graph, graph.passage_nodes), atol=1e-5)
+    index_writer.check_vectors(index, model, graph, 16)
+    with pytest.raises(ValueError, match="vectors of another encoder"):
+        index_writer.check_vectors(index, dual(late_chunking=False), graph, 16)
+
+
+def test_names_tell_late_chunking(tmp_path: Path) -> None:
+    late, usual = dual(), dual(late_chunking=False)
+    assert encoder_name(late) != encoder_name(usual) and vector_space(late) != vector_space(usual)
+    graph = graph_of([[9, 20], [5]], tmp_path / "graph")
+    indexes = [index_writer.base_vectors(tmp_path / "vectors", graph, model, verbose=False) for model in (late, usual)]
+    assert indexes[0].index_path != indexes[1].index_path
+    copied = usual.apply_attributes(late_chunking=True)
+    assert encoder_name(copied) == encoder_name(late) and not usual.late_chunking
+    loaded = DualEncoder.load(late.save(tmp_path / "model").path, device="cpu")
+    assert loaded.late_chunking and vector_space(loaded) == vector_space(late)
+    assert not DualEncoder.load(tmp_path / "model", device="cpu", late_chunking=False).late_chunking
+    assert "whole documents" in late._repr_html_()
+
+
+def test_a_contextual_index_of_late_chunked_vectors(tmp_path: Path) -> None:
+    graph = graph_of([[9, 20], [5, 8]], tmp_path / "graph")
+    index = ptg.GraphMean(graph, dual(), {}, device="cpu", verbose=False).index(tmp_path / "index")
+    expected = dual().encode_passages(graph, graph.passage_nodes)
+    found = index.flex.payload()[1]
+    np.testing.assert_allclose(normalize(torch.tensor(found)), normalize(torch.tensor(expected)), atol=1e-5)
+    with pytest.raises(ValueError, match="needs encoder="):
+        ptg.ContextualIndex(tmp_path / "index", graph, dual(late_chunking=False))
+
+
+def test_texts_with_titles_in_an_ordinary_pipeline(tmp_path: Path) -> None:
+    """``graph.texts(nodes, titles=True)`` has passages with their titles, for any pipeline of a FlexIndex."""
+    graph, model = graph_of([[9, 20], [5, 8]]), dual(late_chunking=False)
+    texts = graph.texts(graph.passage_nodes, titles=True)
+    assert all(text.startswith("alpha - beta: ") for text in texts)
+    rows = [
+        {"docno": docno, "text": text} for docno, text in zip(graph.ids_of(graph.passage_nodes), texts, strict=True)
+    ]
+    index = FlexIndex(str(tmp_path / "index"), verbose=False)
+    (model >> index).index(rows)
+    np.testing.assert_allclose(index.payload()[1], model.encode_docs(texts), atol=1e-6)
+    found = (model >> index.np_retriever())(pd.DataFrame({"qid": ["1"], "query": ["alpha"]}))
+    assert set(found["docno"]) == {row["docno"] for row in rows}
+
+
+# --- what is refused, and told of
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="late_chunking needs an encoder that averages .* pooling_mode='cls'"):
+        dual(checkpoint("cls"))
+    model = dual(checkpoint("cls"), late_chunking=False)
+    with pytest.raises(ValueError, match="pooling_mode='cls'"):
+        model.late_chunking = True
+    with pytest.raises(TypeError, match="late_chunking must be True or False, got 'yes'"):
+        dual(late_chunking="yes")
+    graph = graph_of([[3, 3]])
+    with pytest.raises(ValueError, match="these nodes have sections"):
+        dual().encode_passages(graph, graph.roots)
+    with pytest.raises(TypeError, match="graph must be a DocumentGraph"):
+        dual().encode_passages("graph", graph.passage_nodes)  # type: ignore[arg-type]
+
+
+def test_a_pipeline_without_a_graph_is_told_of() -> None:
+    frame = pd.DataFrame({"docno": ["d1"], "text": ["alpha"]})
+    model = dual()
+    with pytest.warns(UserWarning, match="each text is taken as a document of one passage"):
+        model.doc_encoder()(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(frame)
+        dual(late_chunking=False)(frame)
