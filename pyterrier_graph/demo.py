@@ -175,7 +175,7 @@ def build_systems(
     encoder = DualEncoder(max_passage_tokens=PASSAGE_TOKENS, dtype="auto")
     mean = GraphMean(graph, encoder, query_graph=data.query_graph)
     known = (data.train.topics, data.train.qrels, dev.topics, dev.qrels)
-    options: Any = {"query_graph": data.query_graph, "weights": mean.weights, "seed": seed}
+    options: Any = {"query_graph": data.query_graph, "weights": mean.config.weights, "seed": seed}
     without, gnn = (GNNEncoder(graph, encoder, edges=edges, **options).fit(*known) for edges in (False, True))
     with_titles = FlexIndex(str(fresh(output / "titled.flex")))
     text = pt.apply.text(lambda passage: f"{passage['title']}: {passage['text']}")

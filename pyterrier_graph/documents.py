@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 SECTION = "section"
 PASSAGE = "passage"
 PASSAGE_SEPARATOR = "%p"
+SECTION_SEPARATOR = "%s"
 NO_PARENT = -1
 
 
@@ -36,7 +37,8 @@ class Link(NamedTuple):
 class Reference(NamedTuple):
     """An edge from a node to another document; ``'external'``, or a name of your own.
 
-    ``target`` is a docno, which stands for that document's root section, or a passage id (``docno%pN``).
+    ``target`` is a docno, which stands for that document's root section, or ``docno%pN``, which is that document's
+    passage N, also where passages have ids of their own.
     """
 
     relation: str
@@ -61,23 +63,35 @@ def split_passage_id(identifier: str) -> tuple[str, int | None]:
 
 
 def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
-    """Says how to evaluate a run of passages by judgments of documents, or the other way round.
+    """Says how to evaluate a run of passages by judgments of sections or documents, or the other way round.
 
-    Returns None if an id is both in the run (``found``) and ``judged``, or if both have passages or both documents.
+    Returns None if an id is both in the run (``found``) and ``judged``, or if both have ids of one kind.
     """
     found, judged = set(found), set(judged)
-    run_level, judged_level = (
-        "passages" if any(split_passage_id(name)[1] is not None for name in names) else "documents"
-        for names in (found, judged)
-    )
+    levels = run_level, judged_level = _level(found), _level(judged)
     if not found or not judged or found & judged or run_level == judged_level:
         return None
-    first = "add pt.text.max_passage() to the pipeline, or " if run_level == "passages" else ""
+    aim = max(levels, key=LEVELS.index)
+    if "sections" in levels:
+        relation = "document" if aim == "documents" else "structural"
+        fold, measure = f'graph.fold("{relation}")', f'on_nodes(nDCG @ 10, graph, "{relation}")'
+    else:
+        fold, measure = "pt.text.max_passage()", "on_documents(nDCG @ 10)"
+    first = "" if run_level == aim else f"add {fold} to the pipeline, or "
     return (
         f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(found)!r}, the "
-        f"judgments have {judged_level}, such as {min(judged)!r}. To evaluate documents, {first}use "
-        "pyterrier_graph.measures.on_documents(nDCG @ 10)"
+        f"judgments have {judged_level}, such as {min(judged)!r}. To evaluate {aim}, {first}use "
+        f"pyterrier_graph.measures.{measure}"
     )
+
+
+LEVELS = ("passages", "sections", "documents")
+
+
+def _level(names: Iterable[str]) -> str:
+    """What ids are of: passages if one looks like the id of a passage, else sections, else documents."""
+    marks = {name.rstrip("0123456789")[-len(PASSAGE_SEPARATOR) :] for name in names if name[-1:].isdigit()}
+    return LEVELS[0 if PASSAGE_SEPARATOR in marks else 1 if SECTION_SEPARATOR in marks else 2]
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:
@@ -112,6 +126,7 @@ class StructuredDocument:
         links: Edges inside the document beyond order and structure.
         references: Edges to other documents.
         codes: Attributes that documents can share (classification codes, modules, concepts), for negative sampling.
+        passage_ids: Ids that the passages have already, in document order. Without any, passage N is ``docno%pN``.
     """
 
     docno: str
@@ -119,6 +134,7 @@ class StructuredDocument:
     links: tuple[Link, ...] = ()
     references: tuple[Reference, ...] = ()
     codes: tuple[str, ...] = ()
+    passage_ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for problem in _problems(self):
@@ -135,7 +151,7 @@ class StructuredDocument:
         return self.nodes[self.root].text
 
     def passages(self) -> list[str]:
-        """The texts of the passages, in document order; passage N has the id ``docno%pN``."""
+        """The texts of the passages, in document order."""
         return [node.text for node in self.nodes if node.kind == PASSAGE]
 
     @classmethod
@@ -144,7 +160,8 @@ class StructuredDocument:
 
         Args:
             record: A dictionary with ``docno`` and either ``nodes`` (optionally ``links`` and ``references``), or
-                ``text`` (optionally ``title``), which is split into passages under one section. ``codes`` are optional.
+                ``text`` (optionally ``title``), which is split into passages under one section. ``codes``, and
+                ``passage_ids`` where there are ``nodes``, are optional.
             passage_words: Words per passage for documents without structure.
 
         Raises:
@@ -156,7 +173,8 @@ class StructuredDocument:
         codes = tuple(record.get("codes") or ())
         if record.get("nodes") is not None:
             nodes, links = _read(record, "nodes", Node), _read(record, "links", Link)
-            return cls(docno, nodes, links, _read(record, "references", Reference), codes)
+            passage_ids = tuple(record.get("passage_ids") or ())
+            return cls(docno, nodes, links, _read(record, "references", Reference), codes, passage_ids)
         text = record.get("text")
         if not isinstance(text, str):
             raise ValueError(f"document {docno!r} has neither 'nodes' nor a text in 'text' (fields: {sorted(record)})")
@@ -201,6 +219,8 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
         TopologicalSorter({position: [node.parent] for position, node in enumerate(nodes)}).prepare()
     except CycleError as error:
         yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
+    if document.passage_ids:
+        yield from _wrong_ids(document.passage_ids, sum(node.kind == PASSAGE for node in nodes))
     for link in document.links:
         if not (0 <= link.source < len(nodes) and 0 <= link.target < len(nodes)):
             yield f"{link} points outside of its {len(nodes)} nodes"
@@ -209,3 +229,13 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
             yield f"{reference} starts outside of its {len(nodes)} nodes"
         if not isinstance(reference.target, str) or not reference.target:
             yield f"{reference} names no document"
+
+
+def _wrong_ids(passage_ids: tuple[str, ...], passages: int) -> Iterator[str]:
+    if len(passage_ids) != passages:
+        yield f"has {passages} passages, but {len(passage_ids)} passage_ids"
+    for identifier in passage_ids:
+        if not isinstance(identifier, str) or not identifier or "\0" in identifier:
+            yield f"the id of a passage must be a text without NUL characters, got {identifier!r}"
+    if len({*passage_ids}) < len(passage_ids):
+        yield "two passages have the same id"

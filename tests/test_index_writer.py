@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import META
-from pyterrier_graph.encoders.vector_files import VECTORS, encode_once
+from pyterrier_graph.encoders.encoded_texts import encode_once
+from pyterrier_graph.encoders.vector_files import VECTORS
 from pyterrier_graph.retrieve.index_identity import identity_of
 from pyterrier_graph.retrieve.index_writer import write_index
 
@@ -368,13 +369,24 @@ def test_texts_are_encoded_once(tmp_path: Path, kept: bool) -> None:
     assert len([*tmp_path.glob("vectors/queries-*")]) == kept
 
 
-@pytest.mark.parametrize("other", [{"identity": MODEL | {"model": "m@2"}}, {"count": 49}])
+@pytest.mark.parametrize("other", [{"identity": MODEL | {"model": "m@2"}}, {"count": 49, "identity": {"dtype": "x"}}])
 def test_other_texts_have_another_place(tmp_path: Path, other: dict[str, Any]) -> None:
     encoded(tmp_path, Encoder())
     encoder = Encoder()
     count = other.get("count", 50)
     assert encoded(tmp_path, encoder, **other).tolist() == EXPECTED[:count]
     assert encoder.encoded == TEXTS[:count]
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+@pytest.mark.parametrize("other", [{"count": 49}, {"identity": MODEL | {"texts": "sha-5"}}])
+def test_texts_of_another_file_are_copied(tmp_path: Path, other: dict[str, Any]) -> None:
+    """Such as those of the queries that were there before others were added."""
+    encoded(tmp_path, Encoder(), count=20, identity=MODEL | {"texts": "sha-3"})
+    encoder = Encoder()
+    count = other.get("count", 50)
+    assert encoded(tmp_path, encoder, **other).tolist() == EXPECTED[:count]
+    assert encoder.encoded == TEXTS[20:count]
     assert len([*tmp_path.iterdir()]) == 2
 
 

@@ -387,7 +387,7 @@ def test_a_call_that_was_killed_goes_on(small: Any, tmp_path: Path) -> None:
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
 
-def test_added_queries(small: Any, tmp_path: Path) -> None:
+def test_added_queries(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     retriever = pt.Transformer.from_df(
         pd.DataFrame(
             {
@@ -402,9 +402,18 @@ def test_added_queries(small: Any, tmp_path: Path) -> None:
     qrels = pd.DataFrame({"qid": ["n0", "n1"], "docno": [small.docnos[22], small.docnos[9]], "label": 1})
     qrels = pd.concat([small.qrels, qrels], ignore_index=True)
     larger = small.queries.add(tmp_path / "larger", new, retriever, qrels=qrels, verbose=False)
-    index = mean(small).index(tmp_path / "before")
-    model = mean(small, query_graph=larger)
-    updated, whole = model.index(tmp_path / "updated", previous=index), model.index(tmp_path / "whole")
+    shared = {"folder": tmp_path / "shared"}
+    index = mean(small, **shared).index(tmp_path / "before")
+    model, encode, asked = mean(small, query_graph=larger, **shared), Words.encode_queries, list[str]()
+
+    def counting(self: Words, texts: Any, batch_size: int | None = None) -> np.ndarray:
+        asked.extend(texts)
+        return encode(self, texts)
+
+    monkeypatch.setattr(Words, "encode_queries", counting)
+    updated = model.index(tmp_path / "updated", previous=index)
+    assert sorted(asked) == sorted([small.topics["query"][0], *new["query"]])  # the first one tells the dimension
+    whole = mean(small, query_graph=larger, folder=tmp_path / "other").index(tmp_path / "whole")
     payloads = [opened.flex.payload(return_docnos=False) for opened in (updated, whole, index)]
     np.testing.assert_allclose(payloads[0][0], payloads[1][0], atol=1e-6)
     assert not np.allclose(payloads[0][0], payloads[2][0], atol=1e-3)

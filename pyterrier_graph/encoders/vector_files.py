@@ -1,11 +1,8 @@
 """Matrices of vectors on disk that are written row by row, in little memory; an interrupted call can be repeated."""
 
-import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.artifacts import META, check_vacant, read_meta
+from pyterrier_graph.artifacts import META, check_vacant
 from pyterrier_graph.checks import check_count
 
 VECTORS = "vecs.f4"
@@ -21,55 +18,6 @@ BEGUN = "unfinished.json"
 FLOAT = np.dtype("<f4")
 
 VectorsOf = Callable[[np.ndarray], np.ndarray]
-
-
-def encode_once(
-    folder: Path | None,
-    name: str,
-    identity: dict[str, Any],
-    count: int,
-    texts: Callable[[np.ndarray], list[str]],
-    encode: Callable[[list[str]], Any],
-    *,
-    batch_size: int = 1024,
-    verbose: bool = True,
-) -> np.ndarray:
-    """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
-
-    Args:
-        folder: Each name and identity gets a folder of its own in it. None: a temporary one, while the array is in use.
-        name: What is encoded, such as ``'queries'``.
-        identity: All that the vectors depend on, for JSON: the encoder's ``model_name``, a digest of the texts.
-        count: Number of texts.
-        texts: Returns the texts of some numbers, which are below ``count`` and ascend.
-        encode: Texts to floating point vectors, shape (texts, d). The first text is encoded once more, for d.
-        batch_size: Number of texts that are encoded, and written, at once.
-        verbose: Whether to show progress.
-
-    Returns:
-        A read-only, memory-mapped array, float32 of shape (count, d).
-    """
-
-    def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
-        return checked_vectors(encode(texts(numbers)), numbers, dimension, "text {}".format)
-
-    if folder is None:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-            place = Path(temporary)
-            return encode_once(place, name, identity, count, texts, encode, batch_size=batch_size, verbose=verbose)
-    about = {"type": "vectors", "format": "float32", "format_version": 1, "count": count, "identity": identity}
-    about = json.loads(_as_json(about))
-    path = folder / f"{name}-{hashlib.sha256(_as_json(about).encode()).hexdigest()[:16]}"
-    if not (path / META).is_file():
-        dimension = encoded(np.arange(min(1, count))).shape[1]
-        meta = about | {"dimension": dimension, "files": {}}
-        rows = partial(encoded, dimension=dimension)
-        progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
-        write_vectors(path, meta, (count, dimension), rows, at_once=batch_size, progress=progress)
-    shape = (count, read_meta(path, about)["dimension"])
-    if not count:  # an empty file cannot be mapped
-        return np.broadcast_to(FLOAT.type(0), shape)
-    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="r", shape=shape))
 
 
 def write_vectors(
@@ -103,7 +51,7 @@ def write_vectors(
     folder.mkdir(parents=True, exist_ok=True)
     vectors = folder / VECTORS
     vectors.touch()
-    text = _as_json(meta | {"files": meta["files"] | {VECTORS: shape[0] * shape[1] * FLOAT.itemsize}})
+    text = as_json(meta | {"files": meta["files"] | {VECTORS: shape[0] * shape[1] * FLOAT.itemsize}})
     if vectors.stat().st_size:
         _check_begun(folder, json.loads(text))
     with pt.io.finalized_open(str(folder / BEGUN), "b") as begun:
@@ -153,7 +101,8 @@ def checked_vectors(
     return vectors
 
 
-def _as_json(meta: dict[str, Any]) -> str:
+def as_json(meta: dict[str, Any]) -> str:
+    """Text with sorted names."""
     return json.dumps(meta, indent=1, sort_keys=True, allow_nan=False)
 
 

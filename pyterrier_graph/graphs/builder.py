@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyterrier as pt
+from npids.builder import FwdLookupBuilder
 from npids.lookup import Lookup
 
 from pyterrier_graph.documents import StructuredDocument
@@ -24,13 +25,14 @@ from pyterrier_graph.graphs.array_files import (
 )
 from pyterrier_graph.graphs.csr import write_compressed
 from pyterrier_graph.graphs.extraction import extract
-from pyterrier_graph.graphs.ids import writing_ids
+from pyterrier_graph.graphs.ids import ids_of, numbers_of, writing_ids
 from pyterrier_graph.graphs.references import References, resolve
 from pyterrier_graph.graphs.relations import relation_names
 
 BATCH = 1 << 14
 MAX_NODES = 1 << 32
 CODES = "codes.json"
+PASSAGES = "passages.npids"  # where passages have ids of their own
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +51,8 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
                 writer.add(batch)
             if not writer.docnos:
                 raise ValueError("a graph needs documents, the corpus has none")
+        if writer.passage_ids is not None:
+            _check_passage_ids(folder)
         num_documents, num_codes = len(writer.docnos), len(writer.codes)
         (folder / CODES).write_text(json.dumps([*writer.codes]), encoding="utf-8")
         unresolved = {relation: _resolve(folder, scratch, relation) for relation in writer.targets}
@@ -70,8 +74,20 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
         "relations": names,
         "edges": {relation: sizes[relation] for relation in names},
         "unresolved": unresolved,
+        "own_ids": writer.passage_ids is not None,
         "sha256": digest(folder),
     }
+
+
+def _check_passage_ids(folder: Path) -> None:
+    """Raises ValueError if two passages have the same id."""
+    with Lookup(folder / PASSAGES) as lookup:
+        for start in range(0, len(lookup), BATCH):
+            numbers = np.arange(start, min(start + BATCH, len(lookup)))
+            ids = ids_of(lookup, numbers)
+            twice = np.flatnonzero(numbers_of(lookup, ids) != numbers)
+            if len(twice):
+                raise ValueError(f"passage {ids[twice[0]]!r} comes twice: the ids of passages must be unique")
 
 
 def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[StructuredDocument]]:
@@ -122,6 +138,7 @@ class _DocumentWriter(ExitStack):
         self._arrays = self.enter_context(ArrayFiles())
         self._texts = self.enter_context(TextWriter(folder))
         self._ids = self.enter_context(writing_ids(folder / DOCNOS))
+        self.passage_ids: FwdLookupBuilder | None = None
         for name in ("node_offsets", "passage_offsets"):
             self._arrays.append(folder, name, np.zeros(1))
 
@@ -131,12 +148,22 @@ class _DocumentWriter(ExitStack):
         for document in documents:
             docno = document.docno
             if docno in self.docnos:
-                raise ValueError(f"document {docno!r} comes twice: docnos must be unique")
+                advice = "the rows of a document must follow one another" if document.passage_ids else "must be unique"
+                raise ValueError(f"document {docno!r} comes twice: {advice}")
             if "\0" in docno:
                 raise ValueError(f"document {docno!r}: a docno must not contain NUL characters")
             self.docnos.add(docno)
             self._ids.add(docno)
         parts = extract(documents, self.num_nodes)
+        if parts.passage_ids and self.passage_ids is None and not self.num_passages:
+            self.passage_ids = self.enter_context(writing_ids(self.folder / PASSAGES))
+        passages = int((parts.node_type == 0).sum())
+        if passages and bool(parts.passage_ids) != (self.passage_ids is not None):
+            first = f"documents {parts.docnos[0]!r} and following"
+            raise ValueError(f"{first} have other ids of passages than documents before: give all passage_ids, or none")
+        if self.passage_ids is not None:
+            for identifier in parts.passage_ids:
+                self.passage_ids.add(identifier)
         if self.num_nodes + len(parts.texts) > MAX_NODES:
             raise ValueError(f"a graph can have {MAX_NODES:,} nodes at most: split the corpus")
         for relation, pairs in parts.edges.items():

@@ -1,8 +1,8 @@
 """A graph of the candidates of each query, made in the pipeline."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ import pyterrier_alpha as pta
 
 from pyterrier_graph.checks import WithSignature, check_count
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
-from pyterrier_graph.graphs.extraction import Parts, extract
+from pyterrier_graph.graphs.extraction import extract
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, MemoryGraph
 from pyterrier_graph.graphs.ids import some
 from pyterrier_graph.graphs.similarity import most_similar
@@ -88,30 +88,16 @@ class CandidateGraph(WithSignature, pt.Transformer):
             nodes = (root, *(Node(PASSAGE, text, 0) for _, text in held))
             # StructuredDocument refuses a docno that looks like the id of a passage, so documents get other names here.
             documents.append(StructuredDocument(f"document {number}", nodes))
-        parts = replace(extract(documents), docnos=[*passages])
+        parts = replace(extract(documents), docnos=[*passages], passage_ids=[docno for _, _, docno in places])
         if self.similarity:
             candidate = np.flatnonzero(parts.node_type == PASSAGE_TYPE)
             parts.edges[SIMILAR] = candidate[most_similar([parts.texts[node] for node in candidate], self.similarity)]
-        return QueryGraph(parts, [docno for _, _, docno in places])
+        return QueryGraph(parts)
 
 
 class QueryGraph(MemoryGraph):
-    """A graph whose passages have ids of their own: numbers may be missing, and there may be none."""
+    """A graph whose passages are the rows of a query."""
 
-    def __init__(self, parts: Parts, passage_ids: list[str]) -> None:
-        super().__init__(parts)
-        self._ids = np.array(super().ids_of(np.arange(self.num_nodes)), dtype=object)
-        self._ids[self.passage_nodes] = passage_ids
-        self._node_by_id = {identifier: node for node, identifier in enumerate(self._ids)}
-
-    def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
-        """Nodes by the docnos of the rows (or by section ids); KeyError if one is not among the candidates."""
-        unknown = [identifier for identifier in identifiers if identifier not in self._node_by_id]
-        if unknown:
-            advice = "CandidateGraph() must come after whatever adds or renames rows"
-            raise KeyError(f"{some(unknown, 'node')} not in the graph of this query's candidates; {advice}")
-        return np.array([self._node_by_id[identifier] for identifier in identifiers], dtype=np.int64)
-
-    def ids_of(self, nodes: np.ndarray) -> list[str]:
-        """The docnos of the rows; ``docno%s0`` for a document's section."""
-        return self._ids[np.asarray(nodes, dtype=np.int64)].tolist()
+    def _raise_unknown(self, unknown: list[Any]) -> None:
+        advice = "CandidateGraph() must come after whatever adds or renames rows"
+        raise KeyError(f"{some(unknown, 'node')} not in the graph of this query's candidates; {advice}")

@@ -9,19 +9,23 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import META, kind_of, writing
-from pyterrier_graph.checks import WithSignature, check_choice, check_count
+from pyterrier_graph.checks import WithSignature, check_count
 from pyterrier_graph.documents import StructuredDocument
 from pyterrier_graph.graphs.array_files import StoredGraph, TextReader
-from pyterrier_graph.graphs.builder import CODES, build
+from pyterrier_graph.graphs.builder import CODES, PASSAGES, build
+from pyterrier_graph.graphs.context import Kind, records
 from pyterrier_graph.graphs.convert import write_corpus_graph
+from pyterrier_graph.graphs.fold import Fold
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
+from pyterrier_graph.graphs.passage_rows import DocumentOf, check_rows, documents_of_rows
 from pyterrier_graph.graphs.passages import GraphTextLoader, Passages
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.readers.records import read_record
 
-ITERATED = 1024
 DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
 NEXT_CALLS = (
     "bm25 >> graph.passages() >> reranker",
@@ -67,6 +71,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         self,
         corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
         *,
+        document: str | DocumentOf | None = None,
+        order: str | None = None,
         passage_words: int = 120,
         read: Callable[[Any], Mapping[str, Any] | StructuredDocument] | None = None,
         overwrite: bool = False,
@@ -83,6 +89,11 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 :func:`~pyterrier_graph.read_record` reads them: with ``docno`` and ``nodes`` (``links``,
                 ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into passages, or
                 with sections, paragraphs or headings as the datasets of ir_datasets have them.
+            document: For a corpus of passages, what document a row belongs to: the name of a field, or a function of
+                the row. See :func:`~pyterrier_graph.graphs.passage_rows.documents_of_rows`: passages keep their
+                docnos, and the rows of a document must follow one another.
+            order: The field that orders the passages of a document, such as ``'position'``; by default the order of the
+                rows.
             passage_words: Words per passage of documents whose texts are split.
             read: A function for documents in a format of your own. It gets what ``corpus_iter`` yields, and returns a
                 structured document or a record, such as one with ``docno``, ``title`` and ``sections``.
@@ -95,6 +106,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             ValueError: If a document is not as it should be, a docno comes twice, or there is no document.
         """
         check_count("passage_words", passage_words)
+        check_rows(document, order)
         if not (read is None or callable(read)):
             raise TypeError(f"read must be a function of what corpus_iter yields, got {read!r:.60}")
         if isinstance(corpus_iter, pd.DataFrame):
@@ -108,8 +120,12 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         target = self.path.with_name(f".{self.path.name}.new") if replaced else self.path
         meta = kind_of(self)
         with writing(target, meta) as folder:
-            records = corpus_iter if read is None else map(read, corpus_iter)
-            documents = (_structured(record, passage_words) for record in records)
+            rows = corpus_iter if read is None else map(read, corpus_iter)
+            documents = (
+                (_structured(record, passage_words) for record in rows)
+                if document is None
+                else documents_of_rows(rows, document, order)
+            )
             meta |= build(folder, documents, verbose=verbose)
             if report := getattr(corpus_iter, "report", None):
                 meta["source"] = report
@@ -146,6 +162,10 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""
         return Passages(self, titles=titles)
 
+    def fold(self, relation: str = "structural") -> Fold:
+        """A transformer from passages to sections or documents: :class:`~pyterrier_graph.graphs.fold.Fold`."""
+        return Fold(self, relation)
+
     def text_loader(
         self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False
     ) -> GraphTextLoader:
@@ -153,35 +173,51 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return GraphTextLoader(self, fields, verbose=verbose)
 
     def get_corpus_iter(
-        self, kind: Literal["passages", "documents"] = "passages", *, verbose: bool = True
+        self,
+        kind: Kind = "passages",
+        *,
+        context: Sequence[str] | str = (),
+        query_graph: QueryPassageGraph | None = None,
+        fields: bool = False,
+        max_context: int = 100,
+        verbose: bool = True,
     ) -> Iterator[dict[str, str]]:
-        """Records of ``docno``, ``title`` and ``text``, which an index can be built from.
+        """Records that any index can be built from, with the texts of neighbors as asked for.
 
-        Of ``'passages'``, docnos are passage ids, and titles those of their sections. Of ``'documents'``, texts are all
-        titles and passages but the document's title.
+        ::
+
+            bm25.index(graph.get_corpus_iter(context=("title", "relevant"), query_graph=query_graph))
+
+        Without ``context``, records have ``docno``, ``title`` and ``text``. For passages, docnos are passage ids, and
+        the title is that of all their sections. For documents, texts are all titles and passages but the title.
+
+        With ``context``, records have ``docno`` and ``text``: the texts of the neighbors, then the text of the passage
+        or document, each distinct text once, on lines of their own. A passage without neighbors has its own text only.
+        The neighbors of a document are those of its nodes. A title or passage of the document itself that is among them
+        moves to the context, so no text is there twice.
+
+        With ``fields=True``, ``text`` has the own text only, and each relation of the context has a field, for indexes
+        that weight fields (in Terrier ``text_attrs=["text", "title", "relevant"], fields=True`` and BM25F).
+
+        Args:
+            kind: ``'passages'`` or ``'documents'``: what a record is.
+            context: Relations of this graph, or paths of them (``'title'``, ``'order'``, ``'title/title'``), and
+                relations of the query graph (``'relevant'``, ``'retrieved'``), whose queries are a passage's context.
+                The relation ``'title'`` leads to the nearest title.
+            query_graph: The graph of training queries, for 'relevant' and 'retrieved'. Masked queries are left out.
+            fields: Whether the context of each relation has its own field.
+            max_context: Texts per record and relation at most: the first in document order; of queries, those with the
+                highest labels or scores.
+            verbose: Whether to show progress.
+
+        Raises:
+            ValueError: If a relation is not in the graphs, needs a query graph, or the query graph has other passages.
         """
-        check_choice("kind", kind, ("passages", "documents"))
-        read = self._iterate_passages if kind == "passages" else self._iterate_documents
+        rows = records(self, kind, context, query_graph, fields, max_context)
         total = len(self.passage_nodes) if kind == "passages" else len(self)
-        return iter(pt.tqdm(read(), desc=kind, unit=kind[:-1], total=total, delay=1, disable=not verbose))
+        return iter(pt.tqdm(rows, desc=kind, unit=kind[:-1], total=total, delay=1, disable=not verbose))
 
     corpus_graph = write_corpus_graph
-
-    def _iterate_passages(self) -> Iterator[dict[str, str]]:
-        for start in range(0, len(self.passage_nodes), ITERATED):
-            nodes = self.passage_nodes[start : start + ITERATED]
-            for docno, title, text in zip(self.ids_of(nodes), self.titles(nodes), self.texts(nodes), strict=True):
-                yield {"docno": docno, "title": title, "text": text}
-
-    def _iterate_documents(self) -> Iterator[dict[str, str]]:
-        for document in range(len(self)):
-            nodes = np.arange(*self.node_offsets[document : document + 2])
-            root = self.roots[document : document + 1]
-            yield {
-                "docno": self.docnos_of(np.array([document]))[0],
-                "title": self.texts(root)[0],
-                "text": "\n".join(text for text in self.texts(nodes[nodes != root]) if text),
-            }
 
     def _has_graph(self) -> bool:
         """Whether there is a graph at this path, of whatever version."""
@@ -196,6 +232,21 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     def _texts(self, nodes: np.ndarray) -> list[str]:
         return self._text_reader.read(nodes)
+
+    @cached_property
+    def own_ids(self) -> bool:  # type: ignore[override]
+        """Whether passages have ids of their own, instead of ``docno%pN``."""
+        return self.meta.get("own_ids", False)
+
+    @cached_property
+    def _passages(self) -> Lookup:
+        return Lookup(self._folder / PASSAGES)
+
+    def _passage_numbers(self, identifiers: list[str]) -> np.ndarray:
+        return numbers_of(self._passages, identifiers)
+
+    def _passage_ids(self, numbers: np.ndarray) -> list[str]:
+        return ids_of(self._passages, numbers)
 
     def _documents(self, docnos: list[str]) -> np.ndarray:
         return numbers_of(self.docnos, docnos)

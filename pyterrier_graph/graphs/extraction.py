@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class Parts:
     texts: list[str]  # per node
     edges: dict[str, np.ndarray]  # pairs i, j of edges i -> j by relation, (edges, 2); no inverses, no references
     references: dict[str, References]  # by relation
+    passage_ids: list[str] = field(default_factory=list)  # of all passages, if they have ids of their own
 
     def arrays(self, documents: int = 0, nodes: int = 0, passages: int = 0) -> dict[str, np.ndarray]:
         """The arrays of a graph, by name; before these documents come so many documents, nodes and passages.
@@ -48,7 +49,8 @@ class Parts:
 def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Parts:
     """Numbers the nodes of some documents and collects their relations.
 
-    A ValueError says which name of a link or reference is not allowed for a relation.
+    A ValueError says which name of a link or reference is not allowed for a relation, or which document has no ids for
+    its passages where others have.
     """
     nodes = [node for document in documents for node in document.nodes]
     node_counts = np.array([len(document.nodes) for document in documents], dtype=np.int64)
@@ -75,6 +77,10 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
             references[relation].append((start + source, docno, WHOLE_DOCUMENT if number is None else number))
     for relation in (*links, *references):
         check_relation_name(relation)
+    passage_ids = [identifier for structured in documents for identifier in structured.passage_ids]
+    if passage_ids and len(passage_ids) < len(passages):
+        without = next(held.docno for held in documents if not held.passage_ids and held.passages())
+        raise ValueError(f"document {without!r} has no passage_ids, but other documents have")
     return Parts(
         docnos=[structured.docno for structured in documents],
         codes=[structured.codes for structured in documents],
@@ -93,4 +99,5 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
             for relation, found in references.items()
             for sources, docnos, numbers in [zip(*found, strict=True)]
         },
+        passage_ids=passage_ids,
     )

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_graph.documents import StructuredDocument, passage_id, split_passage_id
+from pyterrier_graph.documents import SECTION_SEPARATOR, StructuredDocument, passage_id, split_passage_id
 from pyterrier_graph.graphs.convert import to_hetero_data, to_networkx
 from pyterrier_graph.graphs.csr import CSR, ranges
 from pyterrier_graph.graphs.extraction import NODE_TYPES, Parts, extract
-from pyterrier_graph.graphs.ids import NO_NUMBER, SECTION_SEPARATOR, parse_id, some
+from pyterrier_graph.graphs.ids import NO_NUMBER, parse_id, some
 from pyterrier_graph.graphs.references import Places, locate, resolve
 from pyterrier_graph.graphs.relations import inverse, relation_names
 
@@ -58,6 +58,9 @@ class HeteroGraph(ABC):
     code_names: Sequence[str]
     """Names of the documents' codes, by number."""
 
+    own_ids: bool
+    """Whether passages have ids of their own, instead of ``docno%pN``."""
+
     @abstractmethod
     def _array(self, name: str) -> np.ndarray:
         """One of the arrays that the graph consists of."""
@@ -73,6 +76,14 @@ class HeteroGraph(ABC):
     @abstractmethod
     def _docnos(self, documents: np.ndarray) -> list[str]:
         """Docnos by document number."""
+
+    @abstractmethod
+    def _passage_numbers(self, identifiers: list[str]) -> np.ndarray:
+        """Positions of passages in ``passage_nodes`` by their own ids, int64; -1 for an id that is not in the graph."""
+
+    @abstractmethod
+    def _passage_ids(self, numbers: np.ndarray) -> list[str]:
+        """Own ids of passages by their positions in ``passage_nodes``."""
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -147,39 +158,56 @@ class HeteroGraph(ABC):
         return [TITLE_SEPARATOR.join(title[section] for section in path if title.get(section)) for path in paths]
 
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
-        """Nodes by id, of a passage (``docno%pN``) or section (``docno%sN``); shape (n,), int64.
+        """Nodes by id, of a passage (``docno%pN``, or its own id) or section (``docno%sN``); shape (n,), int64.
 
         A KeyError names up to three of those that are not in the graph.
         """
         identifiers = list(identifiers)
-        split = [parse_id(identifier) for identifier in identifiers]
-        documents = self._documents([docno for docno, _, _ in split])
-        number = np.array([number for _, number, _ in split], dtype=np.int64)
-        is_section = np.array([is_section for _, _, is_section in split], dtype=bool)
-        nodes = np.full(len(split), -1, dtype=np.int64)
-        passages = np.flatnonzero(~is_section & (number != NO_NUMBER))
-        nodes[passages] = locate(documents[passages], number[passages], self._places)
-        sections = np.flatnonzero(is_section)
-        if len(sections):
-            places = (self.roots, self.node_offsets - self.passage_offsets, self._section_nodes)
-            nodes[sections] = locate(documents[sections], number[sections], places)
+        nodes = self.find(identifiers)
         if (nodes < 0).any():
             self._raise_unknown([identifiers[row] for row in np.flatnonzero(nodes < 0)])
         return nodes
 
+    def find(self, identifiers: Sequence[str]) -> np.ndarray:
+        """As :meth:`nodes_of`, but -1 for an id that is not in the graph, or is that of a document."""
+        identifiers = [*identifiers]
+        nodes = np.full(len(identifiers), -1, dtype=np.int64)
+        if self.own_ids:
+            numbers = self._passage_numbers([name if isinstance(name, str) else "" for name in identifiers])
+            nodes[numbers >= 0] = self.passage_nodes[numbers[numbers >= 0]]
+        others = np.flatnonzero(nodes < 0)
+        split = [parse_id(identifiers[row]) for row in others.tolist()]
+        documents = self._documents([docno for docno, _, _ in split])
+        number = np.array([number for _, number, _ in split], dtype=np.int64)
+        is_section = np.array([is_section for _, _, is_section in split], dtype=bool)
+        passages = np.flatnonzero(~is_section & (number != NO_NUMBER))
+        if not self.own_ids:
+            nodes[others[passages]] = locate(documents[passages], number[passages], self._places)
+        sections = np.flatnonzero(is_section)
+        if len(sections):
+            places = (self.roots, self.node_offsets - self.passage_offsets, self._section_nodes)
+            nodes[others[sections]] = locate(documents[sections], number[sections], places)
+        return nodes
+
     def ids_of(self, nodes: np.ndarray) -> list[str]:
-        """Ids of nodes: ``docno%pN`` for passages, ``docno%sN`` for sections, N counted over the document's own."""
+        """Ids of nodes: ``docno%pN``, or own ids, for passages, and ``docno%sN`` for sections.
+
+        N counts a document's passages, or sections, from 0.
+        """
         nodes = np.asarray(nodes, dtype=np.int64)
-        document = self.document[nodes]
-        passages_before = np.searchsorted(self.passage_nodes, nodes)
         is_passage = self.node_type[nodes] == PASSAGE_TYPE
-        passage = passages_before - self.passage_offsets[document]
-        section = nodes - self.node_offsets[document] - passage
-        number = np.where(is_passage, passage, section).tolist()
-        return [
-            passage_id(docno, n) if passage else f"{docno}{SECTION_SEPARATOR}{n}"
-            for docno, n, passage in zip(self._docnos(document), number, is_passage.tolist(), strict=True)
-        ]
+        position = np.searchsorted(self.passage_nodes, nodes)
+        ids = np.empty(len(nodes), dtype=object)
+        numbered = np.arange(len(nodes))
+        if self.own_ids:
+            ids[is_passage] = np.array(self._passage_ids(position[is_passage]), dtype=object)
+            numbered = np.flatnonzero(~is_passage)
+        document = self.document[nodes[numbered]]
+        passage = position[numbered] - self.passage_offsets[document]
+        section = nodes[numbered] - self.node_offsets[document] - passage
+        for row, docno, n, m in zip(numbered, self._docnos(document), passage.tolist(), section.tolist(), strict=True):
+            ids[row] = passage_id(docno, n) if is_passage[row] else f"{docno}{SECTION_SEPARATOR}{m}"
+        return ids.tolist()
 
     def document_of(self, docnos: Sequence[str]) -> np.ndarray:
         """Document numbers by docno, shape (n,), int64; KeyError, which names up to three, if some are unknown."""
@@ -268,6 +296,10 @@ class MemoryGraph(HeteroGraph):
         self._document_by_docno = {docno: number for number, docno in enumerate(parts.docnos)}
         if len(self._document_by_docno) < len(parts.docnos):
             raise ValueError("two documents have the same docno")
+        self.own_ids, self._passage_id_list = bool(parts.passage_ids), parts.passage_ids
+        self._passage_by_id = {identifier: number for number, identifier in enumerate(parts.passage_ids)}
+        if len(self._passage_by_id) < len(parts.passage_ids):
+            raise ValueError("two passages have the same id")
         self._arrays = parts.arrays()
         for name in ("node_offsets", "passage_offsets"):
             self._arrays[name] = np.append(0, self._arrays[name])
@@ -324,3 +356,9 @@ class MemoryGraph(HeteroGraph):
 
     def _docnos(self, documents: np.ndarray) -> list[str]:
         return [self._docno_list[document] for document in documents.tolist()]
+
+    def _passage_numbers(self, identifiers: list[str]) -> np.ndarray:
+        return np.array([self._passage_by_id.get(identifier, -1) for identifier in identifiers], dtype=np.int64)
+
+    def _passage_ids(self, numbers: np.ndarray) -> list[str]:
+        return [self._passage_id_list[number] for number in numbers.tolist()]

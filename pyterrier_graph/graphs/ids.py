@@ -11,9 +11,8 @@ from npids.builder import FwdLookupBuilder
 from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
 
-from pyterrier_graph.documents import PASSAGE_SEPARATOR
+from pyterrier_graph.documents import PASSAGE_SEPARATOR, SECTION_SEPARATOR
 
-SECTION_SEPARATOR = "%s"
 NO_NUMBER = -1
 
 

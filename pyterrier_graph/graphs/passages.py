@@ -9,7 +9,7 @@ import pyterrier as pt
 import pyterrier_alpha as pta
 
 from pyterrier_graph.checks import WithSignature
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 
 FIELDS = ("text", "title")
 
@@ -18,10 +18,11 @@ class Passages(WithSignature, pt.Transformer):
     """Replaces each document by all its passages, in document order.
 
     A passage has the score of its document. Ranks keep the order of the documents, and of the passages in a document.
+    A run of passages keeps its rows and gets their texts; a run is one of passages if all its ids are ids of passages.
 
-    Columns in: ``docno`` (of documents), and any others. Columns out: ``docno`` (of passages, ``docno%pN``), ``text``,
-    ``rank`` where there are ``qid`` and ``score``, and the other columns as they were. The column ``docid`` is left
-    out, since it belongs to the document.
+    Columns in: ``docno`` (of documents), and any others. Columns out: ``docno`` (of passages, ``docno%pN`` or their own
+    ids), ``text``, ``rank`` where there are ``qid`` and ``score``, and the other columns as they were. The column
+    ``docid`` is left out, since it belongs to the document.
 
     Args:
         graph: The graph that the documents are in.
@@ -51,11 +52,18 @@ class Passages(WithSignature, pt.Transformer):
         if ranked and "rank" in inp.columns:
             # ties between documents were decided by their rank
             inp = inp.iloc[np.lexsort((inp["rank"], pd.factorize(inp["qid"])[0]))]
-        rows, nodes = self.graph.passages_of_documents(self.graph.document_of(inp["docno"].tolist()))
+        rows, nodes = self._passages(inp["docno"].tolist())
         out = inp.drop(columns=["rank", "docid"], errors="ignore").iloc[rows].reset_index(drop=True)
         out["docno"] = pd.Series(self.graph.ids_of(nodes), dtype="str")
         out["text"] = pd.Series(self.graph.texts(nodes, titles=self.titles), dtype="str")
         return pt.model.add_ranks(out) if ranked else out
+
+    def _passages(self, docnos: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Per passage the position in ``docnos``, and the node."""
+        nodes = self.graph.find(docnos)
+        if len(nodes) and (nodes >= 0).all() and (self.graph.node_type[nodes] == PASSAGE_TYPE).all():
+            return np.arange(len(nodes)), nodes
+        return self.graph.passages_of_documents(self.graph.document_of(docnos))
 
 
 class GraphTextLoader(WithSignature, pt.Transformer):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
 RETRIEVED, RELEVANT = "retrieved", "relevant"
+QUERY_RELATIONS = {RETRIEVED: "a retriever", RELEVANT: "qrels="}  # of a query graph, and what it is built with
+DOCUMENT = "document"  # no relation, but can take the place of one: from a passage to its document
 INVERSE = "_i"
 STEP = "/"
 
@@ -50,7 +53,7 @@ def check_relation_name(relation: str) -> None:
             f"a relation cannot be called {relation!r}: lower-case letters, digits and '_' are allowed, and a name "
             f"ending in '{INVERSE}' is that of an inverse, which every graph adds"
         )
-    if relation in (ORDER, STRUCTURAL, TITLE, RETRIEVED, RELEVANT):
+    if relation in (ORDER, STRUCTURAL, TITLE, RETRIEVED, RELEVANT, DOCUMENT):
         raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
 
 
@@ -68,6 +71,21 @@ def check_relations(graph: HeteroGraph, relations: Iterable[str], query_relation
                 place = "" if relation == path else f" of the path {path!r}"
                 there = ", ".join([*graph.relations, *query_relations])
                 raise ValueError(f"the graph has no relation {relation!r}{place}; it has {there}")
+
+
+def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None) -> None:
+    """Raises ValueError if a relation lacks its graph, or the graph does not have the relation."""
+    queries = [name for name in relations if name in QUERY_RELATIONS]
+    others = [name for name in relations if name not in QUERY_RELATIONS]
+    if queries and query_graph is None:
+        raise ValueError(f"{', '.join(queries)} are relations of queries: give query_graph=QueryPassageGraph(...)")
+    for name in queries:
+        if query_graph is not None and name not in query_graph.edge_types:
+            raise ValueError(f"{query_graph!r} has no {name!r} edges: build it with {QUERY_RELATIONS[name]}")
+    if others and graph is None:
+        raise ValueError(f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)")
+    if graph is not None:
+        check_relations(graph, others)
 
 
 def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:

@@ -40,7 +40,7 @@ class SideBySideNetwork(PassageNetwork):
     what tells them apart is what they say beyond it.
 
     The inner product with a query ``[q; w_1 q; w_2 q; ...]`` is ``q.(x + sum of w_r a_r)``: one search has a weight per
-    query and relation. :mod:`pyterrier_graph.retrieve.query_weights` computes these weights.
+    query and relation. :class:`~pyterrier_graph.retrieve.query_weights.QueryWeights` computes these weights.
 
     Where there are relevant queries, passages that have one are more similar to all queries. In their place, a passage
     without a relevant query gets ``0.4 x``.

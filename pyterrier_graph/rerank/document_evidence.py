@@ -6,6 +6,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_number
+from pyterrier_graph.graphs import HeteroGraph
 from pyterrier_graph.training.grid_search import coordinate_search
 from pyterrier_graph.training.validation import Validation, documents_of, tuning_set
 
@@ -20,6 +21,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
 
     Args:
         weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
+        graph: The graph of the passages; only needed where passages have ids of their own (not ``docno%pN``).
         measure: What :meth:`fit` maximizes.
 
     Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
@@ -30,9 +32,10 @@ class DocumentEvidence(WithSignature, pt.Estimator):
 
     schematic = {"label": "DocumentEvidence", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
-    def __init__(self, weight: float = 1.0, *, measure: str = "nDCG@10") -> None:
+    def __init__(self, weight: float = 1.0, *, graph: HeteroGraph | None = None, measure: str = "nDCG@10") -> None:
         check_number("weight", weight, 0)
         self.weight = weight
+        self.graph = graph
         self.measure = measure
 
     def __repr__(self) -> str:
@@ -65,9 +68,8 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         self.weight = coordinate_search({"weight": self.weight}, grid, measure, verbose=False)["weight"]
         return self
 
-    @staticmethod
-    def _scores(run: pd.DataFrame, weight: float) -> pd.Series:
+    def _scores(self, run: pd.DataFrame, weight: float) -> pd.Series:
         if run["score"].isna().any():
             raise ValueError(f"passage {run['docno'][run['score'].isna()].iloc[0]!r} has no score")
-        best = run["score"].groupby([run["qid"], documents_of(run["docno"])]).transform("max")
+        best = run["score"].groupby([run["qid"], documents_of(run["docno"], self.graph)]).transform("max")
         return run["score"] + weight * best

@@ -45,8 +45,9 @@ class GraphMaxSim(GraphReranker):
     on a collection of research articles that it was not tuned on. Compare it with the first stage before you use it.
 
     There is no network, and stored token vectors of passages and titles are used as they are. :meth:`fit` learns one
-    weight per relation: each in turn takes the value in 0, 0.2, ... 1 that is best by ``measure``, in two sweeps. So
-    few weights need few queries: the validation queries are used where there are any, else the training queries.
+    weight per relation: each in turn moves to a value in 0, 0.2, ... 1, as far as the queries support it by ``measure``
+    (see :func:`~pyterrier_graph.training.grid_search.coordinate_search`). So few weights need few queries: the
+    validation queries are used where there are any, else the training queries.
 
     Args:
         graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).

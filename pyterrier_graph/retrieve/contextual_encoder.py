@@ -146,8 +146,8 @@ class ContextualEncoder(LearnedModel):
 
         To add, change or remove documents, index them all as a graph again (``DocumentGraph(path).index(docs,
         overwrite=True)``, or at another path with the same ``folder=`` for the model), and write a new index with a new
-        model. The encoder only reads passages that are new: the vectors of all others are copied from the folder. To
-        add queries, write a new index with ``previous=``.
+        model. The encoder only reads passages and titles that are new: the vectors of all others are copied from the
+        folder. To add queries, add them to the query graph, and write a new index with ``previous=``.
 
         Args:
             path: Folder of the index; nothing may be there yet.

@@ -100,7 +100,8 @@ def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataF
         parts = []
         for part in blocks(len(sampler), IDS_AT_ONCE):
             docnos = pd.Series(sampler.docnos_of(part), dtype=object)
-            parts.append(relevant.merge(pd.DataFrame({"passage": docnos, "docno": documents_of(docnos)}), on="docno"))
+            passages = pd.DataFrame({"passage": docnos, "docno": documents_of(docnos, sampler.graph)})
+            parts.append(relevant.merge(passages, on="docno"))
         joined = pd.concat(parts, ignore_index=True)
         passages = joined[["qid", "passage"]].rename(columns={"passage": "docno"})
         missing = relevant["docno"][~relevant["docno"].isin(joined["docno"])]

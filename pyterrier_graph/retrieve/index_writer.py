@@ -13,12 +13,13 @@ import numpy as np
 from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import META, read_meta
+from pyterrier_graph.encoders.late_chunking import passages_in_documents
 from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, blocks, checked_vectors, write_vectors
+from pyterrier_graph.encoders.vector_reuse import DIGEST, DIGESTS, VectorReuse, complete, digests_of
 from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
 from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, identity_of, vector_space, without_bars
-from pyterrier_graph.retrieve.vector_reuse import DIGEST, DIGESTS, VectorReuse, indexes_in, text_digests
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -118,7 +119,7 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
 
     It is written into a folder, beside those of other graphs and encoders, if it is not there. Texts that another index
     of the same encoder in this folder has are not encoded again: see
-    :class:`~pyterrier_graph.retrieve.vector_reuse.VectorReuse`. A call that was killed continues when it is repeated.
+    :class:`~pyterrier_graph.encoders.vector_reuse.VectorReuse`. A call that was killed continues when it is repeated.
     Raises ValueError if vectors are of another shape or not finite.
     """
     identity = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
@@ -147,7 +148,11 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
                 for docno in graph.ids_of(nodes[numbers]):
                     ids.add(docno)
                 digests.write(text_digests(graph, nodes[numbers], encoder).tobytes())
-        reuse.append(VectorReuse(unfinished, indexes_in(folder, "passages-*.flex"), identity["encoder"], dimension))
+        reuse.append(VectorReuse(unfinished, complete(folder, "passages-*.flex"), rows_of, dimension))
+
+    def rows_of(other: dict[str, Any]) -> int:
+        fits = other.get("base", {}).get("encoder") == identity["encoder"] and other["vec_size"] == dimension
+        return other["doc_count"] if fits else 0
 
     meta = FLEX | HINT | meta | {"files": {DIGESTS: len(nodes) * 2 * DIGEST.itemsize}}
     vectors_of = lambda numbers: reuse[0].vectors(numbers, encoded)  # noqa: E731
@@ -160,6 +165,17 @@ def passage_vectors(graph: HeteroGraph, nodes: np.ndarray, encoder: BiEncoder) -
     if getattr(encoder, "late_chunking", False):
         return cast("DualEncoder", encoder).encode_passages(graph, nodes)
     return encoder.encode_docs(graph.texts(nodes))
+
+
+def text_digests(graph: HeteroGraph, nodes: np.ndarray, encoder: BiEncoder) -> np.ndarray:
+    """Digests of what an encoder reads for the vectors of some passages, shape (passages, 2)."""
+    if not getattr(encoder, "late_chunking", False):
+        return digests_of(graph.texts(nodes))
+    texts, documents, positions = passages_in_documents(graph, nodes)
+    own = digests_of(texts)
+    place = np.searchsorted(documents, positions, side="right") - 1
+    bounds = zip(positions.tolist(), documents[place].tolist(), documents[place + 1].tolist(), strict=True)
+    return digests_of(f"{position - start} ".encode() + own[start:end].tobytes() for position, start, end in bounds)
 
 
 def check_vectors(index: FlexIndex, encoder: BiEncoder, graph: HeteroGraph | None, dimension: int) -> None:

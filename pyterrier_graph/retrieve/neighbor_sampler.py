@@ -12,12 +12,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from pyterrier_graph.encoders.vector_files import VECTORS, blocks, encode_once
+from pyterrier_graph.encoders.encoded_texts import encode_once
+from pyterrier_graph.encoders.vector_files import VECTORS, blocks
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, check_relations, follow
+from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, check_graphs, follow
 from pyterrier_graph.models.bipartite_attention import FEATURES
 from pyterrier_graph.models.neighbor_batch import NeighborBatch
 from pyterrier_graph.models.passage_network import PassageNetwork
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 IDS_AT_ONCE = 65_536
 COMPARED = 256  # passages whose ids tell whether an index and a graph are of the same passages
-NEEDED = {RETRIEVED: "a retriever", RELEVANT: "qrels="}  # for the relations of the query graph
 
 
 class NeighborSampler:
@@ -55,8 +55,8 @@ class NeighborSampler:
         self.two_hops, self.edge_features = network.two_hops, network.edge_features
         self.folder, self.verbose = folder, verbose
         check_graphs(relations, graph, query_graph)
-        self.query_relations = [name for name in relations if name in NEEDED]
-        self.document_relations = [name for name in relations if name not in NEEDED]
+        self.query_relations = [name for name in relations if name in QUERY_RELATIONS]
+        self.document_relations = [name for name in relations if name not in QUERY_RELATIONS]
         if query_graph is not None and self.query_relations:
             sample = some_of(len(self))
             if query_graph.num_passages != len(self) or ids_of(query_graph.docnos, sample) != self.docnos_of(sample):
@@ -234,21 +234,6 @@ class NeighborSampler:
         encode = encoder.encode_queries if name == "queries" else encoder.encode_docs
         identity = {"encoder": encoder_name(self.encoder), "texts": digest}
         return encode_once(self.folder, name, identity, count, texts, encode, verbose=self.verbose)
-
-
-def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None) -> None:
-    """Raises ValueError if a relation lacks its graph, or the graph does not have the relation."""
-    queries = [name for name in relations if name in NEEDED]
-    others = [name for name in relations if name not in NEEDED]
-    if queries and query_graph is None:
-        raise ValueError(f"{', '.join(queries)} are relations of queries: give query_graph=QueryPassageGraph(...)")
-    for name in queries:
-        if query_graph is not None and name not in query_graph.edge_types:
-            raise ValueError(f"{query_graph!r} has no {name!r} edges: build it with {NEEDED[name]}")
-    if others and graph is None:
-        raise ValueError(f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)")
-    if graph is not None:
-        check_relations(graph, others)
 
 
 def some_of(count: int) -> np.ndarray:

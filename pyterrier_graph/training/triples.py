@@ -23,7 +23,7 @@ from pyterrier_graph.models.hgat import HGAT
 from pyterrier_graph.models.propagation import Propagation
 from pyterrier_graph.training.negatives import NegativeSampler
 from pyterrier_graph.training.trainer import train
-from pyterrier_graph.training.validation import PASSAGE_NUMBER, judged_ids
+from pyterrier_graph.training.validation import judged_ids, passages_are_judged
 
 if TYPE_CHECKING:
     from pyterrier_graph.training.options import HGATTraining
@@ -68,7 +68,7 @@ def draw_triples(
 
 def passage_judgments(qrels: pd.DataFrame, graph: HeteroGraph) -> pd.DataFrame:
     """Judgments of passages, as given or, where no passage is judged, those of their documents in the graph."""
-    if not len(qrels) or qrels["docno"].str.contains(PASSAGE_NUMBER).any():
+    if not len(qrels) or passages_are_judged(qrels, graph):
         return qrels
     documents = graph._documents(qrels["docno"].tolist())
     missing = qrels["docno"][documents < 0]

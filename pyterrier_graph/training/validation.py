@@ -8,18 +8,31 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.documents import PASSAGE_SEPARATOR
+from pyterrier_graph.graphs.fold import fold
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.relations import DOCUMENT
 
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 
 
-def documents_of(docnos: pd.Series) -> pd.Series:
-    """The document ids of passage ids (``docno%pN``); other ids stay as they are."""
+def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Series:
+    """The document ids of passage ids: ``docno%pN``, or own ids of the graph's passages. Other ids stay as they are."""
+    if graph is not None and graph.own_ids:
+        return pd.Series(fold(graph, docnos.tolist(), DOCUMENT)[1], index=docnos.index, dtype=object)
     return docnos.str.replace(PASSAGE_NUMBER, "", regex=True)
 
 
-def judged_ids(docnos: pd.Series, qrels: pd.DataFrame) -> pd.Series:
+def judged_ids(docnos: pd.Series, qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> pd.Series:
     """The ids by which judgments are looked up: ids of documents, unless passages are judged."""
-    return docnos if qrels["docno"].str.contains(PASSAGE_NUMBER).any() else documents_of(docnos)
+    return docnos if passages_are_judged(qrels, graph) else documents_of(docnos, graph)
+
+
+def passages_are_judged(qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> bool:
+    """Whether judgments are of passages; own ids are of what more of them are found as in the graph."""
+    if graph is None or not graph.own_ids:
+        return bool(qrels["docno"].str.contains(PASSAGE_NUMBER).any())
+    docnos = qrels["docno"].unique().tolist()
+    return (graph.find(docnos) >= 0).sum() >= (graph._documents(docnos) >= 0).sum()
 
 
 def tuning_set(
@@ -63,8 +76,9 @@ class RunEvaluator:
 class Validation:
     """Measures a model on validation queries: ``validation(scores)``, of the rows of ``run``, or ``per_query_of(run)``.
 
-    If only documents are judged, passages (``docno%pN``) count for their document: the score of a document is the score
-    of its best passage. It warns if no candidate is judged, so that the measure is 0 for all scores.
+    If only documents are judged, passages (``docno%pN``, or those of the model's graph) count for their document: the
+    score of a document is the score of its best passage. It warns if no candidate is judged, so that the measure is 0
+    for all scores.
 
     Args:
         run: ``qid``, and what the model needs; with ``docno`` if the candidates are always the same.
@@ -84,10 +98,11 @@ class Validation:
         candidates: int | None = None,
     ) -> None:
         self.run, self.qrels = judged(run, qrels, context)
+        self.graph: HeteroGraph | None = getattr(context, "graph", None)
         self._evaluate = RunEvaluator(measure, self.qrels)
         if "docno" not in self.run.columns:
             return
-        self._pairs = self.run[["qid"]].assign(docno=judged_ids(self.run["docno"], self.qrels))
+        self._pairs = self.run[["qid"]].assign(docno=judged_ids(self.run["docno"], self.qrels, self.graph))
         if candidates is not None:
             order = self.run["rank"].argsort(kind="stable") if "rank" in self.run.columns else self.run.index
             distinct = self._pairs.iloc[order].drop_duplicates()
@@ -109,7 +124,7 @@ class Validation:
 
     def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
         """The measure of each judged query, of another run for the same queries: ``qid, docno, score``, ids as text."""
-        best = _best(run.assign(docno=judged_ids(run["docno"], self.qrels)), run["score"])
+        best = _best(run.assign(docno=judged_ids(run["docno"], self.qrels, self.graph)), run["score"])
         return self._evaluate.per_query(best).to_numpy()
 
 

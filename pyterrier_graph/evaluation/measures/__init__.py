@@ -16,8 +16,8 @@ A run of passages evaluated with judgments of documents, or the other way round,
 
 # The package imports this module, so it must be fast: only the evaluator imports numpy and pandas.
 
-from pyterrier_graph.evaluation.measures.definitions import MAPD, PRECD, PRES, on_documents, register
+from pyterrier_graph.evaluation.measures.definitions import MAPD, PRECD, PRES, on_documents, on_nodes, register
 
-__all__ = ["MAPD", "PRECD", "PRES", "on_documents"]
+__all__ = ["MAPD", "PRECD", "PRES", "on_documents", "on_nodes"]
 
-register(PRES, MAPD, PRECD, on_documents)
+register(PRES, MAPD, PRECD, on_documents, on_nodes)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 import ir_measures
 from ir_measures import Evaluator, Provider
@@ -22,6 +23,7 @@ class _Parameter(ParamInfo):
 
 
 _RELEVANCE = _Parameter(dtype=int, default=1, desc="minimum relevance score to be considered relevant (inclusive)")
+_MEASURE = ParamInfo(dtype=Measure, required=True, desc="an ir_measures measure")
 _SEPARATOR = _Parameter(dtype=str, default=PASSAGE_SEPARATOR, desc="text between the ids of document and passage")
 
 
@@ -132,7 +134,36 @@ class PRECDMeasure(_WithinDocuments):
     SHORT_DESC = "Precision of the passages within each relevant document."
 
 
-class OnDocumentsMeasure(PatentMeasure):
+class FoldedMeasure(PatentMeasure):
+    """Base class of measures that fold passages: a measure of what passages belong to or lead to."""
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+        if "measure" in params:
+            self.DEFAULT = params["measure"].DEFAULT
+
+    @property
+    def fold(self) -> tuple[str, ...]:
+        """The parameters that say how passages are folded."""
+        return tuple(self[name] for name in self.SUPPORTED_PARAMS if name != "measure")
+
+    def _with(self, measure: Measure | str | None, cutoff: int | None, **given: Any) -> Self:
+        parsed = ir_measures.parse_measure(measure) if isinstance(measure, str) else measure
+        given = {"measure": parsed} | given
+        params = self.params | {name: value for name, value in given.items() if value is not None}
+        if cutoff is not None:
+            params["measure"] = params["measure"] @ cutoff
+        return type(self)(**params)
+
+    def _param_repr(self, v: Any) -> str:
+        return repr(str(v))
+
+    def aggregator(self) -> Any:
+        """The aggregator of the inner measure."""
+        return self["measure"].aggregator()
+
+
+class OnDocumentsMeasure(FoldedMeasure):
     """A measure of documents, computed from a run of passages: ``on_documents(AP @ 100)``.
 
     A document has the rank of its first passage and the highest label of its passages. The id of a document is the part
@@ -150,33 +181,54 @@ class OnDocumentsMeasure(PatentMeasure):
     __name__ = NAME = "on_documents"
     PRETTY_NAME = "Measure over Documents"
     SHORT_DESC = "A measure over the documents of a run of passages."
-    SUPPORTED_PARAMS = {
-        "measure": ParamInfo(dtype=Measure, required=True, desc="an ir_measures measure"),
-        "separator": _SEPARATOR,
-    }
-
-    def __init__(self, **params: Any) -> None:
-        super().__init__(**params)
-        if "measure" in params:
-            self.DEFAULT = params["measure"].DEFAULT
+    SUPPORTED_PARAMS = {"measure": _MEASURE, "separator": _SEPARATOR}
 
     def __call__(  # type: ignore[override]  # the measure may be positional
         self, measure: Measure | str | None = None, separator: str | None = None, cutoff: int | None = None
     ) -> OnDocumentsMeasure:
         """The same measure with other parameters; ``cutoff`` is the cutoff of the inner measure."""
-        parsed = ir_measures.parse_measure(measure) if isinstance(measure, str) else measure
-        given = {"measure": parsed, "separator": separator}
-        params = self.params | {name: value for name, value in given.items() if value is not None}
-        if cutoff is not None:
-            params["measure"] = params["measure"] @ cutoff
-        return type(self)(**params)
+        return self._with(measure, cutoff, separator=separator)
 
-    def _param_repr(self, v: Any) -> str:
-        return repr(str(v))
 
-    def aggregator(self) -> Any:
-        """The aggregator of the inner measure."""
-        return self["measure"].aggregator()
+class OnNodesMeasure(FoldedMeasure):
+    """A measure of sections, or of other nodes of a graph, from a run of passages: ``on_nodes(nDCG @ 10, graph)``.
+
+    A node has the rank of the first passage that leads to it and the highest label of the passages that lead to it, as
+    in ``graph.fold(relation)``. A passage that leads to no node, and an id that is not that of a passage of the graph,
+    stay as they are, so judgments may be of passages, of sections (``docno%sN``), or of other nodes.
+
+    ``str`` of the measure has the graph's path, and can be parsed again.
+
+    Parameters:
+        measure: The measure, or its name. It may only depend on ids, ranks and labels.
+        graph: The :class:`~pyterrier_graph.DocumentGraph`, or its path.
+        relation: What passages lead to: a relation of the graph, a path of relations, or ``'document'`` for documents.
+    """
+
+    __name__ = NAME = "on_nodes"
+    PRETTY_NAME = "Measure over Nodes"
+    SHORT_DESC = "A measure over the sections, or other nodes of a graph, of a run of passages."
+    SUPPORTED_PARAMS = {
+        "measure": _MEASURE,
+        "graph": _Parameter(dtype=str, required=True, desc="a DocumentGraph, or its path"),
+        "relation": _Parameter(dtype=str, default="structural", desc="a relation of the graph, or 'document'"),
+    }
+
+    def __init__(self, **params: Any) -> None:
+        if "graph" in params:
+            path = getattr(params["graph"], "path", params["graph"])
+            params["graph"] = str(path) if isinstance(path, os.PathLike) else path
+        super().__init__(**params)
+
+    def __call__(  # type: ignore[override]  # the parameters may be positional
+        self,
+        measure: Measure | str | None = None,
+        graph: Any = None,
+        relation: str | None = None,
+        cutoff: int | None = None,
+    ) -> OnNodesMeasure:
+        """The same measure with other parameters; ``cutoff`` is the cutoff of the inner measure."""
+        return self._with(measure, cutoff, graph=graph, relation=relation)
 
 
 class PatentProvider(Provider):
@@ -210,3 +262,4 @@ PRES = PRESMeasure()
 MAPD = MAPDMeasure()
 PRECD = PRECDMeasure()
 on_documents = OnDocumentsMeasure()
+on_nodes = OnNodesMeasure()

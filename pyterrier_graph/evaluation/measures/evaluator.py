@@ -12,8 +12,8 @@ from ir_measures import Evaluator, Measure, Metric
 from numpy.typing import NDArray
 
 from pyterrier_graph.documents import level_mismatch
-from pyterrier_graph.evaluation.measures.definitions import MAPDMeasure, OnDocumentsMeasure, PRESMeasure
-from pyterrier_graph.evaluation.measures.rankings import Judgments, Ranking, documents_of
+from pyterrier_graph.evaluation.measures.definitions import FoldedMeasure, MAPDMeasure, PRESMeasure
+from pyterrier_graph.evaluation.measures.rankings import Fold, Judgments, Ranking, documents_of
 
 
 class PatentEvaluator(Evaluator):
@@ -22,14 +22,14 @@ class PatentEvaluator(Evaluator):
     def __init__(self, measures: Iterable[Measure], qrels: Any) -> None:
         measures = sorted(measures, key=str)  # ir_measures gives a set, whose order would be that of tables' columns
         self._judgments = Judgments.read(qrels)
-        by_separator: dict[str, list[Measure]] = defaultdict(list)
+        by_fold: dict[tuple[str, ...], list[Measure]] = defaultdict(list)
         for measure in measures:
-            if isinstance(measure, OnDocumentsMeasure):
-                by_separator[measure["separator"]].append(measure)
-        self._on_documents = [_OnDocuments(*item, self._judgments) for item in by_separator.items()]
-        self._direct = [measure for measure in measures if not isinstance(measure, OnDocumentsMeasure)]
+            if isinstance(measure, FoldedMeasure):
+                by_fold[measure.fold].append(measure)
+        self._folded = [_Folded(_fold(*item), group, self._judgments) for item, group in by_fold.items()]
+        self._direct = [measure for measure in measures if not isinstance(measure, FoldedMeasure)]
         # The base class adds missing values for topics with relevant documents only.
-        topics = set().union(*(group.topics for group in self._on_documents))
+        topics = set().union(*(group.topics for group in self._folded))
         for measure in self._direct:
             relevant = np.flatnonzero(self._judgments.relevant(measure["rel"]))
             topics.update(self._judgments.topics[topic] for topic in relevant)
@@ -44,26 +44,38 @@ class PatentEvaluator(Evaluator):
             values = compute(self._judgments, ranking, measure)
             for topic in np.flatnonzero(~np.isnan(values)):
                 yield Metric(self._judgments.topics[topic], measure, float(values[topic]))
-        for group in self._on_documents:
+        for group in self._folded:
             yield from group.metrics(ranking, self._judgments.topics)
 
 
-class _OnDocuments:
-    """Computes measures of documents by ir_measures, for one separator."""
+class _Folded:
+    """Computes measures of documents or nodes by ir_measures, for one way to fold ids."""
 
-    def __init__(self, separator: str, measures: list[Measure], passages: Judgments) -> None:
-        self.separator = separator
+    def __init__(self, fold: Fold, measures: list[Measure], passages: Judgments) -> None:
+        self.fold = fold
         self.measures = {measure["measure"]: measure for measure in measures}
-        qrels = passages.on_documents(separator)
-        self.documents = set(qrels["doc_id"])
+        qrels = passages.folded(fold)
+        self.judged = set(qrels["doc_id"])
         self.evaluator = ir_measures.evaluator(self.measures, qrels)
         self.topics = self.evaluator.qrel_qids
 
     def metrics(self, passages: Ranking, topics: list[str]) -> Iterator[Metric]:
-        run = passages.on_documents(topics, self.separator)
-        _check_level((document for documents in run.values() for document in documents), self.documents)
+        run = passages.folded(topics, self.fold)
+        _check_level((name for found in run.values() for name in found), self.judged)
         for metric in self.evaluator.iter_calc(run):
             yield metric._replace(measure=self.measures[metric.measure])
+
+
+def _fold(first: str, relation: str = "") -> Fold:
+    """Folds ids by a separator, or by a graph's path and a relation."""
+    if not relation:
+        return lambda ids: (np.arange(len(ids)), documents_of(ids, first))
+    from pyterrier_graph.graphs import DocumentGraph
+    from pyterrier_graph.graphs.fold import check_fold, fold
+
+    graph = DocumentGraph(first)
+    check_fold(graph, relation)
+    return lambda ids: fold(graph, ids, relation)
 
 
 def _check_level(found: Iterable[str], judged: Iterable[str]) -> None:

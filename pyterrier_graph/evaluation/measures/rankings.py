@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,11 @@ import numpy as np
 import pandas as pd
 from ir_measures.util import QrelsConverter, RunConverter
 from numpy.typing import NDArray
+
+from pyterrier_graph.graphs.csr import CSR
+
+Fold = Callable[[list[str]], tuple[NDArray[np.intp], list[str]]]
+"""Turns ids into those of documents or nodes: per pair the position of an id, ascending, and what it becomes."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +38,11 @@ class Judgments:
         """Number of each topic's labels that are ``minimum`` or higher."""
         return np.bincount(self.topic[self.labels >= minimum], minlength=len(self.topics))
 
-    def on_documents(self, separator: str) -> pd.DataFrame:
-        """The judgments of documents, by the highest label of a passage: ``query_id, doc_id, relevance``."""
-        names, documents = np.array(self.topics, dtype=object)[self.topic], documents_of(self.ids, separator)
-        return _highest(pd.DataFrame({"query_id": names, "doc_id": documents, "relevance": self.labels}))
+    def folded(self, fold: Fold) -> pd.DataFrame:
+        """The judgments of what ids are folded into, by the highest label: ``query_id, doc_id, relevance``."""
+        row, names = fold(self.ids.tolist())
+        topics = np.array(self.topics, dtype=object)[self.topic[row]]
+        return _highest(pd.DataFrame({"query_id": topics, "doc_id": names, "relevance": self.labels[row]}))
 
 
 @dataclass(frozen=True)
@@ -72,15 +78,16 @@ class Ranking:
         label = pd.Series(judgments.labels, index=judgments.topic * len(ids) + judged, dtype=float)
         return cls(topic, rank, label.reindex(topic * len(ids) + item).to_numpy(), item, ids.tolist())
 
-    def on_documents(self, topics: list[str], separator: str) -> dict[str, dict[str, float]]:
-        """The run of documents, ranked by their first passage, without ties, for ir_measures."""
-        number, names = pd.factorize(np.array(documents_of(self.ids, separator), dtype=object))
-        document = number[self.item]
-        first = ~pd.Series(self.topic * len(names) + document).duplicated().to_numpy()
-        rows = pd.DataFrame({"document": names[document[first]], "score": -self.rank[first].astype(float)})
+    def folded(self, topics: list[str], fold: Fold) -> dict[str, dict[str, float]]:
+        """The run of what ids are folded into, ranked by the first result, without ties, for ir_measures."""
+        position, folded = fold(self.ids)
+        number, names = pd.factorize(np.array(folded, dtype=object))
+        row, target = CSR.group(position, number, len(self.ids)).select(self.item)
+        rows = pd.DataFrame({"topic": self.topic[row], "target": target}).drop_duplicates()
+        rows["score"] = -np.arange(len(rows), dtype=float)
         return {
-            topics[topic]: dict(zip(found["document"], found["score"], strict=True))
-            for topic, found in rows.groupby(self.topic[first], sort=False)
+            topics[topic]: dict(zip(names[found["target"]], found["score"], strict=True))
+            for topic, found in rows.groupby("topic", sort=False)
         }
 
 

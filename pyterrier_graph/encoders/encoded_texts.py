@@ -1,0 +1,83 @@
+"""Vectors of texts that are encoded once, and read from disk by later calls."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyterrier_graph.artifacts import META, read_meta
+from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, as_json, blocks, checked_vectors, write_vectors
+from pyterrier_graph.encoders.vector_reuse import DIGEST, DIGESTS, VectorReuse, complete, digests_of
+
+
+def encode_once(
+    folder: Path | None,
+    name: str,
+    identity: dict[str, Any],
+    count: int,
+    texts: Callable[[np.ndarray], list[str]],
+    encode: Callable[[list[str]], Any],
+    *,
+    batch_size: int = 1024,
+    verbose: bool = True,
+) -> np.ndarray:
+    """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
+
+    Texts that another file in the folder has, with the same name and an identity that differs only in ``'texts'``, are
+    not encoded again: see :class:`~pyterrier_graph.encoders.vector_reuse.VectorReuse`.
+
+    Args:
+        folder: Each name and identity gets a folder of its own in it. None: a temporary one, while the array is in use.
+        name: What is encoded, such as ``'queries'``.
+        identity: All that the vectors depend on, for JSON: the encoder's ``model_name``, a digest of the texts.
+        count: Number of texts.
+        texts: Returns the texts of some numbers, which are below ``count`` and ascend.
+        encode: Texts to floating point vectors, shape (texts, d). The first text is encoded once more, for d.
+        batch_size: Number of texts that are encoded, and written, at once.
+        verbose: Whether to show progress.
+
+    Returns:
+        A read-only, memory-mapped array, float32 of shape (count, d).
+    """
+
+    def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
+        return checked_vectors(encode(texts(numbers)), numbers, dimension, "text {}".format)
+
+    if folder is None:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+            place = Path(temporary)
+            return encode_once(place, name, identity, count, texts, encode, batch_size=batch_size, verbose=verbose)
+    about = {"type": "vectors", "format": "float32", "format_version": 1, "count": count, "identity": identity}
+    about = json.loads(as_json(about))
+    path = folder / f"{name}-{hashlib.sha256(as_json(about).encode()).hexdigest()[:16]}"
+    if not (path / META).is_file():
+        dimension = encoded(np.arange(min(1, count))).shape[1]
+        reuse: list[VectorReuse] = []
+
+        def write_digests(unfinished: Path) -> None:
+            with open(unfinished / DIGESTS, "wb") as digests:
+                for numbers in blocks(count, batch_size):
+                    digests.write(digests_of(texts(numbers)).tobytes())
+            reuse.append(VectorReuse(unfinished, complete(folder, f"{name}-*"), rows_of, dimension))
+
+        def rows_of(other: dict[str, Any]) -> int:
+            fits = other["type"] == "vectors" and other["dimension"] == dimension
+            same = fits and other["identity"] | {"texts": None} == about["identity"] | {"texts": None}
+            return other["count"] if same else 0
+
+        meta = about | {"dimension": dimension, "files": {DIGESTS: count * 2 * DIGEST.itemsize}}
+        rows = lambda numbers: reuse[0].vectors(numbers, partial(encoded, dimension=dimension))  # noqa: E731
+        progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
+        options: dict[str, Any] = {"at_once": batch_size, "progress": progress, "write_ids": write_digests}
+        write_vectors(path, meta, (count, dimension), rows, **options)
+    shape = (count, read_meta(path, about)["dimension"])
+    if not count:  # an empty file cannot be mapped
+        return np.broadcast_to(FLOAT.type(0), shape)
+    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="r", shape=shape))

@@ -1,0 +1,232 @@
+"""Records with the texts of neighbors, against plain loops, and searched with PISA and Terrier."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_document_graph import DOCUMENTS, corpora
+
+from pyterrier_graph import DocumentGraph, QueryPassageGraph
+from pyterrier_graph.documents import PASSAGE, SECTION, Link, Node, StructuredDocument
+from pyterrier_graph.graphs import HeteroGraph, context
+
+TOPICS = pd.DataFrame({"qid": ["q1", "q2", "q3"], "query": ["inner product", "matrix times vector", "flat arrays"]})
+QRELS = pd.DataFrame(
+    [("q1", "numpy.dot%p0", 1), ("q2", "numpy.dot%p0", 2), ("q3", "numpy.vdot%p1", 1), ("q1", "numpy.vdot%p1", 1)],
+    columns=["qid", "docno", "label"],
+)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> DocumentGraph:
+    return DocumentGraph(tmp_path_factory.mktemp("graph") / "graph").index(DOCUMENTS, verbose=False)
+
+
+@pytest.fixture(scope="module")
+def queries(graph, tmp_path_factory) -> QueryPassageGraph:
+    return QueryPassageGraph(tmp_path_factory.mktemp("queries") / "q").build(TOPICS, graph, qrels=QRELS, verbose=False)
+
+
+def read(graph: DocumentGraph, *arguments: Any, **options: Any) -> dict[str, dict[str, str]]:
+    rows = graph.get_corpus_iter(*arguments, **options, verbose=False)
+    return {row.pop("docno"): row for row in map(dict, rows)}
+
+
+def test_passages_with_titles_and_queries(graph, queries):
+    found = read(graph, context=("title", "relevant"), query_graph=queries)
+    assert found == {
+        "numpy.dot%p0": {"text": "dot\nmatrix times vector\ninner product\nDot product."},  # the higher label first
+        "numpy.dot%p1": {"text": "Notes\nFor 2-D arrays."},
+        "numpy.dot%p2": {"text": "Notes\nSee above."},
+        "numpy.vdot%p0": {"text": "vdot\nOf two vectors."},
+        "numpy.vdot%p1": {"text": "vdot\ninner product\nflat arrays\nFlattens."},
+    }
+
+
+def test_fields(graph, queries):
+    options = {"context": ("relevant", "title/title", "order"), "query_graph": queries, "fields": True}
+    found = read(graph, **options)
+    assert found["numpy.dot%p0"] == {
+        "text": "Dot product.",
+        "relevant": "matrix times vector\ninner product",
+        "title/title": "",
+        "order": "For 2-D arrays.",
+    }
+    assert found["numpy.dot%p1"] == {
+        "text": "For 2-D arrays.",
+        "relevant": "",
+        "title/title": "dot",
+        "order": "See above.",
+    }
+
+
+def test_documents_with_context(graph, queries):
+    found = read(graph, "documents", context=("title", "relevant", "external"), query_graph=queries)
+    dot = "Dot product.\nFor 2-D arrays.\nSee above."
+    assert found["numpy.dot"]["text"] == f"dot\nNotes\nmatrix times vector\ninner product\nvdot\n{dot}"
+    assert found["empty"] == {"text": ""}
+    fields = read(graph, "documents", context=("title", "relevant"), query_graph=queries, fields=True)
+    assert fields["numpy.dot"] == {"text": dot, "title": "dot\nNotes", "relevant": "matrix times vector\ninner product"}
+    only = read(graph, "documents", context="external", fields=True)
+    assert only["numpy.dot"] == {"text": f"dot\n{dot}".replace("For", "Notes\nFor"), "external": "vdot"}
+
+
+def test_masked_queries_are_left_out(graph, queries):
+    masked = queries.without(queries.query_of(["q1"]))
+    found = read(graph, context="relevant", query_graph=masked)
+    assert found["numpy.dot%p0"]["text"] == "matrix times vector\nDot product."
+    assert found["numpy.vdot%p1"]["text"] == "flat arrays\nFlattens."
+
+
+def test_a_query_graph_of_some_passages(graph, tmp_path):
+    some = ["numpy.vdot%p1", "numpy.dot%p0"]  # an index in another order, without the other passages
+    queries = QueryPassageGraph(tmp_path / "q").build(TOPICS, some, qrels=QRELS, verbose=False)
+    found = read(graph, context="relevant", query_graph=queries)
+    assert found["numpy.vdot%p1"]["text"] == "inner product\nflat arrays\nFlattens."
+    assert found["numpy.vdot%p0"]["text"] == "Of two vectors."
+
+
+def test_the_number_of_texts_is_limited(graph, queries):
+    found = read(graph, context=("relevant", "structural/structural_i"), query_graph=queries, max_context=1)
+    assert found["numpy.dot%p0"]["text"] == "matrix times vector\nNotes\nDot product."
+    assert found["numpy.dot%p2"]["text"] == "For 2-D arrays.\nSee above."
+    documents = read(graph, "documents", context="title", fields=True, max_context=1)
+    assert documents["numpy.dot"] == {"text": "Dot product.\nNotes\nFor 2-D arrays.\nSee above.", "title": "dot"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"context": ("title", "parent")}, "the graph has no relation 'parent'; it has order, order_i"),
+        ({"context": "title/up"}, "the graph has no relation 'up' of the path 'title/up'"),
+        ({"context": ("title", "relevant")}, r"relevant are relations of queries: give query_graph=QueryPassageGraph"),
+        ({"kind": "sections", "context": "title"}, "kind must be one of 'passages', 'documents'"),
+        ({"context": "title", "max_context": 0}, "max_context must be a whole number, 1 or more"),
+    ],
+)
+def test_bad_arguments(graph, options, message):
+    with pytest.raises(ValueError, match=message):
+        graph.get_corpus_iter(**options)
+    with pytest.raises(TypeError, match="a relation in context must be the name"):
+        graph.get_corpus_iter(context=[1])
+
+
+def test_query_graphs_that_do_not_fit(graph, queries, tmp_path):
+    with pytest.raises(ValueError, match=r"has no 'retrieved' edges: build it with a retriever"):
+        graph.get_corpus_iter(context="retrieved", query_graph=queries)
+    qrels = QRELS.iloc[:1].assign(docno="numpy.dot%p7")
+    other = QueryPassageGraph(tmp_path / "q").build(TOPICS, ["numpy.dot%p7"], qrels=qrels, verbose=False)
+    with pytest.raises(ValueError, match=r"built for other passages: 'numpy.dot%p7' is not in DocumentGraph"):
+        graph.get_corpus_iter(context="relevant", query_graph=other)
+    assert len(read(graph, context="title", query_graph=other)) == 5  # its relations are not asked for
+
+
+def test_a_relation_with_the_name_of_a_field(tmp_path):
+    nodes = (Node(SECTION, "", -1), Node(PASSAGE, "a", 0), Node(PASSAGE, "b", 0))
+    graph = DocumentGraph(tmp_path / "g").index([StructuredDocument("d", nodes, (Link("text", 1, 2),))], verbose=False)
+    assert read(graph, context="text")["d%p0"] == {"text": "b\na"}
+    with pytest.raises(ValueError, match="the field 'text' is taken"):
+        graph.get_corpus_iter(context="text", fields=True)
+
+
+# --- against plain loops
+
+
+def literal(graph: HeteroGraph, kind: str, relations: list[str], fields: bool, most: int) -> list[dict[str, str]]:
+    def step(nodes: list[int], relation: str) -> list[int]:
+        return [int(other) for node in nodes for other in graph.adjacency(relation)[node]]
+
+    def reached(node: int, path: str) -> set[int]:
+        nodes = [node]
+        for relation in path.split("/"):
+            nodes = step(nodes, relation)
+        return {*nodes} - {node}
+
+    if kind == "passages":
+        rows = [([int(node)], graph.ids_of([node])[0]) for node in graph.passage_nodes]
+    else:
+        rows = [
+            ([*range(start, end)], graph.docnos_of([document])[0])
+            for document, (start, end) in enumerate(pairwise(graph.node_offsets.tolist()))
+        ]
+    made = []
+    for nodes, docno in rows:
+        context = {
+            path: sorted({other for node in nodes for other in reached(node, path)})[:most] for path in relations
+        }
+        moved = {other for others in context.values() for other in others}
+        own = [text for node in nodes if node not in moved for text in graph.texts([node]) if text]
+        texts = {path: [text for text in graph.texts(others) if text] for path, others in context.items()}
+        if fields:
+            distinct = {path: "\n".join(dict.fromkeys(found)) for path, found in texts.items()}
+            made.append({"docno": docno, "text": "\n".join(own), **distinct})
+        else:
+            every = [text for found in texts.values() for text in found] + own
+            made.append({"docno": docno, "text": "\n".join(dict.fromkeys(every))})
+    return made
+
+
+PATHS = ["title", "title/title", "order", "structural_i", "structural/structural_i", "external_i", "internal"]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    corpora(),
+    st.sampled_from(["passages", "documents"]),
+    st.lists(st.sampled_from(PATHS), min_size=1, max_size=3, unique=True),
+    st.booleans(),
+    st.integers(1, 4),
+    st.integers(1, 5),
+)
+def test_records_are_the_literal_ones(documents, kind, relations, fields, most, block):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(context, "BLOCK", block):
+        graph = DocumentGraph(Path(folder) / "graph").index(documents, verbose=False)
+        options = {"context": relations, "fields": fields, "max_context": most, "verbose": False}
+        assert [*graph.get_corpus_iter(kind, **options)] == literal(graph, kind, relations, fields, most)
+
+
+# --- search engines
+
+
+def test_pisa_finds_passages_by_their_context(graph, queries, tmp_path):
+    pisa = pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
+    plain, known = (pisa.PisaIndex(str(tmp_path / name), stemmer="none") for name in ("plain", "context"))
+    plain.index(graph.get_corpus_iter(verbose=False))
+    known.index(graph.get_corpus_iter(context=("title", "relevant"), query_graph=queries, verbose=False))
+    assert not len(plain.bm25().search("matrix times"))
+    assert known.bm25().search("matrix times")["docno"].tolist() == ["numpy.dot%p0"]
+    assert {*known.bm25().search("notes")["docno"]} == {"numpy.dot%p1", "numpy.dot%p2"}
+    assert len(known) == len(graph.passage_nodes)
+
+
+def test_terrier_weights_fields(graph, queries, tmp_path):
+    if not pt.java.started():
+        try:
+            pt.java.init()
+        except Exception as error:  # no Java, no network to fetch Terrier over, ...: each raises something of its own
+            pytest.skip(f"Terrier cannot start: {error}")
+    context = ("title", "relevant")
+    indexer = pt.IterDictIndexer(str(tmp_path / "index"), text_attrs=["text", *context], fields=True)
+    rows = graph.get_corpus_iter(context=context, query_graph=queries, fields=True, verbose=False)
+    index = pt.IndexFactory.of(indexer.index(rows))
+    assert index.getCollectionStatistics().getNumberOfFields() == 3
+    weights = {f"{kind}.{field}": 1.0 for kind in ("w", "c") for field in range(3)}
+    found = pt.terrier.Retriever(index, wmodel="BM25F", controls=weights).search("matrix")
+    assert found["docno"].tolist() == ["numpy.dot%p0"]
+
+
+def test_memory_is_that_of_a_block(graph):
+    iterated = graph.get_corpus_iter(context="title", verbose=False)
+    with mock.patch.object(context, "BLOCK", 2), mock.patch.object(type(graph), "texts", autospec=True) as texts:
+        texts.side_effect = lambda graph, nodes: [""] * len(nodes)
+        next(iterated)
+        assert 0 < sum(len(call.args[1]) for call in texts.call_args_list) <= 4  # two passages, and a title each

@@ -1,0 +1,223 @@
+"""Rankings of sections and documents by their passages, and measures of them, against plain loops."""
+
+from __future__ import annotations
+
+import ir_measures
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ir_measures import AP, RR, nDCG
+from test_document_graph import DOCUMENTS, a_graph
+
+from pyterrier_graph import DocumentGraph, measures
+from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.graphs.fold import Fold
+
+TestFold = pt.testing.transformer_test_class(lambda: a_graph().fold("title"))
+TestFoldOfDocuments = pt.testing.transformer_test_class(lambda: a_graph().fold("document"))
+
+STORED = a_graph()
+GRAPH = MemoryGraph.from_documents(DOCUMENTS)
+PASSAGES = GRAPH.ids_of(GRAPH.passage_nodes)
+RUN = pd.DataFrame(
+    [
+        ("1", "q", "numpy.dot%p1", 3.0, 7, "for"),
+        ("1", "q", "numpy.vdot%p0", 2.0, 8, "of"),
+        ("1", "q", "numpy.dot%p2", 4.0, 9, "see"),
+        ("1", "q", "numpy.dot%p0", 2.0, 6, "dot"),
+        ("2", "r", "numpy.vdot%p1", 1.0, 5, "flat"),
+    ],
+    columns=["qid", "query", "docno", "score", "docid", "text"],
+)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> DocumentGraph:
+    return DocumentGraph(tmp_path_factory.mktemp("graph") / "graph").index(DOCUMENTS, verbose=False)
+
+
+def test_sections_by_their_best_passage(graph):
+    out = graph.fold()(RUN)
+    assert list(out.columns) == ["qid", "query", "docno", "score", "text", "passage", "rank"]
+    assert out[["qid", "docno", "score", "rank", "passage", "text"]].values.tolist() == [
+        ["1", "numpy.dot%s1", 4.0, 0, "numpy.dot%p2", "see"],
+        ["1", "numpy.vdot%s0", 2.0, 1, "numpy.vdot%p0", "of"],  # the first of equal scores
+        ["1", "numpy.dot%s0", 2.0, 2, "numpy.dot%p0", "dot"],
+        ["2", "numpy.vdot%s0", 1.0, 0, "numpy.vdot%p1", "flat"],
+    ]
+    assert pt.text.get_text(graph, "text")(out)["text"].tolist() == ["Notes", "vdot", "dot", "vdot"]
+    ranked = graph.fold()(RUN.assign(rank=[1, 3, 0, 2, 0]))
+    assert ranked["docno"].tolist()[1:3] == ["numpy.dot%s0", "numpy.vdot%s0"]
+
+
+def test_documents_as_max_passage_ranks_them(graph):
+    folded, expected = graph.fold("document")(RUN), pt.text.max_passage()(RUN)
+    columns = ["qid", "docno", "score", "rank"]
+    pd.testing.assert_frame_equal(folded[columns], expected[columns].reset_index(drop=True), check_dtype=False)
+    sections = graph.fold("structural")(RUN)
+    assert graph.fold("document")(sections)[columns].equals(folded[columns])
+    assert graph.fold("document")(folded)[columns].equals(folded[columns])
+
+
+def test_what_leads_nowhere_stays(graph):
+    out = graph.fold("title/title")(RUN)
+    assert out["docno"].tolist() == ["numpy.dot%s0", "numpy.vdot%p0", "numpy.dot%p0", "numpy.vdot%p1"]
+    sections = RUN.iloc[[0, 1]].assign(docno=["numpy.dot%s1", "numpy.dot%p2"], score=[1.0, 2.0])
+    assert graph.fold("structural")(sections)[["docno", "score"]].values.tolist() == [["numpy.dot%s1", 2.0]]
+
+
+def test_a_passage_that_leads_to_several_nodes(graph):
+    out = graph.fold("structural/structural_i")(RUN.iloc[[3]])
+    assert out[["docno", "score", "passage"]].values.tolist() == [["numpy.dot%s1", 2.0, "numpy.dot%p0"]]
+    out = graph.fold("title/title_i")(RUN.iloc[[4]])
+    assert out["docno"].tolist() == ["numpy.vdot%p0"]
+
+
+@pytest.mark.parametrize("relation", ["structural", "document", "title", "order"])
+def test_columns(graph, relation):
+    folded, columns = graph.fold(relation), ["qid", "docno", "score"]
+    for more in ([], ["query"], ["query", "rank", "docid"]):
+        run = RUN.assign(rank=0)[columns + more]
+        full, empty = folded(run), folded(run.iloc[:0])
+        assert list(full.columns) == list(empty.columns) == pt.inspect.transformer_outputs(folded, list(run.columns))
+        assert not len(empty)
+
+
+def test_bad_input(graph):
+    with pytest.raises(ValueError, match="the graph has no relation 'parent'"):
+        graph.fold("parent")
+    with pytest.raises(ValueError, match=r"no relation 'relevant'"):
+        graph.fold("relevant")
+    with pytest.raises(TypeError, match="relation must be the name of a relation"):
+        graph.fold(["title"])
+    with pytest.raises(ValueError, match=r"passage 'numpy.dot%p1' has no score"):
+        graph.fold()(RUN.assign(score=[np.nan, 1, 1, 1, 1]))
+    with pytest.raises(pt.validate.InputValidationError):
+        graph.fold()(RUN.drop(columns="score"))
+    with pytest.raises(KeyError, match=r"put graph.passages\(\) before"):
+        graph.fold()(RUN.assign(docno="numpy.dot"))
+    for relation in ("structural", "document"):
+        with pytest.raises(KeyError, match="'numpy.dot%p9'.*has 3 passages and 2 sections"):
+            graph.fold(relation)(RUN.assign(docno="numpy.dot%p9"))
+        with pytest.raises(KeyError, match="built from another corpus"):
+            graph.fold(relation)(RUN.assign(docno="nowhere%p0"))
+
+
+# --- against plain loops
+
+RELATIONS = ["structural", "title", "title/title", "order", "order_i/order_i", "structural/structural_i", "document"]
+
+
+def leads_to(passage: str, relation: str) -> list[str]:
+    if relation == "document":
+        return [passage.split("%")[0]]
+    nodes = [int(GRAPH.nodes_of([passage])[0])]
+    start = nodes[0]
+    for step in relation.split("/"):
+        nodes = [int(other) for node in nodes for other in GRAPH.adjacency(step)[node]]
+    return GRAPH.ids_of(np.array(sorted({*nodes} - {start}), dtype=np.int64)) or [passage]
+
+
+def folded_in_words(scores: dict[str, float], relation: str) -> list[tuple[str, float, str]]:
+    found: list[tuple[str, float, str]] = []
+    for passage in sorted(scores, key=lambda passage: -scores[passage]):
+        for name in leads_to(passage, relation):
+            if name not in [earlier for earlier, _, _ in found]:
+                found.append((name, scores[passage], passage))
+    return found
+
+
+scores = st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3).map(float), min_size=1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.fixed_dictionaries({"1": scores, "2": scores}), st.sampled_from(RELATIONS), st.randoms())
+def test_fold_is_the_literal_one(found, relation, random):
+    rows = [(qid, docno, score) for qid, ranking in found.items() for docno, score in ranking.items()]
+    run = pt.model.add_ranks(pd.DataFrame(rows, columns=["qid", "docno", "score"]))
+    out = Fold(GRAPH, relation)(run.sample(frac=1, random_state=random.randrange(1000)))
+    for qid, ranking in found.items():
+        rows = out[out["qid"] == qid]
+        assert rows["rank"].tolist() == [*range(len(rows))]
+        assert [*rows[["docno", "score", "passage"]].itertuples(index=False, name=None)] == folded_in_words(
+            ranking, relation
+        )
+
+
+# --- measures
+
+QRELS = pd.DataFrame(
+    [("1", "numpy.dot%p1", 1), ("1", "numpy.dot%p2", 3), ("1", "numpy.vdot%p1", 2), ("2", "numpy.vdot%p1", 1)],
+    columns=["query_id", "doc_id", "relevance"],
+)
+
+
+def per_topic(measure: ir_measures.Measure, qrels: pd.DataFrame, run: pd.DataFrame) -> dict[str, float]:
+    run = run.rename(columns={"qid": "query_id", "docno": "doc_id"})
+    return {metric.query_id: metric.value for metric in ir_measures.iter_calc([measure], qrels, run)}
+
+
+@settings(max_examples=30, deadline=None)
+@given(scores, st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3), min_size=1), st.sampled_from(RELATIONS))
+def test_on_nodes_is_the_measure_of_the_folded_run(found, judged, relation):
+    qrels: dict[str, int] = {}
+    for passage, label in judged.items():
+        for name in leads_to(passage, relation):
+            qrels[name] = max(label, qrels.get(name, 0))
+    # passages without ties: in the order of trec_eval
+    ranking = sorted(found, key=lambda passage: (found[passage], passage), reverse=True)
+    run = {passage: -float(rank) for rank, passage in enumerate(ranking)}
+    nodes = {name: -float(rank) for rank, (name, _, _) in enumerate(folded_in_words(run, relation))}
+    for measure in (nDCG @ 2, AP, RR(rel=2)):
+        expected = ir_measures.calc_aggregate([measure], {"1": qrels}, {"1": nodes})[measure]
+        folded = measures.on_nodes(measure, STORED, relation)
+        assert ir_measures.calc_aggregate([folded], {"1": judged}, {"1": found})[folded] == pytest.approx(expected)
+
+
+def test_sections_may_be_judged(graph):
+    section, document = (measures.on_nodes(RR, graph, relation) for relation in ("structural", "document"))
+    judged = pd.DataFrame([("1", "numpy.vdot%s0", 1), ("2", "numpy.vdot%s0", 1)], columns=QRELS.columns)
+    assert per_topic(section, judged, RUN) == {"1": 0.5, "2": 1.0}
+    assert per_topic(document, judged, RUN) == {"1": 0.5, "2": 1.0}
+    assert per_topic(section, judged, graph.fold()(RUN)) == {"1": 0.5, "2": 1.0}
+    of_documents = measures.on_documents(nDCG @ 10)
+    assert per_topic(document("nDCG@10"), QRELS, RUN) == per_topic(of_documents, QRELS, RUN)
+    assert per_topic(document, judged.assign(doc_id="numpy.vdot"), RUN) == {"1": 0.5, "2": 1.0}
+
+
+def test_judgments_of_another_level_are_warned_about(graph):
+    judged = QRELS.assign(doc_id="numpy.vdot").drop_duplicates(["query_id"])
+    with pytest.warns(UserWarning, match=r'judgments have documents.*on_nodes\(nDCG @ 10, graph, "document"\)'):
+        per_topic(measures.on_nodes(RR, graph), judged, RUN)
+    with pytest.warns(UserWarning, match=r'run has passages.*graph.fold\("structural"\).*"structural"\)'):
+        per_topic(measures.PRES, judged.assign(doc_id="numpy.dot%s0"), RUN)
+    with pytest.warns(UserWarning, match=r"the run has passages, such as 'nowhere%p0'"):
+        per_topic(measures.on_nodes(RR, graph), judged, RUN.assign(docno=[f"nowhere%p{n}" for n in range(5)]))
+
+
+def test_names_of_measures(graph):
+    measure = measures.on_nodes(nDCG @ 5, graph, "title")
+    assert str(measure) == f"on_nodes(measure='nDCG@5',graph='{graph.path}',relation='title')"
+    assert ir_measures.parse_measure(str(measure)) == measure
+    assert measures.on_nodes(nDCG, graph.path, "title") @ 5 == measure
+    assert str(measures.on_nodes("AP", graph)) == f"on_nodes(measure='AP',graph='{graph.path}')"
+    with pytest.raises(ValueError, match="the graph has no relation 'parent'"):
+        per_topic(measures.on_nodes(AP, graph, "parent"), QRELS, RUN)
+    with pytest.raises(ValueError, match=r"on_nodes: graph cannot be <MemoryGraph.*a DocumentGraph, or its path"):
+        measures.on_nodes(AP, GRAPH)
+    with pytest.raises(FileNotFoundError):
+        per_topic(measures.on_nodes(AP, "nowhere"), QRELS, RUN)
+
+
+def test_experiment(graph):
+    topics = RUN[["qid", "query"]].drop_duplicates()
+    qrels = QRELS.set_axis(["qid", "docno", "label"], axis=1)
+    measure = measures.on_nodes(nDCG @ 10, graph)
+    table = pt.Experiment([pt.Transformer.from_df(RUN)], topics, qrels, [nDCG @ 10, measure, AP])
+    folded = graph.fold()(RUN)
+    sections = pd.DataFrame([("1", "numpy.dot%s1", 3), ("1", "numpy.vdot%s0", 2), ("2", "numpy.vdot%s0", 1)])
+    expected = pt.Evaluate(folded, sections.set_axis(qrels.columns, axis=1), metrics=[nDCG @ 10])
+    assert table[str(measure)].tolist() == pytest.approx([*expected.values()])

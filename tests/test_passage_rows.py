@@ -1,0 +1,257 @@
+"""Corpora of passages that keep their ids, against plain loops, and through the package."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyterrier_graph as ptg
+from pyterrier_graph.documents import PASSAGE, SECTION, Node, StructuredDocument
+from pyterrier_graph.graphs import DocumentGraph, MemoryGraph, builder
+from pyterrier_graph.training.validation import documents_of, judged_ids
+
+ROWS = [
+    {"docno": "1", "title": "Ants", "text": "Ants live in colonies."},
+    {"docno": "2", "title": "Ants", "text": "Ants carry leaves."},
+    {"docno": "3", "title": "Bees", "text": "Bees dance."},
+    {"docno": "Bees", "title": "1", "text": "A band from Sydney."},  # an id that is also a title, and a title an id
+]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> DocumentGraph:
+    return build(tmp_path_factory.mktemp("graph"), ROWS, document="title")
+
+
+def build(folder: Path, rows: Any, **options: Any) -> DocumentGraph:
+    return DocumentGraph(folder / "graph").index(rows, **options, verbose=False)
+
+
+def test_rows_keep_their_ids(graph):
+    assert graph.own_ids and graph.summary()["documents"] == 3
+    assert graph.ids_of(graph.passage_nodes) == ["1", "2", "3", "Bees"]
+    assert graph.texts(graph.nodes_of(["Bees", "2", "Ants%s0"])) == [
+        "A band from Sydney.",
+        "Ants carry leaves.",
+        "Ants",
+    ]
+    assert graph.ids_of(np.array([3, 1, 0])) == ["Bees%s0", "1", "Ants%s0"]
+    assert graph.texts(graph.nodes_of(["2"]), titles=True) == ["Ants: Ants carry leaves."]
+    ants = graph.nodes_of(["1", "2"])
+    assert graph.neighbors(ants, "order")[1].tolist() == [ants[1]]
+    assert [record["docno"] for record in graph.get_corpus_iter(verbose=False)] == ["1", "2", "3", "Bees"]
+    assert pickle.loads(pickle.dumps(graph)).ids_of(ants) == ["1", "2"]
+    with pytest.raises(KeyError, match="'7'.*built from another corpus"):
+        graph.nodes_of(["7"])
+    with pytest.raises(KeyError, match=r"ids of documents.*put graph.passages\(\) before"):
+        graph.nodes_of(["Ants"])
+    assert graph.find(["Ants%p0", "7", None, "3"]).tolist() == [-1, -1, -1, int(graph.nodes_of(["3"])[0])]
+
+
+def test_passages_of_both_kinds_of_runs(graph):
+    passages = pd.DataFrame({"qid": "q", "query": "x", "docno": ["3", "1", "Bees"], "score": [3.0, 2.0, 2.0]})
+    out = graph.passages()(passages.assign(rank=[0, 2, 1]))
+    assert out["docno"].tolist() == ["3", "Bees", "1"] and out["rank"].tolist() == [0, 1, 2]
+    assert out["text"].tolist() == ["Bees dance.", "A band from Sydney.", "Ants live in colonies."]
+    assert graph.passages()(out)[["docno", "score", "rank", "text"]].equals(out[["docno", "score", "rank", "text"]])
+    documents = pd.DataFrame({"qid": "q", "query": "x", "docno": ["Bees", "Ants"], "score": [2.0, 1.0]})
+    out = graph.passages()(documents)
+    assert out["docno"].tolist() == ["3", "1", "2"]  # Bees is a document here, since Ants is not a passage
+    with pytest.raises(KeyError, match="'nowhere'"):
+        graph.passages()(documents.assign(docno=["nowhere", "1"]))
+
+
+def test_fold_and_measures(graph):
+    run = pd.DataFrame({"qid": "q", "query": "x", "docno": ["3", "1", "Bees", "2"], "score": [3.0, 2.0, 1.0, 4.0]})
+    out = graph.fold("document")(run)
+    assert out[["docno", "score", "passage"]].values.tolist() == [
+        ["Ants", 4.0, "2"],
+        ["Bees", 3.0, "3"],
+        ["1", 1.0, "Bees"],
+    ]
+    measure = ptg.measures.on_nodes("RR", graph, "document")
+    qrels = pd.DataFrame({"qid": ["q"], "docno": ["3"], "label": [1]})
+    assert pt.Evaluate(run, qrels, metrics=[measure])[str(measure)] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([*ROWS, ROWS[0] | {"docno": "9"}], {}, "document 'Ants' comes twice: the rows of a document must follow"),
+        ([*ROWS, {"docno": "2", "title": "Cows", "text": ""}], {}, "passage '2' comes twice"),
+        ([ROWS[0], ROWS[0]], {}, "document 'Ants': two passages have the same id"),
+        (
+            [{"docno": "1", "text": "a", "title": None}],
+            {},
+            "passage '1': no docno of its document in 'title', but None",
+        ),
+        ([{"docno": "1", "text": "a"}], {"document": lambda row: 1.5}, "from document=, but 1.5"),
+        ([{"docno": 1, "text": "a", "title": "A"}], {}, "a passage needs a text as 'docno', got 1"),
+        ([{"docno": "1", "title": "A"}], {}, "a passage needs a text as 'text', got None"),
+        (["1"], {}, "a corpus consists of rows with 'docno' and 'text', not of '1'"),
+        (ROWS, {"order": "place"}, "document 'Ants': its rows cannot be ordered by 'place'"),
+        (ROWS, {"document": None, "order": "place"}, "order= is for a corpus of passages"),
+        ([{"docno": "1\0", "text": "a", "title": "A"}], {}, "NUL"),
+        ([], {}, "needs documents"),
+    ],
+)
+def test_bad_rows_leave_nothing(tmp_path, rows, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path, rows, **({"document": "title"} | options))
+    assert not any(tmp_path.iterdir())
+
+
+def test_bad_arguments(tmp_path):
+    with pytest.raises(TypeError, match="document must be the name of a field, or a function"):
+        build(tmp_path, ROWS, document=["title"])
+    with pytest.raises(TypeError, match="order must be the name of a field"):
+        build(tmp_path, ROWS, document="title", order=1)
+
+
+def test_passage_ids_of_all_documents_or_of_none(tmp_path):
+    nodes = (Node(SECTION, "", -1), Node(PASSAGE, "a", 0))
+    documents = [StructuredDocument("d", nodes, passage_ids=("x",)), StructuredDocument("e", nodes)]
+    for number, batch in enumerate([1, 100]):
+        for order in (documents, documents[::-1]):
+            with pytest.raises(ValueError, match="passage_ids"), mock.patch.object(builder, "BATCH", batch):
+                build(tmp_path / str(number), order)
+    with pytest.raises(ValueError, match="has 1 passages, but 2 passage_ids"):
+        StructuredDocument("d", nodes, passage_ids=("x", "y"))
+    with pytest.raises(ValueError, match="two passages have the same id"):
+        MemoryGraph.from_documents([documents[0], StructuredDocument("e", nodes, passage_ids=("x",))])
+    record = {"docno": "d", "nodes": nodes, "passage_ids": ["x"]}
+    assert StructuredDocument.from_record(record) == documents[0]
+    empty = StructuredDocument("f", nodes[:1])
+    assert build(tmp_path, [empty, documents[0], empty.__class__("g", nodes[:1])]).nodes_of(["x"]).tolist() == [2]
+
+
+def test_order_and_titles_of_sections(tmp_path):
+    rows = pd.DataFrame(
+        [("b", 7, 2, "Two", "x"), ("a", 7, 1, "One", "y"), ("c", 7, 3, "Two", "z"), ("d", 8, 0, None, "w")],
+        columns=["docno", "url", "place", "title", "text"],
+    )
+    graph = build(tmp_path, rows, document="url", order="place")
+    assert graph.docnos_of(np.arange(2)) == ["7", "8"]
+    assert graph.ids_of(graph.passage_nodes) == ["a", "b", "c", "d"]
+    assert graph.titles(graph.passage_nodes) == ["One", "Two", "Two", ""]
+    assert graph.fold("structural")(pd.DataFrame({"qid": "1", "docno": ["c", "d"], "score": 1.0}))[
+        "docno"
+    ].tolist() == ["7%s2", "8%s0"]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from(["", "S", "T"]), st.text("xy%p0 ", max_size=4))),
+    st.integers(1, 5),
+)
+def test_the_graph_has_the_rows(given_rows, batch):
+    names = {}
+    rows = []
+    for number, (document, title, text) in enumerate(sorted(given_rows, key=lambda row: row[0])):
+        rows.append({"docno": f"{text}%p{number}", "doc": document, "title": title, "text": text})
+        names.setdefault(document, []).append(rows[-1])
+    if not rows:
+        return
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(builder, "BATCH", batch):
+        graph = build(Path(folder), rows, document="doc")
+        assert graph.ids_of(graph.passage_nodes) == [row["docno"] for row in rows]
+        nodes = graph.nodes_of([row["docno"] for row in rows])
+        assert nodes.tolist() == graph.passage_nodes.tolist()
+        assert graph.texts(nodes) == [row["text"] for row in rows]
+        assert graph.titles(nodes) == [row["title"] for row in rows]
+        assert graph.docnos_of(graph.document[nodes]) == [row["doc"] for row in rows]
+        every = np.arange(graph.num_nodes)
+        assert graph.nodes_of(graph.ids_of(every)).tolist() == every.tolist()
+
+
+def test_a_row_may_be_a_document(tmp_path):
+    rows = [{"docno": f"d{number}", "text": "x"} for number in range(3)]
+    graph = build(tmp_path, rows, document="docno")
+    assert graph.docnos_of(np.arange(3)) == graph.ids_of(graph.passage_nodes) == ["d0", "d1", "d2"]
+    run = pd.DataFrame({"qid": "1", "docno": ["d2", "d0"], "score": [2.0, 1.0]})
+    assert graph.passages()(run)["docno"].tolist() == graph.fold("document")(run)["docno"].tolist() == ["d2", "d0"]
+    assert judged_ids(run["docno"], run, graph).tolist() == ["d2", "d0"]
+
+
+def test_graphs_of_earlier_versions_have_numbered_ids(tmp_path):
+    graph = DocumentGraph(tmp_path / "graph").index(tiny.documents(), verbose=False)
+    file = graph.path / "pt_meta.json"
+    meta = json.loads(file.read_text())
+    assert meta.pop("own_ids") is False and "passages.npids" not in meta["files"]
+    file.write_text(json.dumps(meta))
+    assert DocumentGraph(graph.path).ids_of(graph.passage_nodes[:2]) == ["d0%p0", "d0%p1"]
+
+
+# --- through the package
+
+
+def with_own_ids(document: StructuredDocument) -> StructuredDocument:
+    ids = tuple(f"{document.docno}-{'xyz'[number]}" for number, _ in enumerate(document.passages()))
+    return StructuredDocument(document.docno, document.nodes, document.links, document.references, (), ids)
+
+
+def own(docnos: pd.Series) -> pd.Series:
+    return docnos.replace({f"%p{number}$": f"-{letter}" for number, letter in enumerate("xyz")}, regex=True)
+
+
+@pytest.fixture(scope="module")
+def tiny_graph(tmp_path_factory) -> DocumentGraph:
+    return build(tmp_path_factory.mktemp("tiny"), [with_own_ids(document) for document in tiny.documents()])
+
+
+def test_judgments_of_documents_and_of_passages(tiny_graph):
+    run, qrels = tiny.run(), tiny.qrels()
+    run, of_passages = run.assign(docno=own(run["docno"])), qrels.assign(docno=own(qrels["docno"]))
+    documents = run["docno"].str.split("-").str[0]
+    assert documents_of(run["docno"], tiny_graph).tolist() == documents.tolist()
+    assert judged_ids(run["docno"], of_passages, tiny_graph).tolist() == run["docno"].tolist()
+    of_documents = qrels.assign(docno=qrels["docno"].str.split("%").str[0]).drop_duplicates(["qid", "docno"])
+    assert judged_ids(run["docno"], of_documents, tiny_graph).tolist() == documents.tolist()
+
+
+def test_rerankers_score_as_with_numbered_ids(tiny_graph):
+    run = tiny.run().assign(score=1.0)
+    results = []
+    for graph, rows in (tiny.graph(), run), (tiny_graph, run.assign(docno=own(run["docno"]))):
+        maxsim = ptg.GraphMaxSim(graph, tiny.encoder(), verbose=False)
+        evidence = ptg.DocumentEvidence(0.5, graph=graph)
+        results.append((graph.passages() if graph is tiny_graph else pt.Transformer.identity()) >> maxsim >> evidence)
+        results[-1] = results[-1](rows).sort_values(["qid", "docno"]).reset_index(drop=True)
+    assert own(results[0]["docno"]).tolist() == results[1]["docno"].tolist()
+    np.testing.assert_allclose(results[0]["score"], results[1]["score"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("level", ["passages", "documents"])
+def test_hgat_learns_from_own_ids(tiny_graph, level):
+    run, qrels = tiny.run(), tiny.qrels()
+    run, qrels = run.assign(docno=own(run["docno"])), qrels.assign(docno=own(qrels["docno"]))
+    if level == "documents":
+        qrels = qrels.assign(docno=documents_of(qrels["docno"], tiny_graph)).drop_duplicates(["qid", "docno"])
+    options = ptg.HGATTraining(epochs=1, batch_size=16)
+    hgat = ptg.HGATReranker(tiny_graph, tiny.encoder(), training=options, verbose=False)
+    hgat.fit(run, qrels, run, qrels)
+    assert len(hgat(run)) == len(run)
+
+
+def test_query_graphs_and_context(tiny_graph, tmp_path):
+    qrels = tiny.qrels()
+    queries = ptg.QueryPassageGraph(tmp_path / "q")
+    queries.build(tiny.topics(), tiny_graph, qrels=qrels.assign(docno=own(qrels["docno"])), verbose=False)
+    rows = {
+        row["docno"]: row["text"]
+        for row in tiny_graph.get_corpus_iter(context=("title", "relevant"), query_graph=queries, verbose=False)
+    }
+    assert rows["d0-x"] == "alpha\nalpha alpha mu"
+    assert rows["d1-y"] == "lambda\nbeta\nkappa lambda"
