@@ -70,6 +70,7 @@ ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 MAIN = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
 NOT_MASKED = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
 CHOICES = {choice(name): name for name in (*MAIN, RETRAINED, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
+START = {"title": 1.0, RELEVANT: 0.5}  # weights that tuning starts at; all others start at 0
 K, MASKED = 25, 0.05  # the papers'
 QUERY_TOKENS = 32
 PASSAGES = dict.fromkeys(("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120})
@@ -256,7 +257,7 @@ class Bench:
 
     def mean(self, k: int) -> ptg.GraphMean:
         """GraphMean, tuned on the validation queries."""
-        weights = dict.fromkeys(self.options.relations, 0.0)
+        weights = {name: START.get(name, 0.0) for name in self.options.relations}
         mean = ptg.GraphMean(self.documents, self.encoder, weights, **self._shared(k)).fit(*self.dev)
         logger.info("%r", mean)
         return mean

@@ -5,7 +5,8 @@
 
 The folders are those of Debian's python3.11-doc and postgresql-doc-15. A query is an entry of the documentation's
 index that no page contains, see :mod:`experiments.collections.html_documentation`. Pages are ranked, by their best
-passages. Weights are tuned on validation queries, which look for other pages than the test queries.
+passages. Fixed weights and those of hybrids are tuned on validation queries, which look for other pages than the test
+queries.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ SYSTEMS = {
     "dual-encoder": "dual-encoder",
     "titled": "dual-encoder, titles in the text",
     "graph-mean": "GraphMean",
+    "graph-mean-fixed": "GraphMean, fixed weights",
     "hybrid-titled": "Hybrid: BM25, dual-encoder, titles in the text",
     "hybrid": "Hybrid: BM25, GraphMean",
     "maxsim-titled": "BM25 >> MaxSim, titles in the text",
     "graph-maxsim": "BM25 >> GraphMaxSim",
 }
+WEIGHTS: dict[str, Any] = {"dual-encoder": {}, "graph-mean": "auto", "graph-mean-fixed": {"title": 1.0}}
 BM25 = "BM25"
 KEPT = 100
 QUERY_TOKENS = 32
@@ -147,8 +150,8 @@ class Bench:
                 (text >> self.encoder.doc_encoder() >> index).index(self.graph.get_corpus_iter())
             return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
         shutil.rmtree(path, ignore_errors=True)
-        mean = ptg.GraphMean(self.graph, self.encoder, "auto" if name == "graph-mean" else {})
-        if name == "graph-mean":
+        mean = ptg.GraphMean(self.graph, self.encoder, WEIGHTS[name])
+        if name == "graph-mean-fixed":
             mean.fit(*self.dev)
         logger.info("%r", mean)
         return mean.index(path).retriever(num_results=1000)

@@ -143,12 +143,8 @@ def build_systems(
     bm25 = index_bm25(texts, output / f"{first_stage}.index", first_stage)
     answered = data.train.topics.merge(data.train.document_qrels, on="qid").groupby("docno")["query"].agg("\n".join)
     with_queries = {docno: f"{text}\n{answered.get(docno, '')}" for docno, text in texts.items()}
-    systems: dict[str, pt.Transformer] = {
-        BM25: bm25,
-        "BM25, answered queries in the text": index_bm25(
-            with_queries, output / f"{first_stage}.queries.index", first_stage
-        ),
-    }
+    answering = index_bm25(with_queries, output / f"{first_stage}.queries.index", first_stage)
+    systems: dict[str, pt.Transformer] = {BM25: bm25, "BM25, answered queries in the text": answering}
     fold, first = pt.text.max_passage(), bm25 % RERANKED >> graph.passages()
     token_encoder = reduced_encoder(graph)
     tokens = store_of(graph, token_encoder, output / "tokens")
@@ -182,11 +178,17 @@ def build_systems(
     (text >> encoder.doc_encoder() >> with_titles).index(graph.get_corpus_iter(verbose=False))
     found = encoder.query_encoder() >> with_titles.np_retriever(num_results=1000, drop_query_vec=True)
     systems["all-MiniLM, titles in the text"] = found >> fold
-    retrievers: dict[str, Any] = {"all-MiniLM": GraphMean(graph, encoder, {}), "GraphMean": mean}
-    for name, retriever in (retrievers | {"GNNEncoder without edges": without, "GNNEncoder": gnn}).items():
+
+    def indexed(name: str, retriever: Any) -> None:
         index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"))
         systems[name] = index.retriever(num_results=1000) >> fold
+
+    indexed("all-MiniLM", GraphMean(graph, encoder, {}))
+    indexed("GraphMean", mean)
     systems["Hybrid: BM25, GraphMean"] = Hybrid(bm25, systems["GraphMean"])
+    systems["Hybrid: BM25 with answered queries, GraphMean"] = Hybrid(answering, systems["GraphMean"])
+    indexed("GNNEncoder without edges", without)
+    indexed("GNNEncoder", gnn)
     for name, reranker in rerankers.items():
         systems[f"BM25 >> {name}"] = first >> reranker >> fold
     return systems, {"GraphMaxSim": graph_maxsim, "HGAT": hgat, "GraphMean": mean, "GNNEncoder": gnn}

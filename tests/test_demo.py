@@ -15,7 +15,8 @@ import pyterrier_graph as ptg
 from pyterrier_graph import demo
 
 SYSTEMS = ["BM25", "BM25, answered queries in the text", "all-MiniLM, titles in the text", "all-MiniLM", "GraphMean"]
-SYSTEMS += ["GNNEncoder without edges", "GNNEncoder", "Hybrid: BM25, GraphMean", "BM25 >> MaxSim"]
+SYSTEMS += ["Hybrid: BM25, GraphMean", "Hybrid: BM25 with answered queries, GraphMean"]
+SYSTEMS += ["GNNEncoder without edges", "GNNEncoder", "BM25 >> MaxSim"]
 SYSTEMS += ["BM25 >> MaxSim, titles in the text", "BM25 >> GraphMaxSim", "BM25 >> HGAT"]
 
 

@@ -803,6 +803,9 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
     plain = SimpleNamespace(encode_queries=small.encoder.encode_queries, encode_docs=small.encoder.encode_docs)
     with pytest.raises(ValueError, match="only a DualEncoder learns"):
         gnn(small, encoder=plain, training=training).fit(small.train, small.qrels, texts=small.load)
+    late = small.encoder.apply_attributes(late_chunking=True)
+    with pytest.raises(ValueError, match="joint training reads each passage by itself"):
+        gnn(small, encoder=late, training=training).fit(small.train, small.qrels, texts=small.load)
     with pytest.raises(ValueError, match="has nothing to learn"):
         gnn(small, NETWORKS["average"]).fit(small.train, small.qrels)
 

@@ -16,9 +16,6 @@ from pyterrier_graph.models.bipartite_attention import mean_of_sources
 from pyterrier_graph.models.neighbor_batch import NeighborBatch
 from pyterrier_graph.models.passage_network import Attended, PassageNetwork
 
-REDUNDANT = 0.8  # how much less a relation adds to a passage whose own vector says the same
-ISOLATED = 0.4  # how much of its own vector a passage without a relevant query gets in place of such queries
-
 
 @dataclass(frozen=True)
 class SideBySideConfig:
@@ -26,9 +23,13 @@ class SideBySideConfig:
 
     Attributes:
         weights: The relations, each with its largest weight. The weights are part of the queries, not of the vectors.
+        overlap: How much less a relation adds to a passage whose own vector says the same.
+        isolated: How much of its own vector a passage without a relevant query gets in place of such queries.
     """
 
     weights: Mapping[str, float]
+    overlap: float = 0.8
+    isolated: float = 0.4
 
 
 class SideBySideNetwork(PassageNetwork):
@@ -45,8 +46,7 @@ class SideBySideNetwork(PassageNetwork):
     Where there are relevant queries, passages that have one are more similar to all queries. In their place, a passage
     without a relevant query gets ``0.4 x``.
 
-    Nothing is learned. Both numbers were chosen on validation queries of six collections: see
-    ``experiments/results/collections_left_out.md``.
+    Nothing is learned. ``experiments/results/collections_left_out.md`` says how both numbers were chosen.
     """
 
     def __init__(self, config: SideBySideConfig, dimension: int) -> None:
@@ -66,10 +66,12 @@ class SideBySideNetwork(PassageNetwork):
         for relation in self.relations:
             rows = edges.get(relation, CSR.empty(len(passages), passages.device))
             direction = functional.normalize(mean_of_sources(sources.get(relation, passages[:0]), rows), dim=1)
-            lacking = passages.norm(dim=1, keepdim=True) - REDUNDANT * (passages * direction).sum(1, keepdim=True)
+            lacking = passages.norm(dim=1, keepdim=True) - self.config.overlap * (passages * direction).sum(
+                1, keepdim=True
+            )
             added = lacking * direction
             if relation == RELEVANT:
-                added = torch.where(rows.lengths[:, None] == 0, ISOLATED * passages, added)
+                added = torch.where(rows.lengths[:, None] == 0, self.config.isolated * passages, added)
             blocks.append(added)
         return torch.cat(blocks, 1)
 

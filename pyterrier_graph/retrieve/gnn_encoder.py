@@ -219,6 +219,8 @@ class GNNEncoder(ContextualEncoder):
         encoder = passage_texts = compute = None
         if options.encoder_learning_rate is not None:
             passage_texts, encoder = texts_by_docno(self.graph, texts), trainable(self.encoder)
+            if encoder.late_chunking:
+                raise ValueError("joint training reads each passage by itself: give an encoder without late_chunking")
             compute = partial(joint_vectors, self.network, encoder, queries.sampler, passage_texts)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         learning = None if encoder is None else encoder.network

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -140,7 +141,7 @@ class GraphMean(ContextualEncoder):
             raise ValueError("largest_weights are those of weights='auto'; this model has fixed weights")
         if (names := [*check_weights(weights)]) != [*self.network.relations]:
             raise ValueError(f"largest_weights must be of {', '.join(self.network.relations)}, got {', '.join(names)}")
-        self.network.config = SideBySideConfig(check_weights(weights))
+        self.network.config = replace(self.network.config, weights=check_weights(weights))
 
     @property
     def isolated_norm(self) -> float:
@@ -193,7 +194,8 @@ class GraphMean(ContextualEncoder):
             present = self.largest_weights
             weights = {name: present.get(name, 1.0) for name in self._default_weights()}
             if weights != present:
-                self.network = SideBySideNetwork(SideBySideConfig(weights), self.network.dimension).eval()
+                config = replace(self.network.config, weights=weights)
+                self.network = SideBySideNetwork(config, self.network.dimension).eval()
         super()._check_attributes()
 
     def __repr__(self) -> str:
