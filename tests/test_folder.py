@@ -389,7 +389,7 @@ def test_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line[:4] for line in out.splitlines() if line[:1].strip() or line[1:2].isdigit()] == [
         f" {rank}. " for rank in range(1, 7)
     ]
-    assert "files read by this call: 6." in err and "Not readable: 1 files (bad.md: not a text" in err
+    assert "files read by this call: 6." in err and "Not readable: 1 file (bad.md: not a text" in err
     assert "no BM25" in err and "\033" not in out
     assert run(folder, "gamma", "--quiet") == 0
     assert capsys.readouterr().err == ""

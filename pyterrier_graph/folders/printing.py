@@ -49,7 +49,7 @@ def state_text(search: FolderSearch) -> str:
         f"{removed}."
     ]
     if broken:
-        lines.append(f"Not readable: {len(broken):,} files{named(broken)}.")
+        lines.append(f"Not readable: {len(broken):,} file{'s' * (len(broken) != 1)}{named(broken)}.")
     if search.lexical == "none":
         lines.append("The search has no BM25, which needs PISA (pip install pyterrier-pisa) or --lexical terrier.")
     return "\n".join(map(_printable, lines))
