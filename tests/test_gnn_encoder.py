@@ -331,7 +331,7 @@ def test_default_weights(small: Any, tmp_path: Path) -> None:
         small.topics[:3], small.index, small.retriever, k=2, verbose=False
     )
     both = mean(small, graph=small.documents)
-    assert both.weights == "auto" and both.largest_weights == {"title": 1.0, "relevant": 1.0}
+    assert both.weights == "auto" and both.largest_weights == {"titles": 1.0, "relevant": 1.0}
     assert both.config.weights == {"title": 1.0, "relevant": 0.5}
     assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5}
     assert mean(small).largest_weights == {"relevant": 1.0}

@@ -115,7 +115,7 @@ def weight_of(relation: str, q: np.ndarray, passages: list[np.ndarray], means: l
 
 def sources_of(small: Any, relation: str, passage: int, masked: set[str]) -> list[np.ndarray]:
     docno = small.docnos[passage]
-    if relation == "title":
+    if relation == "titles":
         title = document(int(docno[1])).nodes[0].text
         return [small.encoder.encode_docs([title])[0].astype(float)] if title else []
     pairs = small.qrels if relation == "relevant" else small.results
@@ -125,11 +125,11 @@ def sources_of(small: Any, relation: str, passage: int, masked: set[str]) -> lis
 
 
 CASES: dict[str, tuple[list[str], Any, set[str]]] = {
-    "titles": (["title"], lambda small: {"query_graph": None}, set()),
-    "titles and relevant queries": (["title", "relevant"], lambda small: {}, set()),
-    "retrieved queries": (["title", "retrieved"], lambda small: {"query_graph": small.retrieved}, set()),
+    "titles": (["titles"], lambda small: {"query_graph": None}, set()),
+    "titles and relevant queries": (["titles", "relevant"], lambda small: {}, set()),
+    "retrieved queries": (["titles", "retrieved"], lambda small: {"query_graph": small.retrieved}, set()),
     "masked queries": (
-        ["title", "relevant"],
+        ["titles", "relevant"],
         lambda small: {"query_graph": small.queries.without(np.array([0, 1, 7, 11]))},
         {"q0", "q1", "q7", "q11"},
     ),
@@ -184,9 +184,9 @@ def test_any_vectors_side_by_side(passages: np.ndarray, sources: np.ndarray, dat
         name: data.draw(
             st.lists(st.sets(st.integers(0, len(sources) - 1)), min_size=len(passages), max_size=len(passages))
         )
-        for name in ("title", "relevant")
+        for name in ("titles", "relevant")
     }
-    network = SideBySideNetwork(SideBySideConfig({"title": 1.0, "relevant": 0.3}), 3)
+    network = SideBySideNetwork(SideBySideConfig({"titles": 1.0, "relevant": 0.3}), 3)
     edges = {
         name: CSR(
             np.cumsum([0, *map(len, of)]), np.array([n for row in of for n in sorted(row)], dtype=np.int64)
@@ -214,14 +214,14 @@ def test_any_weights(queries: np.ndarray, passages: np.ndarray, titles: np.ndarr
         vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1) for vectors in (passages, titles)
     )
     titles = titles[: 0 if few else 4]
-    weights = QueryWeights({"passages": passages, "title": titles, "relevant": titles}, {"title": c, "relevant": 1.0})
+    weights = QueryWeights({"passages": passages, "titles": titles, "relevant": titles}, {"titles": c, "relevant": 1.0})
     queries[0] = 0
     found = weights(pd.DataFrame({"qid": [*"abcd"], "query_vec": [*queries]}))
     for row, q in enumerate(queries.astype(float)):
         q_hat = q / max(float(np.linalg.norm(q)), 1e-12)
         best = max(float(q_hat @ x) for x in passages.astype(float))
         expected = [q]
-        for _, factor, low, high in [("title", c, -0.3, -0.1), ("relevant", 1.0, -0.15, 0.15)]:
+        for _, factor, low, high in [("titles", c, -0.3, -0.1), ("relevant", 1.0, -0.15, 0.15)]:
             difference = max([float(q_hat @ m) for m in titles.astype(float)], default=-1.0) - best
             expected.append(factor * min(1.0, max(0.0, (difference - low) / (high - low))) * q)
         np.testing.assert_allclose(found["query_vec"][row], np.concatenate(expected), atol=1e-4)
@@ -248,12 +248,12 @@ def test_graphs_that_lack_relations(small: Any, tmp_path: Path) -> None:
         assert mean(small, graph=untitled).largest_weights == {"relevant": 1.0}
         titles = mean(small, query_graph=None)
         both = titles.apply_attributes(query_graph=small.queries)
-        assert titles.largest_weights == {"title": 1.0} and both.largest_weights == {"title": 1.0, "relevant": 1.0}
-        assert both.apply_attributes(query_graph=small.retrieved).largest_weights == {"title": 1.0, "retrieved": 1.0}
+        assert titles.largest_weights == {"titles": 1.0} and both.largest_weights == {"titles": 1.0, "relevant": 1.0}
+        assert both.apply_attributes(query_graph=small.retrieved).largest_weights == {"titles": 1.0, "retrieved": 1.0}
     np.testing.assert_array_equal(both.vectors(small.docnos), mean(small).vectors(small.docnos))
-    both.largest_weights = {"title": 2.0, "relevant": 0.5}
-    assert both.apply_attributes(query_graph=None).largest_weights == {"title": 2.0}  # what was tuned stays
-    assert titles.largest_weights == {"title": 1.0}
+    both.largest_weights = {"titles": 2.0, "relevant": 0.5}
+    assert both.apply_attributes(query_graph=None).largest_weights == {"titles": 2.0}  # what was tuned stays
+    assert titles.largest_weights == {"titles": 1.0}
 
 
 def test_a_sample_of_the_passages(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,10 +262,10 @@ def test_a_sample_of_the_passages(small: Any, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(query_weights, "PASSAGES_AT_ONCE", 5)
     monkeypatch.setattr(query_weights, "QUERIES_AT_ONCE", 3)
     index = mean(small).index(tmp_path / "sampled")
-    assert len(query_weights.read_sample(index.path, ["title", "relevant"])["passages"]) == 12
+    assert len(query_weights.read_sample(index.path, ["titles", "relevant"])["passages"]) == 12
     part = index.query_weights(small.topics)
     assert not part.equals(whole)
-    assert (part[["title", "relevant"]] - whole[["title", "relevant"]]).abs().mean().max() < 0.25
+    assert (part[["titles", "relevant"]] - whole[["titles", "relevant"]]).abs().mean().max() < 0.25
 
 
 # --- indexes
@@ -274,7 +274,7 @@ def test_a_sample_of_the_passages(small: Any, tmp_path: Path, monkeypatch: pytes
 def test_no_queries(small: Any, tmp_path: Path) -> None:
     index = mean(small).index(tmp_path / "index")
     empty = small.topics[:0]
-    assert index.query_weights(empty).columns.tolist() == ["qid", "query", "title", "relevant"]
+    assert index.query_weights(empty).columns.tolist() == ["qid", "query", "titles", "relevant"]
     assert not len(index.query_weights(empty)) and not len(index.retriever()(empty))
     assert len(index.retriever()(empty).columns) == 6
     with pytest.raises(pt.validate.InputValidationError, match="query"):
@@ -289,7 +289,7 @@ def test_a_reopened_index(small: Any, tmp_path: Path) -> None:
     corpus = ptg.DocumentGraph(tmp_path / "corpus.graph").index([document(n) for n in range(6)], verbose=False)
     name = checkpoint(positions=128)
     model = GraphMean(corpus, name, query_graph=small.queries, device="cpu", verbose=False)
-    model.largest_weights = {"title": 0.3, "relevant": 2.0}
+    model.largest_weights = {"titles": 0.3, "relevant": 2.0}
     index = model.index(tmp_path / "index")
     run = index.retriever(10)(small.topics)
     expected = run.sort_values(["qid", "rank"])["docno"].tolist()
@@ -302,11 +302,11 @@ def test_a_reopened_index(small: Any, tmp_path: Path) -> None:
             found = (encode >> search)(small.topics)
             assert found.sort_values(["qid", "rank"])["docno"].tolist() == expected
     # tuned after indexing
-    model.largest_weights = {"title": 3.0, "relevant": 0.0}
+    model.largest_weights = {"titles": 3.0, "relevant": 0.0}
     tuned = ContextualIndex(tmp_path / "index", corpus, model)
     weights, before = tuned.query_weights(small.topics), index.query_weights(small.topics)
-    np.testing.assert_allclose(weights["title"], 10 * before["title"], rtol=1e-5)
-    assert before["title"].max() > 0 and before["relevant"].max() > 0 and not weights["relevant"].any()
+    np.testing.assert_allclose(weights["titles"], 10 * before["titles"], rtol=1e-5)
+    assert before["titles"].max() > 0 and before["relevant"].max() > 0 and not weights["relevant"].any()
     loaded = GraphMean.load(model.save(tmp_path / "mean").path, device="cpu")  # without graphs
     assert loaded.largest_weights == model.largest_weights and loaded.weights == "auto"
     opened = ContextualIndex(tmp_path / "index", corpus, loaded)
@@ -339,7 +339,7 @@ def test_an_index_of_something_else(small: Any, tmp_path: Path) -> None:
         (small.documents, Words("other"), "needs encoder=words, got other"),
         (small.documents, other, "needs encoder=words, got other"),
         (stranger, small.encoder, "has passages that are not in"),
-        (small.documents, titles, "has the relations title, relevant, the model has title"),
+        (small.documents, titles, "has the relations titles, relevant, the model has titles"),
         (small.documents, mean(small, query_graph=small.retrieved), "the model has title, retrieved"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -446,14 +446,14 @@ def test_what_it_shows(small: Any) -> None:
     assert pt.inspect.transformer_inputs(index.retriever()) == [["qid", "query"]]
     assert "query_vec" in pt.inspect.transformer_outputs(index.query_encoder(), ["qid", "query"])
     assert repr(model) == f"GraphMean({small.documents!r}, {small.encoder!r}, 'auto')"
-    assert repr(index._weights) == "QueryWeights({'title': 1.0, 'relevant': 1.0})"
+    assert repr(index._weights) == "QueryWeights({'titles': 1.0, 'relevant': 1.0})"
     shown = model._repr_html_()
     assert "largest weights" in shown and "contextual" in index._repr_html_().lower()
     assert "largest weights" not in mean(small, weights={"title": 1.0})._repr_html_()
     said = model.explain(small.docnos[7])  # of a document with a title; two queries are answered by it
     queries = small.qrels.loc[small.qrels["docno"] == small.docnos[7], "qid"].tolist()
     assert sorted(said.loc[said["relation"] == "relevant", "qid"]) == sorted(queries) and queries
-    assert said.loc[said["relation"] == "title", "query"].tolist() == ["beta title"]
+    assert said.loc[said["relation"] == "titles", "query"].tolist() == ["beta title"]
     x = small.encoder.encode_docs([small.texts[7]])[0].astype(float)
     for relation, rows in said.groupby("relation"):
         assert rows["weight"].tolist() == pytest.approx([1 / len(rows)] * len(rows))
@@ -480,20 +480,20 @@ def test_wrong_weights(small: Any) -> None:
         mean(small, isolated_norm=1.1)
     model = mean(small)
     for weights, message in [
-        ({"title": 1.0}, "largest_weights must be of title, relevant, got title"),
-        ({"relevant": 1.0, "title": 1.0}, "must be of title, relevant, got relevant, title"),
-        ({"title": float("inf"), "relevant": 1.0}, "the weight of 'title' must be"),
+        ({"titles": 1.0}, "largest_weights must be of titles, relevant, got titles"),
+        ({"relevant": 1.0, "titles": 1.0}, "must be of titles, relevant, got relevant, titles"),
+        ({"titles": float("inf"), "relevant": 1.0}, "the weight of 'titles' must be"),
     ]:
         with pytest.raises(ValueError, match=message):
             model.largest_weights = weights
     with pytest.raises(ValueError, match="this model has weights='auto'"):
         model.isolated_norm = 1.1
     with pytest.raises(ValueError, match="this model has fixed weights"):
-        mean(small, weights={"title": 1.0}).largest_weights = {"title": 1.0}
+        mean(small, weights={"title": 1.0}).largest_weights = {"titles": 1.0}
     model.weights = {"title": 0.5}
     assert model.weights == {"title": 0.5} and model.vectors(small.docnos).shape == (24, DIMENSION)
     model.weights = "auto"
-    assert model.largest_weights == {"title": 1.0, "relevant": 1.0}
+    assert model.largest_weights == {"titles": 1.0, "relevant": 1.0}
     assert model.vectors(small.docnos).shape == (24, 3 * DIMENSION)
 
 
@@ -528,7 +528,7 @@ def tuned(queries: list[tuple[str, str]]) -> float:
     qrels = pd.DataFrame({"qid": topics["qid"], "docno": [docno for _, docno in queries], "label": 1})
     index_before = model._digest()
     assert model.fit(topics, qrels) is model and model._digest() == index_before
-    return model.largest_weights["title"]
+    return model.largest_weights["titles"]
 
 
 def query(title: int, title_times: int, passage: int, passage_times: int) -> str:
@@ -556,10 +556,10 @@ def test_a_weight_stays_where_queries_are_few_or_disagree(queries: list[tuple[st
 
 def test_a_weight_of_zero_can_move(small: Any) -> None:
     model = mean(small, query_graph=None)
-    model.largest_weights = {"title": 0.0}
+    model.largest_weights = {"titles": 0.0}
     topics = pd.DataFrame({"qid": [f"n{n}" for n in range(1, 6)], "query": [f"{WORDS[n]} title" for n in range(1, 6)]})
     qrels = pd.DataFrame(
         [(f"n{n}", f"d{n}%p{p}", 1) for n in range(1, 6) for p in range(4)], columns=["qid", "docno", "label"]
     )
     model.fit(None, None, topics, qrels)
-    assert model.largest_weights["title"] > 0
+    assert model.largest_weights["titles"] > 0

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
+TITLES = "titles"  # all titles above a node: title, title/title, ...
 RETRIEVED, RELEVANT = "retrieved", "relevant"
 QUERY_RELATIONS = {RETRIEVED: "a retriever", RELEVANT: "qrels="}  # of a query graph, and what it is built with
 DOCUMENT = "document"  # no relation, but can take the place of one: from a passage to its document
@@ -53,7 +54,7 @@ def check_relation_name(relation: str) -> None:
             f"a relation cannot be called {relation!r}: lower-case letters, digits and '_' are allowed, and a name "
             f"ending in '{INVERSE}' is that of an inverse, which every graph adds"
         )
-    if relation in (ORDER, STRUCTURAL, TITLE, RETRIEVED, RELEVANT, DOCUMENT):
+    if relation in (ORDER, STRUCTURAL, TITLE, TITLES, RETRIEVED, RELEVANT, DOCUMENT):
         raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
 
 
@@ -64,7 +65,7 @@ def check_relations(graph: HeteroGraph, relations: Iterable[str], query_relation
     """
     query_relations = [*query_relations]
     for path in relations:
-        if path in query_relations:
+        if path in query_relations or (path == TITLES and TITLE in graph.relations):
             continue
         for relation in path.split(STEP):
             if relation not in graph.relations:
@@ -92,9 +93,11 @@ def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray
     """The nodes that some nodes reach along a path of relations; no node reaches the same node.
 
     A path is a relation, or several joined by ``/``: ``'structural/structural_i'`` leads from a passage to its section,
-    and on to what lies in that section. The results have one entry per pair: the position in ``nodes``, and the node
-    reached, int64. Each pair comes once.
+    and on to what lies in that section. ``'titles'`` leads to all titles above a node. The results have one entry per
+    pair: the position in ``nodes``, and the node reached, int64. Each pair comes once.
     """
+    if path == TITLES:
+        return _all_titles(graph, nodes)
     steps = path.split(STEP)
     rows, reached = graph.neighbors(nodes, steps[0])
     for relation in steps[1:]:
@@ -105,6 +108,19 @@ def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray
     elsewhere = reached != nodes[rows]
     pairs = np.unique(np.stack([rows[elsewhere], reached[elsewhere]]), axis=1)
     return pairs[0], pairs[1]
+
+
+def _all_titles(graph: HeteroGraph, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The titled sections above some nodes, by row, the nearest first."""
+    rows, reached = graph.neighbors(nodes, TITLE)
+    found = [(rows, reached)]
+    while len(reached):
+        step, reached = graph.neighbors(reached, TITLE)
+        rows = rows[step]
+        found.append((rows, reached))
+    rows, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.argsort(rows, kind="stable")
+    return rows[order], reached[order]
 
 
 def inverse_path(path: str) -> str:

@@ -15,6 +15,7 @@ from safetensors.numpy import save
 from pyterrier_graph.checks import check_choice, check_number, check_weights
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
+from pyterrier_graph.graphs.relations import TITLE, TITLES
 from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, GNNEncoderNetwork, shortest
 from pyterrier_graph.models.side_by_side import SideBySideConfig, SideBySideNetwork
 from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
@@ -57,8 +58,8 @@ class GraphMean(ContextualEncoder):
             :class:`~pyterrier_graph.DualEncoder`.
         weights: ``'auto'``, or fixed weights: the weight per relation of the document graph, or path of relations
             (``'title'``, ``'order'``, ``'title/title'``), and per relation of the query graph (``'relevant'``,
-            ``'retrieved'``). With ``'auto'`` the relations are 'title' and 'relevant' (or 'retrieved' where no query
-            has a relevant passage); relations that the graphs lack are left out.
+            ``'retrieved'``). With ``'auto'`` the relations are 'titles', all titles above a passage, and 'relevant' (or
+            'retrieved' where no query has a relevant passage); relations that the graphs lack are left out.
         query_graph: The graph of training queries, for 'relevant' and 'retrieved'.
         isolated_norm: Length of the vector of a passage without a relevant query, where other passages have some: see
             :class:`~pyterrier_graph.models.gnn_encoder.GNNEncoderNetwork`. For fixed weights only.
@@ -192,7 +193,8 @@ class GraphMean(ContextualEncoder):
         if isinstance(self.network, SideBySideNetwork) and (self.graph is not None or self.query_graph is not None):
             # another graph may have other relations
             present = self.largest_weights
-            weights = {name: present.get(name, 1.0) for name in self._default_weights()}
+            names = [TITLES if name == TITLE else name for name in self._default_weights()]
+            weights = {name: present.get(name, 1.0) for name in names}
             if weights != present:
                 config = replace(self.network.config, weights=weights)
                 self.network = SideBySideNetwork(config, self.network.dimension).eval()
