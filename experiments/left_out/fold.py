@@ -85,6 +85,7 @@ class Fold:
             names.LATE: lambda: self._retriever(self.corpus.late_index),
             names.MEAN: lambda: self._searched(self.mean()),
             names.MEAN_LATE: lambda: self._searched(self.mean(encoder=self.corpus.late_encoder)),
+            names.MEAN_FIXED: lambda: self.fixed(self.mean().config.weights or {}),
             names.MEAN_HOME: lambda: self._searched(self.mean().fit(*self.dev)),
             names.MAXSIM: lambda: self.corpus.bm25 % RERANKED >> self.corpus.maxsim,
             names.HYBRID: partial(self._hybrid, names.BM25),

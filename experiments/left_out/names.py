@@ -11,6 +11,7 @@ TITLE_IN_TEXT = "title in the text"
 LATE = "late chunking"
 MEAN = "GraphMean"
 MEAN_LATE = "GraphMean over late chunking"
+MEAN_FIXED = "GraphMean, fixed default weights"  # a GNN-encoder starts here
 MEAN_ELSEWHERE = "GraphMean, fixed weights from elsewhere"
 MEAN_HOME = "GraphMean, fitted at home"
 MEAN_BEST = "GraphMean, best fixed weights (chosen on the test queries)"
@@ -29,6 +30,7 @@ SYSTEMS = (
     LATE,
     MEAN,
     MEAN_LATE,
+    MEAN_FIXED,
     MEAN_ELSEWHERE,
     MEAN_HOME,
     MEAN_BEST,
