@@ -279,6 +279,22 @@ def test_titled_texts(graph):
     ]
 
 
+def test_all_titles_above_a_node():
+    graph = a_graph()
+    nodes = np.arange(graph.num_nodes)
+    rows, reached = follow(graph, nodes, "titles")
+    found = [graph.ids_of(reached[rows == row]) for row in range(len(nodes))]
+    for node, titles in zip(nodes.tolist(), found, strict=True):
+        expected, above = [], np.array([node])
+        while len(above := graph.neighbors(above, "title")[1]):  # one step after the other
+            expected += graph.ids_of(above)
+        assert [*titles] == expected
+    assert max(map(len, found)) > 1  # some have several
+    check_relations(graph, ["titles"])
+    with pytest.raises(ValueError, match="no relation 'titles' of the path"):
+        check_relations(graph, ["titles/order"])
+
+
 def test_titles_are_looked_for_above_untitled_sections():
     nodes = [(SECTION, "root", -1), (SECTION, " ", 0), (SECTION, "", 1), (PASSAGE, "text", 2), (SECTION, "own", 1)]
     blank = [(SECTION, "", -1), (PASSAGE, "text", 0)]
@@ -296,8 +312,8 @@ def test_titles_are_looked_for_above_untitled_sections():
 
 def test_check_relations(graph):
     check_relations(graph, ["order", "title/title_i", "retrieved"], ["retrieved"])
-    with pytest.raises(ValueError, match="no relation 'titles'; it has order, order_i, .*title, title_i, example"):
-        check_relations(graph, {"order": 1.0, "titles": 0.5})
+    with pytest.raises(ValueError, match="no relation 'headings'; it has order, order_i, .*title, title_i, example"):
+        check_relations(graph, {"order": 1.0, "headings": 0.5})
     with pytest.raises(ValueError, match="'below' of the path 'title/below'; .*, relevant"):
         check_relations(graph, ["title/below"], ["relevant"])
 

@@ -340,7 +340,7 @@ def test_an_index_of_something_else(small: Any, tmp_path: Path) -> None:
         (small.documents, other, "needs encoder=words, got other"),
         (stranger, small.encoder, "has passages that are not in"),
         (small.documents, titles, "has the relations titles, relevant, the model has titles"),
-        (small.documents, mean(small, query_graph=small.retrieved), "the model has title, retrieved"),
+        (small.documents, mean(small, query_graph=small.retrieved), "the model has titles, retrieved"),
     ]:
         with pytest.raises(ValueError, match=message):
             ContextualIndex(index.path, graph, encoder)
