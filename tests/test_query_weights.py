@@ -97,7 +97,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def added(x: np.ndarray, sources: list[np.ndarray], relation: str) -> np.ndarray:
     """What a relation adds to a passage."""
     if not sources:
-        return 0.4 * x if relation == "relevant" else np.zeros_like(x)
+        return 0.6 * x if relation == "relevant" else np.zeros_like(x)
     total = sum(sources) / len(sources)
     m = total / max(float(np.linalg.norm(total)), 1e-12)
     return (np.linalg.norm(x) - 0.8 * float(x @ m)) * m

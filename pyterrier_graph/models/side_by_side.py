@@ -29,7 +29,7 @@ class SideBySideConfig:
 
     weights: Mapping[str, float]
     overlap: float = 0.8
-    isolated: float = 0.4
+    isolated: float = 0.6
 
 
 class SideBySideNetwork(PassageNetwork):
@@ -44,7 +44,7 @@ class SideBySideNetwork(PassageNetwork):
     query and relation. :class:`~pyterrier_graph.retrieve.query_weights.QueryWeights` computes these weights.
 
     Where there are relevant queries, passages that have one are more similar to all queries. In their place, a passage
-    without a relevant query gets ``0.4 x``.
+    without a relevant query gets ``0.6 x``.
 
     Nothing is learned. ``experiments/results/collections_left_out.md`` says how both numbers were chosen.
     """
