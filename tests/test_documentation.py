@@ -150,7 +150,7 @@ def test_blocks_are_found() -> None:
 
 def words_of(line: str) -> list[str]:
     """The words of a command, without the environment variables before it."""
-    return [word for word in shlex.split(line) if "=" not in word or word.startswith("-")]
+    return [word for word in shlex.split(line) if not re.match(r"[A-Z_]+=", word)]
 
 
 def commands(page: Path) -> Iterator[list[str]]:
