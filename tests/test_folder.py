@@ -321,7 +321,7 @@ def test_similarities_add_up_to_the_score(folder: Path) -> None:
     found = opened(folder)
     results = found.search("installing lambda")
     parts = similarities(results["docno"].tolist(), "installing lambda", found.index)
-    assert [*parts.columns] == ["passage", "title"]
+    assert [*parts.columns] == ["passage", "titles"]
     assert parts.sum(axis=1).tolist() == pytest.approx(results["score"].tolist(), abs=1e-5)
 
 
