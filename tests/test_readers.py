@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,25 @@ def test_slow_files_are_given_up(tmp_path: Path):
     files = {"a.rst": f"{doubled}\n.. |a30| replace:: x\n\n|a0|", "b.rst": "x"}
     records, source = read("rst", tmp_path, files, seconds=0.5)
     assert [*records] == ["b.rst"] and source.report["broken"] == {"a.rst": "not read within 0.5 seconds"}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_file_is_given_up_although_the_first_signal_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class Deleted:
+        def __del__(self) -> None:
+            end = time.monotonic() + 0.5
+            while time.monotonic() < end:  # what is raised here is ignored
+                pass
+
+    def parse(data: bytes, outline: object, encoding: str | None) -> None:
+        Deleted()
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            pass
+
+    source = READERS["markdown"](write(tmp_path, {"a.md": "x"}), seconds=0.2, verbose=False)
+    monkeypatch.setattr(source, "parse", parse)
+    assert [*source] == [] and source.report["broken"] == {"a.md": "not read within 0.2 seconds"}
 
 
 def test_an_error_of_a_parser_is_one_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -103,7 +103,8 @@ def _time_limit(seconds: float) -> Iterator[None]:
         raise _TimeIsUpError
 
     before = signal.signal(signal.SIGALRM, stop)
-    rest, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    # again each second: an exception that is raised while an object is deleted is ignored
+    rest, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:
