@@ -14,7 +14,7 @@ from pyterrier_graph.readers.links import follow
 from pyterrier_graph.readers.options import ReaderOptions
 from pyterrier_graph.readers.outline import Outline
 from pyterrier_graph.readers.source import DocumentFiles, Files
-from pyterrier_graph.readers.xml import parse_xml, text_of
+from pyterrier_graph.readers.xml import ElementWalk, parse_xml
 
 SUFFIXES = (".html", ".htm", ".xhtml")
 ENDINGS = ("/index.html", ".html", ".htm")
@@ -139,7 +139,7 @@ def _outermost(elements: list[Any]) -> list[Any]:
     return [element for element in elements if found.isdisjoint(element.iterancestors())]
 
 
-class _Walk:
+class _Walk(ElementWalk):
     """Goes through the elements of a page and tells an outline of them."""
 
     def __init__(self, outline: Outline, *, first_line: int = 1, is_main: bool = False) -> None:
@@ -148,25 +148,9 @@ class _Walk:
         self.is_main = is_main
         self.open: list[tuple[Any, str, bool]] = [(None, "text", False)]  # blocks: element, kind, whether it is flat
 
-    def read(self, root: Any) -> None:
-        """Reads an element with all that is in it."""
-        self.outline.begin("text", self._line(root))
-        walk = etree.iterwalk(root, events=("start", "end"))
-        for event, element in walk:
-            if event == "start" and element is not root and self._is_left_out(element):
-                walk.skip_subtree()
-            elif event == "start":
-                self._start(element)
-                self.outline.add(text_of(element))
-            else:
-                self._end(element)
-                self.outline.add(element.tail if element is not root else "")
-        self.outline.end()
-
-    def _line(self, element: Any) -> int:
-        return self.lines_before + (element.sourceline or 1)
-
-    def _is_left_out(self, element: Any) -> bool:
+    def _is_left_out(self, element: Any, root: Any) -> bool:
+        if element is root:
+            return False
         tag = element.tag
         if tag in _NO_TEXT or tag in _APART or element.get("role") in _ROLES_APART or element.get("hidden") is not None:
             return True

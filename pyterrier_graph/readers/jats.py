@@ -6,13 +6,11 @@ from collections.abc import Collection
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from lxml import etree
-
 from pyterrier_graph.readers.errors import ReaderError
 from pyterrier_graph.readers.options import ReaderOptions
 from pyterrier_graph.readers.outline import Outline
 from pyterrier_graph.readers.source import DocumentFiles, Files
-from pyterrier_graph.readers.xml import parse_xml, plain_text, text_of
+from pyterrier_graph.readers.xml import ElementWalk, parse_xml, plain_text
 
 SUFFIXES = (".xml", ".nxml")
 
@@ -129,7 +127,7 @@ def _doi(link: Any) -> str:
     return _name("doi", unquote(address.path.lstrip("/"))) if address.netloc.endswith("doi.org") else ""
 
 
-class _Walk:
+class _Walk(ElementWalk):
     """Goes through a part of an article and tells an outline of it."""
 
     def __init__(self, outline: Outline, references: dict[str | None, list[str]]) -> None:
@@ -138,22 +136,7 @@ class _Walk:
         self.level = 0
         self.open: list[tuple[Any, str, bool]] = [(None, "text", False)]  # blocks: element, kind, whether it is flat
 
-    def read(self, root: Any) -> None:
-        """Reads an element with all that is in it."""
-        self.outline.begin("text", root.sourceline)
-        walk = etree.iterwalk(root, events=("start", "end"))
-        for event, element in walk:
-            if event == "start" and self._is_left_out(element):
-                walk.skip_subtree()
-            elif event == "start":
-                self._start(element)
-                self.outline.add(text_of(element))
-            else:
-                self._end(element)
-                self.outline.add(element.tail if element is not root else "")
-        self.outline.end()
-
-    def _is_left_out(self, element: Any) -> bool:
+    def _is_left_out(self, element: Any, root: Any) -> bool:
         parent = element.getparent()
         if element.tag == "ref-list" and "references" in self.outline.skip:
             self.outline.counts["skipped references"] += len(element.findall("ref"))
