@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from html import escape
@@ -71,13 +71,49 @@ def writing(path: str | os.PathLike[str], meta: dict[str, Any]) -> Iterator[Path
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
     with pt.io.finalized_directory(str(target.absolute())) as folder:
         yield Path(folder)
-        files = sorted(file for file in Path(folder).rglob("*") if file.is_file())
-        meta["files"] = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
-        Path(folder, META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
-        mode = Path(folder, META).stat().st_mode & 0o777
-        for file in files:  # safetensors creates files that only their creator may read
-            file.chmod(mode)
+        complete(Path(folder), meta)
+    mode = (target / META).stat().st_mode & 0o777
     target.chmod(mode | (mode & 0o444) >> 2)  # PyTerrier creates folders that all users may write
+    sync(target.absolute().parent)
+
+
+def complete(folder: Path, meta: dict[str, Any], sha256: Mapping[str, str] | None = None) -> None:
+    """Makes a folder with its files an artifact: writes ``pt_meta.json``, and syncs everything to the disk.
+
+    Args:
+        folder: The folder, which the caller renames afterwards (and syncs the folder around it, with :func:`sync`).
+        meta: The contents of ``pt_meta.json``; ``files`` (sizes in bytes) and ``file_sha256`` of every file are added.
+        sha256: Digests of files that the caller has computed already.
+    """
+    known = sha256 or {}
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file != folder / META)
+    names = {file.relative_to(folder).as_posix(): file for file in files}
+    meta["files"] = {name: file.stat().st_size for name, file in names.items()}
+    meta["file_sha256"] = {name: known.get(name) or file_sha256(file) for name, file in names.items()}
+    (folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+    mode = (folder / META).stat().st_mode & 0o777
+    for file in [*files, folder / META]:
+        file.chmod(mode)  # safetensors creates files that only their creator may read
+        sync(file)
+    for place in [*{file.parent for file in files}, folder]:
+        sync(place)
+
+
+def file_sha256(file: Path) -> str:
+    """SHA-256 of a file."""
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    if path.is_dir() and os.name == "nt":  # folders cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def check_vacant(path: Path) -> None:

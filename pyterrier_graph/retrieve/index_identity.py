@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,12 +83,6 @@ def query_digests(
                 rows = graph.edge_features(edge_type)[edges.data["edges"]]
                 digests[f"{edge_type} features"].update(rows.tobytes())
     return {name: digest.hexdigest() for name, digest in digests.items()}
-
-
-def file_sha256(file: Path) -> str:
-    """SHA-256 of a file."""
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _lines(texts: list[str]) -> bytes:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from pyterrier_dr import FlexIndex
 
-from pyterrier_graph.artifacts import META, read_meta
+from pyterrier_graph.artifacts import META, file_sha256, read_meta
 from pyterrier_graph.encoders.late_chunking import passages_in_documents
 from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, blocks, checked_vectors, write_vectors
 from pyterrier_graph.encoders.vector_reuse import DIGEST, DIGESTS, VectorReuse, complete, digests_of
 from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
-from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, identity_of, vector_space, without_bars
+from pyterrier_graph.retrieve.index_identity import encoder_name, identity_of, vector_space, without_bars
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder

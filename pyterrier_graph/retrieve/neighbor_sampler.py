@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from pyterrier_graph.artifacts import file_sha256
 from pyterrier_graph.encoders.encoded_texts import encode_once
 from pyterrier_graph.encoders.vector_files import VECTORS, blocks
 from pyterrier_graph.graphs.csr import CSR
@@ -22,7 +23,7 @@ from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, check_g
 from pyterrier_graph.models.bipartite_attention import FEATURES
 from pyterrier_graph.models.neighbor_batch import NeighborBatch
 from pyterrier_graph.models.passage_network import PassageNetwork
-from pyterrier_graph.retrieve.index_identity import encoder_name, file_sha256, query_digests, without_bars
+from pyterrier_graph.retrieve.index_identity import encoder_name, query_digests, without_bars
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
