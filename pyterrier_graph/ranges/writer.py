@@ -50,6 +50,7 @@ class RangeWriter:
     """Makes one artifact; :func:`unfinished` provides it.
 
     Attributes:
+        place: The folder that is deleted in the end; it may hold other artifacts that are needed until then.
         folder: The folder that becomes the artifact. Further files may be written to it after :meth:`compute`; they are
             written again if the process is killed.
         ranges: The ranges.
@@ -255,7 +256,7 @@ def _locked(path: Path, place: Path) -> Iterator[None]:
 
 def _begun(place: Path) -> bool:
     """Whether a folder has work that can be continued."""
-    return (place / COPIED).exists() or any(place.glob("ranges-*/*.safetensors"))
+    return any(next(place.rglob(name), None) for name in ("ranges-*/*.safetensors", COPIED, META))
 
 
 def _check_plan(place: Path, plan: dict[str, Any]) -> None:
