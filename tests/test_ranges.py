@@ -305,6 +305,18 @@ def test_killed_when_all_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         write(tmp_path / "made")
 
 
+def test_killed_at_the_end(tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(writer, "complete", killed)
+        write(tmp_path / "made")
+    calls = Calls()
+    assert files(write(tmp_path / "made", calls)) == whole
+    assert not calls.asked
+
+
 def test_something_else_at_the_path(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / "made", Calls(fail_at=2))
