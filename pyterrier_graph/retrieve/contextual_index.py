@@ -152,7 +152,7 @@ class ContextualIndex(WithSignature, pt.Transformer):
             raise ValueError(f"{self!r} was made of another graph than {graph!r}: index(path) again")
 
 
-def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "float32") -> BiEncoder:
+def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto") -> BiEncoder:
     """The bi-encoder that is given, or a :class:`~pyterrier_graph.DualEncoder` of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
         return DualEncoder(encoder, device=device, dtype=dtype, verbose=False)
