@@ -72,7 +72,12 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 def score_in_full_precision(network: nn.Module) -> None:
     """Makes the last linear layer of a network, which gives the score, compute in float32 in any :func:`precision`."""
     *_, last = (module for module in network.modules() if isinstance(module, nn.Linear))
-    last.register_forward_hook(_again_in_full_precision)
+    keep_full_precision(last)
+
+
+def keep_full_precision(linear: nn.Linear) -> None:
+    """Makes a linear layer compute in float32 in any :func:`precision`."""
+    linear.register_forward_hook(_again_in_full_precision)
 
 
 def _again_in_full_precision(linear: nn.Linear, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
