@@ -71,8 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     options = command_line().parse_args(arguments)
     torch.set_num_threads(1)
     tables = [encoding(options)] if "encoding" in options.parts else []
-    for name in options.collections:
-        bench = Bench(*name.partition("=")[::2], options)
+    for given in options.collections:
+        name, _, path = given.partition("=")
+        bench = Bench(name, path, options)
         tables += [getattr(bench, part)() for part in PARTS[:2] if part in options.parts]
     return pd.concat(tables)
 
@@ -158,7 +159,7 @@ class Bench:
         quality: dict[tuple[str, str], float] = {}
         for dtype in PRECISIONS:
             self.use(dtype)
-            systems = {
+            systems: dict[str, Callable[[], pd.DataFrame]] = {
                 "DualEncoder": lambda: self._dense(self.dual),
                 "GraphMean": lambda: self._contextual(self._model(ptg.GraphMean)),
                 "GraphMean, fixed weights": lambda: self._contextual(self._model(ptg.GraphMean, weights={"title": 1})),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -180,6 +181,13 @@ def test_a_trained_encoder_is_pickled(small: Any) -> None:
     expected = ptg.DualEncoder.load(folder, **FLOAT32).encode_docs(tiny.WORDS)
     np.testing.assert_allclose(model.encode_docs(tiny.WORDS), expected, atol=1e-6)
     np.testing.assert_array_equal(cloudpickle.loads(cloudpickle.dumps(model)).encode_docs(tiny.WORDS), expected)
+
+
+def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
+    model, run = MODELS["LGReReranker"][0](small), text_run(small)
+    expected = model(run)
+    for made in (cloudpickle.loads(cloudpickle.dumps(model)), copy.deepcopy(model), model):
+        np.testing.assert_array_equal(made(run)["score"], expected["score"])
 
 
 def test_a_pipeline(small: Any) -> None:
