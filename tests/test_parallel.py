@@ -23,6 +23,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.folders.places import PassagePlaces
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DOCUMENTS = 60
@@ -158,6 +159,14 @@ def test_files_are_opened_in_each_worker_instead_of_copied(small: Any) -> None:
         before = len(cloudpickle.dumps(model))
         model.transform(tiny.topics() if model is small.mean else small.run)
         assert len(cloudpickle.dumps(model)) < before + 500
+
+
+def test_lines_of_passages_are_opened_too(small: Any) -> None:
+    np.save(small.folder / "lines.npy", np.arange(len(small.graph.passage_nodes), dtype=np.int32))
+    places = PassagePlaces(small.graph, np.load(small.folder / "lines.npy", mmap_mode="r"))
+    pickled = cloudpickle.dumps(places)
+    assert len(pickled) < 1000
+    pd.testing.assert_frame_equal(cloudpickle.loads(pickled)(small.run), places(small.run))
 
 
 def test_a_copy_of_an_index_weights_queries_alike(small: Any) -> None:

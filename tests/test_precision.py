@@ -16,6 +16,7 @@ import pytest
 import tiny
 import torch
 from datasets import Dataset
+from experiment_tools import pages
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -23,6 +24,7 @@ from trainings import interrupt, stop
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 import pyterrier_graph as ptg
+from experiments import precision as experiment
 from pyterrier_graph.encoders import devices
 from pyterrier_graph.encoders.devices import computes_bfloat16, dtype_name, dtype_of, precision
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
@@ -319,3 +321,13 @@ def test_training_does_not_fix_the_precision(end: str) -> None:
     other.network.load_state_dict(model.network.state_dict())
     model.dtype = "float32"
     np.testing.assert_array_equal(model.encode_docs(tiny.WORDS), other.encode_docs(tiny.WORDS))
+
+
+@pytest.mark.slow
+def test_the_experiment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(experiment, "open_collection", lambda options: pages())
+    given = ["pages", "--encoder", tiny.checkpoint(positions=256), "--output", str(tmp_path), "--triples", "4"]
+    table = experiment.main([*given, "--parts", "inference", "training"])
+    assert (table["time"] > 0).all() and table[["float32", "bfloat16"]].stack().between(0, 1).all()
+    assert table.loc[table["model"].eq("MaxSim"), "difference"].abs().item() < 0.2
+    assert {*table["trained"].dropna()} == {*experiment.TRAINED}
