@@ -188,6 +188,10 @@ class BuiltArtifact(OwnArtifact):
         check_type("path", path, (str, os.PathLike), "the path of a folder")
         super().__init__(Path(path))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes map the files again instead of receiving copies of them.
+        return type(self), (self.path,)
+
     def built(self) -> bool:
         """Whether there is a complete artifact at this path."""
         try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import lz4.block
 import numpy as np
@@ -123,10 +123,6 @@ class StoredGraph(BuiltArtifact):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self._arrays: dict[str, np.ndarray] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Worker processes map the files again instead of receiving copies of them.
-        return type(self), (self.path,)
 
     @cached_property
     def docnos(self) -> Lookup:

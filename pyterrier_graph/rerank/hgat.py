@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import PASSAGE_TYPE
@@ -98,7 +98,7 @@ class HGATReranker(GraphReranker):
         batch_size: int = 64,
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
@@ -179,7 +179,7 @@ class HGATReranker(GraphReranker):
                     passages = torch.from_numpy(position[members]).to(self._device)
                     vectors = queries[query]
                     relevance = self.network.score(vectors, content.select(passages), in_context.select(passages))
-                    scores[rows[members]] = relevance.float().cpu().numpy()
+                    scores[rows[members]] = relevance.cpu().numpy()
         return scores
 
     def _chunks(self, nodes: np.ndarray) -> list[np.ndarray]:
@@ -234,6 +234,7 @@ class HGATReranker(GraphReranker):
             validate=validate,
             identity=identity,
             device=self._device,
+            dtype=self.dtype,
             verbose=self.verbose,
         )
 
@@ -274,8 +275,8 @@ class HGATReranker(GraphReranker):
 
         about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
         about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
+        about["dtype"] = dtype_name(self.dtype, self._device)
         identity = {"encoder_sha256": self.encoder.fingerprint(), "batch_size": self.batch_size}
-        identity["dtype"] = str(dtype_of(self.dtype, self._device))
         options: dict[str, Any] = {"task": "contextualizing", "workers": workers, "verbose": self.verbose}
         size = graph.num_nodes, self.encoder.dimension
         return TokenStore(path).write(states_of, *size, about, identity=identity, prepare=prepare, **options)
