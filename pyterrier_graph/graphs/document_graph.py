@@ -1,7 +1,6 @@
 """The graph of a corpus, on disk."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -117,9 +116,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         if replaced and not overwrite:
             message = f"exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
             raise FileExistsError(f"{str(self.path)!r} {message}")
-        target = self.path.with_name(f".{self.path.name}.new") if replaced else self.path
         meta = kind_of(self)
-        with writing(target, meta) as folder:
+        with writing(self.path, meta, overwrite=replaced) as folder:
             rows = corpus_iter if read is None else map(read, corpus_iter)
             documents = (
                 (_structured(record, passage_words) for record in rows)
@@ -130,8 +128,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             if report := getattr(corpus_iter, "report", None):
                 meta["source"] = report
         if replaced:
-            shutil.rmtree(self.path)
-            target.rename(self.path)
             self.__dict__ = type(self)(self.path).__dict__
         return self
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
-from pyterrier_graph.artifacts import META
+from pyterrier_graph.artifacts import META, OwnArtifact, read_meta
 from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
@@ -66,6 +66,7 @@ class ContextualIndex(WithSignature, pt.Transformer):
         self.path, self.graph = Path(path), graph
         if not (self.path / META).is_file():
             raise FileNotFoundError(f"no index at {str(path)!r}")
+        read_meta(self.path, {"type": "dense_index", "format": "flex"})
         self.flex = FlexIndex(str(path), verbose=False)
         identity = identity_of(self.flex)
         model: Any = encoder if hasattr(encoder, "explain") else None
@@ -83,6 +84,8 @@ class ContextualIndex(WithSignature, pt.Transformer):
     def __len__(self) -> int:
         """Number of passages."""
         return len(self.flex)
+
+    verify = OwnArtifact.verify
 
     def retriever(self, num_results: int = 1000) -> pt.Transformer:
         """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex.*`` has other searches.
