@@ -276,6 +276,7 @@ class BuiltArtifact(OwnArtifact):
     """Base class of artifacts that are built at a path, which may not exist yet, and read from there."""
 
     path: Path
+    _folder_id: tuple[int, int] | None = None
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         check_type("path", path, (str, os.PathLike), "the path of a folder")
@@ -291,4 +292,19 @@ class BuiltArtifact(OwnArtifact):
     @cached_property
     def meta(self) -> dict[str, Any]:
         """The contents of ``pt_meta.json``: sizes and origin. Raises as :func:`read_meta` does."""
+        self._folder_id = folder_id(self.path)
         return read_meta(self.path, kind_of(self))
+
+    def check_in_place(self) -> None:
+        """Raises ValueError if the folder is not that whose ``pt_meta.json`` was read."""
+        if folder_id(self.path) != self._folder_id:
+            raise ValueError(f"{self!r} was replaced or removed after it had been opened: open it again")
+
+
+def folder_id(path: Path) -> tuple[int, int] | None:
+    """Two numbers that tell a folder from another one that takes its place; None where there is nothing."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino

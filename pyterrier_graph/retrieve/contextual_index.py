@@ -17,6 +17,8 @@ from pyterrier_graph.artifacts import META, OwnArtifact, read_meta
 from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
+from pyterrier_graph.graphs.array_files import DOCNOS
+from pyterrier_graph.graphs.consistency import check_ids, count_of
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of
 from pyterrier_graph.retrieve.contextual_retriever import ContextualRetriever
@@ -66,9 +68,10 @@ class ContextualIndex(WithSignature, pt.Transformer):
         self.path, self.graph = Path(path), graph
         if not (self.path / META).is_file():
             raise FileNotFoundError(f"no index at {str(path)!r}")
-        read_meta(self.path, {"type": "dense_index", "format": "flex"})
         self.flex = FlexIndex(str(path), verbose=False)
         identity = identity_of(self.flex)
+        meta = read_meta(self.path, {"type": "dense_index", "format": "flex"})
+        check_ids(self.path / DOCNOS, count_of(meta, "doc_count"))
         model: Any = encoder if hasattr(encoder, "explain") else None
         passages = encoder_of(encoder) if model is None else model.encoder
         if identity["encoder"] != (space := vector_space(passages)):
