@@ -215,10 +215,17 @@ def read_meta(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
     Raises FileNotFoundError if there is no artifact, and ValueError if the artifact has another kind or version, or is
     damaged.
     """
-    meta = open_meta(path, expected)
-    check_files(path, meta)
-    verify_download(path, meta)
-    return meta
+    while True:
+        place = folder_id(path)
+        try:
+            meta = open_meta(path, expected)
+            check_files(path, meta)
+            verify_download(path, meta)
+        except (OSError, ValueError):
+            if folder_id(path) == place:
+                raise
+        if folder_id(path) == place:
+            return meta  # else another process has replaced the artifact meanwhile
 
 
 class OwnArtifact(pt.Artifact):

@@ -171,9 +171,10 @@ class StoredGraph(BuiltArtifact):
     def _open(self, open_in: Callable[[Path], Opened]) -> Opened:
         """Opens files, once ``pt_meta.json`` has been checked: they are those that it lists."""
         assert self.meta
-        opened = open_in(self.path)
-        self.check_in_place()
-        return opened
+        try:
+            return open_in(self.path)
+        finally:  # also if it fails: the files may be those of another graph
+            self.check_in_place()
 
     def _ids(self, name: str, count: str) -> Lookup:
         return self._open(lambda folder: open_ids(folder / name, count_of(self.meta, count)))
