@@ -27,6 +27,7 @@ LAYERS = """
 checks
 documents
 readers
+integrity
 artifacts
 ranges
 graphs

@@ -215,6 +215,7 @@ class HGATReranker(GraphReranker):
             "encoder": encoder.name if learned else encoder.fingerprint(),
             "training triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
+        before = {name: getattr(self, name) for name in ("encoder", "titles", "tokens", "contextualized")}
         self.contextualized = None  # of the weights that now change
         if learned:
             self.encoder, tokens, self.titles, self.tokens = encoder, self.tokens, self._with_titles, None
@@ -224,19 +225,23 @@ class HGATReranker(GraphReranker):
                     "more. To store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
                     stacklevel=3,
                 )
-        self.training_log = train_on_triples(
-            self.network,
-            encoder,
-            [(graph, self._tokens_of(graph)) for graph in graphs],
-            queries,
-            triples,
-            options,
-            validate=validate,
-            identity=identity,
-            device=self._device,
-            dtype=self.dtype,
-            verbose=self.verbose,
-        )
+        try:
+            self.training_log = train_on_triples(
+                self.network,
+                encoder,
+                [(graph, self._tokens_of(graph)) for graph in graphs],
+                queries,
+                triples,
+                options,
+                validate=validate,
+                identity=identity,
+                device=self._device,
+                dtype=self.dtype,
+                verbose=self.verbose,
+            )
+        except BaseException:  # the weights of the network are those of before as well
+            self.__dict__.update(before)
+            raise
 
     def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).

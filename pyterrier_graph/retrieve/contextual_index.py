@@ -14,10 +14,12 @@ import pandas as pd
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
-from pyterrier_graph.artifacts import META
+from pyterrier_graph.artifacts import META, OwnArtifact, read_meta
 from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
+from pyterrier_graph.graphs.array_files import DOCNOS
+from pyterrier_graph.graphs.consistency import check_ids, count_of
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of
 from pyterrier_graph.retrieve.contextual_retriever import ContextualRetriever
@@ -69,6 +71,8 @@ class ContextualIndex(WithSignature, pt.Transformer):
             raise FileNotFoundError(f"no index at {str(path)!r}")
         self.flex = FlexIndex(str(path), verbose=False)
         identity = identity_of(self.flex)
+        meta = read_meta(self.path, {"type": "dense_index", "format": "flex"})
+        check_ids(self.path / DOCNOS, count_of(meta, "doc_count"))
         model: Any = encoder if hasattr(encoder, "explain") else None
         passages = encoder_of(encoder) if model is None else model.encoder
         if identity["encoder"] != (space := vector_space(passages)):
@@ -93,6 +97,8 @@ class ContextualIndex(WithSignature, pt.Transformer):
     def __len__(self) -> int:
         """Number of passages."""
         return len(self.flex)
+
+    verify = OwnArtifact.verify
 
     def retriever(self, num_results: int = 1000) -> pt.Transformer:
         """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex.*`` has other searches.

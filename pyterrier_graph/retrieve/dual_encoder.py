@@ -32,6 +32,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.training.dual import DualEncoderTraining, check_examples, train_dual_encoder
 from pyterrier_graph.training.learned_model import LearnedModel
 from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
+from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import Validation
 
 logger = logging.getLogger(__name__)
@@ -328,31 +329,31 @@ class DualEncoder(LearnedModel, BiEncoder):
             pretraining_examples: Examples of the first stage, which has the options ``pretraining``.
         """
         run = self._validation_run(topics_or_res_va)
-        given = {"pretraining": pretraining_examples, "training": examples}
+        by_stage = {"pretraining": pretraining_examples, "training": examples}
         check_type("examples", examples, (Dataset, TrainingExamples), EXAMPLES)
         check_type("pretraining_examples", pretraining_examples, (Dataset, TrainingExamples, NoneType), EXAMPLES)
-        datasets = {stage: getattr(data, "dataset", data) for stage, data in given.items() if data is not None}
+        datasets = {stage: getattr(data, "dataset", data) for stage, data in by_stage.items() if data is not None}
         digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()
         place = self.training.output_dir or self.pretraining.output_dir
         names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
         identity = {name: getattr(self, name) for name in names}
-        self.pretraining_log = []
-        for stage, data in datasets.items():
-            options = getattr(self, stage)
-            folder = options.output_dir or place
-            log = train_dual_encoder(
-                self.network,
-                data,
-                dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
-                validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
-                identity=identity | {"training examples": digests[stage]},
-                device=device_of(self.device),
-                dtype=self.dtype,
-                verbose=self.verbose,
-            )
-            setattr(self, f"{stage}_log", log)
-            identity["weights after pretraining"] = weights_sha256(self.network)
+        logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
+        given: dict[str, Any] = {"device": device_of(self.device), "dtype": self.dtype, "verbose": self.verbose}
+        with restored_on_error(self.network):  # also by the second stage
+            for stage, data in datasets.items():
+                options = getattr(self, stage)
+                folder = options.output_dir or place
+                logs[stage] = train_dual_encoder(
+                    self.network,
+                    data,
+                    dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
+                    validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
+                    identity=identity | {"training examples": digests[stage]},
+                    **given,
+                )
+                identity["weights after pretraining"] = weights_sha256(self.network)
+        self.__dict__.update({f"{stage}_log": log for stage, log in logs.items()})
         return self
 
     def _required_miner(self, problem: str, otherwise: str) -> HardNegativeMiner:

@@ -225,13 +225,8 @@ class GNNEncoder(ContextualEncoder):
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         learning = None if encoder is None else encoder.network
         model = MaskedGraphModel(self.network, options.scale, learning, l2_sp=options.l2_sp)
-        before = {name: value.clone() for name, value in self.network.state_dict().items()}
-        try:
-            collate, measured = BatchCollator(queries, passage_texts), (topics_or_res_va, qrels_va, compute, encoder)
-            self.training_log = self._train(model, queries, collate, options, rates, measured)
-        except BaseException:
-            self.network.load_state_dict(before)
-            raise
+        collate, measured = BatchCollator(queries, passage_texts), (topics_or_res_va, qrels_va, compute, encoder)
+        self.training_log = self._train(model, queries, collate, options, rates, measured)
         if encoder is not None:
             self.encoder, self._vectors = encoder, None
         return self

@@ -4,7 +4,8 @@ import dataclasses
 import json
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,8 @@ def run_trainer(
         dtype: The precision of the forward pass, unless ``options.arguments`` say it; weights stay in float32.
         verbose: Whether to show progress.
 
+    A call that ends with an error, or by Ctrl-C, leaves the model with the weights that it had before.
+
     Returns:
         The trainer's log: losses, and the measure under its own name. With validation, its first entry is the measure
         before training; if no later value is better, the weights from before training are kept.
@@ -194,7 +197,7 @@ def run_trainer(
     measured = validate is not None
     given = {"bf16", "fp16"} & options.arguments.keys()  # in place of dtype
     half = None if given else training_dtype(dtype, device)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, restored_on_error(model):
         strategy, share = "epoch", 1.0
         if options.evaluations > 1:
             strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
@@ -249,10 +252,22 @@ def run_trainer(
         if measured:
             log = _unless_better_at_start(model, start, trainer.state, options.measure)
         trainer.accelerator.wait_for_everyone()  # the temporary folder is removed next
-    model.to(device).eval()
-    if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
-        raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
+        model.to(device).eval()
+        if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
+            raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
     return log
+
+
+@contextmanager
+def restored_on_error(model: nn.Module) -> Iterator[None]:
+    """A block that gives a model back the weights that it had before if it ends with an error, or by Ctrl-C."""
+    before = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+    try:
+        yield
+    except BaseException:
+        model.load_state_dict(before)
+        model.eval()
+        raise
 
 
 def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, Any]) -> Path | None:
