@@ -181,7 +181,9 @@ class StructuredDocument:
         codes = _texts(record, "codes")
         if record.get("nodes") is not None:
             nodes, links = _read(record, "nodes", Node), _read(record, "links", Link)
-            return cls(docno, nodes, links, _read(record, "references", Reference), codes, _texts(record, "passage_ids"))
+            return cls(
+                docno, nodes, links, _read(record, "references", Reference), codes, _texts(record, "passage_ids")
+            )
         text = record.get("text")
         if not isinstance(text, str):
             raise ValueError(f"document {docno!r} has neither 'nodes' nor a text in 'text' (fields: {sorted(record)})")
@@ -210,7 +212,7 @@ def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
 
 def _read(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part, ...]:
     """A field of a record, as nodes, links or references."""
-    rows = record.get(field)
+    rows: Any = record.get(field)
     try:
         return () if is_missing(rows) else tuple(kind(*row) for row in rows)
     except TypeError as error:
@@ -255,15 +257,15 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
 def _wrong_types(document: StructuredDocument) -> Iterator[str]:
     if not isinstance(document.docno, str):
         yield f"a docno must be a text, got {document.docno!r:.60}"
-    for noun, rows, (first, second, third) in (
+    parts: tuple[tuple[str, Iterable[Any], tuple[type, ...]], ...] = (
         ("node", document.nodes, (str, str, Integral)),
         ("link", document.links, (str, Integral, Integral)),
         ("reference", document.references, (str, Integral, str)),
-    ):
+    )
+    for noun, rows, kinds in parts:
         for position, row in enumerate(rows):
-            one, two, three = row
-            if not (isinstance(one, first) and isinstance(two, second) and isinstance(three, third)):
-                expected = ", ".join("a text" if kind is str else "a whole number" for kind in (first, second, third))
+            if not all(map(isinstance, row, kinds)):
+                expected = ", ".join("a text" if kind is str else "a whole number" for kind in kinds)
                 yield f"{noun} {position} is {tuple(row)!r:.120}, expected ({', '.join(row._fields)}): {expected}"
     for code in document.codes:
         if not isinstance(code, str):

@@ -16,8 +16,10 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import weights_sha256
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.documents import level_mismatch
 from pyterrier_graph.evaluation.folds import check_folds, parts_of, query_folds
+from pyterrier_graph.training.validation import checked_qrels
 
 CONFIGURATION = "cross_validation.json"
 RUN = "fold{}.csv.gz"
@@ -78,9 +80,9 @@ def cross_validate(
             f"{make_pipeline!r} is a pipeline, which would keep what it learned in one fold for the next fold. "
             "Give a function that makes a new pipeline: lambda fold: ..."
         )
+    topics, qrels = check_frame(topics, "cross_validate"), checked_qrels(qrels, "cross_validate")
     pt.validate.columns(topics, includes=["qid"])
-    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
-    topics, qrels = topics.astype({"qid": str}), qrels.astype({"qid": str, "docno": str})
+    topics = topics.astype({"qid": str})
     if isinstance(folds, int):
         folds = query_folds(topics, folds, seed=seed)
     check_folds(folds, set(topics["qid"]))

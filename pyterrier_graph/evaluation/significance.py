@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from pyterrier_graph.checks import check_choice
+from pyterrier_graph.checks import check_choice, check_frame
 
 
 def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
@@ -29,6 +29,7 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     from scipy.stats import ttest_rel
     from statsmodels.stats.multitest import multipletests
 
+    per_query = check_frame(per_query, "per_query", numbers=("value",), texts=("name",))
     if missing := [column for column in ("name", "qid", "measure", "value") if column not in per_query.columns]:
         advice = "it must be the result of pt.Experiment(..., perquery=True)"
         raise ValueError(f"per_query has no column {', '.join(map(repr, missing))}: {advice}")

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.datasets.clef_ip import Archive, RetrievedPassage, read_run
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.patents.transformers import DocumentCutoff
@@ -33,14 +34,16 @@ def write_official_run(
     """
     from ir_datasets.util import finialized_file
 
+    run = check_frame(run, "write_official_run", numbers=("score", "rank"))
     pt.validate.result_frame(run, extra_columns=["score"])
     by_rank = ["rank"] if "rank" in run.columns else []
     ordered = run.sort_values(["score", *by_rank], ascending=[False, *[True] * len(by_rank)], kind="stable")
     for qid, docno, score in zip(ordered["qid"], ordered["docno"], ordered["score"], strict=True):
-        if qid.split() != [qid] or not np.isfinite(score):
+        if str(qid).split() != [str(qid)] or not np.isfinite(score):
             raise ValueError(f"a run needs topics without spaces and finite scores, got {qid!r}, {docno!r}, {score}")
     best = DocumentCutoff(100).transform(pt.model.add_ranks(ordered[["qid", "docno", "score"]]))
-    by_document = best.groupby([split_passage_id(passage)[0] for passage in best["docno"]], sort=False)["docno"]
+    names = pd.Series([split_passage_id(passage)[0] for passage in best["docno"]], best.index, dtype=object)
+    by_document = best["docno"].groupby(names, sort=False)
     xpaths: dict[str, str] = {}
     for docno, passages in pt.tqdm(by_document, desc="XPaths", unit="document", disable=not verbose, delay=1):
         patent = patents.patent(docno)

@@ -61,7 +61,9 @@ def read(name: str, random: Random) -> None:
     data = changed_bytes(random, content.encode() if isinstance(content, str) else content)
     docno = random.choice(TEXTS) if random.random() < 0.02 else "a"
     parse = import_module(f"pyterrier_graph.readers.{name}").parse
-    options = OPTIONS if random.random() < 0.9 else ReaderOptions(3, 8, ("code",), random.choice(ENCODINGS), 1 << 22, 60)
+    options = (
+        OPTIONS if random.random() < 0.9 else ReaderOptions(3, 8, ("code",), random.choice(ENCODINGS), 1 << 22, 60)
+    )
     check_draft(read_draft(parse, data, docno, options), docno, data)
 
 
@@ -85,7 +87,9 @@ for _name in FILES:
 @target("reader/front_matter")
 def front_matter(random: Random) -> None:
     """YAML before Markdown."""
-    data = b"---\n" + changed_bytes(random, b"title: Guide\ntags: [a, b]\ndate: 2020-01-02\nx: 1e3\n") + b"\n---\nText\n"
+    data = (
+        b"---\n" + changed_bytes(random, b"title: Guide\ntags: [a, b]\ndate: 2020-01-02\nx: 1e3\n") + b"\n---\nText\n"
+    )
     check_draft(read_draft(import_module("pyterrier_graph.readers.markdown").parse, data, "a", OPTIONS), "a", data)
 
 
@@ -105,7 +109,9 @@ def folder(random: Random) -> None:
     module = import_module(f"pyterrier_graph.readers.{name}")
     with tempfile.TemporaryDirectory() as place:
         for number, (file, content) in enumerate(FILES[name].items()):
-            path = Path(place, file if random.random() < 0.7 else f"{random.choice(TEXTS)[:50]}{number}{Path(file).suffix}")
+            path = Path(
+                place, file if random.random() < 0.7 else f"{random.choice(TEXTS)[:50]}{number}{Path(file).suffix}"
+            )
             data = changed_bytes(random, content.encode() if isinstance(content, str) else content)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +123,7 @@ def folder(random: Random) -> None:
                 continue  # the system does not allow such a name
         options = ReaderOptions(3, 8, (), None, 1 << 22, 60)
         documents = DocumentFiles(place, module.parse, module.SUFFIXES, options, workers=1, verbose=False)
-        MemoryGraph.from_documents(StructuredDocument.from_record(document) for document in documents)
+        MemoryGraph.from_documents([StructuredDocument.from_record(document) for document in documents])
         assert not any(what.startswith("unexpected") for what in documents.report["broken"].values()), documents.report
 
 
@@ -192,7 +198,9 @@ def patent(random: Random) -> None:
 @target("clef-ip/topics")
 def topics(random: Random) -> None:
     """Changed files of topics."""
-    with file("topics.txt", changed_bytes(random, random.choice(contents("*TEST.txt") + contents("*topics.txt")))) as path:
+    with file(
+        "topics.txt", changed_bytes(random, random.choice(contents("*TEST.txt") + contents("*topics.txt")))
+    ) as path:
         read_topics(path)
 
 
@@ -205,7 +213,9 @@ def qrels(random: Random) -> None:
         archive().passage_ids((judgment.docno, judgment.xpath) for judgment in found[:20])
 
 
-RUN = b"".join(b"PSG1 Q0 EP-1000001-A1 /patent-document/claims/claim[%d] %d %d.5\n" % (n, n, 9 - n) for n in range(1, 6))
+RUN = b"".join(
+    b"PSG1 Q0 EP-1000001-A1 /patent-document/claims/claim[%d] %d %d.5\n" % (n, n, 9 - n) for n in range(1, 6)
+)
 
 
 @target("clef-ip/run")
@@ -236,7 +246,9 @@ def claims(random: Random) -> None:
 @target("clef-ip/file")
 def patent_file(random: Random) -> None:
     """Files with odd names."""
-    name = random.choice(["EP-1000001-A1.xml", changed_text(random, "EP-1-A1.xml").replace("/", "").replace("\0", "")[:60]])
+    name = random.choice(
+        ["EP-1000001-A1.xml", changed_text(random, "EP-1-A1.xml").replace("/", "").replace("\0", "")[:60]]
+    )
     data = changed_bytes(random, random.choice([b"", b"<patent-document/>", random.choice(TOKENS)]))
     with file(name or "x", data) as path:
         read_patent(path)
