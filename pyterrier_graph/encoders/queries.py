@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from pyterrier_graph.checks import is_unicode
+from pyterrier_graph.warning_categories import QualityWarning
 
 REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, Bo1 and SDM write
 
@@ -33,5 +34,6 @@ def warn_of_rewritten(texts: Sequence[str]) -> None:
         warnings.warn(
             f"queries such as {rewritten[:40]!r} are in Terrier's query language, which an encoder reads as words: put "
             "pt.rewrite.reset() before it",
+            QualityWarning,
             stacklevel=1,
         )

@@ -20,6 +20,7 @@ from pyterrier_graph.checks import check_frame
 from pyterrier_graph.documents import level_mismatch
 from pyterrier_graph.evaluation.folds import check_folds, parts_of, query_folds
 from pyterrier_graph.training.validation import checked_qrels
+from pyterrier_graph.warning_categories import DataWarning, QualityWarning
 
 CONFIGURATION = "cross_validation.json"
 RUN = "fold{}.csv.gz"
@@ -118,7 +119,7 @@ def cross_validate(
             # reading the file makes the result the same after a kill; pandas may round scores that it parses itself
             run = pd.read_csv(file, dtype=str, keep_default_na=False).astype({"score": float})
             if number == 1 and (message := level_mismatch(run["docno"], qrels["docno"])):
-                warnings.warn(f"cross_validate: {message}", stacklevel=2)
+                warnings.warn(f"cross_validate: {message}", DataWarning, stacklevel=2)
             runs.append(pt.model.add_ranks(run).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
 
@@ -217,7 +218,11 @@ def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
         hint = "; fit does not train Estimators inside of operators such as +" if nested else ""
         raise ValueError(f"nothing to train: no stage of {pipeline!r} is a pt.Estimator{hint}")
     for estimator in nested:
-        warnings.warn(f"{estimator!r} is not trained: it is inside of a stage of the pipeline", stacklevel=4)
+        warnings.warn(
+            f"{estimator!r} is not trained: it is inside of a stage of the pipeline; make it a stage of its own",
+            QualityWarning,
+            stacklevel=4,
+        )
     return trained
 
 

@@ -22,6 +22,7 @@ from pyterrier_graph.graphs.csr import CHUNK, CSR, write_compressed
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import numbers_of, some, writing_ids
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
+from pyterrier_graph.warning_categories import DataWarning
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
@@ -75,7 +76,10 @@ class Judgments:
             raise ValueError("the qrels have no relevant passage of these queries: are the qids of another set?")
         if self._unknown:
             warnings.warn(
-                f"{some(self._unknown, 'judged passage')} not in the graph: these judgments are ignored", stacklevel=2
+                f"{some(self._unknown, 'judged passage')} not in the graph: these judgments are ignored; "
+                "are they of another corpus?",
+                DataWarning,
+                stacklevel=2,
             )
 
 

@@ -1,7 +1,7 @@
 """Runs in the format of the task, which names a passage by its document and XPath."""
 
-import logging
 import os
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -11,8 +11,7 @@ from pyterrier_graph.checks import check_frame
 from pyterrier_graph.datasets.clef_ip import Archive, RetrievedPassage, read_run
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.patents.transformers import DocumentCutoff
-
-_logger = logging.getLogger(__name__)
+from pyterrier_graph.warning_categories import DataWarning
 
 
 def write_official_run(
@@ -73,6 +72,10 @@ def read_official_run(path: str | os.PathLike[str], patents: Archive, *, verbose
     names = [passages.get(place) for place in places]
     run = pd.DataFrame({"qid": found["query_id"], "docno": names, "score": found["score"].astype(float)})
     if missing := [place for place in places if place not in passages]:
-        message = "%s: %d of %d lines name no passage of the collection, for example %s"
-        _logger.warning(message, path, len(missing), len(places), "".join(missing[0]))
+        lines = (
+            f"{len(missing)} of {len(places)} lines name no passage of the collection, such as {''.join(missing[0])}"
+        )
+        warnings.warn(
+            f"{path}: {lines}: they are left out; is the run of another collection?", DataWarning, stacklevel=2
+        )
     return pt.model.add_ranks(run.dropna(subset="docno").drop_duplicates(["qid", "docno"]).reset_index(drop=True))

@@ -13,6 +13,7 @@ from pyterrier_graph.checks import WithSignature, check_choice, check_count, che
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.graphs import HeteroGraph
 from pyterrier_graph.patents.document_frequencies import DocumentFrequencies
+from pyterrier_graph.warning_categories import DataWarning
 
 Level = Literal["subclass", "group"]
 
@@ -128,7 +129,11 @@ class SharedCodes(_Step):
         wanted = wanted[wanted.str.contains("/") == (self.level == "group")]
         names = self.graph.code_names
         if len(wanted) and not len(names):
-            warnings.warn("no document of the graph has codes, so SharedCodes keeps no document", stacklevel=2)
+            warnings.warn(
+                "no document of the graph has codes, so SharedCodes keeps no document; build it of documents with codes",
+                DataWarning,
+                stacklevel=2,
+            )
         number = pd.Index(names, dtype=object).get_indexer(wanted)
         documents = self.graph.document_of(inp["docno"].tolist())
         row, code = self.graph.codes_of(documents)

@@ -19,6 +19,7 @@ from pyterrier_graph.retrieve.neighbor_sampler import IDS_AT_ONCE, NeighborSampl
 from pyterrier_graph.retrieve.query_weights import QueryWeights
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
 from pyterrier_graph.training.validation import Validation, documents_of, judged
+from pyterrier_graph.warning_categories import DataWarning, QualityWarning
 
 if TYPE_CHECKING:
     from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
@@ -82,6 +83,7 @@ def _warn_of_leaks(sampler: NeighborSampler, queries: pd.Series) -> None:
         warnings.warn(
             f"{inside} of {len(queries)} validation queries are in the graph ({int(twins.sum())} by their text, under "
             "another qid): passages aggregate from them, so that they are too easy",
+            QualityWarning,
             stacklevel=4,
         )
 
@@ -110,6 +112,7 @@ def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataF
     if len(missing):
         warnings.warn(
             f"{len(missing)} relevant docnos of the qrels are not in the index, and left out: {missing.iloc[0]!r}, ...",
+            DataWarning,
             stacklevel=4,
         )
     return passages, not known.any()

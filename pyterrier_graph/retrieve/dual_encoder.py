@@ -2,8 +2,8 @@
 
 import dataclasses
 import hashlib
-import logging
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,8 +33,8 @@ from pyterrier_graph.training.dual import DualEncoderTraining, check_examples, t
 from pyterrier_graph.training.learned_model import LearnedModel
 from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.training.validation import Validation, checked_qrels, checked_topics
+from pyterrier_graph.warning_categories import DataWarning
 
-logger = logging.getLogger(__name__)
 NETWORK = "sentence-transformer"
 EXAMPLES = "what HardNegativeMiner(...).labeled(topics, qrels) returns, or a datasets.Dataset"
 
@@ -303,7 +303,7 @@ class DualEncoder(LearnedModel, BiEncoder):
                 try:
                     pseudo = miner.pseudo_labeled(topics, qrels_tr).dataset
                 except ValueError as error:  # any other problem would have shown in labeled()
-                    logger.warning("labeled queries have no pseudo-labels: %s", error)
+                    warnings.warn(f"labeled queries have no pseudo-labels: {error}", DataWarning, stacklevel=2)
                 else:
                     examples = concatenate_datasets([examples, pseudo])
         return self.fit_examples(examples, run, qrels_va, pretraining_examples=pretraining_examples)

@@ -13,6 +13,7 @@ from pyterrier_graph.documents import PASSAGE_SEPARATOR
 from pyterrier_graph.graphs.fold import fold
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import DOCUMENT
+from pyterrier_graph.warning_categories import DataWarning
 
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 
@@ -131,7 +132,7 @@ class Validation:
         if not self._pairs["docno"].isin(self.qrels["docno"]).any():
             ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {self.qrels['docno'].iloc[0]!r}"
             problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
-            warnings.warn(f"{type(context).__name__}.fit: {problem}", stacklevel=3)
+            warnings.warn(f"{type(context).__name__}.fit: {problem}", DataWarning, stacklevel=3)
 
     def __call__(self, scores: np.ndarray | pd.Series) -> float:
         """The measure, given a score for each row of :attr:`run`."""
