@@ -130,7 +130,8 @@ class SharedCodes(_Step):
         names = self.graph.code_names
         if len(wanted) and not len(names):
             warnings.warn(
-                "no document of the graph has codes, so SharedCodes keeps no document; build it of documents with codes",
+                "no document of the graph has codes, so SharedCodes keeps no document: "
+                "build it of documents with codes",
                 DataWarning,
                 stacklevel=2,
             )

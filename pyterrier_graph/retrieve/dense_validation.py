@@ -18,7 +18,7 @@ from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, Paths
 from pyterrier_graph.retrieve.neighbor_sampler import IDS_AT_ONCE, NeighborSampler
 from pyterrier_graph.retrieve.query_weights import QueryWeights
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
-from pyterrier_graph.training.validation import Validation, documents_of, judged
+from pyterrier_graph.training.validation import Validation, checked_topics, documents_of, judged
 from pyterrier_graph.warning_categories import DataWarning, QualityWarning
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def validation(
     queries, if the query encoder changes between calls. Judgments are of passages, or of documents for all of theirs.
     """
     sampler = model._sampler()
-    topics, qrels = judged(topics[["qid", "query"]], qrels, model)
+    topics, qrels = judged(checked_topics(topics, model)[["qid", "query"]], qrels, model)
     qrels = qrels[qrels["qid"].isin(topics["qid"])]
     evaluate = Validation(topics, qrels, measure, model)
     queries = query_texts(topics)

@@ -38,7 +38,7 @@ MANY = 1_000_000
 def changed_frame(random: Random, frame: pd.DataFrame, *, many: bool = False) -> Any:
     """A frame with one to three changes: of columns, types, values, rows, or of the index."""
     if random.random() < 0.01:
-        return random.choice([None, [], {}, frame.to_dict("records"), frame["qid"], pd.DataFrame(), 5, "qid"])
+        return random.choice([None, [], {}, frame.to_dict("records"), frame.iloc[:, 0], pd.DataFrame(), 5, "qid"])
     for _ in range(random.choice([1, 1, 2, 3])):
         if isinstance(frame, pd.DataFrame) and len(frame.columns):
             frame = random.choice(CHANGES)(random, frame)

@@ -13,7 +13,6 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import pyterrier as pt
 import tiny
 
 import pyterrier_graph as ptg
@@ -127,12 +126,7 @@ def open_changed(name: str, random: Random) -> None:
         folder = Path(place, "artifact")
         shutil.copytree(source, folder, copy_function=linked)
         links = change(folder, random)
-        try:
-            USES[name](folder)
-        except Exception:
-            if random.random() < 0.05:
-                pt.Artifact.load(str(folder))
-            raise
+        USES[name](folder)
         assert not links, "a symbolic link was followed out of the artifact"
 
 
@@ -186,6 +180,8 @@ def change_bytes(folder: Path, file: Path, random: Random) -> None:
             new = random.choice([b"\xff" * 8, b"\0" * 8, random.randbytes(1), random.randbytes(8)])[: len(data) - start]
             data[start : start + len(new)] = new
     file.write_bytes(data)
+    if file == folder / META:
+        return
     about = json.loads((folder / META).read_text("utf-8")) if random.random() < 0.5 else {}
     if isinstance(about.get("file_sha256"), dict):  # as somebody would who wants it to be read
         import hashlib
