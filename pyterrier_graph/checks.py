@@ -120,7 +120,7 @@ def check_frame(
     wrong = [name for name in frame.columns if not isinstance(name, str)] or frame.columns[frame.columns.duplicated()]
     if len(wrong):
         raise ValueError(f"{_named(context)}: names of columns must be different texts, got {wrong[0]!r}")
-    if not _is_plain(frame):
+    if not _is_plain(frame.index, frame.columns):
         frame = frame.reset_index(drop=True)
     new: dict[str, Any] = {}
     for name in ("qid", "docno"):
@@ -140,12 +140,13 @@ def check_frame(
     return frame.assign(**new) if new else frame
 
 
-def _is_plain(frame: Any) -> bool:
-    """Whether an index has no duplicates, and no name that a column has, too."""
-    try:
-        return frame.index.is_unique and {*frame.index.names}.isdisjoint(frame.columns)
-    except TypeError:  # an index of lists
-        return False
+def _is_plain(index: Any, columns: Any) -> bool:
+    """Whether an index is of numbers or texts, without duplicates, and without a name that a column has, too."""
+    import pandas as pd
+
+    if index.dtype == object and pd.api.types.infer_dtype(index, skipna=False) != "string":
+        return False  # it may be of lists
+    return index.is_unique and index.name not in columns
 
 
 def _ids(column: Any, name: str, context: Any) -> Any:

@@ -58,7 +58,7 @@ def checked_qrels(qrels: pd.DataFrame, context: Any) -> pd.DataFrame:
     pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=context)
     if not np.isfinite(qrels["label"]).all() or (qrels["label"] % 1 != 0).any():
         wrong = qrels["label"][~np.isfinite(qrels["label"]) | (qrels["label"] % 1 != 0)].iloc[0]
-        raise ValueError(f"{context!r}: a label must be a whole number, got {wrong!r}")
+        raise ValueError(f"{context!r}: a label must be a whole number, got {wrong:g}")
     return qrels.astype({"qid": str, "docno": str, "label": "int64"})
 
 

@@ -91,9 +91,10 @@ def main() -> int:
         return 0 if names else 2
     made, seen = dict.fromkeys(names, 0), Counter[tuple[str, str]]()
     most = options.inputs or sys.maxsize
-    end = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         worker = Worker(folder)
+        worker.run(names[0], 0, 0, 0)  # it has started: imports do not count
+        end = time.monotonic() + 60 * options.minutes
         while time.monotonic() < end and (open_names := [name for name in names if made[name] < most]):
             for name in open_names:
                 if not worker.alive:
