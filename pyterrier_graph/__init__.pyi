@@ -42,6 +42,7 @@ from .training.mining import TrainingExamples as TrainingExamples
 from .training.options import HGATTraining as HGATTraining
 from .training.pairs import CrossEncoderTraining as CrossEncoderTraining
 from .training.pairs import LGReTraining as LGReTraining
+from .warning_categories import PyTerrierGraphWarning as PyTerrierGraphWarning
 
 __version__: str
 __all__: list[str]

@@ -5,7 +5,8 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from pyterrier_graph.checks import check_choice
+from pyterrier_graph.checks import check_choice, check_frame
+from pyterrier_graph.warning_categories import DataWarning
 
 
 def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
@@ -29,6 +30,7 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     from scipy.stats import ttest_rel
     from statsmodels.stats.multitest import multipletests
 
+    per_query = check_frame(per_query, "per_query", numbers=("value",), texts=("name",))
     if missing := [column for column in ("name", "qid", "measure", "value") if column not in per_query.columns]:
         advice = "it must be the result of pt.Experiment(..., perquery=True)"
         raise ValueError(f"per_query has no column {', '.join(map(repr, missing))}: {advice}")
@@ -40,6 +42,7 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
         warnings.warn(
             f"{name!r} has 0 for every query and measure. If it ranks passages and the judgments are of documents, add "
             "pt.text.max_passage() to the pipeline, or use pyterrier_graph.measures.on_documents(nDCG @ 10)",
+            DataWarning,
             stacklevel=2,
         )
     # rounding: a mean of equal values differs from them by the same tiny number for all queries, which is significant

@@ -17,7 +17,7 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import check_vacant, kind_of, writing
-from pyterrier_graph.checks import WithSignature, check_count
+from pyterrier_graph.checks import WithSignature, check_count, check_frame
 from pyterrier_graph.graphs import query_passage_builder as builder
 from pyterrier_graph.graphs.array_files import DOCNOS, StoredGraph, TextReader, array_file, digest
 from pyterrier_graph.graphs.consistency import Bounds, count_of
@@ -135,6 +135,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         check_count("k", k)
         total = None
         if isinstance(results, pd.DataFrame):
+            results = check_frame(results, "results")
             pt.validate.result_frame(results, extra_columns=["query", "score"])
             total = results["qid"].nunique()
             number = results.groupby("qid", sort=False).ngroup()

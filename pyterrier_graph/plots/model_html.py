@@ -38,12 +38,16 @@ def measure_of(log: Sequence[Mapping[str, float]]) -> str | None:
 
 
 def training_sizes(reranker: Any) -> dict[str, Any]:
-    """Rows of a table about the training of a model: number of steps, and the best value of the validation measure."""
+    """Rows of a table about a model's training: its steps, what it took, and the best value of the measure."""
+    from pyterrier_graph.training.run_record import described
+
     log = getattr(reranker, "training_log", None)
     if not log:
         path = reranker.path
         return {"trained": f"loaded from {str(path)!r}" if path is not type(reranker).NO_PATH else "not yet"}
     sizes = {"trained": f"{max(entry['step'] for entry in log):,} steps"}
+    if reranker.training_run:
+        sizes["took"] = described(reranker.training_run)
     if measure := measure_of(log):
         best = max(entry[measure] for entry in log if measure in entry)
         sizes[f"best {measure}"] = f"{best:.4f} on the validation queries"

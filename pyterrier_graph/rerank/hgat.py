@@ -34,6 +34,7 @@ from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, Judged, Quer
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.triples import draw_triples, freeze_first_layers, train_on_triples
 from pyterrier_graph.training.validation import Validation, judged
+from pyterrier_graph.warning_categories import SpeedWarning
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
@@ -162,6 +163,7 @@ class HGATReranker(GraphReranker):
                 "speed",
                 f"HGATReranker computed the representations of {passages} passages to score them, which can be 80 "
                 "times slower than to look them up: reranker.contextualized = reranker.contextualize(path) stores them",
+                SpeedWarning,
             )
 
     def _score(self, work: QueryPassages) -> np.ndarray:
@@ -223,6 +225,7 @@ class HGATReranker(GraphReranker):
                 warnings.warn(
                     f"fit trains a copy of the encoder. The vectors in {tokens!r} are of the old one and not used any "
                     "more. To store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
+                    SpeedWarning,
                     stacklevel=3,
                 )
         try:

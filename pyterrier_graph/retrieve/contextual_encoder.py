@@ -42,6 +42,7 @@ from pyterrier_graph.retrieve.index_identity import (
 from pyterrier_graph.retrieve.index_writer import base_vectors, check_vectors, write_index
 from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler, check_graphs
 from pyterrier_graph.training.learned_model import LearnedModel
+from pyterrier_graph.warning_categories import QualityWarning
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -150,7 +151,9 @@ class ContextualEncoder(LearnedModel):
         if queries is not None:
             weights[RELEVANT if RELEVANT in queries.edge_types else RETRIEVED] = 0.5
         if graph is not None and not weights:
-            warnings.warn(f"{graph!r} has no titles: passages aggregate from nothing; give weights=", stacklevel=4)
+            warnings.warn(
+                f"{graph!r} has no titles: passages aggregate from nothing; give weights=", QualityWarning, stacklevel=4
+            )
         return weights
 
     def _check_attributes(self) -> None:

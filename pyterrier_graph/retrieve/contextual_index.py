@@ -151,9 +151,12 @@ class ContextualIndex(WithSignature, pt.Transformer):
     def _query_weights(self, tuned: Mapping[str, float]) -> QueryWeights | None:
         """The weights per query, if the index has any, with the largest weights of a model where there is one."""
         about = self.flex.payload(return_dvecs=False, return_docnos=False)[0]["contextual"]
-        if "weights" not in about.get("queries", {}):
-            return None
-        weights = {name: about["queries"]["weights"][name] for name in about["identity"]["relations"]}
+        try:
+            if "weights" not in about.get("queries", {}):
+                return None
+            weights = {name: about["queries"]["weights"][name] for name in about["identity"]["relations"]}
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{self!r} is damaged: its weights per query lack {error}") from error
         if tuned and [*tuned] != [*weights]:
             raise ValueError(f"{self!r} has the relations {', '.join(weights)}, the model has {', '.join(tuned)}")
         return QueryWeights(read_sample(self.path, weights), tuned or weights)
