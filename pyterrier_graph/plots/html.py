@@ -106,13 +106,16 @@ def bar(part: float, largest: float) -> str:
     return f'{drawn} <span class="number">{part:+.3f}</span>'
 
 
-def marked(text: str, parts: Iterable[tuple[int, int, float]], largest: float) -> str:
-    """A text in which some spans, which do not overlap, are marked by how much each adds: start, end and number."""
+def marked(text: str, parts: Iterable[tuple[int, int, float]], largest: float, *, numbers: bool = True) -> str:
+    """A text in which some spans, which do not overlap, are marked by how much each adds: start, end and number.
+
+    The tooltip of a span has its number, unless ``numbers`` is False.
+    """
     out, place = [], 0
     for start, end, part in sorted(parts):
         share = max(-1.0, min(1.0, part / largest)) if largest else 0.0
         kind = ' class="minus"' if part < 0 else ""
-        style = f'style="background: {marked_color(share)}" title="{part:+.3f}"'
+        style = f'style="background: {marked_color(share)}"' + (f' title="{part:+.3f}"' if numbers else "")
         out.append(f"{escape(text[place:start])}<mark{kind} {style}>{escape(text[start:end])}</mark>")
         place = end
     return "".join([*out, escape(text[place:])])

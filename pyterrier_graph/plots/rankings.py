@@ -130,7 +130,7 @@ def _cell(place: int, docno: str, text: str, wanted: set[str], labels: Mapping[s
     return (
         f'<div class="result{kind}"{style} title="{escape(about)}"><b>{place + 1}</b> {escape(shortened(docno, 30))} '
         f'<div class="quiet one-line">{escape(about)}</div>'
-        f'<div class="text">{marked(shown, spans, 2.0)}</div></div>'
+        f'<div class="text">{marked(shown, spans, 2.0, numbers=False)}</div></div>'
     )
 
 
