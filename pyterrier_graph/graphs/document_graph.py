@@ -30,7 +30,6 @@ DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_i
 NEXT_CALLS = (
     "bm25 >> graph.passages() >> reranker",
     "bm25 >> graph.passages() >> pt.text.get_text(graph)",
-    "graph.corpus_graph(['external', 'external_i'], 16, path)",
 )
 
 

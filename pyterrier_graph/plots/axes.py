@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TITLE_WIDTH = 80
 MARKERS = "^osDvPX"
 DPI = 110
-SVG = {"svg.fonttype": "path", "svg.hashsalt": "pyterrier_graph"}
+SVG: Any = {"svg.fonttype": "path", "svg.hashsalt": "pyterrier_graph"}
 COLORBAR = "<colorbar>"  # what matplotlib calls the axes of a color bar
 
 

@@ -141,7 +141,9 @@ def _token_parts(model: Any, query: str, passage: str, graph: HeteroGraph) -> li
     relation_of = dict(zip(frame["node"], frame["relation"], strict=True)) | relation_of
     sums = frame.groupby("node")["score"].sum().reindex([*relation_of], fill_value=0.0)
     order = [passage, *sums.drop(passage).abs().sort_values(ascending=False, kind="stable").index]
-    shown, rest, counts = [], [], dict.fromkeys(relation_of.values(), 0)
+    shown: list[str] = []
+    rest: list[str] = []
+    counts = dict.fromkeys(relation_of.values(), 0)
     for node in order:
         counts[relation_of[node]] += 1
         (shown if relation_of[node] and counts[relation_of[node]] <= NODES else rest).append(node)
@@ -225,5 +227,8 @@ def _hybrid(model: Hybrid, query: str, docno: str, graph: HeteroGraph | None) ->
 
 
 def repr_of(model: Any) -> str:
-    """A short name of a model or pipeline."""
-    return type(model).__name__ if isinstance(model, MODELS) else shortened(repr(model), 60)
+    """A short name of a model or pipeline: the names of its transformers."""
+    if isinstance(model, ContextualRetriever):
+        return repr_of(model.index)
+    inner: Any = [] if isinstance(model, MODELS) else pt.inspect.subtransformers(model).get("transformers", [])
+    return shortened(" >> ".join(map(repr_of, inner)) if inner else type(model).__name__, 80)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
+from importlib import import_module
 from typing import Any
 
 import pandas as pd
@@ -117,17 +118,15 @@ class Explanation:
         """The HTML and the text, and the box for queries where there are widgets."""
         bundle: dict[str, Any] = {"text/html": self.html, "text/plain": repr(self)}
         try:
-            import ipywidgets  # noqa: F401
+            widget = self.widget()
         except ImportError:
             return bundle
-        widget = self.widget()
         made = widget._repr_mimebundle_() if hasattr(widget, "_repr_mimebundle_") else {}
         return {**(made or {}), **bundle}
 
     def widget(self) -> Any:
         """The explanation with a box for another query; needs ipywidgets."""
-        import ipywidgets
-
+        ipywidgets: Any = import_module("ipywidgets")
         box = ipywidgets.Text(value=self.query, description="query", continuous_update=False)
         shown = ipywidgets.HTML(self.html)
 

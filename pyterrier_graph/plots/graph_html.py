@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pyterrier_graph.graphs.relations import TITLE, in_words
+from pyterrier_graph.graphs.relations import TITLE, in_words, inverse
 from pyterrier_graph.plots.html import legend, value
 from pyterrier_graph.plots.style import colors_of, shortened
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SEARCHED = 100  # number of documents, or queries, that are searched for a good outline
 NODES = 14
+OVER = {"external": ', over="documents"', "order": ""}  # external edges are between documents, mostly
 
 
 def graph_html(graph: HeteroGraph, title: str, calls: Sequence[str]) -> str:
@@ -33,10 +34,18 @@ def graph_html(graph: HeteroGraph, title: str, calls: Sequence[str]) -> str:
         document = small_document(graph)
         docno = graph.docnos_of(np.array([document]))[0]
         outline = document_outline(graph, document)
-        calls = [*calls, f"plots.document_graph(graph, {docno!r})"]
+        calls = [*calls, *_corpus_graph(graph, summary["edges"]), f"plots.document_graph(graph, {docno!r})"]
     except Exception:  # the sizes are useful without the outline
         outline = ""
     return value(title, sizes, calls=calls, picture=outline)
+
+
+def _corpus_graph(graph: HeteroGraph, edges: Mapping[str, int]) -> list[str]:
+    """A call that writes a corpus graph of relations between passages, of which the graph has edges."""
+    if not hasattr(graph, "corpus_graph"):
+        return []
+    named = [name for name in ("external", "order") if edges[name]]
+    return [f"graph.corpus_graph({[name, inverse(name)]}, 16, path{OVER[name]})" for name in named[:1]]
 
 
 def small_document(graph: HeteroGraph) -> int:

@@ -103,7 +103,8 @@ def bar(part: float, largest: float) -> str:
     width = round(BAR * min(1.0, abs(part) / largest)) if largest else 0
     color = PLUS if part >= 0 else MINUS
     drawn = f'<span class="bar" style="width: {width}px; background: {color}"></span>'
-    return f'{drawn} <span class="number">{part:+.3f}</span>'
+    space = f'<span style="display: inline-block; width: {BAR}px">{drawn}</span>'
+    return f'{space} <span class="number">{part:+.3f}</span>'
 
 
 def marked(text: str, parts: Iterable[tuple[int, int, float]], largest: float, *, numbers: bool = True) -> str:

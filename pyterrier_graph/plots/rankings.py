@@ -10,9 +10,10 @@ import pandas as pd
 
 from pyterrier_graph.checks import check_count, check_type
 from pyterrier_graph.documents import split_passage_id
-from pyterrier_graph.folders.snippets import content_stems, snippet, stems
+from pyterrier_graph.folders.snippets import content_stems, snippet
 from pyterrier_graph.plots.html import Page, marked, styled
 from pyterrier_graph.plots.style import COLORS, GAP, HEIGHT, LINES, NEUTRAL, shortened
+from pyterrier_graph.plots.words import marked_words
 
 if TYPE_CHECKING:
     import pyterrier as pt
@@ -122,11 +123,8 @@ def _cell(place: int, docno: str, text: str, wanted: set[str], labels: Mapping[s
     kind, style = ("", "") if label is None else (" judged", f' style="border-left-color: {color}"')
     also = f"also {', '.join(others)}" if others else "only here"
     about = " · ".join(part for part in (_judged(label), also) if part)
-    shown, spans, start = snippet(text, wanted, WORDS), [], 0
-    for word in shown.split(" "):
-        if wanted.intersection(stems(word)):
-            spans.append((start, start + len(word), 1.0))
-        start += len(word) + 1
+    shown = snippet(text, wanted, WORDS)
+    spans = marked_words(shown, wanted)
     return (
         f'<div class="result{kind}"{style} title="{escape(about)}"><b>{place + 1}</b> {escape(shortened(docno, 30))} '
         f'<div class="quiet one-line">{escape(about)}</div>'

@@ -21,14 +21,15 @@ def token_spans(tokenizer: Any, text: str, ids: Sequence[int]) -> list[tuple[int
     if not text.strip() or not tokenizer.is_fast:
         return [None] * len(ids)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    spans, place, found = encoded["offset_mapping"], 0, []
+    spans, place = encoded["offset_mapping"], 0
+    found: list[tuple[int, int] | None] = []
     for number in ids:
         try:
             at = encoded["input_ids"].index(number, place)
         except ValueError:  # a special token, or one of a prompt
             found.append(None)
             continue
-        found.append(tuple(spans[at]))
+        found.append((int(spans[at][0]), int(spans[at][1])))
         place = at + 1
     return found
 
@@ -48,7 +49,11 @@ def word_parts(text: str, spans: Iterable[tuple[int, int] | None], parts: Iterab
 
 def shared_words(text: str, query: str) -> Spans:
     """The words of a text that a query has, too, each with 1."""
-    wanted = content_stems(query)
+    return marked_words(text, content_stems(query))
+
+
+def marked_words(text: str, wanted: set[str]) -> Spans:
+    """The words of a text that have one of some stems, each with 1."""
     found = (match for match in WORD.finditer(text) if wanted.intersection(stems(match[0])))
     return [(match.start(), match.end(), 1.0) for match in found]
 

@@ -122,10 +122,10 @@ class GraphMaxSim(GraphReranker):
         return {name: value for name in names if (value := getattr(self, name))}
 
     def _shown(self) -> tuple[dict[str, Any], list[str]]:
-        weights = ", ".join(f"{relation}: {weight:g}" for relation, weight in self.weights.items())
-        calls = ["reranker.save(path)", "plots.token_matches(reranker.explain(query, docno))"]
+        given = "query, docno" if self.graph is not None else "query, docno, graph"
+        calls = ["reranker.save(path)", f"plots.token_matches(reranker.explain({given}))"]
         options = {name.replace("_", " "): str(value) for name, value in self._options().items()}
-        return {"weights": weights or "none: plain MaxSim"} | options, calls
+        return {"weights": self.weights or "none: plain MaxSim"} | options, calls
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks weights, also when they are set later, as by ``pt.GridSearch``."""
