@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator
+from html import escape
 from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import pytest
 import tiny
+from html_reader import HOSTILE, Reader
 from ir_measures import nDCG
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgba
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 from pictures import (
     AFTER,
     BEFORE,
@@ -28,16 +32,19 @@ from pictures import (
     QRELS,
     QUERIES,
     RELATIONS,
+    RESULTS,
     STATES,
     SWEPT,
     VECTORS,
+    WORDS,
 )
+from scipy import stats
 
 from pyterrier_graph import plots
 from pyterrier_graph.documents import Node, Reference, StructuredDocument
 from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.plots.axes import with_path
-from pyterrier_graph.plots.style import COLORS
+from pyterrier_graph.plots.style import COLORS, NEUTRAL, TEXT, WIDEST
 
 
 @pytest.fixture(autouse=True)
@@ -258,6 +265,141 @@ def test_similarities_before_and_after() -> None:
     with plt.style.context("dark_background"):
         same = pd.DataFrame({"positive_query": [0.5], "positive_negative": [0.5]})
         plots.similarity_shift(same, same, axes=list(plt.subplots(2)[1]))[0].figure.savefig(io.BytesIO(), dpi=40)
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_pictures_have_large_texts_and_an_alternative_text(style: str) -> None:
+    with plt.style.context(style):
+        for draw in PICTURES.values():
+            figure = draw().figure
+            figure.draw_without_rendering()
+            sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+            assert min(sizes) >= TEXT and figure.get_size_inches()[0] <= WIDEST and figure.dpi >= 110
+            html = figure._repr_html_()
+            alt = plots.alt_text(figure)
+            assert len(alt) > 30 and f'alt="{escape(alt)}"' in html and "data:image/svg+xml" in html
+            assert plots.alt_text(list(figure.axes)) == alt and figure.axes[0].get_label() in repr(figure.axes[0])
+    for axes in (plots.training_curves(LOG), plots.similarity_shift(BEFORE, AFTER)):
+        assert plots.alt_text(axes) == " ".join(ax.get_label() for ax in axes) and all(ax.get_label() for ax in axes)
+    assert plots.alt_text(plt.figure()) == ""
+
+
+def test_means_intervals_and_differences() -> None:
+    means, differences = plots.results(RESULTS)
+    assert [label.get_text() for label in means.get_yticklabels()] == ["BM25", "$hybrid$", "the same"]
+    values = RESULTS.groupby("name", sort=False)["value"]
+    np.testing.assert_allclose([bar.get_width() for bar in means.patches], values.mean())
+    assert colors(means) == [NEUTRAL, COLORS[0], COLORS[0]]
+    for lines, (_, row) in zip(means.collections, values, strict=True):
+        (((low, _), (high, _)),) = lines.get_segments()
+        interval = stats.t.interval(0.95, len(row) - 1, row.mean(), stats.sem(row))
+        np.testing.assert_allclose([low, high], interval)
+    assert [text[-1] for text in texts(means)] == ["1", "+", "1"]  # significantly better
+    better, same = differences.collections
+    offsets = np.asarray(better.get_offsets())
+    expected = RESULTS.pivot(index="qid", columns="name", values="value")
+    np.testing.assert_allclose(offsets[:, 0], np.sort(expected["$hybrid$"] - expected["BM25"]), atol=1e-9)
+    assert offsets[0, 1] > 1 > offsets[-1, 1] and not np.asarray(same.get_offsets())[:, 0].any()
+    assert texts(differences) == ["baseline", "better 40\nequal 0\nworse 0", "better 0\nequal 40\nworse 0"]
+    assert "significantly better" in means.get_label() and "better for 40" in differences.get_label()
+    other = plots.results(RESULTS, "nDCG@10", baseline="$hybrid$", axes=list(plt.subplots(1, 2)[1]))
+    assert [text[-1] for text in texts(other[0])] == ["-", "0", "-"]
+    assert plots.results(RESULTS, baseline=1)[1].get_xlabel() == other[1].get_xlabel()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"experiment": EXPERIMENT}, "no column 'qid', 'measure', 'value'.*perquery=True"),
+        ({"experiment": {"a": 1}}, "dict is no frame .*perquery=True"),
+        ({"measure": "AP"}, "no values of AP: the frame has nDCG@10"),
+        ({"baseline": "PL2"}, "baseline must be one of 'BM25', .*got 'PL2'"),
+        ({"baseline": 3}, "or a position, got 3"),
+        ({"experiment": pd.concat([RESULTS, RESULTS.assign(measure="AP")])}, "several measures, give one: nDCG@10, AP"),
+        ({"experiment": RESULTS[RESULTS["name"] == "BM25"]}, "nothing to compare 'BM25' with"),
+        ({"experiment": RESULTS[1:]}, "'BM25' has no value for query '0'"),
+        ({"experiment": RESULTS[:0]}, "the frame has no rows"),
+        ({"axes": [None]}, "2 parts, but 1 axes"),
+    ],
+)
+def test_results_that_cannot_be_drawn(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plots.results(**{"experiment": RESULTS, **options})
+
+
+def test_punctuation_is_one_bar_and_bars_are_limited() -> None:
+    tokens = ["[CLS]", ",", "##s", "alpha", "[MASK]", "7", "</s>", "beta"]
+    scores = [5.0, 4.0, 1.0, 0.5, 3.0, 0.4, 0.1, 0.3]
+    frame = pd.DataFrame({"token": tokens, "score": scores}).assign(relation="SELF", node="d0%p0", match="x")
+    ax = plots.token_matches(frame, most=3)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["##s", "alpha", "7", "5 other tokens"]
+    assert sum(bar.get_width() for bar in ax.patches) == pytest.approx(sum(scores))
+    assert colors(ax)[-1] == NEUTRAL and len(names(ax)) == 1
+    every = plots.token_matches(frame, all_tokens=True)
+    assert [label.get_text() for label in every.get_yticklabels()] == tokens
+    parts = PARTS.assign(token=[",", "[SEP]", "alpha", "."])
+    assert texts(plots.contributions(parts)) == ["", "", "alpha"]
+    assert "," in texts(plots.contributions(parts, all_tokens=True))[2]
+
+
+def test_word_graphs_have_one_scale_and_maps_name_their_axes() -> None:
+    dim = WORDS._replace(adjacency=WORDS.adjacency / 10)
+    norms = [plots.word_graph(one).images[0].norm for one in (WORDS, dim)]
+    assert (norms[0].vmin, norms[0].vmax) == (norms[1].vmin, norms[1].vmax) == (0.001, 1.0)
+    assert plots.word_graph(dim, scale=(0.01, 0.5)).images[0].norm.vmax == 0.5
+    ax = plots.embedding_map(VECTORS, ["a", "b"] * 15, kinds=["passage"] * 20 + ["query"] * 10, method="pca")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("principal component 1", "principal component 2")
+    assert names(ax) == ["a", "b", "passage", "query"]
+    shapes = [points.get_paths()[0].vertices.shape for points in ax.collections]
+    assert shapes[0] != shapes[1] and shapes[:3] == shapes[3:]  # per label: passages, queries, mean
+    assert plots.similarity_shift(BEFORE, AFTER)[0].get_ylabel() == "pairs"
+    with pytest.raises(ValueError, match="each vector needs a kind: there are 30 and 1"):
+        plots.embedding_map(VECTORS, ["a"] * 30, kinds=["query"])
+
+
+def ranking(*docnos: str, **columns: Any) -> pt.Transformer:
+    """A pipeline that finds these passages for any query."""
+    found = pd.DataFrame({"docno": [*docnos]}).assign(score=range(len(docnos), 0, -1), rank=range(len(docnos)))
+    return pt.apply.generic(lambda topics: topics.merge(found.assign(**columns), how="cross"))
+
+
+def test_rankings_side_by_side() -> None:
+    pipelines = [ranking("d0%p0", "d1%p0", text="it raises ValueError"), ranking("d1%p0", "d2%p0", "d0%p0"), ranking()]
+    qrels = pd.DataFrame({"qid": ["7", "7", "8"], "docno": ["d0", "d1%p0", "d2%p0"], "label": [2, 0, 1]})
+    topics = pd.DataFrame({"qid": ["7"], "query": ["does it raise"]})
+    shown = plots.compare(topics.iloc[0], pipelines, names=["one", "two", HOSTILE], qrels=qrels)
+    read = Reader(shown._repr_html_())
+    assert read.seen.count("line") == 2 and read.seen.count("svg") == 2 and "script" not in read.seen
+    assert read.text.count("relevant (2)") == read.text.count("not relevant") == 2 and "also two 3" in read.text
+    assert "only here" in read.text and "no results" in read.text and read.seen.count("mark") == 4
+    first, second = re.findall(r'<line x1="2" y1="([\d.]+)" x2="46" y2="([\d.]+)"', shown._repr_html_())
+    assert first == second[::-1] or float(first[1]) > float(second[1])
+    assert repr(shown).splitlines()[:2] == [
+        "query: does it raise",
+        "one: 1 d0%p0 ✓ relevant (2); 2 d1%p0 ✗ not relevant",
+    ]
+    plain = repr(plots.compare("raise", pipelines, num_results=1))
+    assert plain.count("1 d") == 2 and "relevant" not in plain
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("q", [ranking("a")]), {}, "two pipelines or more"),
+        (("q", [ranking("a")] * 2), {"names": ["one"]}, "a name for each"),
+        (({"query": "q"}, [ranking("a")] * 2), {}, "query must be a text, or a row of topics"),
+        (("q", [ranking("a")] * 2), {"qrels": pd.DataFrame({"qid": ["1"]})}, "no column docno, label"),
+        (
+            ("q", [ranking("a")] * 2),
+            {"qrels": pd.DataFrame({"qid": ["a", "b"], "docno": "d", "label": 1})},
+            "give the query as a row of topics",
+        ),
+        (("q", [pt.Transformer.identity()] * 2), {}, "ranks nothing: its output has no column docno, score"),
+    ],
+)
+def test_rankings_that_cannot_be_compared(arguments: Any, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plots.compare(*arguments, **options)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def _line(html: str, depth: int) -> str:
 def _arrow(arrow: str, name: str, color: str, text: str) -> str:
     """A text behind an arrow in the color of a relation; the text has the color of the page."""
     swatch = f'<span class="swatch" style="background: {color}; margin: 0 4px"></span>'
-    return f'<span title="{escape(name)}">{swatch}{arrow} {escape(text)}</span>'
+    return f' <span title="{escape(name)}">{swatch}{arrow} {escape(text)}</span>'
 
 
 def _outline(lines: Sequence[str], colors: dict[str, str], cut: str = "") -> str:

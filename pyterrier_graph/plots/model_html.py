@@ -59,7 +59,7 @@ def training_calls(model: Any, name: str = "reranker", fit: str = FIT) -> list[s
 def contextual_calls(model: Any, name: str, fit: str) -> list[str]:
     """Code to call next with a GraphMean or GNNEncoder; one that has no passages can do no more than encode queries."""
     if model.graph is None and model.query_graph is None and model._vectors is None:
-        return [f"{name}.query_encoder()"]
+        return [f"{name}.query_encoder()"] if model.weights != "auto" else []
     curves = [f"plots.training_curves({name})"] if getattr(model, "training_log", None) else []
     calls = [*curves, fit, f"{name}.index(path).retriever()", f"{name}.explain(docno)"]
     return calls + [f"ptg.explain({name}, query, docno)"] * (model.graph is not None)
