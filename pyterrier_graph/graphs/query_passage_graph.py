@@ -76,7 +76,8 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         if not self.built():
             calls = ["graph.build(topics, index, retriever, qrels=qrels)"]
             return value(repr(self), {"queries": "not built yet"}, calls=calls)
-        return query_passage_html(self, repr(self), ["graph.edges_of_queries(queries)", "graph.to_scipy()"])
+        calls = [f"graph.edges_of_queries(queries, {name!r})" for name in self.edge_types]
+        return query_passage_html(self, repr(self), [*calls, "graph.to_scipy()"])
 
     def build(
         self,

@@ -139,7 +139,8 @@ class GraphReranker(LearnedModel):
         sizes, calls = self._shown()
         if self.network is not None:
             inputs |= {"parameters": parameters(self.network)} | training_sizes(self)
-        return reranker_html(self, sizes | inputs, [*training_calls(self), *calls])
+        explain = "ptg.explain(reranker, query, docno" + (")" if self.graph is not None else ", graph=graph)")
+        return reranker_html(self, sizes | inputs, [*training_calls(self), *calls, explain])
 
     def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, FreshTokens]:
         """The graph of a passage whose score is explained, its node, and the token vectors."""

@@ -127,12 +127,13 @@ class HGATReranker(GraphReranker):
     def _shown(self) -> tuple[dict[str, Any], list[str]]:
         sizes = {
             "model": f"{self.config.name}, layers: {self.config.layers}, heads: {self.config.heads}",
-            "relations": ", ".join(self.relations),
+            "relations": self.relations,
             "contextualized": "no" if self.contextualized is None else repr(self.contextualized),
         }
         store = self.graph is not None and self.contextualized is None
         calls = ["reranker.contextualized = reranker.contextualize(path)"] if store else []
-        plots = ["relation_weights(reranker.relation_weights())", "contributions(reranker.explain(query, docno))"]
+        given = "query, docno" if self.graph is not None else "query, docno, graph"
+        plots = ["relation_weights(reranker)", f"contributions(reranker.explain({given}))"]
         return sizes, calls + [f"plots.{plot}" for plot in plots]
 
     @property

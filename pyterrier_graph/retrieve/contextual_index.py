@@ -146,7 +146,10 @@ class ContextualIndex(WithSignature, pt.Transformer):
         from pyterrier_graph.plots.html import value
 
         sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
-        return value(repr(self), sizes, calls=["index.retriever() >> ptg.GraphMaxSim(graph)"])
+        calls = ["index.retriever()"]
+        if self.graph is not None:
+            calls = ["index.retriever() >> ptg.GraphMaxSim(index.graph)", "ptg.explain(index, query, docno)"]
+        return value(repr(self), sizes, calls=calls)
 
     def _query_weights(self, tuned: Mapping[str, float]) -> QueryWeights | None:
         """The weights per query, if the index has any, with the largest weights of a model where there is one."""

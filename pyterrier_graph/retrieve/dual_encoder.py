@@ -162,7 +162,9 @@ class DualEncoder(LearnedModel, BiEncoder):
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
             "reads": f"{self.max_query_tokens} tokens of a query, {passage}",
         }
-        return reranker_html(self, sizes | training_sizes(self), training_calls(self))
+        fit = "fit(topics, qrels, dev_topics, dev_qrels)" if self.miner is not None else "fit_examples(examples)"
+        calls = [*training_calls(self, "encoder", fit), "ptg.GraphMean(graph, encoder).index(path)"]
+        return reranker_html(self, sizes | training_sizes(self), calls)
 
     @property
     def model_name(self) -> str:
