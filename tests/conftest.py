@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from clef_ip_miniature import Miniature
 
 
-
 def link_jars(source: Path, target: Path) -> None:
     """Terrier's jars that PyTerrier has already are found by the tests, too, whose home is another folder."""
     target.mkdir(parents=True, exist_ok=True)
