@@ -11,7 +11,9 @@ EXPECTED = sources(ROOT / PACKAGE)
 
 
 def test_sources_are_code_types_and_pages() -> None:
-    assert {f"{PACKAGE}/{name}" for name in ("__init__.py", "__init__.pyi", "py.typed", "pt_docs/index.rst")} <= EXPECTED
+    assert {
+        f"{PACKAGE}/{name}" for name in ("__init__.py", "__init__.pyi", "py.typed", "pt_docs/index.rst")
+    } <= EXPECTED
     assert {Path(name).suffix for name in EXPECTED} == {".py", ".pyi", ".typed", ".rst"}
 
 

@@ -67,7 +67,9 @@ def the_wheel(folder: Path) -> Path:
     return wheels[0].resolve()
 
 
-def check_sdist(folder: Path, names: Sequence[str] = ("CHANGELOG.md", "LICENSE", "README.md", "constraints.txt")) -> None:
+def check_sdist(
+    folder: Path, names: Sequence[str] = ("CHANGELOG.md", "LICENSE", "README.md", "constraints.txt")
+) -> None:
     """Checks that the source distribution has what MANIFEST.in names."""
     import tarfile
 
