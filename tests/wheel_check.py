@@ -2,9 +2,9 @@
 
     python -m build && python tests/wheel_check.py dist -c constraints.txt
 
-The wheel has to hold every file of the package and nothing beside it. It is installed with ``[demo]`` into a new virtual
-environment; then, in an empty folder, its public names and entry points are loaded, a folder is searched, and the demo
-runs. Needs the standard library only.
+The wheel has to hold every file of the package and nothing beside it. It is installed with ``[demo]`` into a new
+virtual environment; then, in an empty folder, its public names and entry points are loaded, a folder is searched, and
+the demo runs. Needs the standard library only.
 """
 
 from __future__ import annotations
