@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from pyterrier_graph.checks import check_count, check_fields, check_number
 from pyterrier_graph.encoders.token_states import TokenStates
-from pyterrier_graph.models.attention import attend_along_edges
+from pyterrier_graph.graphs.csr import offsets, ranges
+from pyterrier_graph.models.attention import attend_along_edges, attend_to_each
+from pyterrier_graph.models.edge_blocks import EdgeBlocks
 from pyterrier_graph.models.maxsim import maxsim, normalized
 from pyterrier_graph.models.propagation import SELF, Hop, Propagation, plan_propagation
 
@@ -158,15 +160,14 @@ class HGATLayer(nn.Module):
 
         With ``linear``, gradients take the attention weights for constants.
         """
-        own = states.select(hop.previous)
-        queries = own
+        before = own = states.select(hop.previous)
         if self.registers is not None:
-            queries, own = own.append(self.registers), own.append(torch.zeros_like(self.registers))
+            own = before.append(torch.zeros_like(self.registers))
         share = self.relation_weights()
         position, without_self = self._position_of(own), hop.without_self[own.row_index, None]
         content = context = torch.zeros_like(own.values)
         for relation, edges in hop.edges.items():
-            message = self._messages(relation, states, queries, edges, linear)
+            message = self._messages(relation, states, before, edges, linear)
             if relation == SELF:
                 if self.residual:
                     message = message + own.values * ~without_self
@@ -184,33 +185,36 @@ class HGATLayer(nn.Module):
         tokens = states.lengths[states.row_index] - self.config.registers
         return torch.where(position < tokens, position, position - tokens + self.positions)
 
-    def _messages(self, relation: str, states: TokenStates, own: TokenStates, edges: Tensor, linear: bool) -> Tensor:
-        """Sum (or mean) over the neighbors of each node of ``MultiHead_r(h_i, h_j, h_j)``, a row per row of ``own``.
+    def _messages(
+        self, relation: str, states: TokenStates, before: TokenStates, edges: EdgeBlocks, linear: bool
+    ) -> Tensor:
+        """Sum (or mean) over the neighbors of each node of ``MultiHead_r(h_i, h_j, h_j)``; a row per row of h'.
 
-        Keys and values are projected once per neighbor, queries once per node, the output after summing.
+        Keys and values are projected once per neighbor, queries once per node, the output after summing. Registers ask
+        every neighbor the same: their attention is computed once per neighbor.
         """
         attention = self.attention[relation]
-        nodes, node = edges[0].unique(return_inverse=True)
-        neighbors, neighbor = edges[1].unique(return_inverse=True)
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
-        sources, targets = states.select(neighbors), own.select(nodes)
+        sources, targets = states.select(edges.neighbors), before.select(edges.nodes)
         parts = sources.values, targets.values
         source_values, target_values = (part.detach() for part in parts) if linear else parts
         queries = targets.with_values(nn.functional.linear(target_values, weights[0], biases[0]))
         keys = sources.with_values(nn.functional.linear(source_values, weights[1], biases[1]))
         values = sources.with_values(nn.functional.linear(sources.values, weights[2], biases[2]))
-        dropout = self.config.dropout if self.training else 0.0
-        pairs = torch.stack([node, neighbor])
-        attended = attend_along_edges(queries, keys, values, pairs, heads=self.config.heads, dropout=dropout)
-        with_tokens = sources.lengths[neighbor] > 0
-        number = torch.bincount(node[with_tokens], minlength=len(nodes))[targets.row_index, None].to(attended.dtype)
-        projected = nn.functional.linear(attended, attention.out_proj.weight) + number * attention.out_proj.bias
+        options: dict[str, Any] = {"heads": self.config.heads, "dropout": self.config.dropout if self.training else 0.0}
+        attended = targets.with_values(attend_along_edges(queries, keys, values, edges, **options))
+        if self.registers is not None:
+            register_queries = nn.functional.linear(self.registers, weights[0], biases[0])
+            attended = attended.append(edges.sum(attend_to_each(register_queries, keys, values, **options)))
+        number = edges.sum(sources.lengths > 0)[attended.row_index, None]
+        projected = nn.functional.linear(attended.values, attention.out_proj.weight) + number * attention.out_proj.bias
         if self.config.aggregation == "mean":
             projected = projected / number.clamp(min=1)
-        has_neighbors = torch.isin(torch.arange(len(own), device=edges.device), nodes)
-        rows = torch.repeat_interleave(has_neighbors, own.lengths)
-        message = projected.new_zeros(len(rows), projected.shape[1])
-        return message.index_put((rows.nonzero()[:, 0],), projected)
+        if len(edges.nodes) == len(before):
+            return projected
+        lengths = before.lengths + (0 if self.registers is None else len(self.registers))
+        rows = ranges(offsets(lengths)[edges.nodes], lengths[edges.nodes])[1]
+        return projected.new_zeros(int(lengths.sum()), projected.shape[1]).index_copy(0, rows, projected)
 
 
 class HGAT(nn.Module):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pyterrier_graph.graphs.relations import follow, inverse_path
+from pyterrier_graph.models.edge_blocks import EdgeBlocks
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
@@ -30,7 +31,7 @@ class Hop:
     """The work of one layer: new states are computed from the states of the layer before."""
 
     previous: Tensor  # for each new state the earlier state of the same node, shape (states,)
-    edges: dict[str, Tensor]  # per relation and SELF: new states, and earlier ones they attend to; (2, edges)
+    edges: dict[str, EdgeBlocks]  # per relation and SELF: new states, and the earlier ones that they attend to
     without_self: Tensor  # whether a new state is that of a target that does not attend to itself (Eq. 8), (states,)
 
     def to(self, device: torch.device | str) -> Hop:
@@ -82,7 +83,7 @@ def plan_propagation(
         without_self = (node == target_node) & no_self
         with_self = np.flatnonzero(~without_self)
         pairs = [(SELF, with_self, previous[with_self]), *zip(relations, rows, sources, strict=True)]
-        edges = {name: torch.from_numpy(np.stack([row, source])) for name, row, source in pairs if len(row)}
+        edges = {name: EdgeBlocks.of(row, source) for name, row, source in pairs if len(row)}
         hops.append(Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self)))
         node, target = numbers % graph.num_nodes, numbers // graph.num_nodes - 1
     inputs = np.searchsorted(node, unique)[position]
