@@ -90,20 +90,22 @@ def _block(
     filled = keys.lengths[block.neighbors] > 0
     neighbors, allowed = block.neighbors[filled], block.allowed[filled]
     q = _scaled(queries.values[rows].unflatten(1, (heads, -1))).permute(1, 2, 0)  # (heads, d_h, queries)
-    parts = q.split(QUERIES_AT_ONCE, dim=2)
+    parts = [part.contiguous() for part in q.split(QUERIES_AT_ONCE, dim=2)]
     nodes = node.split(QUERIES_AT_ONCE)
     sums = [torch.zeros_like(part, dtype=torch.float32) for part in parts]
     for some in _batches(keys.lengths[neighbors], KEYS_AT_ONCE):
         key_rows, mask = _padded_rows(keys, neighbors[some])
         tokens = key_rows.shape  # (neighbors, tokens)
-        k = keys.values[key_rows.flatten()].unflatten(1, (heads, -1)).transpose(0, 1)
-        v = values.values[key_rows.flatten()].unflatten(1, (heads, -1)).permute(1, 2, 0)
+        k, v = (
+            states.values[key_rows.flatten()].unflatten(1, (heads, -1)).transpose(0, 1).contiguous()
+            for states in (keys, values)
+        )
         for number, part in enumerate(parts):
             weights = _weights((k @ part).unflatten(1, tokens), mask[None, :, :, None], dropout)
             if not block.complete:
                 edge = allowed[some][:, nodes[number]]
                 weights = weights if edge.all() else weights * edge[None, :, None, :]
-            sums[number] = sums[number] + v @ weights.flatten(1, 2)
+            sums[number] = sums[number] + v.transpose(1, 2) @ weights.flatten(1, 2)
     return rows, torch.cat(sums, dim=2).permute(2, 0, 1).flatten(1)
 
 

@@ -41,7 +41,7 @@ class HGATConfig:
         variant: ``BASE``, or the modifications NO (No out), LB (Lambda) and NS (No self) of Table 1, joined by ``_``.
         framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); None takes Table 2's for the variant.
         layers: Number of layers.
-        heads: Attention heads; they divide the dimension of a token vector.
+        heads: Attention heads; they divide the dimension.
         dropout: Dropout on attention weights in training.
         init: ``'identity'``, at which the network is plain MaxSim of the encoder, or ``'random'``, as in the paper; see
             :class:`HGAT`.
@@ -51,6 +51,8 @@ class HGATConfig:
             (The paper's matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
         relations: The relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
             nearest title). None takes all relations of the graph, without ``title``.
+        dimension: Length of a token vector in the network, 128 as in the paper. Longer vectors of an encoder are
+            projected by a matrix that is learned with the other weights. None takes them as they are.
 
     Raises:
         ValueError: If an option is unknown or out of range.
@@ -65,9 +67,12 @@ class HGATConfig:
     aggregation: Literal["sum", "mean"] = "sum"
     registers: int = 32
     relations: tuple[str, ...] | None = NEIGHBORHOOD
+    dimension: int | None = 128
 
     def __post_init__(self) -> None:
         check_fields(self, layers=1, heads=1, registers=0)
+        if self.dimension is not None:
+            check_count("dimension", self.dimension)
         check_number("dropout", self.dropout, 0, 1, below=True)
         if self.framework is None:
             object.__setattr__(self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard")
@@ -223,8 +228,9 @@ class HGAT(nn.Module):
     ``init='random'`` is the paper's: PyTorch's initialization of each MultiHead, lambda and alpha uniform in [0, 1].
     Random projections keep nothing of what the encoder knows, and a small training set cannot bring it back.
 
-    ``init='identity'`` starts at the encoder: the untrained network is plain MaxSim where the best similarities are
-    positive (registers are empty, and have similarity 0 with everything). SELF passes a state on unchanged (by a
+    ``init='identity'`` starts at the encoder: the untrained network is plain MaxSim of the projected token vectors of
+    query and passage, at unit length (of the encoder's, where they are not longer than ``config.dimension``), where the
+    best similarities are positive (registers are empty, and have similarity 0 with everything). SELF passes a state on unchanged (by a
     residual connection, the one difference in form from the paper), and its attention starts at 0. The other relations
     pass the token vectors of the neighbors on, through a gate that starts at 0: lambda, alpha, or an output projection
     where the variant has neither. NS and LB_NS in the standard framework have no such start, because their targets
@@ -232,7 +238,8 @@ class HGAT(nn.Module):
 
     Args:
         config: The shape.
-        dimension: Length d of a token vector.
+        dimension: Length of the encoder's token vectors. Where it is more than ``config.dimension``, the network has
+            a ``projection``, which starts at random orthonormal directions; :meth:`start_projection_at` sets others.
         relations: The relations (or paths of them) along which nodes aggregate, without SELF, which every HGAT has.
         positions: Token positions that have a weight of their own per relation: the length of the longest passage.
 
@@ -243,6 +250,11 @@ class HGAT(nn.Module):
     def __init__(self, config: HGATConfig, *, dimension: int, relations: Sequence[str], positions: int) -> None:
         super().__init__()
         check_count("positions", positions)
+        self.projection: nn.Linear | None = None
+        if config.dimension is not None and config.dimension < dimension:
+            self.projection = nn.Linear(dimension, config.dimension, bias=False)
+            nn.init.orthogonal_(self.projection.weight)
+            dimension = config.dimension
         if dimension % config.heads:
             raise ValueError(f"{config.heads} heads do not divide {dimension} dimensions: use HGATConfig(heads=...)")
         if SELF in relations or len(set(relations)) != len(relations):
@@ -265,11 +277,27 @@ class HGAT(nn.Module):
         """Plans which states have to be computed to represent some targets, which are node numbers of the graph."""
         return plan_propagation(graph, targets, self.relations, self.config)
 
+    def start_projection_at(self, directions: Tensor) -> None:
+        """Sets the projection, of shape (d, length of the encoder's vectors)."""
+        if self.projection is None:
+            raise ValueError("the network has no projection: its token vectors are as long as the encoder's")
+        with torch.no_grad():
+            self.projection.weight.copy_(directions)
+
+    def project(self, states: TokenStates, *, linear: bool = False) -> TokenStates:
+        """Token vectors of texts or queries, as encoded, for :meth:`forward` and :meth:`score`: projected, unit length.
+
+        With ``linear``, gradients take the lengths of vectors for constants.
+        """
+        if self.projection is None:
+            return states
+        return normalized(states.with_values(self.projection(states.values).float()), linear=linear)
+
     def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
         """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.
 
         Args:
-            inputs: Encoded texts of ``propagation.nodes``.
+            inputs: Encoded texts of ``propagation.nodes``, as :meth:`project` returns them.
             propagation: Which states attend to which, layer by layer.
             linear: Whether gradients take attention weights and the lengths of vectors for constants. The result is
                 then linear in the inputs but for biases, and gradient x input is the contribution of each input.
@@ -283,8 +311,8 @@ class HGAT(nn.Module):
         """Scores of passages for one query, shape (passages,).
 
         Args:
-            query: Token vectors E_q of the query, shape (query tokens, d), of unit length.
-            content: E_p of the passages, as encoded; used by the late framework.
+            query: Token vectors E_q of the query, shape (query tokens, d), as :meth:`project` returns them.
+            content: E_p of the passages, likewise; used by the late framework.
             in_context: What :meth:`forward` returned for them.
         """
         if self.alpha is None:
