@@ -21,8 +21,8 @@ from pyterrier_graph.models.edge_blocks import Block, EdgeBlocks
 
 PADDED_TOKENS_AT_ONCE = 2_048
 # of a block: tokens of its nodes and of their neighbors, so that their scores stay in the cache of a CPU
-QUERIES_AT_ONCE = 256
-KEYS_AT_ONCE = 384
+QUERIES_AT_ONCE = 128
+KEYS_AT_ONCE = 768
 
 
 def attend_along_edges(
@@ -46,7 +46,7 @@ def attend_along_edges(
     if not parts:
         return total
     rows, sums = (torch.cat(part) for part in zip(*parts, strict=True))
-    return total.index_add(0, rows, sums)
+    return total.index_add_(0, rows, sums)
 
 
 def attend_to_each(
@@ -58,7 +58,7 @@ def attend_to_each(
     for some in _batches(keys.lengths[filled]):
         rows, mask = _padded_rows(keys, filled[some])
         attended = _attend(queries[None], keys.values[rows], values.values[rows], mask, heads, dropout)
-        total = total.index_copy(0, filled[some], attended.float())
+        total.index_copy_(0, filled[some], attended.float())
     return total
 
 

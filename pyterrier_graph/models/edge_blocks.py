@@ -70,9 +70,9 @@ class EdgeBlocks:
         node, neighbor = self.pairs
         total = rows.new_zeros(len(self.nodes), rows.shape[1])
         with torch.autocast(rows.device.type, enabled=False):  # adding up in half precision loses too much
-            total = total.index_add(0, node, rows[neighbor])
+            total.index_add_(0, node, rows[neighbor])
             for block in self.blocks:
-                total = total.index_add(0, block.nodes, block.allowed.T.to(rows.dtype) @ rows[block.neighbors])
+                total.index_add_(0, block.nodes, block.allowed.T.to(rows.dtype) @ rows[block.neighbors])
         return total.reshape(-1, *values.shape[1:])
 
 

@@ -168,21 +168,22 @@ class HGATLayer(nn.Module):
         before = own = states.select(hop.previous)
         if self.registers is not None:
             own = before.append(torch.zeros_like(self.registers))
-        share = self.relation_weights()
-        position, without_self = self._position_of(own), hop.without_self[own.row_index, None]
-        content = context = torch.zeros_like(own.values)
+        share, position = self.relation_weights(), self._position_of(own)
+        without_self = hop.without_self[own.row_index, None]
+        context, content = torch.zeros_like(own.values), torch.zeros_like(own.values)
+        if self.residual:
+            content += own.values * ~without_self
         for relation, edges in hop.edges.items():
-            message = self._messages(relation, states, before, edges, linear)
+            rows, message = self._messages(relation, states, before, edges, linear)
             if relation == SELF:
-                if self.residual:
-                    message = message + own.values * ~without_self
-                content = message if self.lambda_ is not None else share[SELF][position, None] * message
+                content.index_add_(0, rows, message)
             else:
-                context = context + share[relation][position, None] * message
+                context.index_add_(0, rows, share[relation][position[rows], None] * message)
         if self.lambda_ is None:
-            return own.with_values(content + context)  # Eq. 1, 2
-        scaled = torch.where(without_self, context, self.lambda_ * context)  # Eq. 8 has no lambda
-        return own.with_values((1 - self.lambda_) * content + scaled)  # Eq. 3, 7
+            return own.with_values(share[SELF][position, None] * content + context)  # Eq. 1, 2
+        # Eq. 3, 7; Eq. 8 has no lambda
+        scale = torch.where(without_self, 1.0, self.lambda_) if self.config.no_self else self.lambda_
+        return own.with_values((1 - self.lambda_) * content + scale * context)
 
     def _position_of(self, states: TokenStates) -> Tensor:
         """Index into W of each row: its token position; registers have the last indices."""
@@ -192,8 +193,8 @@ class HGATLayer(nn.Module):
 
     def _messages(
         self, relation: str, states: TokenStates, before: TokenStates, edges: EdgeBlocks, linear: bool
-    ) -> Tensor:
-        """Sum (or mean) over the neighbors of each node of ``MultiHead_r(h_i, h_j, h_j)``; a row per row of h'.
+    ) -> tuple[Tensor, Tensor]:
+        """Sum (or mean) over the neighbors of nodes of ``MultiHead_r(h_i, h_j, h_j)``: rows of h', and what they get.
 
         Keys and values are projected once per neighbor, queries once per node, the output after summing. Registers ask
         every neighbor the same: their attention is computed once per neighbor.
@@ -212,14 +213,12 @@ class HGATLayer(nn.Module):
             register_queries = nn.functional.linear(self.registers, weights[0], biases[0])
             attended = attended.append(edges.sum(attend_to_each(register_queries, keys, values, **options)))
         number = edges.sum(sources.lengths > 0)[attended.row_index, None]
-        projected = nn.functional.linear(attended.values, attention.out_proj.weight) + number * attention.out_proj.bias
+        message = nn.functional.linear(attended.values, attention.out_proj.weight).float()
+        message.addcmul_(number, attention.out_proj.bias)
         if self.config.aggregation == "mean":
-            projected = projected / number.clamp(min=1)
-        if len(edges.nodes) == len(before):
-            return projected
+            message = message / number.clamp(min=1)
         lengths = before.lengths + (0 if self.registers is None else len(self.registers))
-        rows = ranges(offsets(lengths)[edges.nodes], lengths[edges.nodes])[1]
-        return projected.new_zeros(int(lengths.sum()), projected.shape[1]).index_copy(0, rows, projected)
+        return ranges(offsets(lengths)[edges.nodes], lengths[edges.nodes])[1], message
 
 
 class HGAT(nn.Module):
@@ -273,9 +272,12 @@ class HGAT(nn.Module):
         scalars += [layer.lambda_ for layer in self.layers if layer.lambda_ is not None]
         return scalars + ([self.alpha] if self.alpha is not None else [])
 
-    def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
-        """Plans which states have to be computed to represent some targets, which are node numbers of the graph."""
-        return plan_propagation(graph, targets, self.relations, self.config)
+    def plan(self, graph: HeteroGraph, targets: np.ndarray, *, tolerance: float = 0.0) -> Propagation:
+        """Plans which states have to be computed to represent some targets, which are node numbers of the graph.
+
+        For ``tolerance`` see :func:`~pyterrier_graph.models.propagation.plan_propagation`.
+        """
+        return plan_propagation(graph, targets, self.relations, self.config, tolerance)
 
     def start_projection_at(self, directions: Tensor) -> None:
         """Sets the projection, of shape (d, length of the encoder's vectors)."""

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from pyterrier_graph.artifacts import check_vacant, weights_sha256
-from pyterrier_graph.checks import check_type
+from pyterrier_graph.checks import check_number, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.principal_directions import principal_directions, vocabulary_sample
@@ -71,6 +71,10 @@ class HGATReranker(GraphReranker):
         contextualized: What :meth:`contextualize` stored for these weights: reranking is then a look-up and a MaxSim.
         training: Options of :meth:`fit`.
         batch_size: Number of passages represented at once.
+        tolerance: For No out and No self with more than one layer, in which the state of a section or passage depends
+            on the passage that is represented. With a number above 0, a state is computed once for all of them where
+            what depends on it is at most that part of the node's neighbors: with 0.05, that of a section with 20
+            passages or more. This is an approximation, for contextualizing and scoring; :meth:`fit` does not use it.
         seed: Seed of the initial weights.
         graph, encoder, tokens, titles, device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`.
 
@@ -83,8 +87,8 @@ class HGATReranker(GraphReranker):
     schematic = {"label": "HGAT", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_FORMAT = "hgat"
     STAGES = {"training": HGATTraining}
-    WRITTEN = ("relations", "titles", "seed")
-    KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size"}
+    WRITTEN = ("relations", "titles", "tolerance", "seed")
+    KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size", "tolerance"}
 
     contextualized: TokenStore | None
     _start_projection = False  # whether the projection has to be set before the network is used
@@ -101,6 +105,7 @@ class HGATReranker(GraphReranker):
         titles: bool = False,
         training: HGATTraining | None = None,
         batch_size: int = 64,
+        tolerance: float = 0.0,
         seed: int = 0,
         device: str | None = None,
         dtype: DType = "float32",
@@ -117,6 +122,7 @@ class HGATReranker(GraphReranker):
             check_relations(graph, self.relations)
         self.training = HGATTraining() if training is None else training
         self.batch_size = batch_size
+        self.tolerance = tolerance
         self.seed = seed
         self.random_start = self.config.init == "random"
         shape = {"dimension": self.encoder.dimension, "positions": self.encoder.max_passage_tokens}
@@ -159,8 +165,10 @@ class HGATReranker(GraphReranker):
         return device_of(self.device)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Checks stored representations, also when they are set later."""
-        if name == "contextualized" and value is not None:
+        """Checks stored representations and the tolerance, also when they are set later."""
+        if name == "tolerance":
+            check_number(name, value, 0, 1)
+        elif name == "contextualized" and value is not None:
             check_type(name, value, TokenStore, "what reranker.contextualize(path) returns")
             if self.graph is None or value.meta.get("graph_sha256") != self.graph.fingerprint():
                 raise ValueError(f"{value!r} holds representations of other passages than those of {self.graph!r}")
@@ -213,7 +221,7 @@ class HGATReranker(GraphReranker):
             in_context = self.contextualized.states(nodes, self._device)
             late = self.config.framework == "late"
             return self.network.project(tokens.states(nodes, self._device)) if late else in_context, in_context
-        propagation = self.network.plan(graph, nodes).to(self._device)
+        propagation = self.network.plan(graph, nodes, tolerance=self.tolerance).to(self._device)
         inputs = self.network.project(tokens.states(propagation.nodes, self._device))
         return inputs.select(propagation.inputs), self.network(inputs, propagation)
 
