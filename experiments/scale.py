@@ -89,7 +89,7 @@ def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
         return lambda: graph.index(documents(passages), verbose=False)
     encoder = NumberEncoder()
     if step == "vectors":
-        return lambda: write_vectors(folder / "base.flex", passages, encoder)
+        return lambda: write_vectors(folder / "base.flex", passages, graph, encoder)
     base = FlexIndex(str(folder / "base.flex"), verbose=False)
     if step == "query graph":
         return lambda: write_queries(folder / "queries.graph", passages, base)

@@ -14,9 +14,11 @@ from pyterrier_dr import BiEncoder, FlexIndex
 from experiments.collections.synthetic_patents import snippets_of
 from experiments.harness.cost import random_vectors
 from pyterrier_graph import DocumentGraph, QueryPassageGraph
+from pyterrier_graph.artifacts import META
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument
 from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.ids import writing_ids
+from pyterrier_graph.retrieve.index_identity import encoder_name, vector_space
 
 PASSAGES = 10  # of a document, in two sections
 QUERIES = 10  # passages for each query
@@ -58,8 +60,8 @@ class NumberEncoder(BiEncoder):
         return self.encode_docs([text if text[-1:].isdigit() else " 0" for text in texts])
 
 
-def write_vectors(path: Path, passages: int, encoder: NumberEncoder) -> FlexIndex:
-    """Writes the FlexIndex of the passages' vectors as one file, without a loop over passages but for their ids."""
+def write_vectors(path: Path, passages: int, graph: DocumentGraph, encoder: NumberEncoder) -> FlexIndex:
+    """Writes the FlexIndex of a graph's passages as a model without ``vectors=`` would, but takes no time to encode."""
     path.mkdir()
     with writing_ids(path / DOCNOS) as ids:
         for passage in range(passages):
@@ -69,7 +71,8 @@ def write_vectors(path: Path, passages: int, encoder: NumberEncoder) -> FlexInde
             file.write(encoder.table[: passages - start].data)
     about = {"type": "dense_index", "format": "flex", "package_hint": "pyterrier_dr"}
     sizes = {"vec_size": encoder.table.shape[1], "doc_count": passages}
-    (path / "pt_meta.json").write_text(json.dumps(about | sizes), encoding="utf-8")
+    base = {"encoder": encoder_name(encoder), "graph": graph.fingerprint(), "space": vector_space(encoder)}
+    (path / META).write_text(json.dumps(about | sizes | {"base": base}), encoding="utf-8")
     return FlexIndex(str(path), verbose=False)
 
 
