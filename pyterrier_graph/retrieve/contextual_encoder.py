@@ -275,7 +275,9 @@ class ContextualEncoder(LearnedModel):
         graph, prepared = sampler.query_graph, None
         if graph is not None and sampler.query_relations:
             with torch.inference_mode(), precision(self.dtype, device):
-                states = torch.from_numpy(np.array(sampler.query_vectors))
+                # only states of a second hop take memory: the queries' own vectors stay in their file
+                states = torch.from_numpy(sampler.query_vectors)
+                states = states.clone() if network.two_hops else states
                 for part in blocks(len(states) if network.two_hops else 0, QUERIES_AT_ONCE):
                     passages, edges = sampler.passages_of_queries(part, graph)
                     own = states[part].to(device)
