@@ -28,6 +28,7 @@ checks
 documents
 readers
 artifacts
+ranges
 graphs
 encoders
 models

@@ -53,10 +53,9 @@ class VectorQuantizer:
             ImportError: If there is no FAISS.
             ValueError: If ``bits`` are others, or parts of ``8 / bits`` dimensions do not divide d.
         """
-        check_choice("bits", bits, get_args(Bits))
-        size, dimension = 8 // bits, sample.shape[1]
-        if dimension % size:
-            raise ValueError(f"with {bits} bits the dimensions must be a multiple of {size}, got {dimension}")
+        dimension = sample.shape[1]
+        check_bits(bits, dimension)
+        size = 8 // bits
         quantizer = _faiss().ProductQuantizer(dimension, dimension // size, 8)
         quantizer.cp.min_points_per_centroid = 1  # no warning for a small corpus
         sample = sample if len(sample) else np.zeros((1, dimension))
@@ -124,6 +123,14 @@ class VectorQuantizer:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"codebooks": self.codebooks}  # a worker makes FAISS's quantizer anew
+
+
+def check_bits(bits: Bits, dimension: int) -> None:
+    """Raises ValueError unless vectors of so many dimensions can have so many bits per dimension."""
+    check_choice("bits", bits, get_args(Bits))
+    if dimension % (8 // bits):
+        raise ValueError(f"with {bits} bits the dimensions must be a multiple of {8 // bits}, got {dimension}")
+    _faiss()
 
 
 def _faiss() -> Any:
