@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from pyterrier_graph import GraphMaxSim, TokenStore
 from pyterrier_graph.encoders.quantization import CODEBOOKS, VectorQuantizer
 
 BITS = [4, 2, 1]
@@ -103,3 +105,27 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     (tmp_path / CODEBOOKS).write_bytes(b"no")
     with pytest.raises(ValueError, match="missing or damaged"):
         VectorQuantizer.load(tmp_path)
+
+
+def test_a_store_in_few_bits(faiss: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, encoder = tiny.graph(), tiny.encoder()
+    exact = TokenStore(tmp_path / "exact").build(graph, encoder, verbose=False)
+    first = TokenStore(tmp_path / "first").build(graph, encoder, bits=4, verbose=False)
+    again = TokenStore(tmp_path / "again").build(graph, encoder, bits=4, verbose=False)
+    assert first.meta["bits"] == 4 and first.meta["file_sha256"] == again.meta["file_sha256"]
+    assert 4 * first.meta["files"]["tokens.u1"] == exact.meta["files"]["tokens.f2"]
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    nodes = np.array([3, 0, 3, graph.num_nodes - 1])
+    there, here = TokenStore(tmp_path / "first").states(nodes), exact.states(nodes)
+    assert torch.equal(there.offsets, here.offsets)
+    torch.testing.assert_close(there.values, here.values, atol=0.01, rtol=0.01)  # hardly more tokens than centroids
+    assert first.ids(nodes).indices.tolist() == exact.ids(nodes).indices.tolist()
+    ranked = [GraphMaxSim(graph, encoder, tokens=store, verbose=False)(tiny.run()) for store in (exact, first)]
+    np.testing.assert_allclose(*(frame.sort_values(["qid", "docno"])["score"] for frame in ranked), atol=0.05)
+
+
+def test_a_store_without_faiss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match=r"\[faiss\]"):
+        TokenStore(tmp_path / "store").build(tiny.graph(), tiny.encoder(), bits=2, verbose=False)
+    assert not [*tmp_path.iterdir()]
