@@ -27,6 +27,7 @@ from pyterrier_graph.encoders.token_weights import Frequencies, count_passages, 
 from pyterrier_graph.encoders.word_pieces import WordPieces
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph, MemoryGraph
 from pyterrier_graph.graphs.csr import CSR, offsets
+from pyterrier_graph.integrity import meta_text
 from pyterrier_graph.models.maxsim import graph_maxsim
 from pyterrier_graph.models.score_normalization import normalized
 from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
@@ -354,7 +355,7 @@ def test_a_model_of_an_older_version_loads_with_what_it_did(tmp_path: Path) -> N
     reranker().save(tmp_path / "model")
     file = tmp_path / "model" / "pt_meta.json"
     meta = json.loads(file.read_text("utf-8"))
-    file.write_text(json.dumps({name: value for name, value in meta.items() if name not in OPTIONS}), "utf-8")
+    file.write_text(meta_text({name: value for name, value in meta.items() if name not in OPTIONS}), "utf-8")
     loaded = GraphMaxSim.load(tmp_path / "model", graph=GRAPH, verbose=False)
     assert loaded._options() == {}
 

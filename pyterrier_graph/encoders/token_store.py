@@ -11,7 +11,7 @@ import torch
 from pyterrier_graph.artifacts import BuiltArtifact, kind_of
 from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.encoders.devices import dtype_of
+from pyterrier_graph.encoders.devices import dtype_name
 from pyterrier_graph.encoders.quantization import Bits, VectorQuantizer, check_bits
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates
@@ -77,9 +77,8 @@ class TokenStore(WithSignature, BuiltArtifact):
             texts = graph.texts(nodes, titles=titles)
             return encoder.encode_passages(texts), encoder.token_ids(texts).indices
 
-        dtype = str(dtype_of(encoder.dtype, encoder.network.device))
-        options: dict[str, Any] = {"identity": {"dtype": dtype, "batch_size": encoder.batch_size}, "ids": True}
-        options["bits"] = bits
+        about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
+        options: dict[str, Any] = {"identity": {"batch_size": encoder.batch_size}, "ids": True, "bits": bits}
         size = graph.num_nodes, encoder.dimension
         return self.write(encoded, *size, about, workers=workers, verbose=verbose, **options)
 

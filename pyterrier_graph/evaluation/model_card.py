@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,14 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.artifacts import CARD, LOAD, META, read_meta, versions
+from pyterrier_graph.artifacts import CARD, LOAD, read_meta, replace_file, versions
+from pyterrier_graph.training.run_record import described
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard
 
 NOT_STATED = "Not stated."
-IN_OTHER_SECTIONS = {"files", "options", "pretraining", "random_start", "training", "versions"}
+IN_OTHER_SECTIONS = {"files", "options", "pretraining", "random_start", "run", "training", "versions"}
 
 
 def write_card(
@@ -79,7 +79,7 @@ def write_card(
     text = [f"# {type(artifact).__name__}", description]
     text += [f"## {title}\n\n{section}" for title, section in sections.items() if section]
     card = ModelCard(f"---\n{about.to_yaml()}\n---\n\n" + "\n\n".join(part for part in text if part) + "\n")
-    _put(folder, str(card), meta)
+    replace_file(folder, meta, CARD, str(card).encode())
     return card
 
 
@@ -97,6 +97,8 @@ def _training(meta: dict[str, Any]) -> str:
         measured = "".join(f", {measure} of {_cell(value)} on validation data" for measure, value in best)
         paragraphs.append(f"{stage.capitalize()}: {meta[stage]['steps']} steps{measured}, with these options:")
         paragraphs.append(_json(meta[stage]["options"]))
+    if "run" in meta:
+        paragraphs.append(f"Run: {_escaped(described(meta['run']))}.")
     if "training" not in meta:
         paragraphs.append("How it was trained is not stated.")
     return "\n\n".join(paragraphs)
@@ -132,15 +134,3 @@ def _escaped(text: str) -> str:
 def _json(value: Any) -> str:
     """A block of JSON."""
     return f"```json\n{json.dumps(value, indent=2, ensure_ascii=False)}\n```"
-
-
-def _put(folder: Path, card: str, meta: dict[str, Any]) -> None:
-    """Replaces the card; at every moment the files have the sizes that ``pt_meta.json`` lists."""
-    mode = (folder / META).stat().st_mode & 0o777
-    files = {name: size for name, size in meta["files"].items() if name != CARD}
-    without, complete = meta | {"files": files}, meta | {"files": files | {CARD: len(card.encode())}}
-    contents = [(META, json.dumps(without, indent=1)), (CARD, card), (META, json.dumps(complete, indent=1))]
-    for name, text in contents:
-        with pt.io.finalized_open(str(folder / name), "b") as out:
-            out.write(text.encode())
-        os.chmod(folder / name, mode)

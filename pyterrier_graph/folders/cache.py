@@ -56,7 +56,8 @@ def remove_old(cache: Path, present: Path) -> None:
     """Removes graphs and indexes of former states of the folder, and vectors that only these states need."""
     os.utime(present)
     states = [path for path in cache.iterdir() if re.fullmatch("[0-9a-f]{16}", path.name) and path.is_dir()]
-    states.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    # the present one comes first, whatever the clock says
+    states.sort(key=lambda path: (path == present, path.stat().st_mtime_ns), reverse=True)
     for state in states[KEPT:]:
         shutil.rmtree(state, ignore_errors=True)
     graphs = [DocumentGraph(state / GRAPH) for state in states[:KEPT]]

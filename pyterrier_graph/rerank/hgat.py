@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import PASSAGE_TYPE
@@ -34,6 +34,7 @@ from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, Judged, Quer
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.triples import draw_triples, freeze_first_layers, train_on_triples
 from pyterrier_graph.training.validation import Validation, judged
+from pyterrier_graph.warning_categories import SpeedWarning
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
@@ -98,7 +99,7 @@ class HGATReranker(GraphReranker):
         batch_size: int = 64,
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
@@ -126,12 +127,13 @@ class HGATReranker(GraphReranker):
     def _shown(self) -> tuple[dict[str, Any], list[str]]:
         sizes = {
             "model": f"{self.config.name}, layers: {self.config.layers}, heads: {self.config.heads}",
-            "relations": ", ".join(self.relations),
+            "relations": self.relations,
             "contextualized": "no" if self.contextualized is None else repr(self.contextualized),
         }
         store = self.graph is not None and self.contextualized is None
         calls = ["reranker.contextualized = reranker.contextualize(path)"] if store else []
-        plots = ["relation_weights(reranker.relation_weights())", "contributions(reranker.explain(query, docno))"]
+        given = "query, docno" if self.graph is not None else "query, docno, graph"
+        plots = ["relation_weights(reranker)", f"contributions(reranker.explain({given}))"]
         return sizes, calls + [f"plots.{plot}" for plot in plots]
 
     @property
@@ -162,6 +164,7 @@ class HGATReranker(GraphReranker):
                 "speed",
                 f"HGATReranker computed the representations of {passages} passages to score them, which can be 80 "
                 "times slower than to look them up: reranker.contextualized = reranker.contextualize(path) stores them",
+                SpeedWarning,
             )
 
     def _score(self, work: QueryPassages) -> np.ndarray:
@@ -179,7 +182,7 @@ class HGATReranker(GraphReranker):
                     passages = torch.from_numpy(position[members]).to(self._device)
                     vectors = queries[query]
                     relevance = self.network.score(vectors, content.select(passages), in_context.select(passages))
-                    scores[rows[members]] = relevance.float().cpu().numpy()
+                    scores[rows[members]] = relevance.cpu().numpy()
         return scores
 
     def _chunks(self, nodes: np.ndarray) -> list[np.ndarray]:
@@ -215,6 +218,7 @@ class HGATReranker(GraphReranker):
             "encoder": encoder.name if learned else encoder.fingerprint(),
             "training triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
+        before = {name: getattr(self, name) for name in ("encoder", "titles", "tokens", "contextualized")}
         self.contextualized = None  # of the weights that now change
         if learned:
             self.encoder, tokens, self.titles, self.tokens = encoder, self.tokens, self._with_titles, None
@@ -222,20 +226,26 @@ class HGATReranker(GraphReranker):
                 warnings.warn(
                     f"fit trains a copy of the encoder. The vectors in {tokens!r} are of the old one and not used any "
                     "more. To store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
+                    SpeedWarning,
                     stacklevel=3,
                 )
-        self.training_log = train_on_triples(
-            self.network,
-            encoder,
-            [(graph, self._tokens_of(graph)) for graph in graphs],
-            queries,
-            triples,
-            options,
-            validate=validate,
-            identity=identity,
-            device=self._device,
-            verbose=self.verbose,
-        )
+        try:
+            self.training_log = train_on_triples(
+                self.network,
+                encoder,
+                [(graph, self._tokens_of(graph)) for graph in graphs],
+                queries,
+                triples,
+                options,
+                validate=validate,
+                identity=identity,
+                device=self._device,
+                dtype=self.dtype,
+                verbose=self.verbose,
+            )
+        except BaseException:  # the weights of the network are those of before as well
+            self.__dict__.update(before)
+            raise
 
     def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
@@ -274,8 +284,8 @@ class HGATReranker(GraphReranker):
 
         about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
         about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
+        about["dtype"] = dtype_name(self.dtype, self._device)
         identity = {"encoder_sha256": self.encoder.fingerprint(), "batch_size": self.batch_size}
-        identity["dtype"] = str(dtype_of(self.dtype, self._device))
         options: dict[str, Any] = {"task": "contextualizing", "workers": workers, "verbose": self.verbose}
         size = graph.num_nodes, self.encoder.dimension
         return TokenStore(path).write(states_of, *size, about, identity=identity, prepare=prepare, **options)

@@ -21,7 +21,7 @@ from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_count, check_type
-from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.vector_files import VectorsOf, blocks
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
@@ -42,6 +42,7 @@ from pyterrier_graph.retrieve.index_identity import (
 from pyterrier_graph.retrieve.index_writer import base_vectors, check_vectors, write_index
 from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler, check_graphs
 from pyterrier_graph.training.learned_model import LearnedModel
+from pyterrier_graph.warning_categories import QualityWarning
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -151,7 +152,9 @@ class ContextualEncoder(LearnedModel):
         if queries is not None:
             weights[RELEVANT if RELEVANT in queries.edge_types else RETRIEVED] = 0.5
         if graph is not None and not weights:
-            warnings.warn(f"{graph!r} has no titles: passages aggregate from nothing; give weights=", stacklevel=4)
+            warnings.warn(
+                f"{graph!r} has no titles: passages aggregate from nothing; give weights=", QualityWarning, stacklevel=4
+            )
         return weights
 
     def _check_attributes(self) -> None:
@@ -207,6 +210,7 @@ class ContextualEncoder(LearnedModel):
         sampler = self._sampler(workers)
         sampler.encode(workers)  # before the bar of the index
         identity = {"network": self._digest(), "vectors": sampler.vectors_sha256} | self._neighbors_identity()
+        identity["dtype"] = dtype_name(self.dtype, self._device)
         changed = None
         if previous is not None:
             old = previous.flex if isinstance(previous, ContextualIndex) else previous
@@ -214,7 +218,7 @@ class ContextualEncoder(LearnedModel):
             changed = old, changed_passages(old, identity, self.query_graph, features=self.network.edge_features)
         flex, vectors_of = FlexIndex(str(path), verbose=False), self._vectors_of(sampler)
         options: dict[str, Any] = {"chunk_size": chunk_size, "verbose": self.verbose, "width": self.network.width}
-        options |= {"workers": workers, "dtype": str(dtype_of(self.dtype, self._device))}
+        options["workers"] = workers
         options |= {"queries": self._query_options(), "files": self._query_files()}
         write_index(sampler.index, flex, vectors_of, identity=identity, previous=changed, **options)
         return ContextualIndex(path, self.graph, self)
@@ -350,10 +354,10 @@ class ContextualEncoder(LearnedModel):
         saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         kinds: dict[str, Any] = {kind.__name__: kind for kind in get_args(Config)}
         config = kinds[saved["kind"]](**saved["config"])
-        device, dtype = options.get("device"), options.get("dtype", "float32")
+        device, dtype = options.get("device"), options.get("dtype", "auto")
         if "encoder" not in options:
             if (folder / ENCODER).exists():
-                options["encoder"] = DualEncoder.load(folder / ENCODER, device=device)
+                options["encoder"] = DualEncoder.load(folder / ENCODER, device=device, dtype=dtype)
             elif (checkpoint := about["checkpoint"]) is None:
                 raise ValueError(f"{about['encoder_space']} is not part of the artifact: give encoder=")
             else:

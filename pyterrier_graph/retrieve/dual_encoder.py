@@ -2,8 +2,8 @@
 
 import dataclasses
 import hashlib
-import logging
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,9 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
 from pyterrier_graph.artifacts import weights_sha256
-from pyterrier_graph.checks import check_choice, check_type
+from pyterrier_graph.checks import check_choice, check_frame, check_type, is_unicode
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
-from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.late_chunking import LateChunking, passages_in_documents, single_passages
 from pyterrier_graph.encoders.queries import query_texts, warn_of_rewritten
 from pyterrier_graph.encoders.sentence_encoder import Similarity, checksums, limit_length, load_dual_encoder, prompts_of
@@ -32,9 +32,10 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.training.dual import DualEncoderTraining, check_examples, train_dual_encoder
 from pyterrier_graph.training.learned_model import LearnedModel
 from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
-from pyterrier_graph.training.validation import Validation
+from pyterrier_graph.training.trainer import restored_on_error
+from pyterrier_graph.training.validation import Validation, checked_qrels, checked_topics
+from pyterrier_graph.warning_categories import DataWarning
 
-logger = logging.getLogger(__name__)
 NETWORK = "sentence-transformer"
 EXAMPLES = "what HardNegativeMiner(...).labeled(topics, qrels) returns, or a datasets.Dataset"
 
@@ -115,13 +116,12 @@ class DualEncoder(LearnedModel, BiEncoder):
         text_field: str = "text",
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer")
         check_type("miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)")
-        if similarity is not None:
-            check_choice("similarity", similarity, get_args(Similarity))
+        check_choice("similarity", similarity, (None, *get_args(Similarity)))
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
         BiEncoder.__init__(self, batch_size=batch_size, text_field=text_field, verbose=verbose)
         self.encoder = str(encoder)
@@ -162,20 +162,27 @@ class DualEncoder(LearnedModel, BiEncoder):
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
             "reads": f"{self.max_query_tokens} tokens of a query, {passage}",
         }
-        return reranker_html(self, sizes | training_sizes(self), training_calls(self))
+        fit = "fit(topics, qrels, dev_topics, dev_qrels)" if self.miner is not None else "fit_examples(examples)"
+        calls = [*training_calls(self, "encoder", fit), "ptg.GraphMean(graph, encoder).index(path)"]
+        return reranker_html(self, sizes | training_sizes(self), calls)
 
     @property
     def model_name(self) -> str:
-        """The checkpoint's name, and a digest of all that vectors depend on, such as the present weights.
+        """The checkpoint's name, and a digest of all that vectors depend on but the precision, such as the weights.
 
         pyterrier_dr tells encoders apart by this name, and files of vectors are found by it.
         """
         # weights may have changed, and torch does not count all changes in place; checksums take 15 ms
         about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
-        about += [dtype_of(self.dtype, self.network.device), checksums(self.network)]
+        about.append(checksums(self.network))
         about += ["late chunking"] * self.late_chunking
         digest = hashlib.sha256(repr(about).encode()).hexdigest()
         return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Encodes queries or passages, or scores pairs of them, by the columns that there are."""
+        vectors = {"query_vec": self._dimension, "doc_vec": self._dimension}
+        return super().transform(check_frame(inp, self, texts=("query",), vectors=vectors))
 
     def query_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
         """A transformer that adds the column ``query_vec`` to ``qid, query``."""
@@ -223,10 +230,11 @@ class DualEncoder(LearnedModel, BiEncoder):
         size = batch_size or self.batch_size
         prompt = prompts_of(self.network)[0] or None
         vectors = [torch.empty(0, self._dimension, device=self.network.device)]
-        for start in range(0, len(texts), size):
-            features = self.network.preprocess(list(texts[start : start + size]), prompt=prompt, task="query")
-            features = batch_to_device(features, self.network.device)
-            vectors.append(self.network(features, task="query")["sentence_embedding"])
+        with precision(self.dtype, self.network.device):
+            for start in range(0, len(texts), size):
+                features = self.network.preprocess(list(texts[start : start + size]), prompt=prompt, task="query")
+                features = batch_to_device(features, self.network.device)
+                vectors.append(self.network(features, task="query")["sentence_embedding"].float())
         return torch.cat(vectors)
 
     @property
@@ -235,10 +243,9 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     def _encode(self, encode: Callable[..., Any], texts: Any, batch_size: int | None, what: str) -> np.ndarray:
         bar = texts if isinstance(texts, pt.tqdm) else None  # pyterrier_dr's encoders pass one if they are verbose
-        texts = list(texts if bar is None else bar.iterable)
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r}")
+        for number, text in enumerate(texts := list(texts if bar is None else bar.iterable)):
+            if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
+                raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
         if what == "queries":
             warn_of_rewritten(texts)
         return self._in_parts(encode, texts, batch_size, self._bar(len(texts), what) if bar is None else bar)
@@ -290,10 +297,8 @@ class DualEncoder(LearnedModel, BiEncoder):
                 diverges.
         """
         miner = self._required_miner("training examples come from a miner", "or call fit_examples with examples")
-        pt.validate.columns(topics_or_res_tr, includes=["qid", "query"], context=self)
-        pt.validate.columns(qrels_tr, includes=["qid", "docno", "label"], context=self)
-        run = self._validation_run(topics_or_res_va)
-        topics = query_texts(topics_or_res_tr.astype({"qid": str})).rename_axis("qid").reset_index()
+        run, qrels_tr = self._validation_run(topics_or_res_va), checked_qrels(qrels_tr, self)
+        topics = query_texts(checked_topics(topics_or_res_tr, self)).rename_axis("qid").reset_index()
         # with several processes, the first one mines while the others wait
         with PartialState(cpu=device_of(self.device).type == "cpu").main_process_first():
             pretraining_examples = None if unlabeled is None else miner.pseudo_labeled(unlabeled)
@@ -302,7 +307,7 @@ class DualEncoder(LearnedModel, BiEncoder):
                 try:
                     pseudo = miner.pseudo_labeled(topics, qrels_tr).dataset
                 except ValueError as error:  # any other problem would have shown in labeled()
-                    logger.warning("labeled queries have no pseudo-labels: %s", error)
+                    warnings.warn(f"labeled queries have no pseudo-labels: {error}", DataWarning, stacklevel=2)
                 else:
                     examples = concatenate_datasets([examples, pseudo])
         return self.fit_examples(examples, run, qrels_va, pretraining_examples=pretraining_examples)
@@ -327,31 +332,31 @@ class DualEncoder(LearnedModel, BiEncoder):
             pretraining_examples: Examples of the first stage, which has the options ``pretraining``.
         """
         run = self._validation_run(topics_or_res_va)
-        given = {"pretraining": pretraining_examples, "training": examples}
+        by_stage = {"pretraining": pretraining_examples, "training": examples}
         check_type("examples", examples, (Dataset, TrainingExamples), EXAMPLES)
         check_type("pretraining_examples", pretraining_examples, (Dataset, TrainingExamples, NoneType), EXAMPLES)
-        datasets = {stage: getattr(data, "dataset", data) for stage, data in given.items() if data is not None}
+        datasets = {stage: getattr(data, "dataset", data) for stage, data in by_stage.items() if data is not None}
         digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()
         place = self.training.output_dir or self.pretraining.output_dir
         names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
-        identity = {name: getattr(self, name) for name in names} | {"dtype": self.dtype}
-        self.pretraining_log = []
-        for stage, data in datasets.items():
-            options = getattr(self, stage)
-            folder = options.output_dir or place
-            log = train_dual_encoder(
-                self.network,
-                data,
-                dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
-                validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
-                identity=identity | {"training examples": digests[stage]},
-                device=device_of(self.device),
-                dtype=self.dtype,
-                verbose=self.verbose,
-            )
-            setattr(self, f"{stage}_log", log)
-            identity["weights after pretraining"] = weights_sha256(self.network)
+        identity = {name: getattr(self, name) for name in names}
+        logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
+        given: dict[str, Any] = {"device": device_of(self.device), "dtype": self.dtype, "verbose": self.verbose}
+        with restored_on_error(self.network):  # also by the second stage
+            for stage, data in datasets.items():
+                options = getattr(self, stage)
+                folder = options.output_dir or place
+                logs[stage] = train_dual_encoder(
+                    self.network,
+                    data,
+                    dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
+                    validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
+                    identity=identity | {"training examples": digests[stage]},
+                    **given,
+                )
+                identity["weights after pretraining"] = weights_sha256(self.network)
+        self.__dict__.update({f"{stage}_log": log for stage, log in logs.items()})
         return self
 
     def _required_miner(self, problem: str, otherwise: str) -> HardNegativeMiner:
@@ -365,12 +370,12 @@ class DualEncoder(LearnedModel, BiEncoder):
         if topics is None or not len(topics):
             return None
         if "docno" not in topics.columns:
-            pt.validate.query_frame(topics, extra_columns=["query"], context=self)
+            topics = checked_topics(topics, self)
             columns = f"docno and {self.text_field}"
             miner = self._required_miner("validation queries have no documents", f"or documents, with {columns}")
-            found = cast(pd.DataFrame, (miner.candidates >> miner.texts)(topics.astype({"qid": str})))
+            found = cast(pd.DataFrame, (miner.candidates >> miner.texts)(topics))
             topics = found.rename(columns={"text": self.text_field})
-        pt.validate.result_frame(topics, extra_columns=["query", self.text_field], context=self)
+        pt.validate.result_frame(check_frame(topics, self), extra_columns=["query", self.text_field], context=self)
         return topics[["qid", "query", "docno", self.text_field]]
 
     def _validate(self, validation: Validation) -> Callable[[], float]:

@@ -45,7 +45,6 @@ def write_index(
     width: int | None = None,
     previous: tuple[FlexIndex, np.ndarray] | None = None,
     chunk_size: int = 16_384,
-    dtype: str = "float32",
     workers: Workers = 1,
     verbose: bool = True,
     queries: Mapping[str, Any] | None = None,
@@ -65,7 +64,6 @@ def write_index(
         previous: A contextual index of the same passages, and the numbers of those whose vectors have changed. Only
             these are computed; all others are copied from it.
         chunk_size: Passages per chunk.
-        dtype: The precision that the vectors are computed in.
         workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
         verbose: Whether to show progress.
         queries: What the encoding of queries depends on, for JSON.
@@ -114,7 +112,7 @@ def write_index(
         for name, content in (files or {}).items():
             (folder / name).write_bytes(content)
 
-    depends = meta | {"dtype": dtype, "content": contents}
+    depends = meta | {"content": contents}
     with unfinished(index.index_path, meta, count, chunk_size, identity=depends) as writer:
         writer.prepare(write_files)
         writer.compute(lambda numbers: {VECTORS: chunk(numbers)}, VECTORS, workers=workers, **progress)
