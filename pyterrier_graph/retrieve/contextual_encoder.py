@@ -80,7 +80,8 @@ class _Computed(Generic[Result]):
         graph = sampler.query_graph
         if graph is None or not sampler.query_relations:
             return None
-        states = torch.from_numpy(np.array(sampler.query_vectors))
+        states = torch.from_numpy(sampler.query_vectors)
+        states = states.clone() if network.two_hops else states  # without a second hop they stay in their file
         for part in blocks(len(states) if network.two_hops else 0, QUERIES_AT_ONCE):
             passages, edges = sampler.passages_of_queries(part, graph)
             own = states[part].to(device)
