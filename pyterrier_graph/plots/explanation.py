@@ -19,7 +19,10 @@ SHOWN = 3  # sources of one part
 LENGTH = 400  # characters of a neighbor's text; the passage itself is shown in full
 SELF = "SELF"
 NO_TEXT = "(no text)"
-KEY = "The stronger the color of a word, the more it adds; words that are underlined with dots take from the score."
+KEY = (
+    "The stronger the color of a word, the more it adds; words that are underlined with dots take from the score. "
+    "Punctuation and special tokens are in the numbers of the parts, and not marked."
+)
 KEY_WORDS = "The words that are marked are those of the query."
 
 
