@@ -153,7 +153,7 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
+        from pyterrier_graph.plots.model_html import encoder_calls, parameters, reranker_html, training_sizes
 
         passage = "whole documents" if self.late_chunking else f"{self.max_passage_tokens} of a passage"
         sizes = {
@@ -162,9 +162,7 @@ class DualEncoder(LearnedModel, BiEncoder):
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
             "reads": f"{self.max_query_tokens} tokens of a query, {passage}",
         }
-        fit = "fit(topics, qrels, dev_topics, dev_qrels)" if self.miner is not None else "fit_examples(examples)"
-        calls = [*training_calls(self, "encoder", fit), "ptg.GraphMean(graph, encoder).index(path)"]
-        return reranker_html(self, sizes | training_sizes(self), calls)
+        return reranker_html(self, sizes | training_sizes(self), encoder_calls(self))
 
     @property
     def model_name(self) -> str:
