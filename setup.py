@@ -42,7 +42,8 @@ REQUIRES = [
     "beautifulsoup4>=4.12",  # the encoding that a page declares
     "charset-normalizer>=3.3",
     "PyYAML>=6.0",
-    "filelock>=3.12",  # one process at a time builds the indexes of a folder
+    "filelock>=3.12",  # one process at a time writes an artifact
+    "cloudpickle>=3.0",  # what workers compute may be defined in a notebook
     "snowballstemmer>=2.2",  # which words of a snippet a question has
 ]
 
@@ -73,6 +74,7 @@ setup(
         # Both FAISS wheels provide the module `faiss` and overwrite each other: install [faiss] or [gpu], never both.
         "gpu": ["faiss-gpu>=1.14.3; platform_system == 'Linux'"],
         "adaptive": ADAPTIVE,
+        "ray": ["ray>=2.40"],
         "demo": DEMO,
         "docs": DOCS,
         "test": [

@@ -118,7 +118,7 @@ def _temporary(target: Path) -> Iterator[Path]:
             message = f"another process is writing {str(target)!r}: wait until it is done, or choose another path"
             raise FileExistsError(message) from error
         _remove(file, lock)
-    folder = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
+    folder = target.with_name(f".{target.name}.{os.urandom(4).hex()}.new")
     lock = FileLock(folder.with_suffix(".lock"))
     try:
         lock.acquire(timeout=10)
@@ -134,10 +134,10 @@ def _is_lock(file: Path, target: Path) -> bool:
 
 def _remove(file: Path, lock: BaseFileLock) -> None:
     """Removes a temporary folder, and then its lock, so that a folder without a lock is never left."""
-    for folder in (file.with_suffix(".tmp"), file.with_suffix(".old")):
+    for folder in (file.with_suffix(".new"), file.with_suffix(".old")):
         shutil.rmtree(folder, ignore_errors=True)
     lock.release()
-    if not file.with_suffix(".tmp").exists():
+    if not file.with_suffix(".new").exists():
         file.unlink(missing_ok=True)
 
 
@@ -288,6 +288,10 @@ class BuiltArtifact(OwnArtifact):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         check_type("path", path, (str, os.PathLike), "the path of a folder")
         super().__init__(Path(path))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes map the files again instead of receiving copies of them.
+        return type(self), (self.path,)
 
     def built(self) -> bool:
         """Whether there is a complete artifact at this path."""

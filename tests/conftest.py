@@ -6,6 +6,7 @@ import gc
 import os
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,14 @@ _INVENTORY = Path(os.environ["PYTERRIER_HOME"], "documentation", "objects.inv")
 _INVENTORY.parent.mkdir(parents=True)
 _INVENTORY.write_bytes(b"# Sphinx inventory version 2\n# Project: none\n# Version: 0\n# zlib\n" + zlib.compress(b""))
 os.utime(_INVENTORY, (0, 0))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _float32() -> Iterator[None]:
+    """On every machine ``dtype="auto"`` is float32, so that the tests see the same numbers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyterrier_graph.encoders.devices.computes_bfloat16", lambda device: False)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -80,13 +80,13 @@ def test_two_builds_at_one_path(tmp_path: Path) -> None:
 @forks
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
     path = tmp_path / "a.flex"
-    (tmp_path / ".a.flex.12345678.tmp").mkdir()  # without a lock: whoever's it is
-    begun = lambda: any(tmp_path.glob(".a.flex.*.tmp/file"))  # noqa: E731
+    (tmp_path / ".a.flex.12345678.new").mkdir()  # without a lock: whoever's it is
+    begun = lambda: any(tmp_path.glob(".a.flex.*.new/file"))  # noqa: E731
     assert in_child(write, path, 60.0, until=begun) == -signal.SIGKILL
     assert begun() and not path.exists()
     living = FORK.Process(target=write, args=(tmp_path / "b.flex", 60.0))
     living.start()
-    while not any(tmp_path.glob(".b.flex.*.tmp/file")):
+    while not any(tmp_path.glob(".b.flex.*.new/file")):
         time.sleep(0.005)
     write(path)
     with pytest.raises(FileExistsError, match="another process"):

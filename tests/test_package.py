@@ -29,6 +29,7 @@ documents
 readers
 integrity
 artifacts
+ranges
 graphs
 encoders
 models

@@ -230,7 +230,7 @@ def test_stored_tokens(stored: SimpleNamespace, tmp_path: Path, old: bool) -> No
         nodes = np.arange(stored.graph.num_nodes)
         about = {name: tokens.meta[name] for name in ("encoder_sha256", "graph_sha256", "titles")}
         tokens = TokenStore(tmp_path / "old").write(
-            [tokens.states(nodes)], len(nodes), tokens.dimension, about, verbose=False
+            lambda some: (tokens.states(some), None), len(nodes), tokens.dimension, about, verbose=False
         )
     assert tokens.has_ids == (not old)
     options: dict[str, Any] = {"token_weights": "idf", "skip_tokens": True}

@@ -380,24 +380,23 @@ def test_chunks_that_do_not_add_up(tmp_path: Path) -> None:
     """A store of fewer nodes than promised would hand out the wrong rows, so there is none."""
     states = TokenStates.pack(matrices_of([2, 1]), torch.zeros(0, 3))
     with pytest.raises(ValueError, match="3 nodes were expected, got 2"):
-        TokenStore(tmp_path / "short").write([states], 3, 3, {}, verbose=False)
+        TokenStore(tmp_path / "short").write(lambda _: (states, None), 3, 3, {}, verbose=False)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nodes_without_tokens_and_no_nodes_at_all(tmp_path: Path) -> None:
     nothing = TokenStates(torch.zeros(0, 3), torch.zeros(3, dtype=torch.long))
-    silent = TokenStore(tmp_path / "silent").write([nothing], 2, 3, {}, verbose=False)
+    silent = TokenStore(tmp_path / "silent").write(lambda _: (nothing, None), 2, 3, {}, verbose=False)
     assert silent.states(np.array([1, 0])).lengths.tolist() == [0, 0]
     assert silent.states(np.array([], dtype=np.int64)).values.shape == (0, 3)
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def chunks():
-        yield TokenStates.pack(matrices_of([2, 1]), torch.zeros(0, 3))
+    def broken(nodes: np.ndarray) -> tuple[TokenStates, None]:
         raise OSError("disk on fire")
 
     with pytest.raises(OSError, match="disk on fire"):
-        TokenStore(tmp_path / "store").write(chunks(), 4, 3, {}, verbose=False)
+        TokenStore(tmp_path / "store").write(broken, 4, 3, {}, verbose=False)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -43,7 +43,8 @@ class TokenEncoder:
             mask tokens to queries that are shorter than its own length, but does not cut queries there.
         batch_size: Number of texts per forward pass.
         device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.devices`.
+        dtype: The precision of encoding: ``'float32'``, ``'bfloat16'``, ``'float16'`` or ``'auto'``; see
+            :mod:`~pyterrier_graph.encoders.devices`.
 
     Attributes:
         name: The checkpoint's name.
@@ -61,7 +62,7 @@ class TokenEncoder:
         max_query_tokens: int = 120,
         batch_size: int = 32,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), EXPECTED)
         self.max_passage_tokens = max_passage_tokens
@@ -175,7 +176,7 @@ class TokenEncoder:
         features = self.network.preprocess(filled, prompt=self.network.prompts.get(task), task=task)
         output = self.network(batch_to_device(features, self.empty.device), task=task)
         masks = output["attention_mask"].bool()
-        return self._pack(texts, (m[mask] for m, mask in zip(output["token_embeddings"], masks, strict=True)))
+        return self._pack(texts, (m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)))
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
@@ -221,7 +222,7 @@ class TokenEncoder:
         return weights_sha256(self.network, after=f"{self.max_passage_tokens} {self.max_query_tokens}")
 
 
-def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "float32") -> TokenEncoder:
+def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto") -> TokenEncoder:
     """Returns a :class:`TokenEncoder`, or makes one of what else a class may be given as ``encoder``."""
     if isinstance(encoder, TokenEncoder):
         return encoder

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import lz4.block
 import numpy as np
@@ -154,10 +154,6 @@ class StoredGraph(BuiltArtifact):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self._arrays: dict[str, np.ndarray] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Worker processes map the files again instead of receiving copies of them.
-        return type(self), (self.path,)
 
     @abstractmethod
     def _bounds(self, name: str) -> Bounds:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pyterrier_graph.checks import check_choice, check_count, check_number, check_weights
+from pyterrier_graph.encoders.devices import full_precision
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.bipartite_attention import BipartiteAttention, Sources, in_chunks, mean_of_sources
@@ -279,6 +280,6 @@ def in_batch_loss(queries: Tensor, passages: Tensor, positives: Tensor, *, scale
     once, shape (passages, d). Several queries may have the row of the same positive; ``scale`` is the inverse of a
     temperature, which the papers do not have.
     """
-    with torch.autocast(queries.device.type, enabled=False):
+    with full_precision(queries):
         dtype = torch.promote_types(torch.promote_types(queries.dtype, passages.dtype), torch.float32)
         return functional.cross_entropy(scale * queries.to(dtype) @ passages.to(dtype).T, positives)

@@ -266,7 +266,7 @@ class GraphReranker(LearnedModel):
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         """Makes a model with the saved encoder, or with an equal one among the options."""
-        saved, device, dtype = about["encoder"], options.get("device"), options.get("dtype", "float32")
+        saved, device, dtype = about["encoder"], options.get("device"), options.get("dtype", "auto")
         if "encoder" in options:
             encoder = open_encoder(options["encoder"], device, dtype)
         else:

@@ -12,7 +12,7 @@ import torch
 
 from pyterrier_graph.checks import check_choice, check_number, check_type, check_weights
 from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.encoders.devices import DType, precision
+from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.encoders.token_weights import Frequencies, passage_frequencies
 from pyterrier_graph.graphs.relations import check_relations, follow
 from pyterrier_graph.models.maxsim import best_of_neighbors, graph_maxsim, token_maxima
@@ -68,7 +68,8 @@ class GraphMaxSim(GraphReranker):
             ``(1 - first_stage) * GraphMaxSim + first_stage * score``, both scaled to 0 to 1 per query (min-max).
         measure: What :meth:`fit` maximizes.
         device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding and scoring; see :mod:`~pyterrier_graph.encoders.devices`.
+        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.devices`. A TokenEncoder that is given has
+            its own.
         verbose: Whether to show progress.
 
     Columns in: ``qid, query, docno``; ``graph`` without a graph; ``score`` if ``first_stage`` is above 0.
@@ -101,7 +102,7 @@ class GraphMaxSim(GraphReranker):
         first_stage: float = 0.0,
         measure: str = "nDCG@10",
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
@@ -181,8 +182,7 @@ class GraphMaxSim(GraphReranker):
             states = work.tokens.states(nodes, vectors.device)
             if self.skip_tokens:
                 states = states.keep(torch.from_numpy(~self._skipped[ids_of(nodes).indices]).to(vectors.device))
-            with precision(self.dtype, vectors.device):
-                maxima = token_maxima(vectors, states).float()
+            maxima = token_maxima(vectors, states)
             # a neighbor without tokens, such as a section without a title, is no match, not a match of 0
             found = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
             context = [

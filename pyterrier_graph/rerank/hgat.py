@@ -6,9 +6,8 @@ import copy
 import hashlib
 import json
 import os
-import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,10 +18,10 @@ import pyterrier as pt
 import torch
 from safetensors.torch import load_file, save_file
 
-from pyterrier_graph.artifacts import check_vacant, weights_sha256
+from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.encoders.devices import DType, device_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import PASSAGE_TYPE
@@ -30,6 +29,7 @@ from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.relations import PAPER_RELATIONS, check_relations, follow, paper_relations
 from pyterrier_graph.models.hgat import HGAT, HGATConfig
 from pyterrier_graph.models.propagation import SELF
+from pyterrier_graph.ranges.workers import Workers
 from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, Judged, QueryPassages, ranked
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.triples import draw_triples, freeze_first_layers, train_on_triples
@@ -98,7 +98,7 @@ class HGATReranker(GraphReranker):
         batch_size: int = 64,
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
@@ -179,7 +179,7 @@ class HGATReranker(GraphReranker):
                     passages = torch.from_numpy(position[members]).to(self._device)
                     vectors = queries[query]
                     relevance = self.network.score(vectors, content.select(passages), in_context.select(passages))
-                    scores[rows[members]] = relevance.float().cpu().numpy()
+                    scores[rows[members]] = relevance.cpu().numpy()
         return scores
 
     def _chunks(self, nodes: np.ndarray) -> list[np.ndarray]:
@@ -236,16 +236,22 @@ class HGATReranker(GraphReranker):
                 validate=validate,
                 identity=identity,
                 device=self._device,
+                dtype=self.dtype,
                 verbose=self.verbose,
             )
         except BaseException:  # the weights of the network are those of before as well
             self.__dict__.update(before)
             raise
 
-    def contextualize(self, path: str | os.PathLike[str]) -> TokenStore:
+    def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
-        Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute).
+        Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute). An interrupted call
+        continues when it is repeated, with any number of workers.
+
+        Args:
+            path: Folder of the store; nothing may be there yet.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
 
         Raises:
             FileExistsError: If something lies at ``path``.
@@ -253,27 +259,32 @@ class HGATReranker(GraphReranker):
         """
         if self.graph is None:
             raise ValueError("only the passages of a document graph can be contextualized in advance")
-        graph, store = self.graph, TokenStore(path)
-        check_vacant(store.path)
+        graph, tokens = self.graph, self.tokens
 
-        def chunks(tokens: TokenStore) -> Iterator[TokenStates]:
-            for nodes in self._chunks(np.arange(graph.num_nodes)):
-                is_passage = torch.from_numpy(graph.node_type[nodes] == PASSAGE_TYPE)
-                with torch.inference_mode(), precision(self.dtype, self._device):
-                    _, in_context = self._in_context(graph, tokens, nodes[is_passage.numpy()])
-                lengths = torch.zeros(len(nodes), dtype=torch.long)
-                lengths[is_passage] = in_context.lengths.cpu()
-                yield TokenStates(in_context.values, offsets(lengths))
+        def prepare(place: Path) -> None:
+            nonlocal tokens
+            if tokens is None:  # every node is encoded once, and none is kept in memory
+                tokens = TokenStore(place / "tokens")
+                if not tokens.built():
+                    tokens.build(graph, self.encoder, titles=self.titles, workers=workers, verbose=self.verbose)
+
+        def states_of(nodes: np.ndarray) -> tuple[TokenStates, None]:
+            is_passage = torch.from_numpy(graph.node_type[nodes] == PASSAGE_TYPE)
+            assert tokens is not None
+            with torch.inference_mode(), precision(self.dtype, self._device):
+                chunks = self._chunks(nodes[is_passage.numpy()])
+                parts = [self._in_context(graph, tokens, chunk)[1] for chunk in chunks]
+            lengths = torch.zeros(len(nodes), dtype=torch.long)
+            lengths[is_passage] = torch.cat([part.lengths.cpu() for part in parts])
+            return TokenStates(torch.cat([part.values.cpu() for part in parts]), offsets(lengths)), None
 
         about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
         about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
+        about["dtype"] = dtype_name(self.dtype, self._device)
+        identity = {"encoder_sha256": self.encoder.fingerprint(), "batch_size": self.batch_size}
+        options: dict[str, Any] = {"task": "contextualizing", "workers": workers, "verbose": self.verbose}
         size = graph.num_nodes, self.encoder.dimension
-        with tempfile.TemporaryDirectory() as scratch:  # every node is encoded once, and none is kept in memory
-            tokens = self.tokens
-            if tokens is None:
-                tokens = TokenStore(Path(scratch, "tokens"))
-                tokens.build(graph, self.encoder, titles=self.titles, verbose=self.verbose)
-            return store.write(chunks(tokens), *size, about, task="contextualizing", verbose=self.verbose)
+        return TokenStore(path).write(states_of, *size, about, identity=identity, prepare=prepare, **options)
 
     def relation_weights(self) -> pd.DataFrame:
         """Importance of each relation per layer (the paper's Table 6); columns add up to 1, SELF included."""

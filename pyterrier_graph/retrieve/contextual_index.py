@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,6 +85,15 @@ class ContextualIndex(WithSignature, pt.Transformer):
     def __repr__(self) -> str:
         return f"ContextualIndex({str(self.path)!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        # worker processes read the sample from the index again
+        return vars(self) | {"_weights": None if self._weights is None else self._weights.weights}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if (weights := state["_weights"]) is not None:
+            self._weights = QueryWeights(read_sample(self.path, weights), weights)
+
     def __len__(self) -> int:
         """Number of passages."""
         return len(self.flex)
@@ -158,10 +168,18 @@ class ContextualIndex(WithSignature, pt.Transformer):
             raise ValueError(f"{self!r} was made of another graph than {graph!r}: index(path) again")
 
 
-def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "float32") -> BiEncoder:
+def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto") -> BiEncoder:
     """The bi-encoder that is given, or a :class:`~pyterrier_graph.DualEncoder` of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
         return DualEncoder(encoder, device=device, dtype=dtype, verbose=False)
     if not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
         check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
     return encoder
+
+
+def _opened_again(index: FlexIndex) -> tuple[Any, ...]:
+    """How an index is pickled: worker processes map the vectors again instead of receiving copies of them."""
+    return FlexIndex, (str(index.index_path),), {"sim_fn": index.sim_fn, "verbose": index.verbose}
+
+
+copyreg.pickle(FlexIndex, _opened_again)

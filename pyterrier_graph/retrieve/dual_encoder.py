@@ -24,7 +24,7 @@ from torch import Tensor
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_choice, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
-from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.late_chunking import LateChunking, passages_in_documents, single_passages
 from pyterrier_graph.encoders.queries import query_texts, warn_of_rewritten
 from pyterrier_graph.encoders.sentence_encoder import Similarity, checksums, limit_length, load_dual_encoder, prompts_of
@@ -116,7 +116,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         text_field: str = "text",
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer")
@@ -167,13 +167,13 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     @property
     def model_name(self) -> str:
-        """The checkpoint's name, and a digest of all that vectors depend on, such as the present weights.
+        """The checkpoint's name, and a digest of all that vectors depend on but the precision, such as the weights.
 
         pyterrier_dr tells encoders apart by this name, and files of vectors are found by it.
         """
         # weights may have changed, and torch does not count all changes in place; checksums take 15 ms
         about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
-        about += [dtype_of(self.dtype, self.network.device), checksums(self.network)]
+        about.append(checksums(self.network))
         about += ["late chunking"] * self.late_chunking
         digest = hashlib.sha256(repr(about).encode()).hexdigest()
         return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
@@ -224,10 +224,11 @@ class DualEncoder(LearnedModel, BiEncoder):
         size = batch_size or self.batch_size
         prompt = prompts_of(self.network)[0] or None
         vectors = [torch.empty(0, self._dimension, device=self.network.device)]
-        for start in range(0, len(texts), size):
-            features = self.network.preprocess(list(texts[start : start + size]), prompt=prompt, task="query")
-            features = batch_to_device(features, self.network.device)
-            vectors.append(self.network(features, task="query")["sentence_embedding"])
+        with precision(self.dtype, self.network.device):
+            for start in range(0, len(texts), size):
+                features = self.network.preprocess(list(texts[start : start + size]), prompt=prompt, task="query")
+                features = batch_to_device(features, self.network.device)
+                vectors.append(self.network(features, task="query")["sentence_embedding"].float())
         return torch.cat(vectors)
 
     @property
@@ -334,15 +335,14 @@ class DualEncoder(LearnedModel, BiEncoder):
         datasets = {stage: getattr(data, "dataset", data) for stage, data in by_stage.items() if data is not None}
         digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()
-        place = self.training.output_dir or self.pretraining.output_dir
         names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
-        identity = {name: getattr(self, name) for name in names} | {"dtype": self.dtype}
+        identity = {name: getattr(self, name) for name in names}
         logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
         given: dict[str, Any] = {"device": device_of(self.device), "dtype": self.dtype, "verbose": self.verbose}
         with restored_on_error(self.network):  # also by the second stage
             for stage, data in datasets.items():
                 options = getattr(self, stage)
-                folder = options.output_dir or place
+                folder = options.output_dir or self.training.output_dir or self.pretraining.output_dir
                 logs[stage] = train_dual_encoder(
                     self.network,
                     data,

@@ -112,7 +112,7 @@ class GNNEncoder(ContextualEncoder):
         num_candidates: int = 100,
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         options = {"query_graph": query_graph, "vectors": vectors, "folder": folder, "num_candidates": num_candidates}
@@ -299,8 +299,9 @@ class GNNEncoder(ContextualEncoder):
             validate = lambda: float(per_query().mean())  # noqa: E731
         identity |= {"weights at the start": self._digest(), "training queries": queries.fingerprint()}
         identity |= self._neighbors_identity() | {"vectors": queries.sampler.vectors_sha256}
-        arguments: dict[str, Any] = {"identity": identity, "device": self._device, "verbose": self.verbose}
-        return train(model, queries, collate, options, rates=rates, validate=validate, **arguments)
+        arguments: dict[str, Any] = {"identity": identity, "device": self._device, "dtype": self.dtype}
+        arguments |= {"rates": rates, "validate": validate, "verbose": self.verbose}
+        return train(model, queries, collate, options, **arguments)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))
@@ -313,5 +314,5 @@ class GNNEncoder(ContextualEncoder):
         model = cls(**cls._read_parts(folder, about, options))
         load_model(model.network, folder / WEIGHTS)
         if (folder / QUERY_ENCODER).exists():
-            model.query_model = DualEncoder.load(folder / QUERY_ENCODER, device=options.get("device"))
+            model.query_model = DualEncoder.load(folder / QUERY_ENCODER, device=model.device, dtype=model.dtype)
         return model

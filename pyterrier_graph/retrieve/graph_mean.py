@@ -102,7 +102,7 @@ class GraphMean(ContextualEncoder):
         measure: str = "nDCG@10",
         num_candidates: int = 100,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         options = {"query_graph": query_graph, "vectors": vectors, "folder": folder, "num_candidates": num_candidates}

@@ -90,7 +90,7 @@ def _lines(texts: list[str]) -> bytes:
 
 
 def encoder_name(encoder: BiEncoder) -> str:
-    """The name that tells an encoder, in its precision, from others."""
+    """The name that tells an encoder from others."""
     return getattr(encoder, "model_name", repr(encoder))
 
 

@@ -23,6 +23,7 @@ from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, check_g
 from pyterrier_graph.models.bipartite_attention import FEATURES
 from pyterrier_graph.models.neighbor_batch import NeighborBatch
 from pyterrier_graph.models.passage_network import PassageNetwork
+from pyterrier_graph.ranges.workers import Workers
 from pyterrier_graph.retrieve.index_identity import encoder_name, query_digests, without_bars
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class NeighborSampler:
     The encoder encodes queries and titles once, into files in a folder (None: a temporary file). The network
     tells whether queries aggregate from passages, too, and whether edges have features.
     """
+
+    _workers: Workers = 1
 
     def __init__(
         self,
@@ -116,8 +119,13 @@ class NeighborSampler:
         """Vectors of passages, shape (n, d)."""
         return torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32))
 
-    def encode(self) -> None:
-        """Encodes queries and titles now, so that processes which share a folder need not do it at the same time."""
+    def encode(self, workers: Workers = 1) -> None:
+        """Encodes queries and titles now, so that processes which share a folder need not do it at the same time.
+
+        Args:
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
+        """
+        self._workers = workers
         if self.query_relations:
             _ = self.query_vectors
         if self.document_relations:
@@ -234,7 +242,8 @@ class NeighborSampler:
         encoder = without_bars(self.encoder)
         encode = encoder.encode_queries if name == "queries" else encoder.encode_docs
         identity = {"encoder": encoder_name(self.encoder), "texts": digest}
-        return encode_once(self.folder, name, identity, count, texts, encode, verbose=self.verbose)
+        options: dict[str, Any] = {"workers": self._workers, "verbose": self.verbose}
+        return encode_once(self.folder, name, identity, count, texts, encode, **options)
 
 
 def some_of(count: int) -> np.ndarray:
