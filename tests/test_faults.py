@@ -98,6 +98,31 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
 
 
 @forks
+def test_what_is_to_be_replaced_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the process is killed, or has an error, when the old graph has gone and the new one is not there."""
+    graph = document_graph(tmp_path / "graph")
+    records, rename = [*graph.get_corpus_iter(verbose=False)], Path.rename
+
+    def failing(fail: Callable[[], Any]) -> Callable[..., Any]:
+        return lambda path, target: fail() if path.suffix == ".new" else rename(path, target)
+
+    def replace(fail: Callable[[], Any]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", failing(fail))
+            DocumentGraph(graph.path).index([{"docno": "a", "text": "new"}], overwrite=True, verbose=False)
+
+    with pytest.raises(OSError, match="Input/output"):
+        replace(fails(errno.EIO))
+    assert [*tmp_path.iterdir()] == [graph.path]
+    assert in_child(replace, lambda: os._exit(9)) == 9
+    assert not graph.path.exists()
+    with pytest.raises(FileExistsError, match="exists already"):
+        document_graph(graph.path)
+    assert [*tmp_path.iterdir()] == [graph.path]
+    assert [*DocumentGraph(graph.path).get_corpus_iter(verbose=False)] == records
+
+
+@forks
 def test_reading_while_another_process_writes(tmp_path: Path) -> None:
     path, count = tmp_path / "graph", 6
 
