@@ -36,9 +36,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     places = {}
     for name in KINDS:
         artifact = made(name, tmp_path_factory.mktemp("kind"))
-        path = places[name] = Path(str(artifact.path))
-        if DIGESTS not in (meta := open_meta(path)):
-            complete(path, meta)
+        places[name] = Path(str(artifact.path))
     return places
 
 
@@ -233,6 +231,15 @@ def test_cards_and_edge_features_have_digests(tmp_path: Path) -> None:
     flip(graph.path / "retrieved.features.f2", 3, 1)
     with pytest.raises(ValueError, match="retrieved.features.f2"):
         graph.verify(verbose=False)
+
+
+@pytest.mark.parametrize("entry", ["options", "sha256", "random_start"])
+def test_a_model_that_lacks_an_entry(entry: str, artifacts: dict[str, Path], tmp_path: Path) -> None:
+    path = Path(shutil.copytree(artifacts["cross-encoder"], tmp_path / "model"))
+    meta = open_meta(path)
+    (path / META).write_text(meta_text({name: meta[name] for name in meta if name != entry}))
+    with pytest.raises(ValueError, match=f"damaged: its pt_meta.json lacks {entry}"):
+        pt.Artifact.load(str(path))
 
 
 # --- verify
