@@ -52,7 +52,7 @@ def in_child(work: Callable[..., None], *given: Any, until: Callable[[], bool] |
         if until():
             process.kill()
         time.sleep(0.005)
-    process.join(60)
+    process.join(600)
     return process.exitcode
 
 

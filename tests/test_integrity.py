@@ -76,6 +76,9 @@ def use_flipped(artifacts: dict[str, Path], part: list[tuple[str, str, int, int]
 
     Those of graphs and of files that are compared are refused, or do no harm; others may raise any exception.
     """
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))  # however busy the machine is
     integrity.SMALL = limit
     for name, file, place, bit in part:
         path = artifacts[name] / file
@@ -105,7 +108,7 @@ def check_flips(artifacts: dict[str, Path], count: int, seed: int) -> None:
         limit = integrity.SMALL if start % (2 * AT_ONCE) else 0  # without, flips reach what reads the files
         process = context.Process(target=use_flipped, args=(artifacts, every[start : start + AT_ONCE], limit))
         process.start()
-        process.join(120)
+        process.join(600)
         if process.exitcode is None:
             process.kill()
         assert process.exitcode == 0, every[start : start + AT_ONCE]
