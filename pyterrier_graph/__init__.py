@@ -1,8 +1,12 @@
 """Graphs over passages for ranking, in PyTerrier pipelines."""
 
+import logging
+
 import lazy_loader
 
 from pyterrier_graph.evaluation import measures as measures
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet, unless the program that uses it says otherwise
 
 __version__ = "0.1.0"
 

@@ -20,6 +20,7 @@ from .models.gnn_encoder import GNNEncoderConfig as GNNEncoderConfig
 from .models.hgat import HGATConfig as HGATConfig
 from .models.lgre import LGReConfig as LGReConfig
 from .models.lgre_losses import LGReLoss as LGReLoss
+from .plots.explaining import explain as explain
 from .readers.html import read_html as read_html
 from .readers.jats import read_jats as read_jats
 from .readers.markdown import read_markdown as read_markdown
@@ -42,6 +43,7 @@ from .training.mining import TrainingExamples as TrainingExamples
 from .training.options import HGATTraining as HGATTraining
 from .training.pairs import CrossEncoderTraining as CrossEncoderTraining
 from .training.pairs import LGReTraining as LGReTraining
+from .warning_categories import PyTerrierGraphWarning as PyTerrierGraphWarning
 
 __version__: str
 __all__: list[str]

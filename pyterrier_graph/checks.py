@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
@@ -83,3 +84,146 @@ def check_weights(weights: Any) -> dict[str, float]:
         check_type("a relation in weights", relation, str, "the name of a relation, such as 'title'")
         check_number(f"the weight of {relation!r}", weight, 0)
     return {relation: float(weight) for relation, weight in weights.items()}
+
+
+def check_frame(
+    frame: Any,
+    context: Any,
+    *,
+    numbers: Iterable[str] = (),
+    texts: Iterable[str] = (),
+    optional_texts: Iterable[str] = (),
+    vectors: Mapping[str, int] | None = None,
+) -> Any:
+    """A frame whose ids, numbers and texts can be computed with; whether it has a column is PyTerrier's to check.
+
+    The frame that is returned has an index without duplicates, numbers in columns of numbers, and texts as ids
+    (``qid``, ``docno``), except that a ``qid`` may be a whole number.
+
+    Args:
+        frame: The frame that was given.
+        context: The transformer, or the name of what takes the frame, for messages.
+        numbers: Columns of numbers, if they are there, such as ``score``: of integers or floats, none missing.
+        texts: Columns of texts, if they are there; none is missing.
+        optional_texts: Columns of texts, of which some may be missing.
+        vectors: Columns of arrays of finite numbers, if they are there, with their lengths.
+
+    Raises:
+        TypeError: If this is no frame.
+        ValueError: If two columns have one name, or a value is missing or of another kind; the message has the value.
+    """
+    import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
+        shown = f"{frame!r:.60} ({type(frame).__name__})"
+        raise TypeError(f"{_named(context)}: a DataFrame is needed, got {shown}")
+    wrong = [name for name in frame.columns if not isinstance(name, str)] or frame.columns[frame.columns.duplicated()]
+    if len(wrong):
+        raise ValueError(f"{_named(context)}: names of columns must be different texts, got {wrong[0]!r}")
+    if not _is_plain(frame.index, frame.columns):
+        frame = frame.reset_index(drop=True)
+    new: dict[str, Any] = {}
+    for name in ("qid", "docno"):
+        if name in frame.columns:
+            new[name] = _ids(frame[name], name, context)
+    for name in (*texts, *optional_texts):
+        if name in frame.columns:
+            present = frame[name].dropna() if name in optional_texts else frame[name]
+            _check_texts(present, name, context)
+    for name, dimension in (vectors or {}).items():
+        if name in frame.columns:
+            _check_vectors(frame[name], dimension, context)
+    for name in numbers:
+        if name in frame.columns:
+            new[name] = _numbers(frame, name, context)
+    new = {name: column for name, column in new.items() if column is not frame[name]}
+    return frame.assign(**new) if new else frame
+
+
+def _is_plain(index: Any, columns: Any) -> bool:
+    """Whether an index is of numbers or texts, without duplicates, and without a name that a column has, too."""
+    import pandas as pd
+
+    if index.dtype == object and pd.api.types.infer_dtype(index, skipna=False) != "string":
+        return False  # it may be of lists
+    return index.is_unique and index.name not in columns
+
+
+def _ids(column: Any, name: str, context: Any) -> Any:
+    """Ids as texts, those of queries perhaps as whole numbers; a category becomes what it stands for."""
+    import pandas as pd
+
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(column.cat.categories.dtype)
+    kind = pd.api.types.infer_dtype(column, skipna=False) if len(column) else "empty"
+    if kind not in ("string", "empty", "integer") or column.isna().any():
+        _refuse(next((value for value in column if not isinstance(value, str)), column.iloc[0]), name, context)
+    if kind == "string":
+        _check_unicode(column, name, context)
+    return column.astype("str") if kind == "integer" and name == "docno" else column
+
+
+def _check_texts(column: Any, name: str, context: Any) -> None:
+    import pandas as pd
+
+    if len(column) and (pd.api.types.infer_dtype(column, skipna=False) != "string" or column.isna().any()):
+        _refuse(next((value for value in column if not isinstance(value, str)), column.iloc[0]), name, context)
+    _check_unicode(column, name, context)
+
+
+def _refuse(value: Any, name: str, context: Any) -> None:
+    raise ValueError(f"{_named(context)}: a {name} must be a text, got {value!r:.60} ({type(value).__name__})")
+
+
+def _check_vectors(column: Any, dimension: int, context: Any) -> None:
+    import numpy as np
+
+    for vector in column:
+        is_vector = isinstance(vector, np.ndarray) and vector.shape == (dimension,) and vector.dtype.kind in "fiu"
+        if not is_vector or not np.isfinite(vector).all():
+            raise ValueError(
+                f"{_named(context)}: a {column.name} must be an array of {dimension} finite numbers, got {vector!r:.80}"
+            )
+
+
+def _check_unicode(column: Any, name: str, context: Any) -> None:
+    """Raises ValueError if a text has half of a pair of surrogates, which no file and no library can hold."""
+    if column.dtype != object:  # then texts have been encoded already
+        return
+    try:
+        "".join(column).encode()
+    except UnicodeEncodeError:
+        value = next(value for value in column if not is_unicode(value))
+        raise ValueError(f"{_named(context)}: {name} {value!r:.60} is not valid Unicode") from None
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half of a pair of surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _numbers(frame: Any, name: str, context: Any) -> Any:
+    """A column of numbers as such."""
+    import pandas as pd
+
+    column = frame[name]
+    if column.dtype == object:
+        values = [math.nan if value is None or value is pd.NA else value for value in column]
+        kinds = (int, float) if not any(isinstance(value, bool) for value in values) else ()
+        if all(isinstance(value, kinds) or getattr(value, "ndim", -1) == 0 for value in values):
+            with suppress(TypeError, ValueError, OverflowError):
+                column = pd.Series([float(value) for value in values], column.index, dtype=float)
+    if getattr(column.dtype, "kind", "O") not in "iuf":
+        value = column.iloc[0] if len(column) else column.dtype
+        if not len(column):
+            return column.astype(float)
+        raise ValueError(f"{_named(context)}: {name} must be numbers, got {value!r:.60} ({column.dtype})")
+    if column.isna().any():
+        row = frame[column.isna().to_numpy()].iloc[0]
+        what = ", ".join(f"{noun}{row[key]!r}" for key, noun in (("qid", "query "), ("docno", "")) if key in frame)
+        raise ValueError(f"{_named(context)}: {what} has no {name}")
+    return column if not pd.api.types.is_extension_array_dtype(column.dtype) else column.astype(float)
+
+
+def _named(context: Any) -> str:
+    return context if isinstance(context, str) else repr(context)

@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from numbers import Integral
 from typing import Any, NamedTuple, TypeVar
+
+from pyterrier_graph.checks import check_type
 
 SECTION = "section"
 PASSAGE = "passage"
 PASSAGE_SEPARATOR = "%p"
 SECTION_SEPARATOR = "%s"
 NO_PARENT = -1
+MAX_DIGITS = 18
 
 
 class Node(NamedTuple):
@@ -57,9 +61,12 @@ def passage_id(docno: str, number: int) -> str:
 def split_passage_id(identifier: str) -> tuple[str, int | None]:
     """Splits ``docno%pN`` into docno and N; N is None if the id is not the id of a passage."""
     docno, separator, number = identifier.rpartition(PASSAGE_SEPARATOR)
-    if separator and number.isascii() and number.isdigit():
-        return docno, int(number)
-    return identifier, None
+    return (docno, int(number)) if separator and is_number(number) else (identifier, None)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number that an id can have: digits, and few enough for 64 bits."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
@@ -167,30 +174,47 @@ class StructuredDocument:
         Raises:
             ValueError: If a field is missing or the structure is not a tree; the message names the document.
         """
+        check_type("a record", record, Mapping, "a dictionary with docno and text")
         docno = record.get("docno")
         if not isinstance(docno, str) or not docno:
             raise ValueError(f"a document needs a non-empty text as 'docno', got {docno!r} (fields: {sorted(record)})")
-        codes = tuple(record.get("codes") or ())
+        codes = _texts(record, "codes")
         if record.get("nodes") is not None:
             nodes, links = _read(record, "nodes", Node), _read(record, "links", Link)
-            passage_ids = tuple(record.get("passage_ids") or ())
-            return cls(docno, nodes, links, _read(record, "references", Reference), codes, passage_ids)
+            return cls(
+                docno, nodes, links, _read(record, "references", Reference), codes, _texts(record, "passage_ids")
+            )
         text = record.get("text")
         if not isinstance(text, str):
             raise ValueError(f"document {docno!r} has neither 'nodes' nor a text in 'text' (fields: {sorted(record)})")
         title = record.get("title")
-        title = "" if title is None or title != title else title  # NaN: missing in a DataFrame
+        title = "" if is_missing(title) else title
         if not isinstance(title, str):
             raise ValueError(f"document {docno!r}: 'title' must be text, got {type(title).__name__}")
         passages = (Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words))
         return cls(docno, (Node(SECTION, title, NO_PARENT), *passages), (), (), codes)
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a field of a record is empty: None, or NaN as in a DataFrame."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    """A field of a record that is a list of texts."""
+    value = record.get(field)
+    if is_missing(value):
+        return ()
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise ValueError(f"document {record['docno']!r}: {field!r} must be a list of texts, got {value!r:.60}")
+    return tuple(value)
+
+
 def _read(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part, ...]:
     """A field of a record, as nodes, links or references."""
-    rows = record.get(field)
+    rows: Any = record.get(field)
     try:
-        return tuple(kind(*row) for row in rows) if rows is not None else ()
+        return () if is_missing(rows) else tuple(kind(*row) for row in rows)
     except TypeError as error:
         fields = ", ".join(kind._fields)
         raise ValueError(f"document {record['docno']!r}: {field!r} must be a list of ({fields}): {error}") from error
@@ -198,6 +222,7 @@ def _read(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part
 
 def _problems(document: StructuredDocument) -> Iterator[str]:
     """What is wrong with a document; what comes first has to be repaired before the rest can be checked."""
+    yield from _wrong_types(document)
     nodes = document.nodes
     if split_passage_id(document.docno)[1] is not None:
         yield f"a docno must not look like a passage id (it ends in '{PASSAGE_SEPARATOR}' and a number)"
@@ -206,8 +231,6 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
     for position, node in enumerate(nodes):
         if node.kind not in (SECTION, PASSAGE):
             yield f"node {position} has kind {node.kind!r}, expected 'section' or 'passage'"
-        if not isinstance(node.text, str):
-            yield f"node {position} has no text but {node.text!r}"
         if node.parent == NO_PARENT:
             if node.kind != SECTION:
                 yield f"node {position} is the root, so it must be a section"
@@ -216,7 +239,8 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
         elif nodes[node.parent].kind != SECTION:
             yield f"node {position} lies in node {node.parent}, which is not a section"
     try:
-        TopologicalSorter({position: [node.parent] for position, node in enumerate(nodes)}).prepare()
+        if any(node.parent >= position for position, node in enumerate(nodes)):  # else sections precede their parts
+            TopologicalSorter({position: [node.parent] for position, node in enumerate(nodes)}).prepare()
     except CycleError as error:
         yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
     if document.passage_ids:
@@ -227,8 +251,26 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
     for reference in document.references:
         if not 0 <= reference.source < len(nodes):
             yield f"{reference} starts outside of its {len(nodes)} nodes"
-        if not isinstance(reference.target, str) or not reference.target:
+        if not reference.target:
             yield f"{reference} names no document"
+
+
+def _wrong_types(document: StructuredDocument) -> Iterator[str]:
+    if not isinstance(document.docno, str):
+        yield f"a docno must be a text, got {document.docno!r:.60}"
+    parts: tuple[tuple[str, Iterable[Any], tuple[type, ...]], ...] = (
+        ("node", document.nodes, (str, str, Integral)),
+        ("link", document.links, (str, Integral, Integral)),
+        ("reference", document.references, (str, Integral, str)),
+    )
+    for noun, rows, kinds in parts:
+        for position, row in enumerate(rows):
+            if not all(map(isinstance, row, kinds)):
+                expected = ", ".join("a text" if kind is str else "a whole number" for kind in kinds)
+                yield f"{noun} {position} is {tuple(row)!r:.120}, expected ({', '.join(row._fields)}): {expected}"
+    for code in document.codes:
+        if not isinstance(code, str):
+            yield f"a code must be a text, got {code!r:.60}"
 
 
 def _wrong_ids(passage_ids: tuple[str, ...], passages: int) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -14,6 +15,19 @@ import pytest
 
 if TYPE_CHECKING:
     from clef_ip_miniature import Miniature
+
+
+def link_jars(source: Path, target: Path) -> None:
+    """Terrier's jars that PyTerrier has already are found by the tests, too, whose home is another folder."""
+    target.mkdir(parents=True, exist_ok=True)
+    for jar in source.glob("*.jar"):
+        try:
+            (target / jar.name).symlink_to(jar.absolute())
+        except OSError:  # Windows, without the right to make links
+            shutil.copyfile(jar, target / jar.name)
+
+
+_JARS = Path(os.environ.get("PYTERRIER_HOME") or Path.home() / ".pyterrier")
 
 # Set before any test module is imported: some libraries read their settings when they are.
 _HOME = tempfile.TemporaryDirectory(prefix="pyterrier_graph-tests-", ignore_cleanup_errors=True)
@@ -28,6 +42,8 @@ os.environ |= {
     # And processes that are forked have none of their parent's.
     "OMP_NUM_THREADS": "1",
 }
+
+link_jars(_JARS, Path(os.environ["PYTERRIER_HOME"]))
 
 # PyTerrier's schematics look every class up in the inventory of its documentation, which they download unless there is
 # one already; one that is more than a day old is taken as it is.

@@ -624,7 +624,7 @@ def test_passages_of_any_frame(graph, columns):
 def test_passages_of_bad_frames(graph):
     with pytest.raises(KeyError, match="numpy.nowhere"):
         graph.passages()(RUN.assign(docno="numpy.nowhere"))
-    with pytest.raises(ValueError, match="document 'numpy.vdot' has no score"):
+    with pytest.raises(ValueError, match="'numpy.vdot' has no score"):
         graph.passages()(RUN.assign(score=[np.nan, 1, 1]))
     with pytest.raises(pt.validate.InputValidationError):
         graph.passages()(RUN.drop(columns="docno"))

@@ -37,6 +37,7 @@ from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.training.dual import DualEncoderTraining
 from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.training.validation import RunEvaluator
+from pyterrier_graph.warning_categories import PyTerrierGraphWarning
 
 COUNT = 8
 # relevant is what has another word than the query, and "mu"
@@ -256,9 +257,9 @@ def test_training_sees_the_vectors_that_retrieval_does(options: dict[str, Any]) 
     assert losses(model.training_log) == [pytest.approx(expected.item(), abs=1e-4)]
 
 
-def test_a_scale_that_does_not_fit_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    dual(checkpoint(True), training={"scale": 1.0, "epochs": 1}).fit_examples(examples())
-    assert "with scale=1, hard negatives hardly count" in caplog.text
+def test_a_scale_that_does_not_fit_is_told_of() -> None:
+    with pytest.warns(PyTerrierGraphWarning, match="with scale=1, hard negatives hardly count"):
+        dual(checkpoint(True), training={"scale": 1.0, "epochs": 1}).fit_examples(examples())
 
 
 # --- training
@@ -306,10 +307,10 @@ def test_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best > model.pretraining_log[0]["RR@10"]
 
 
-def test_labeled_queries_without_pseudo_labels(caplog: pytest.LogCaptureFixture) -> None:
+def test_labeled_queries_without_pseudo_labels() -> None:
     model = dual(miner=miner(), training={"epochs": 1}, pretraining={"epochs": 1})
-    model.fit(TOPICS[:3], QRELS, unlabeled=TOPICS[3:])
-    assert "labeled queries have no pseudo-labels: there are no training examples" in caplog.text
+    with pytest.warns(PyTerrierGraphWarning, match="no pseudo-labels: there are no training examples"):
+        model.fit(TOPICS[:3], QRELS, unlabeled=TOPICS[3:])
     assert len(losses(model.training_log)) == len(losses(model.pretraining_log)) == 1
 
 

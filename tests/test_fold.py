@@ -93,7 +93,7 @@ def test_bad_input(graph):
         graph.fold("relevant")
     with pytest.raises(TypeError, match="relation must be the name of a relation"):
         graph.fold(["title"])
-    with pytest.raises(ValueError, match=r"passage 'numpy.dot%p1' has no score"):
+    with pytest.raises(ValueError, match=r"'numpy.dot%p1' has no score"):
         graph.fold()(RUN.assign(score=[np.nan, 1, 1, 1, 1]))
     with pytest.raises(pt.validate.InputValidationError):
         graph.fold()(RUN.drop(columns="score"))

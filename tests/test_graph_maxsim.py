@@ -22,7 +22,7 @@ from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
 from pyterrier_graph.training.validation import RunEvaluator
 
 PATHS = ["structural", "structural/structural", "order", "order_i", "structural/structural_i", "external", "internal_i"]
-COLUMNS = ["token", "weight", "relation", "node", "match", "similarity", "score"]
+COLUMNS = ["token", "weight", "relation", "node", "match", "position", "similarity", "score"]
 
 
 def neighbors_by_loop(graph: MemoryGraph, node: int, path: str) -> set[int]:

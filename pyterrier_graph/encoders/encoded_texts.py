@@ -48,7 +48,7 @@ def encode_once(
         verbose: Whether to show progress.
 
     Returns:
-        A read-only, memory-mapped array, float32 of shape (count, d).
+        A memory-mapped array, float32 of shape (count, d); what is written to it does not reach the file.
     """
 
     def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
@@ -87,4 +87,4 @@ def encode_once(
     shape = (count, read_meta(path, about)["dimension"])
     if not count:  # an empty file cannot be mapped
         return np.broadcast_to(FLOAT.type(0), shape)
-    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="r", shape=shape))
+    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="c", shape=shape))

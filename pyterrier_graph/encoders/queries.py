@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from pyterrier_graph.checks import is_unicode
+from pyterrier_graph.warning_categories import QualityWarning
+
 REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, Bo1 and SDM write
 
 
@@ -15,8 +18,8 @@ def query_texts(run: pd.DataFrame) -> pd.Series:
     """
     texts = run.groupby("qid", sort=False)["query"].first()
     for qid, text in texts.items():
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"query {qid!r} has no text: {text!r}")
+        if not isinstance(text, str) or not text.strip() or not is_unicode(text):
+            raise ValueError(f"query {qid!r} has no text: {text!r:.60}")
     warn_of_rewritten(texts.tolist())
     return texts
 
@@ -31,5 +34,6 @@ def warn_of_rewritten(texts: Sequence[str]) -> None:
         warnings.warn(
             f"queries such as {rewritten[:40]!r} are in Terrier's query language, which an encoder reads as words: put "
             "pt.rewrite.reset() before it",
+            QualityWarning,
             stacklevel=1,
         )

@@ -12,8 +12,10 @@ from pyterrier_graph.artifacts import BuiltArtifact, kind_of
 from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import dtype_name
+from pyterrier_graph.encoders.quantization import Bits, VectorQuantizer, check_bits
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.encoders.vector_files import blocks
 from pyterrier_graph.graphs import HeteroGraph
 from pyterrier_graph.graphs.array_files import read_array
 from pyterrier_graph.graphs.csr import CSR, ranges
@@ -21,14 +23,17 @@ from pyterrier_graph.ranges.workers import Workers
 from pyterrier_graph.ranges.writer import unfinished
 
 NODES_AT_ONCE = 512
-TOKENS, OFFSETS = "tokens.f2", "offsets.i8"
+SAMPLED = 4096  # nodes whose tokens tell how vectors are quantized
+TOKENS, CODES, OFFSETS = "tokens.f2", "tokens.u1", "offsets.i8"
 IDS = "word_pieces.indices"  # the ending makes them u4
 
 StatesOf = Callable[[np.ndarray], tuple[TokenStates, np.ndarray | None]]
 
 
 class TokenStore(WithSignature, BuiltArtifact):
-    """The token vectors of a graph's nodes, encoded once and then read from disk (float16, memory-mapped).
+    """The token vectors of a graph's nodes, encoded once and then read from disk (memory-mapped).
+
+    Vectors are stored as float16, or in 4, 2 or 1 bits per dimension: a quarter, an eighth or a sixteenth of the size.
 
     Args:
         path: Folder of the store; :meth:`build` makes it.
@@ -46,6 +51,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         encoder: Any = DEFAULT,
         *,
         titles: bool = False,
+        bits: Bits | None = None,
         workers: Workers = 1,
         verbose: bool = True,
     ) -> Self:
@@ -57,6 +63,8 @@ class TokenStore(WithSignature, BuiltArtifact):
             graph: The graph with the passages and section titles.
             encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or what that class takes.
             titles: Whether the titles of its sections are put before a passage ("title - section: passage").
+            bits: Bits per dimension, 4, 2 or 1, for vectors that are not exactly the encoder's: see
+                :class:`~pyterrier_graph.encoders.quantization.VectorQuantizer`. None for float16.
             workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
             verbose: Whether to show progress.
         """
@@ -70,7 +78,7 @@ class TokenStore(WithSignature, BuiltArtifact):
             return encoder.encode_passages(texts), encoder.token_ids(texts).indices
 
         about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
-        options: dict[str, Any] = {"identity": {"batch_size": encoder.batch_size}, "ids": True}
+        options: dict[str, Any] = {"identity": {"batch_size": encoder.batch_size}, "ids": True, "bits": bits}
         size = graph.num_nodes, encoder.dimension
         return self.write(encoded, *size, about, workers=workers, verbose=verbose, **options)
 
@@ -82,6 +90,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         about: dict[str, Any],
         *,
         ids: bool = False,
+        bits: Bits | None = None,
         identity: dict[str, Any] | None = None,
         prepare: Callable[[Path], Any] | None = None,
         task: str = "encoding",
@@ -97,6 +106,7 @@ class TokenStore(WithSignature, BuiltArtifact):
             dimension: Length of a token vector.
             about: What the vectors depend on, for ``pt_meta.json``.
             ids: Whether there are numbers of word pieces; otherwise ``states_of`` gives None for them.
+            bits: Bits per dimension, or None for float16.
             identity: What else the vectors depend on, for an interrupted call that continues.
             prepare: Called first, with a folder for what is needed until all is done.
             task: What the progress bar says.
@@ -104,19 +114,36 @@ class TokenStore(WithSignature, BuiltArtifact):
             verbose: Whether to show progress.
         """
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
+        if bits is not None:
+            check_bits(bits, dimension)
+            meta["bits"] = bits
+        tokens = TOKENS if bits is None else CODES
         progress = {"desc": task, "unit": "node", "delay": 1, "disable": not verbose}
+
+        def quantizer() -> VectorQuantizer:
+            drawn = np.random.default_rng(0).choice(nodes, min(nodes, SAMPLED), replace=False)
+            parts = (states_of(np.sort(drawn)[part])[0] for part in blocks(len(drawn), NODES_AT_ONCE))
+            vectors = [part.values.float().cpu().numpy() for part in parts]
+            return VectorQuantizer.fit(np.concatenate([np.empty((0, dimension), np.float32), *vectors]), bits)
 
         def rows(numbers: np.ndarray) -> dict[str, np.ndarray]:
             states, pieces = states_of(numbers)
             if len(states) != len(numbers):
                 raise ValueError(f"{len(numbers)} nodes were expected, got {len(states)}")
-            arrays = {TOKENS: stored(states.values), OFFSETS: states.lengths.cpu().numpy()}
+            values = (
+                stored(states.values) if quantized is None else quantized.encode(states.values.float().cpu().numpy())
+            )
+            arrays = {tokens: values, OFFSETS: states.lengths.cpu().numpy()}
             return arrays if pieces is None else arrays | {f"{IDS}.u4": pieces.astype("<u4")}
 
-        names = [TOKENS, OFFSETS] + [f"{IDS}.u4"] * ids
+        quantized: VectorQuantizer | None = None
+        names = [tokens, OFFSETS] + [f"{IDS}.u4"] * ids
         with unfinished(self.path, meta, nodes, NODES_AT_ONCE, identity=meta | (identity or {})) as writer:
             if prepare is not None:
                 prepare(writer.place)
+            if bits is not None:
+                writer.prepare(lambda folder: quantizer().save(folder))
+                quantized = VectorQuantizer.load(writer.folder)
             writer.compute(rows, *names, lengths=[OFFSETS], workers=workers, **progress)
             meta["tokens"] = int(np.fromfile(writer.folder / OFFSETS, "<i8", offset=8 * nodes)[0])
         return self
@@ -143,8 +170,12 @@ class TokenStore(WithSignature, BuiltArtifact):
         """The token vectors of some nodes, in float32."""
         starts = self._offsets[nodes]
         offsets, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
-        values = torch.from_numpy(np.array(self._tokens[rows]))
-        return TokenStates(values.to(device).float(), torch.from_numpy(offsets).to(device))
+        stored = np.array(self._tokens[rows])
+        if self._quantizer is not None:
+            values = self._quantizer.decode(stored, device)
+        else:
+            values = torch.from_numpy(stored).to(device).float()
+        return TokenStates(values, torch.from_numpy(offsets).to(device))
 
     @property
     def has_ids(self) -> bool:
@@ -163,10 +194,18 @@ class TokenStore(WithSignature, BuiltArtifact):
 
     @cached_property
     def _tokens(self) -> np.ndarray:
-        shape = (self.meta["tokens"], self.dimension)
+        quantizer = self._quantizer
+        file, dtype, width = TOKENS, np.dtype("<f2"), self.dimension
+        if quantizer is not None:
+            file, dtype, width = CODES, np.dtype("u1"), quantizer.width
+        shape = (self.meta["tokens"], width)
         if not shape[0]:  # an empty file cannot be mapped
-            return np.zeros(shape, dtype=np.float16)
-        return np.memmap(self.path / TOKENS, dtype=np.float16, mode="r", shape=shape)
+            return np.zeros(shape, dtype=dtype)
+        return np.memmap(self.path / file, dtype=dtype, mode="r", shape=shape)
+
+    @cached_property
+    def _quantizer(self) -> VectorQuantizer | None:
+        return VectorQuantizer.load(self.path) if "bits" in self.meta else None
 
     @cached_property
     def _offsets(self) -> np.ndarray:

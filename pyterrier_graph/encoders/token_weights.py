@@ -18,6 +18,7 @@ from pyterrier_graph.encoders.vector_files import blocks
 from pyterrier_graph.graphs import HeteroGraph
 from pyterrier_graph.graphs.array_files import ArrayFiles, read_array
 from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.warning_categories import SpeedWarning
 
 PASSAGES_AT_ONCE = 1024
 COUNTS = "document_frequencies"
@@ -96,5 +97,10 @@ def passage_frequencies(
             files.append(folder, COUNTS, counts)
     except OSError as error:
         if not (path / META).is_file():  # no other process has written them meanwhile
-            warnings.warn(f"frequencies of word pieces are not kept, and counted anew next time: {error}", stacklevel=2)
+            warnings.warn(
+                f"frequencies of word pieces are not kept, and counted anew next time: {error}; "
+                "let the program write in the folder beside the graph",
+                SpeedWarning,
+                stacklevel=2,
+            )
     return Frequencies(counts, len(nodes))

@@ -16,8 +16,11 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import weights_sha256
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.documents import level_mismatch
 from pyterrier_graph.evaluation.folds import check_folds, parts_of, query_folds
+from pyterrier_graph.training.validation import checked_qrels
+from pyterrier_graph.warning_categories import DataWarning, QualityWarning
 
 CONFIGURATION = "cross_validation.json"
 RUN = "fold{}.csv.gz"
@@ -78,9 +81,9 @@ def cross_validate(
             f"{make_pipeline!r} is a pipeline, which would keep what it learned in one fold for the next fold. "
             "Give a function that makes a new pipeline: lambda fold: ..."
         )
+    topics, qrels = check_frame(topics, "cross_validate"), checked_qrels(qrels, "cross_validate")
     pt.validate.columns(topics, includes=["qid"])
-    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
-    topics, qrels = topics.astype({"qid": str}), qrels.astype({"qid": str, "docno": str})
+    topics = topics.astype({"qid": str})
     if isinstance(folds, int):
         folds = query_folds(topics, folds, seed=seed)
     check_folds(folds, set(topics["qid"]))
@@ -116,7 +119,7 @@ def cross_validate(
             # reading the file makes the result the same after a kill; pandas may round scores that it parses itself
             run = pd.read_csv(file, dtype=str, keep_default_na=False).astype({"score": float})
             if number == 1 and (message := level_mismatch(run["docno"], qrels["docno"])):
-                warnings.warn(f"cross_validate: {message}", stacklevel=2)
+                warnings.warn(f"cross_validate: {message}", DataWarning, stacklevel=2)
             runs.append(pt.model.add_ranks(run).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
 
@@ -215,7 +218,11 @@ def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
         hint = "; fit does not train Estimators inside of operators such as +" if nested else ""
         raise ValueError(f"nothing to train: no stage of {pipeline!r} is a pt.Estimator{hint}")
     for estimator in nested:
-        warnings.warn(f"{estimator!r} is not trained: it is inside of a stage of the pipeline", stacklevel=4)
+        warnings.warn(
+            f"{estimator!r} is not trained: it is inside of a stage of the pipeline; make it a stage of its own",
+            QualityWarning,
+            stacklevel=4,
+        )
     return trained
 
 

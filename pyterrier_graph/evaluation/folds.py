@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.checks import check_frame
+
 
 def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[set[str]]:
     """Divides queries at random into folds whose sizes differ by at most one, and returns the qids of each fold.
@@ -22,6 +24,8 @@ def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[
     """
     from sklearn.model_selection import KFold
 
+    topics = check_frame(topics, "query_folds")
+    pt.validate.columns(topics, includes=["qid"])
     qids = sorted(set(topics["qid"].astype(str)))
     if not 3 <= folds <= len(qids):
         raise ValueError(f"{len(qids)} queries in {folds} folds: at least 3 folds are needed, and a query in each")
@@ -102,6 +106,7 @@ def by_query_length(
         pt.validate.InputValidationError: If a column is missing.
         ValueError: If there are no bounds, or the bounds do not ascend.
     """
+    topics = check_frame(topics, "by_query_length", texts=("query",))
     pt.validate.columns(topics, includes=["qid", "query"])
     if not len(bounds) or any(low >= high for low, high in zip(bounds, bounds[1:], strict=False)):
         raise ValueError(f"bounds must be one or more ascending lengths, not {list(bounds)}")

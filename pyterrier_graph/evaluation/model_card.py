@@ -13,12 +13,13 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import CARD, LOAD, read_meta, replace_file, versions
+from pyterrier_graph.training.run_record import described
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard
 
 NOT_STATED = "Not stated."
-IN_OTHER_SECTIONS = {"files", "options", "pretraining", "random_start", "training", "versions"}
+IN_OTHER_SECTIONS = {"files", "options", "pretraining", "random_start", "run", "training", "versions"}
 
 
 def write_card(
@@ -96,6 +97,8 @@ def _training(meta: dict[str, Any]) -> str:
         measured = "".join(f", {measure} of {_cell(value)} on validation data" for measure, value in best)
         paragraphs.append(f"{stage.capitalize()}: {meta[stage]['steps']} steps{measured}, with these options:")
         paragraphs.append(_json(meta[stage]["options"]))
+    if "run" in meta:
+        paragraphs.append(f"Run: {_escaped(described(meta['run']))}.")
     if "training" not in meta:
         paragraphs.append("How it was trained is not stated.")
     return "\n\n".join(paragraphs)

@@ -9,7 +9,7 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import WithSignature, check_count
+from pyterrier_graph.checks import WithSignature, check_count, check_frame, is_unicode
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs.extraction import extract
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, MemoryGraph
@@ -56,8 +56,9 @@ class CandidateGraph(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the graphs."""
+        inp = check_frame(inp, self)
         pt.validate.result_frame(inp, extra_columns=[self.text_field], context=self)
-        missing = inp["docno"][[not isinstance(text, str) for text in inp[self.text_field]]].tolist()
+        missing = inp["docno"][[not _is_text(text) for text in inp[self.text_field]]].tolist()
         if missing:
             advice = "put pt.text.get_text(...) before"
             raise ValueError(f"{some(missing, 'candidate')} without text in {self.text_field!r}: {advice}")
@@ -73,7 +74,7 @@ class CandidateGraph(WithSignature, pt.Transformer):
         titles = candidates["title"] if "title" in candidates else [""] * len(candidates)
         rows: dict[str, tuple[str, str]] = {}
         for docno, title, text in zip(candidates["docno"], titles, candidates[self.text_field], strict=True):
-            rows.setdefault(docno, (title if isinstance(title, str) else "", text))
+            rows.setdefault(docno, (title if _is_text(title) else "", text))
         # sorted, so that the graph does not depend on the order of the rows
         places = sorted(
             (document, -1 if number is None else number, docno)
@@ -93,6 +94,10 @@ class CandidateGraph(WithSignature, pt.Transformer):
             candidate = np.flatnonzero(parts.node_type == PASSAGE_TYPE)
             parts.edges[SIMILAR] = candidate[most_similar([parts.texts[node] for node in candidate], self.similarity)]
         return QueryGraph(parts)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and is_unicode(value)
 
 
 class QueryGraph(MemoryGraph):

@@ -33,7 +33,6 @@ NODE_ARRAYS = ("node_type", "parent", "document", "roots", "node_offsets", "pass
 NEXT_CALLS = (
     "bm25 >> graph.passages() >> reranker",
     "bm25 >> graph.passages() >> pt.text.get_text(graph)",
-    "graph.corpus_graph(['external', 'external_i'], 16, path)",
 )
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import WithSignature, check_type
+from pyterrier_graph.checks import WithSignature, check_frame, check_type
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, follow
 
@@ -52,9 +52,8 @@ class Fold(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Replaces passages by the nodes that they lead to."""
+        inp = check_frame(inp, self, numbers=("score", "rank"))
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
-        if inp["score"].isna().any():
-            raise ValueError(f"passage {inp['docno'][inp['score'].isna()].iloc[0]!r} has no score")
         before = inp["rank"].to_numpy() if "rank" in inp.columns else np.arange(len(inp))
         run = inp.iloc[np.lexsort((before, -inp["score"].to_numpy(), pd.factorize(inp["qid"])[0]))]
         passages = run["docno"].tolist()

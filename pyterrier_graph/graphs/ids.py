@@ -11,7 +11,7 @@ from npids.builder import FwdLookupBuilder
 from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
 
-from pyterrier_graph.documents import PASSAGE_SEPARATOR, SECTION_SEPARATOR
+from pyterrier_graph.documents import PASSAGE_SEPARATOR, SECTION_SEPARATOR, is_number
 
 NO_NUMBER = -1
 
@@ -70,7 +70,7 @@ def parse_id(identifier: Any) -> tuple[str, int, bool]:
         return "", NO_NUMBER, False
     for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):
         docno, found, number = identifier.rpartition(separator)
-        if found and number.isascii() and number.isdigit():
+        if found and is_number(number):
             return docno, int(number), separator == SECTION_SEPARATOR
     return identifier, NO_NUMBER, False
 

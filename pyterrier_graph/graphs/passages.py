@@ -8,7 +8,7 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import WithSignature
+from pyterrier_graph.checks import WithSignature, check_frame
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 
 FIELDS = ("text", "title")
@@ -45,10 +45,9 @@ class Passages(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Replaces documents by their passages."""
+        inp = check_frame(inp, self, numbers=("score", "rank"))
         pt.validate.columns(inp, includes=["docno"], context=self)
         ranked = "qid" in inp.columns and "score" in inp.columns
-        if ranked and inp["score"].isna().any():
-            raise ValueError(f"document {inp['docno'][inp['score'].isna()].iloc[0]!r} has no score")
         if ranked and "rank" in inp.columns:
             # ties between documents were decided by their rank
             inp = inp.iloc[np.lexsort((inp["rank"], pd.factorize(inp["qid"])[0]))]
@@ -92,6 +91,7 @@ class GraphTextLoader(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the fields."""
+        inp = check_frame(inp, self)
         pt.validate.columns(inp, includes=["docno"], context=self)
         nodes, place = np.unique(self.graph.nodes_of(inp["docno"].tolist()), return_inverse=True)
         out = inp.drop(columns=self.fields, errors="ignore").reset_index(drop=True)

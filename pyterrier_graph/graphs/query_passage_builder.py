@@ -16,13 +16,14 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import check_type
+from pyterrier_graph.checks import check_frame, check_type
 from pyterrier_graph.graphs.array_files import ArrayFiles, TextWriter, array_file, read_array
 from pyterrier_graph.graphs.consistency import Bounds, count_of, offsets_to
 from pyterrier_graph.graphs.csr import CHUNK, CSR, write_compressed
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import numbers_of, some, writing_ids
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
+from pyterrier_graph.warning_categories import DataWarning
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
@@ -45,7 +46,7 @@ class Judgments:
     """The relevant passages of queries: judgments ``qid, docno, label`` whose label is above 0."""
 
     def __init__(self, qrels: pd.DataFrame, docnos: Lookup) -> None:
-        check_type("qrels", qrels, pd.DataFrame, "a DataFrame of qid, docno, label")
+        qrels = check_frame(qrels, "qrels", numbers=("label",))
         pt.validate.columns(qrels, includes=["qid", "docno", "label"])
         qrels = qrels.loc[qrels["label"] > 0, ["qid", "docno", "label"]].astype({"qid": str, "docno": str})
         self._frame = qrels.rename(columns={"label": "score"})
@@ -76,7 +77,10 @@ class Judgments:
             raise ValueError("the qrels have no relevant passage of these queries: are the qids of another set?")
         if self._unknown:
             warnings.warn(
-                f"{some(self._unknown, 'judged passage')} not in the graph: these judgments are ignored", stacklevel=2
+                f"{some(self._unknown, 'judged passage')} not in the graph: these judgments are ignored; "
+                "are they of another corpus?",
+                DataWarning,
+                stacklevel=2,
             )
 
 
@@ -138,7 +142,7 @@ def retrieved(
     topics: pd.DataFrame, retriever: pt.Transformer | None, k: int, batch_size: int
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame | None]]:
     """Queries, ``batch_size`` at a time, and their results: the k best of each query, or None without a retriever."""
-    check_type("topics", topics, pd.DataFrame, "a DataFrame of qid, query, such as dataset.get_topics()")
+    topics = check_frame(topics, "topics", optional_texts=("query",))
     check_type("retriever", retriever, (pt.Transformer, type(None)), "a transformer that retrieves passages, or None")
     pt.validate.query_frame(topics, extra_columns=["query"])
     topics = topics.astype({"qid": str})
@@ -153,9 +157,9 @@ def retrieved(
             if pipeline is None:
                 yield batch, None
                 continue
-            results = pipeline.transform(batch)
+            results = check_frame(unwrapped(pipeline.transform(batch)), pipeline, numbers=("score",))
             pt.validate.result_frame(results, extra_columns=["score"])
-            results = unwrapped(results).astype({"qid": str, "docno": str})
+            results = results.astype({"qid": str, "docno": str})
             others = results["qid"][~results["qid"].isin(batch["qid"])]
             if len(others):
                 raise ValueError(f"{retriever!r} gave results of query {others.iloc[0]!r}, which it was not asked for")
@@ -167,7 +171,7 @@ def retrieved(
 def from_frames(frames: Iterable[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """The queries of each frame of results, and the frame."""
     for results in frames:
-        check_type("results", results, pd.DataFrame, "a DataFrame of qid, query, docno, score, or several")
+        results = check_frame(results, "results", optional_texts=("query",), numbers=("score",))
         pt.validate.result_frame(results, extra_columns=["query", "score"])
         results = results.astype({"qid": str, "docno": str})
         yield results.groupby("qid", sort=False, as_index=False)["query"].first(), results

@@ -17,7 +17,7 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import check_vacant, kind_of, writing
-from pyterrier_graph.checks import WithSignature, check_count
+from pyterrier_graph.checks import WithSignature, check_count, check_frame
 from pyterrier_graph.graphs import query_passage_builder as builder
 from pyterrier_graph.graphs.array_files import DOCNOS, StoredGraph, TextReader, array_file, digest
 from pyterrier_graph.graphs.consistency import Bounds, count_of
@@ -76,7 +76,8 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         if not self.built():
             calls = ["graph.build(topics, index, retriever, qrels=qrels)"]
             return value(repr(self), {"queries": "not built yet"}, calls=calls)
-        return query_passage_html(self, repr(self), ["graph.edges_of_queries(queries)", "graph.to_scipy()"])
+        calls = [f"graph.edges_of_queries(queries, {name!r})" for name in self.edge_types]
+        return query_passage_html(self, repr(self), [*calls, "graph.to_scipy()"])
 
     def build(
         self,
@@ -135,6 +136,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         check_count("k", k)
         total = None
         if isinstance(results, pd.DataFrame):
+            results = check_frame(results, "results")
             pt.validate.result_frame(results, extra_columns=["query", "score"])
             total = results["qid"].nunique()
             number = results.groupby("qid", sort=False).ngroup()

@@ -4,7 +4,7 @@ R. Ren, S. Lv, Y. Qu, J. Liu, W. X. Zhao, Q. She, H. Wu, H. Wang, J.-R. Wen: PAI
 relation for improving dense passage retrieval. Findings of ACL-IJCNLP 2021. "Eq. n" below are that paper's.
 """
 
-import logging
+import warnings
 from collections.abc import Iterable
 from functools import reduce
 from typing import Literal, get_args
@@ -19,8 +19,8 @@ from torch.nn.functional import cross_entropy
 
 from pyterrier_graph.checks import check_choice, check_count, check_number
 from pyterrier_graph.encoders.devices import full_precision
+from pyterrier_graph.warning_categories import QualityWarning
 
-logger = logging.getLogger(__name__)
 InBatch = Literal["queries", "positives"]
 
 
@@ -132,7 +132,8 @@ class PAIRLoss(CachedLossMixin, nn.Module):
             if has_static_embedding_input(model):
                 raise ValueError("the inputs of a StaticEmbedding cannot be split: mini_batch_size must be None")
         if scale == 1 and any(isinstance(module, Normalize) for module in model.modules()):
-            logger.warning("vectors are normalized: with scale=1, hard negatives hardly count for more than easy ones")
+            problem = "vectors are normalized: with scale=1, hard negatives hardly count for more than easy ones"
+            warnings.warn(f"{problem}; try scale=20", QualityWarning, stacklevel=2)
         self.model, self.gather_across_devices = model, gather_across_devices
         self.alpha, self.in_batch, self.scale = alpha, in_batch, scale
         self.mini_batch_size = mini_batch_size

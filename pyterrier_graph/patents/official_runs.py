@@ -1,17 +1,17 @@
 """Runs in the format of the task, which names a passage by its document and XPath."""
 
-import logging
 import os
+import warnings
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.datasets.clef_ip import Archive, RetrievedPassage, read_run
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.patents.transformers import DocumentCutoff
-
-_logger = logging.getLogger(__name__)
+from pyterrier_graph.warning_categories import DataWarning
 
 
 def write_official_run(
@@ -33,14 +33,16 @@ def write_official_run(
     """
     from ir_datasets.util import finialized_file
 
+    run = check_frame(run, "write_official_run", numbers=("score", "rank"))
     pt.validate.result_frame(run, extra_columns=["score"])
     by_rank = ["rank"] if "rank" in run.columns else []
     ordered = run.sort_values(["score", *by_rank], ascending=[False, *[True] * len(by_rank)], kind="stable")
     for qid, docno, score in zip(ordered["qid"], ordered["docno"], ordered["score"], strict=True):
-        if qid.split() != [qid] or not np.isfinite(score):
+        if str(qid).split() != [str(qid)] or not np.isfinite(score):
             raise ValueError(f"a run needs topics without spaces and finite scores, got {qid!r}, {docno!r}, {score}")
     best = DocumentCutoff(100).transform(pt.model.add_ranks(ordered[["qid", "docno", "score"]]))
-    by_document = best.groupby([split_passage_id(passage)[0] for passage in best["docno"]], sort=False)["docno"]
+    names = pd.Series([split_passage_id(passage)[0] for passage in best["docno"]], best.index, dtype=object)
+    by_document = best["docno"].groupby(names, sort=False)
     xpaths: dict[str, str] = {}
     for docno, passages in pt.tqdm(by_document, desc="XPaths", unit="document", disable=not verbose, delay=1):
         patent = patents.patent(docno)
@@ -70,6 +72,10 @@ def read_official_run(path: str | os.PathLike[str], patents: Archive, *, verbose
     names = [passages.get(place) for place in places]
     run = pd.DataFrame({"qid": found["query_id"], "docno": names, "score": found["score"].astype(float)})
     if missing := [place for place in places if place not in passages]:
-        message = "%s: %d of %d lines name no passage of the collection, for example %s"
-        _logger.warning(message, path, len(missing), len(places), "".join(missing[0]))
+        lines = (
+            f"{len(missing)} of {len(places)} lines name no passage of the collection, such as {''.join(missing[0])}"
+        )
+        warnings.warn(
+            f"{path}: {lines}: they are left out; is the run of another collection?", DataWarning, stacklevel=2
+        )
     return pt.model.add_ranks(run.dropna(subset="docno").drop_duplicates(["qid", "docno"]).reset_index(drop=True))

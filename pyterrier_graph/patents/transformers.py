@@ -9,10 +9,11 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_type
+from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_frame, check_type
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.graphs import HeteroGraph
 from pyterrier_graph.patents.document_frequencies import DocumentFrequencies
+from pyterrier_graph.warning_categories import DataWarning
 
 Level = Literal["subclass", "group"]
 
@@ -45,6 +46,7 @@ class ClaimsQuery(_Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Makes the claims the query."""
+        inp = check_frame(inp, self, texts=("text",))
         pt.validate.query_frame(inp, extra_columns=["text"], context=self)
         out = inp.drop(columns=["text", "query"], errors="ignore")
         return out.assign(query=inp["text"].astype("str").str.split().str[: self.words].str.join(" "))
@@ -77,8 +79,9 @@ class AbstractTerms(_Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Makes the words the query."""
+        inp = check_frame(inp, self, texts=("query", "language"), optional_texts=("abstract",))
         pt.validate.query_frame(inp, extra_columns=["query", "abstract", "language"], context=self)
-        topics = zip(inp["qid"], inp["abstract"], inp["query"], inp["language"], strict=True)
+        topics = zip(inp["qid"], inp["abstract"].fillna(""), inp["query"], inp["language"], strict=True)
         queries = [self._best(qid, abstract or claims, language) for qid, abstract, claims, language in topics]
         out = pt.model.push_queries(inp)
         out["query"] = pd.Series(queries, index=out.index, dtype="str")
@@ -117,13 +120,21 @@ class SharedCodes(_Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the documents that share no code."""
+        inp = check_frame(inp, self, numbers=("rank",))
         pt.validate.result_frame(inp, extra_columns=["codes"], context=self)
+        _check_lists(inp["codes"], self)
         topic, _ = pd.factorize(inp["qid"])
         wanted = inp["codes"].groupby(topic).first().explode().dropna()
+        wanted = wanted.astype("str")
         wanted = wanted[wanted.str.contains("/") == (self.level == "group")]
         names = self.graph.code_names
         if len(wanted) and not len(names):
-            warnings.warn("no document of the graph has codes, so SharedCodes keeps no document", stacklevel=2)
+            warnings.warn(
+                "no document of the graph has codes, so SharedCodes keeps no document: "
+                "build it of documents with codes",
+                DataWarning,
+                stacklevel=2,
+            )
         number = pd.Index(names, dtype=object).get_indexer(wanted)
         documents = self.graph.document_of(inp["docno"].tolist())
         row, code = self.graph.codes_of(documents)
@@ -147,7 +158,9 @@ class NotOwnFamily(_Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the documents of the family."""
+        inp = check_frame(inp, self, numbers=("rank",), texts=("document",))
         pt.validate.result_frame(inp, extra_columns=["document", "family"], context=self)
+        _check_lists(inp["family"], self)
         topics = inp.drop_duplicates("qid")
         families = {
             qid: {*map(_patent, (document, *family))}
@@ -179,6 +192,7 @@ class DocumentCutoff(_Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the other passages."""
+        inp = check_frame(inp, self, numbers=("rank",))
         pt.validate.result_frame(inp, extra_columns=["rank"], context=self)
         order = np.argsort(inp["rank"].to_numpy(), kind="stable")
         names = [split_passage_id(docno)[0] for docno in inp["docno"]]
@@ -190,6 +204,13 @@ class DocumentCutoff(_Step):
         if self.passages is not None:
             kept &= by_document.cumcount() < self.passages
         return _select(inp, kept.sort_index().to_numpy(dtype=bool))
+
+
+def _check_lists(column: pd.Series, context: pt.Transformer) -> None:
+    """Raises ValueError unless each value is a list of texts."""
+    for value in column:
+        if not isinstance(value, list | tuple | np.ndarray) or not all(isinstance(text, str) for text in value):
+            raise ValueError(f"{context!r}: {column.name} must be a list of texts, got {value!r:.80}")
 
 
 def _patent(docno: str) -> str:

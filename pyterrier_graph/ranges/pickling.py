@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, Literal
 
 import cloudpickle
 import numpy as np
@@ -45,8 +45,9 @@ def _mapped(array: np.ndarray) -> tuple[Any, ...] | None:
         return None
     # of a view, numpy keeps the offset of the array that it was made from
     offset = owner.offset + array.ctypes.data - owner.ctypes.data
-    return _map, (str(owner.filename), array.dtype, offset, array.shape)
+    mode = "c" if owner.mode == "c" else "r"
+    return _map, (str(owner.filename), array.dtype, offset, array.shape, mode)
 
 
-def _map(path: str, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> np.ndarray:
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
+def _map(path: str, dtype: np.dtype, offset: int, shape: tuple[int, ...], mode: Literal["c", "r"]) -> np.ndarray:
+    return np.memmap(path, dtype=dtype, mode=mode, offset=offset, shape=shape)

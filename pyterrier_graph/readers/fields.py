@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pyterrier_graph.documents import is_missing
+
 Record = Mapping[str, Any]
 Section = tuple[str, list[str]]  # title and paragraphs
 PAIRS = "a list of (title, text or paragraphs)"
@@ -15,7 +17,7 @@ def text_of(record: Record, field: str) -> str:
 
 def checked_text(record: Record, field: str, value: Any) -> str:
     """A text that a field holds, which is empty if it is None or NaN."""
-    if value is None or value != value:  # NaN: missing in a DataFrame
+    if is_missing(value):
         return ""
     if not isinstance(value, str):
         raise _error(record, field, "text", value)

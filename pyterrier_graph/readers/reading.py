@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,6 +16,8 @@ from pyterrier_graph.readers.drafts import Draft, assemble
 from pyterrier_graph.readers.errors import ReaderError
 from pyterrier_graph.readers.options import Parse, ReaderOptions
 from pyterrier_graph.readers.outline import Outline
+
+SURROGATES = re.compile("[\ud800-\udfff]")  # bytes of a file's name that are not UTF-8
 
 
 @dataclass
@@ -89,7 +91,7 @@ def _bytes(file: Path, limit: int) -> bytes:
 
 
 def _printable(docno: str) -> str:
-    return os.fsencode(docno).decode("utf-8", "replace")
+    return SURROGATES.sub("\N{REPLACEMENT CHARACTER}", docno)
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """Records of corpora as structured documents."""
 
+from collections.abc import Mapping
+
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_text
 from pyterrier_graph.readers.fields import Record
 from pyterrier_graph.readers.record_types import RECORD_TYPES, WEB_PAGE
@@ -37,7 +39,7 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     Raises:
         ValueError: If a field is missing or is not what it should be; the message names the document.
     """
-    if record.get("nodes") is not None or not record.get("docno"):
+    if not isinstance(record, Mapping) or not isinstance(record.get("docno"), str) or record.get("nodes") is not None:
         return StructuredDocument.from_record(record)
     fields = next((fields for fields in RECORD_TYPES if record.keys() >= {*fields}), None)
     if fields is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -20,11 +20,10 @@ from pyterrier_graph.readers.parallel import in_order
 from pyterrier_graph.readers.reading import Result, read_file
 from pyterrier_graph.readers.spool import Spool
 from pyterrier_graph.readers.walking import FILES, Found, find
+from pyterrier_graph.warning_categories import DataWarning
 
 EXAMPLES = 10
 Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-
-logger = logging.getLogger(__name__)
 
 
 class DocumentFiles:
@@ -103,7 +102,9 @@ class DocumentFiles:
         }
         if broken:
             name, reason = next(iter(broken.items()))
-            logger.warning("%d of %d files were not read, the first is %s: %s", len(broken), total, name, reason)
+            message = f"{len(broken)} of {total} files were not read, the first is {name}: {reason}"
+            advice = "report['broken'] has all of them; strict=True makes it an error"
+            warnings.warn(f"{message}. {advice}", DataWarning, stacklevel=2)
 
     def _find(self) -> Found:
         return find(self.files, self.suffixes)

@@ -27,7 +27,7 @@ def read_page(record: Record, passage_words: int) -> StructuredDocument:
 
     docno, body = record["docno"], record["body"]
     if not isinstance(body, bytes):
-        body = text_of(record, "body").encode()
+        body = text_of(record, "body").encode("utf-8", "replace")
     empty = StructuredDocument(docno, (Node(SECTION, "", NO_PARENT),))
     if not body or text_of(record, "body_content_type").strip().lower() not in HTML:
         return empty
@@ -43,6 +43,6 @@ def read_page(record: Record, passage_words: int) -> StructuredDocument:
 
 def _encoding(record: Record) -> str | None:
     """The encoding that the headers name."""
-    headers = record.get("http_headers") or ""
+    headers = record.get("http_headers")
     text = headers.decode("latin-1") if isinstance(headers, bytes) else checked_text(record, "http_headers", headers)
     return message_from_string(text.partition("\n")[2]).get_content_charset()  # the first line is the status

@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 import torch
 
-from pyterrier_graph.checks import check_type
+from pyterrier_graph.checks import check_frame, check_type
 from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
@@ -139,7 +139,8 @@ class GraphReranker(LearnedModel):
         sizes, calls = self._shown()
         if self.network is not None:
             inputs |= {"parameters": parameters(self.network)} | training_sizes(self)
-        return reranker_html(self, sizes | inputs, [*training_calls(self), *calls])
+        explain = "ptg.explain(reranker, query, docno" + (")" if self.graph is not None else ", graph=graph)")
+        return reranker_html(self, sizes | inputs, [*training_calls(self), *calls, explain])
 
     def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, FreshTokens]:
         """The graph of a passage whose score is explained, its node, and the token vectors."""
@@ -170,7 +171,7 @@ class GraphReranker(LearnedModel):
             TypeError: If the graph of a query is missing.
             ValueError: If a query is empty or not a text.
         """
-        self._check_frame(inp)
+        inp = self._checked(inp)
         scores = self._scores(inp)
         if len(inp):
             self._warn_if_random()
@@ -200,22 +201,24 @@ class GraphReranker(LearnedModel):
             ValueError: If no query is judged, there is nothing to learn, or ``training.output_dir`` holds another
                 training.
         """
-        self._check_frame(topics_or_res_tr)
+        topics_or_res_tr = self._checked(topics_or_res_tr)
         validation = None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            self._check_frame(topics_or_res_va)
+            topics_or_res_va = self._checked(topics_or_res_va)
             validation = topics_or_res_va, qrels_va
         self._start_fit()
         self._learn((topics_or_res_tr, qrels_tr), validation)
         return self
 
-    def _check_frame(self, run: pd.DataFrame) -> None:
+    def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
+        run = check_frame(run, self, optional_texts=("query",), numbers={"score"} & self._needed().keys())
         try:
             pt.validate.result_frame(run, extra_columns=[*self._needed()], context=self)
         except pt.validate.InputValidationError as error:
             missing = [advice for name, advice in self._needed().items() if name in error.modes[0].missing_columns]
             error.args = (" ".join([error.args[0], *filter(None, missing)]),)
             raise
+        return run
 
     def _needed(self) -> dict[str, str]:
         """Columns that are needed besides ``qid`` and ``docno``, each with what to do if it is missing."""

@@ -5,8 +5,9 @@ from typing import Self
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_number
+from pyterrier_graph.checks import WithSignature, check_frame, check_number
 from pyterrier_graph.graphs import HeteroGraph
+from pyterrier_graph.models.score_normalization import check_finite_scores
 from pyterrier_graph.training.grid_search import coordinate_search
 from pyterrier_graph.training.validation import Validation, documents_of, tuning_set
 
@@ -43,6 +44,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the evidence of the documents to the scores."""
+        inp = check_frame(inp, self, numbers=("score",))
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
         scores = self._scores(inp, self.weight)
         return pt.model.add_ranks(inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores))
@@ -61,6 +63,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
+        run = check_frame(run, self, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         validation = Validation(run[["qid", "docno", "score"]], qrels, self.measure, self)
         measure = lambda numbers: validation.per_query(self._scores(validation.run, **numbers))  # noqa: E731
@@ -69,7 +72,6 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         return self
 
     def _scores(self, run: pd.DataFrame, weight: float) -> pd.Series:
-        if run["score"].isna().any():
-            raise ValueError(f"passage {run['docno'][run['score'].isna()].iloc[0]!r} has no score")
+        check_finite_scores(run, self)
         best = run["score"].groupby([run["qid"], documents_of(run["docno"], self.graph)]).transform("max")
         return run["score"] + weight * best

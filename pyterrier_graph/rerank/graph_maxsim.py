@@ -123,10 +123,10 @@ class GraphMaxSim(GraphReranker):
         return {name: value for name in names if (value := getattr(self, name))}
 
     def _shown(self) -> tuple[dict[str, Any], list[str]]:
-        weights = ", ".join(f"{relation}: {weight:g}" for relation, weight in self.weights.items())
-        calls = ["reranker.save(path)", "plots.token_matches(reranker.explain(query, docno))"]
+        given = "query, docno" if self.graph is not None else "query, docno, graph"
+        calls = ["reranker.save(path)", f"plots.token_matches(reranker.explain({given}))"]
         options = {name.replace("_", " "): str(value) for name, value in self._options().items()}
-        return {"weights": weights or "none: plain MaxSim"} | options, calls
+        return {"weights": self.weights or "none: plain MaxSim"} | options, calls
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks weights, also when they are set later, as by ``pt.GridSearch``."""
@@ -246,8 +246,8 @@ class GraphMaxSim(GraphReranker):
 
         Returns:
             A row per query token that counts, with ``token``, ``weight`` (of the token), ``relation`` (``'SELF'`` for
-            the passage), ``node`` (its id), ``match`` (the token matched), ``similarity`` (cosine), ``score``
-            (weighted: the part of the score).
+            the passage), ``node`` (its id), ``match`` (the token matched), ``position`` (its place among the node's
+            tokens), ``similarity`` (cosine), ``score`` (weighted: the part of the score).
         """
         graph, passage, tokens = self._explained(docno, graph)
         counted, token_weights = self._query_tokens(query, self._frequencies_of(graph))
@@ -259,15 +259,17 @@ class GraphMaxSim(GraphReranker):
         for relation, weight, nodes in [(SELF, 1.0, passage), *sources]:
             for node in np.unique(nodes)[:, None]:
                 found, ids = tokens.states(node, vectors.device), tokens.ids(node).indices
+                places = np.arange(len(ids))
                 if self.skip_tokens:
                     kept = ~self._skipped[ids]
                     found, ids = found.keep(torch.from_numpy(kept).to(vectors.device)), ids[kept]
+                    places = places[kept]
                 if not len(ids) and relation != SELF:
                     continue
                 pieces = self.encoder.network.tokenizer.convert_ids_to_tokens(ids.tolist())
                 values = found.values
                 if not len(ids):  # a passage without text matches with 0
-                    values, pieces = torch.zeros_like(vectors[:1]), [""]
+                    values, pieces, places = torch.zeros_like(vectors[:1]), [""], np.array([-1])
                 similarity, position = (array.cpu().numpy() for array in (vectors @ values.T).max(1))
                 matches = {
                     "place": np.arange(len(vectors)),
@@ -276,6 +278,7 @@ class GraphMaxSim(GraphReranker):
                     "relation": relation,
                     "node": graph.ids_of(node)[0],
                     "match": [pieces[p] for p in position],
+                    "position": places[position],
                     "similarity": similarity,
                     "score": weight_of * weight * similarity,
                 }

@@ -151,7 +151,7 @@ class LGReReranker(TextReranker):
             Two rows for each row of the run, with ``qid, docno``, ``side`` (``'query'`` or ``'document'``), and
             ``state``, the mean of the last hidden states of its words (zeros if there are no words).
         """
-        self._check_run(run)
+        run = self._checked(run)
 
         def means(batch: Batch) -> Tensor:
             words = torch.stack([batch["segments"] == side for side in range(len(SIDES))], 1)[..., None]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
 
-from pyterrier_graph.checks import check_count, check_type
+from pyterrier_graph.checks import check_count, check_frame, check_type, is_unicode
 from pyterrier_graph.encoders.checkpoints import checkpoint_name, loading, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.queries import query_texts
@@ -107,13 +107,15 @@ class TextReranker(LearnedModel):
             pt.validate.InputValidationError: If a column is missing.
             ValueError: If a query is empty, or a query or document is not a text.
         """
-        self._check_run(inp)
+        inp = self._checked(inp)
         if len(inp):
             self._warn_if_random()
         return ranked(inp, self._compute(self._scores, self._texts(inp), np.zeros(len(inp))), self)
 
-    def _check_run(self, run: pd.DataFrame) -> None:
+    def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
+        run = check_frame(run, self, optional_texts=("query",), numbers=("rank",))
         pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
+        return run
 
     def _compute(
         self, function: Callable[[Batch], Tensor], texts: tuple[list[str], list[str]], out: np.ndarray
@@ -140,8 +142,8 @@ class TextReranker(LearnedModel):
         queries = query_texts(run).reindex(run["qid"]).tolist() if len(run) else []
         documents = run[self.text_field].tolist()
         for docno, document in zip(run["docno"], documents, strict=True):
-            if not isinstance(document, str):
-                raise ValueError(f"document {docno!r} has no text in column {self.text_field!r}: {document!r}")
+            if not isinstance(document, str) or not is_unicode(document):
+                raise ValueError(f"document {docno!r} has no text in column {self.text_field!r}: {document!r:.60}")
         return queries, documents
 
     def fit(
@@ -168,10 +170,10 @@ class TextReranker(LearnedModel):
             ValueError: If there is nothing to learn from, ``output_dir`` holds another training, or training diverges.
         """
         options: PairTraining = self.training
-        self._check_run(topics_or_res_tr)
+        topics_or_res_tr = self._checked(topics_or_res_tr)
         validate = None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            self._check_run(topics_or_res_va)
+            topics_or_res_va = self._checked(topics_or_res_va)
             count = options.validation_candidates
             validation = Validation(topics_or_res_va, qrels_va, options.measure, self, candidates=count)
             validate = lambda: validation(self.transform(validation.run)["score"])  # noqa: E731

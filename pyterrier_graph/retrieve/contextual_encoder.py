@@ -42,6 +42,7 @@ from pyterrier_graph.retrieve.index_identity import (
 from pyterrier_graph.retrieve.index_writer import base_vectors, check_vectors, write_index
 from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler, check_graphs
 from pyterrier_graph.training.learned_model import LearnedModel
+from pyterrier_graph.warning_categories import QualityWarning
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -79,7 +80,8 @@ class _Computed(Generic[Result]):
         graph = sampler.query_graph
         if graph is None or not sampler.query_relations:
             return None
-        states = torch.from_numpy(np.array(sampler.query_vectors))
+        states = torch.from_numpy(sampler.query_vectors)
+        states = states.clone() if network.two_hops else states  # without a second hop they stay in their file
         for part in blocks(len(states) if network.two_hops else 0, QUERIES_AT_ONCE):
             passages, edges = sampler.passages_of_queries(part, graph)
             own = states[part].to(device)
@@ -150,7 +152,9 @@ class ContextualEncoder(LearnedModel):
         if queries is not None:
             weights[RELEVANT if RELEVANT in queries.edge_types else RETRIEVED] = 0.5
         if graph is not None and not weights:
-            warnings.warn(f"{graph!r} has no titles: passages aggregate from nothing; give weights=", stacklevel=4)
+            warnings.warn(
+                f"{graph!r} has no titles: passages aggregate from nothing; give weights=", QualityWarning, stacklevel=4
+            )
         return weights
 
     def _check_attributes(self) -> None:

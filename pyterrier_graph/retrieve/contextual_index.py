@@ -146,14 +146,20 @@ class ContextualIndex(WithSignature, pt.Transformer):
         from pyterrier_graph.plots.html import value
 
         sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
-        return value(repr(self), sizes, calls=["index.retriever() >> ptg.GraphMaxSim(graph)"])
+        calls = ["index.retriever()"]
+        if self.graph is not None:
+            calls = ["index.retriever() >> ptg.GraphMaxSim(index.graph)", "ptg.explain(index, query, docno)"]
+        return value(repr(self), sizes, calls=calls)
 
     def _query_weights(self, tuned: Mapping[str, float]) -> QueryWeights | None:
         """The weights per query, if the index has any, with the largest weights of a model where there is one."""
         about = self.flex.payload(return_dvecs=False, return_docnos=False)[0]["contextual"]
-        if "weights" not in about.get("queries", {}):
-            return None
-        weights = {name: about["queries"]["weights"][name] for name in about["identity"]["relations"]}
+        try:
+            if "weights" not in about.get("queries", {}):
+                return None
+            weights = {name: about["queries"]["weights"][name] for name in about["identity"]["relations"]}
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{self!r} is damaged: its weights per query lack {error}") from error
         if tuned and [*tuned] != [*weights]:
             raise ValueError(f"{self!r} has the relations {', '.join(weights)}, the model has {', '.join(tuned)}")
         return QueryWeights(read_sample(self.path, weights), tuned or weights)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_count
+from pyterrier_graph.checks import WithSignature, check_count, check_frame
 from pyterrier_graph.graphs.passages import GraphTextLoader
 from pyterrier_graph.graphs.query_passage_builder import unwrapped
 
@@ -30,6 +30,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
+        inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         search = self.index.flex.np_retriever(num_results=self.num_results, drop_query_vec=True)
         found = unwrapped((self.index.query_encoder() >> search)(inp))

@@ -18,7 +18,8 @@ from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, Paths
 from pyterrier_graph.retrieve.neighbor_sampler import IDS_AT_ONCE, NeighborSampler
 from pyterrier_graph.retrieve.query_weights import QueryWeights
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
-from pyterrier_graph.training.validation import Validation, documents_of, judged
+from pyterrier_graph.training.validation import Validation, checked_topics, documents_of, judged
+from pyterrier_graph.warning_categories import DataWarning, QualityWarning
 
 if TYPE_CHECKING:
     from pyterrier_graph.retrieve.contextual_encoder import ContextualEncoder
@@ -47,7 +48,7 @@ def validation(
     queries, if the query encoder changes between calls. Judgments are of passages, or of documents for all of theirs.
     """
     sampler = model._sampler()
-    topics, qrels = judged(topics[["qid", "query"]], qrels, model)
+    topics, qrels = judged(checked_topics(topics, model)[["qid", "query"]], qrels, model)
     qrels = qrels[qrels["qid"].isin(topics["qid"])]
     evaluate = Validation(topics, qrels, measure, model)
     queries = query_texts(topics)
@@ -82,6 +83,7 @@ def _warn_of_leaks(sampler: NeighborSampler, queries: pd.Series) -> None:
         warnings.warn(
             f"{inside} of {len(queries)} validation queries are in the graph ({int(twins.sum())} by their text, under "
             "another qid): passages aggregate from them, so that they are too easy",
+            QualityWarning,
             stacklevel=4,
         )
 
@@ -110,6 +112,7 @@ def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataF
     if len(missing):
         warnings.warn(
             f"{len(missing)} relevant docnos of the qrels are not in the index, and left out: {missing.iloc[0]!r}, ...",
+            DataWarning,
             stacklevel=4,
         )
     return passages, not known.any()

@@ -2,8 +2,8 @@
 
 import dataclasses
 import hashlib
-import logging
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
 from pyterrier_graph.artifacts import weights_sha256
-from pyterrier_graph.checks import check_choice, check_type
+from pyterrier_graph.checks import check_choice, check_frame, check_type, is_unicode
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.late_chunking import LateChunking, passages_in_documents, single_passages
@@ -33,9 +33,9 @@ from pyterrier_graph.training.dual import DualEncoderTraining, check_examples, t
 from pyterrier_graph.training.learned_model import LearnedModel
 from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.training.trainer import restored_on_error
-from pyterrier_graph.training.validation import Validation
+from pyterrier_graph.training.validation import Validation, checked_qrels, checked_topics
+from pyterrier_graph.warning_categories import DataWarning
 
-logger = logging.getLogger(__name__)
 NETWORK = "sentence-transformer"
 EXAMPLES = "what HardNegativeMiner(...).labeled(topics, qrels) returns, or a datasets.Dataset"
 
@@ -121,8 +121,7 @@ class DualEncoder(LearnedModel, BiEncoder):
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer")
         check_type("miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)")
-        if similarity is not None:
-            check_choice("similarity", similarity, get_args(Similarity))
+        check_choice("similarity", similarity, (None, *get_args(Similarity)))
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
         BiEncoder.__init__(self, batch_size=batch_size, text_field=text_field, verbose=verbose)
         self.encoder = str(encoder)
@@ -163,7 +162,9 @@ class DualEncoder(LearnedModel, BiEncoder):
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
             "reads": f"{self.max_query_tokens} tokens of a query, {passage}",
         }
-        return reranker_html(self, sizes | training_sizes(self), training_calls(self))
+        fit = "fit(topics, qrels, dev_topics, dev_qrels)" if self.miner is not None else "fit_examples(examples)"
+        calls = [*training_calls(self, "encoder", fit), "ptg.GraphMean(graph, encoder).index(path)"]
+        return reranker_html(self, sizes | training_sizes(self), calls)
 
     @property
     def model_name(self) -> str:
@@ -177,6 +178,11 @@ class DualEncoder(LearnedModel, BiEncoder):
         about += ["late chunking"] * self.late_chunking
         digest = hashlib.sha256(repr(about).encode()).hexdigest()
         return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Encodes queries or passages, or scores pairs of them, by the columns that there are."""
+        vectors = {"query_vec": self._dimension, "doc_vec": self._dimension}
+        return super().transform(check_frame(inp, self, texts=("query",), vectors=vectors))
 
     def query_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
         """A transformer that adds the column ``query_vec`` to ``qid, query``."""
@@ -237,10 +243,9 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     def _encode(self, encode: Callable[..., Any], texts: Any, batch_size: int | None, what: str) -> np.ndarray:
         bar = texts if isinstance(texts, pt.tqdm) else None  # pyterrier_dr's encoders pass one if they are verbose
-        texts = list(texts if bar is None else bar.iterable)
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r}")
+        for number, text in enumerate(texts := list(texts if bar is None else bar.iterable)):
+            if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
+                raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
         if what == "queries":
             warn_of_rewritten(texts)
         return self._in_parts(encode, texts, batch_size, self._bar(len(texts), what) if bar is None else bar)
@@ -292,10 +297,8 @@ class DualEncoder(LearnedModel, BiEncoder):
                 diverges.
         """
         miner = self._required_miner("training examples come from a miner", "or call fit_examples with examples")
-        pt.validate.columns(topics_or_res_tr, includes=["qid", "query"], context=self)
-        pt.validate.columns(qrels_tr, includes=["qid", "docno", "label"], context=self)
-        run = self._validation_run(topics_or_res_va)
-        topics = query_texts(topics_or_res_tr.astype({"qid": str})).rename_axis("qid").reset_index()
+        run, qrels_tr = self._validation_run(topics_or_res_va), checked_qrels(qrels_tr, self)
+        topics = query_texts(checked_topics(topics_or_res_tr, self)).rename_axis("qid").reset_index()
         # with several processes, the first one mines while the others wait
         with PartialState(cpu=device_of(self.device).type == "cpu").main_process_first():
             pretraining_examples = None if unlabeled is None else miner.pseudo_labeled(unlabeled)
@@ -304,7 +307,7 @@ class DualEncoder(LearnedModel, BiEncoder):
                 try:
                     pseudo = miner.pseudo_labeled(topics, qrels_tr).dataset
                 except ValueError as error:  # any other problem would have shown in labeled()
-                    logger.warning("labeled queries have no pseudo-labels: %s", error)
+                    warnings.warn(f"labeled queries have no pseudo-labels: {error}", DataWarning, stacklevel=2)
                 else:
                     examples = concatenate_datasets([examples, pseudo])
         return self.fit_examples(examples, run, qrels_va, pretraining_examples=pretraining_examples)
@@ -366,12 +369,12 @@ class DualEncoder(LearnedModel, BiEncoder):
         if topics is None or not len(topics):
             return None
         if "docno" not in topics.columns:
-            pt.validate.query_frame(topics, extra_columns=["query"], context=self)
+            topics = checked_topics(topics, self)
             columns = f"docno and {self.text_field}"
             miner = self._required_miner("validation queries have no documents", f"or documents, with {columns}")
-            found = cast(pd.DataFrame, (miner.candidates >> miner.texts)(topics.astype({"qid": str})))
+            found = cast(pd.DataFrame, (miner.candidates >> miner.texts)(topics))
             topics = found.rename(columns={"text": self.text_field})
-        pt.validate.result_frame(topics, extra_columns=["query", self.text_field], context=self)
+        pt.validate.result_frame(check_frame(topics, self), extra_columns=["query", self.text_field], context=self)
         return topics[["qid", "query", "docno", self.text_field]]
 
     def _validate(self, validation: Validation) -> Callable[[], float]:

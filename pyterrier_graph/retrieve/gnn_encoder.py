@@ -159,14 +159,15 @@ class GNNEncoder(ContextualEncoder):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from pyterrier_graph.plots.model_html import parameters, reranker_html
+        from pyterrier_graph.plots.model_html import contextual_calls, parameters, reranker_html, training_sizes
 
-        sizes = {"encoder": repr(self.encoder), "aggregates from": ", ".join(self._relations) or "nothing"}
+        sizes: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": tuple(self._relations) or "nothing"}
         if isinstance(self.network, GNNEncoderNetwork):
-            sizes["weights"] = ", ".join(f"{name}: {weight:.2f}" for name, weight in self.weights.items())
+            sizes["weights"] = self.weights
             sizes["norm where no query is relevant"] = f"{float(self.network.isolated_norm):g}"
-        calls = ["fit(topics, qrels, dev_topics, dev_qrels)", "index(path).retriever()", "explain(docno)"]
-        return reranker_html(self, sizes | {"parameters": parameters(self.network)}, [f"gnn.{call}" for call in calls])
+        sizes |= {"parameters": parameters(self.network)} | training_sizes(self)
+        fit = "gnn.fit(topics, qrels, dev_topics, dev_qrels)"
+        return reranker_html(self, sizes, contextual_calls(self, "gnn", fit))
 
     def fit(
         self,

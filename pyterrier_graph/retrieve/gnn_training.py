@@ -22,6 +22,7 @@ from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
 from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
 from pyterrier_graph.training.masked_graph_model import PassageTexts, renewed, texts_of
 from pyterrier_graph.training.mining import TrainingExamples
+from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -38,8 +39,7 @@ def loss_queries(
     examples: TrainingExamples | None = None,
 ) -> LossQueries:
     """The training queries with their positives and negatives; the arguments are those of ``GNNEncoder.fit``."""
-    pt.validate.columns(topics, includes=["qid", "query"], context=model)
-    topics = query_texts(topics.astype({"qid": str})).rename_axis("qid").reset_index()
+    topics = query_texts(checked_topics(topics, model)).rename_axis("qid").reset_index()
     with PartialState(cpu=model._device.type == "cpu").main_process_first():
         sampler = model._sampler()
         sampler.encode()
@@ -52,8 +52,7 @@ def loss_queries(
         negatives = ids.melt("qid", columns, value_name="docno")[["qid", "docno"]].drop_duplicates()
     if qrels is None:
         raise ValueError("there are no judgments: give qrels_tr, or examples= of a HardNegativeMiner")
-    pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=model)
-    qrels = qrels.astype({"qid": str, "docno": str})
+    qrels = checked_qrels(qrels, model)
     relevant, by_document = passages_of(sampler, qrels[qrels["qid"].isin(topics["qid"])])
     if negatives is not None:
         there = negatives["qid"].isin(relevant["qid"]) & (sampler.numbers_of(negatives["docno"].tolist()) >= 0)

@@ -8,7 +8,7 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_number, check_type
+from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_frame, check_number, check_type
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.models.score_normalization import Normalization, check_finite_scores, normalized
 from pyterrier_graph.training.grid_search import coordinate_search
@@ -100,6 +100,7 @@ class Hybrid(WithSignature, pt.Estimator):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Runs all pipelines and combines their rankings."""
+        inp = check_frame(inp, self)
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         merged, parts = self._parts(inp)
         ranking = pt.model.add_ranks(merged.assign(score=_weighted(parts, self.weights).sum(1)))
@@ -139,6 +140,7 @@ class Hybrid(WithSignature, pt.Estimator):
         if self.others:
             raise ValueError("fit chooses the alpha of two pipelines; combine further ones in a Hybrid of their own")
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
+        topics = check_frame(topics, self)
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         run, qrels = judged(topics, qrels, self)
         merged, parts = self._parts(run)
@@ -161,6 +163,7 @@ class Hybrid(WithSignature, pt.Estimator):
         runs = []
         for pipeline in self.pipelines:
             run = pipeline.transform(topics)
+            run = check_frame(run, pipeline, numbers=("score",))
             pt.validate.result_frame(run, extra_columns=["score"], context=self)
             run = run.astype({"qid": str, "docno": str}).drop_duplicates(["qid", "docno"])
             check_finite_scores(run, pipeline)

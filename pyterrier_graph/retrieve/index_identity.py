@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
+import os
 from collections.abc import Sequence
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,10 +33,20 @@ def without_bars(encoder: BiEncoder) -> BiEncoder:
 
 def identity_of(index: FlexIndex) -> dict[str, Any]:
     """What the vectors of a contextual index depend on; raises ValueError for other indexes."""
-    (meta,) = index.payload(return_dvecs=False, return_docnos=False)
-    if "contextual" not in meta:
+    try:
+        (meta,) = index.payload(return_dvecs=False, return_docnos=False)
+        shape = meta["doc_count"], meta["vec_size"]
+        about = meta.get("contextual")
+    except (AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"{index!r} is damaged, or no index: {error!r}") from error
+    if about is None:
         raise ValueError(f"{index!r} is not a contextual index")
-    return meta["contextual"]["identity"]
+    bytes_needed = 4 * shape[0] * shape[1] if all(isinstance(size, int) for size in shape) else -1
+    if bytes_needed != os.path.getsize(index.index_path / "vecs.f4"):
+        raise ValueError(f"{index!r} is damaged: its vectors are not {shape[0]!r} of {shape[1]!r} numbers each")
+    if not isinstance(about, dict) or not isinstance(about.get("identity"), dict) or "encoder" not in about["identity"]:
+        raise ValueError(f"{index!r} is damaged: it does not say what its vectors depend on")
+    return about["identity"]
 
 
 def changed_passages(
@@ -86,7 +97,7 @@ def query_digests(
 
 
 def _lines(texts: list[str]) -> bytes:
-    return "".join(json.dumps(text) + "\n" for text in texts).encode()
+    return "".join(f"{encode_basestring_ascii(text)}\n" for text in texts).encode()  # as json.dumps, and faster
 
 
 def encoder_name(encoder: BiEncoder) -> str:

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from pyterrier_graph.checks import WithSignature, check_weights
+from pyterrier_graph.checks import WithSignature, check_frame, check_weights
 from pyterrier_graph.encoders.vector_files import blocks
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 
@@ -56,6 +56,7 @@ class QueryWeights(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Widens the vectors of queries."""
+        inp = check_frame(inp, self, vectors={"query_vec": self.sample[PASSAGES].shape[1]})
         pt.validate.columns(inp, includes=["query_vec"], context=self)
         if not len(inp):
             return inp

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyterrier as pt
 
+from pyterrier_graph.warning_categories import QualityWarning
+
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 SWEEPS = 2  # how often the whole grid is tried, if there are several numbers
 
@@ -56,7 +58,11 @@ def coordinate_search(
                 present = _supported(trials, measured, start)
         except KeyboardInterrupt:
             present = _supported(trials, measured, start)
-            warnings.warn(f"{desc} was interrupted: the best numbers so far are kept, {present}", stacklevel=2)
+            warnings.warn(
+                f"{desc} was interrupted: the best numbers so far are kept, {present}; call it again for the others",
+                QualityWarning,
+                stacklevel=2,
+            )
     return present
 
 

@@ -19,6 +19,8 @@ from pyterrier_graph.checks import WithSignature, check_choice, check_count, che
 from pyterrier_graph.encoders.checkpoints import checkpoint_name, hidden_bars
 from pyterrier_graph.encoders.devices import DType, device_of
 from pyterrier_graph.training.options import TrainerOptions
+from pyterrier_graph.training.run_record import recorded
+from pyterrier_graph.warning_categories import QualityWarning
 
 Options = TypeVar("Options")
 
@@ -47,6 +49,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
     Attributes:
         encoder: The encoder, or the name of the checkpoint that the network started from.
         training_log: Losses, and the validation measure under its own name, of the last training; empty before.
+        training_run: Versions, seeds, device, precision, seconds and peak memory of the last training; empty before.
     """
 
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
@@ -60,8 +63,15 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
     device: str | None
     network: Any = None  # the module that is trained and saved, if there is one
     training_log: list[dict[str, float]] = []  # noqa: RUF012, replaced as a whole
+    training_run: dict[str, Any] = {}  # noqa: RUF012, replaced as a whole
     random_start: bool = False  # whether the scores of the untrained model are random
     _warned_of: frozenset[str] = frozenset()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Has each method that trains record what the training took."""
+        super().__init_subclass__(**options)
+        for name in {"fit", "fit_examples"} & {*vars(cls)}:
+            setattr(cls, name, recorded(vars(cls)[name]))
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks the arguments that all models share, also when they are set later, as by ``pt.GridSearch``."""
@@ -114,6 +124,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
                 origin[stage] = {"steps": max(entry["step"] for entry in log), "options": options, "log": log}
                 if measured := [entry[given.measure] for entry in log if given.measure in entry]:
                     origin[stage]["best"] = {given.measure: max(measured)}
+        if self.training_run:
+            origin["run"] = self.training_run
         return json.loads(json.dumps(origin, default=str))
 
     @classmethod
@@ -140,6 +152,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
             model.encoder = meta["encoder"]
         for name in cls.STAGES:
             setattr(model, f"{name}_log", meta.get(name, {}).get("log", []))
+        model.training_run = meta.get("run", {})
         model.random_start = meta["random_start"]
         model.path = folder
         return model
@@ -163,7 +176,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
             return twin
         if self.training_log:
             reason = f"with another {', '.join(lost)} the trained weights do not fit"
-            warnings.warn(f"the copy of {self!r} is not trained: {reason}", stacklevel=2)
+            warnings.warn(f"the copy of {self!r} is not trained: {reason}", QualityWarning, stacklevel=2)
         return type(self)(**present | attributes)
 
     def _check_attributes(self) -> None:
@@ -174,7 +187,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         self._warned_of |= {"random"}  # measuring the untrained model is part of training
         if self.training_log:
             advice = f"fit continues from the trained weights. To start anew, call fit of a new {type(self).__name__}"
-            warnings.warn(f"{self!r} is trained already: {advice}", stacklevel=3)
+            warnings.warn(f"{self!r} is trained already: {advice}", QualityWarning, stacklevel=3)
 
     def _warn_if_random(self) -> None:
         """Warns once that the scores of this model are random, if they are."""
@@ -182,8 +195,8 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
             advice = "call fit, load a trained model, or choose a start that ranks without training"
             self._warn_once("random", f"{self!r} is not trained and ranks at random: {advice}")
 
-    def _warn_once(self, topic: str, message: str) -> None:
+    def _warn_once(self, topic: str, message: str, category: type[Warning] = QualityWarning) -> None:
         """Warns of a topic, unless this model has done so already."""
         if topic not in self._warned_of:
             self._warned_of |= {topic}
-            warnings.warn(message, stacklevel=4)
+            warnings.warn(message, category, stacklevel=4)

@@ -23,6 +23,7 @@ from pyterrier_graph.checks import check_fields
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.training.options import HeadOptions
+from pyterrier_graph.warning_categories import QualityWarning
 
 if TYPE_CHECKING:
     from pyterrier_graph.retrieve.neighbor_sampler import NeighborSampler
@@ -118,6 +119,7 @@ class LossQueries(Dataset):
             warnings.warn(
                 f"{int(twins.sum())} training queries, such as {qids[int(twins.argmax())]!r}, are in the graph under "
                 "another qid: they are never masked, and their positives aggregate from them",
+                QualityWarning,
                 stacklevel=4,
             )
         self.vectors = self._encoded()
@@ -237,6 +239,7 @@ class LossQueries(Dataset):
                     "no training query has a positive that is relevant to another query: all of them give the loss, "
                     "which may teach that passages with relevant queries are wrong; training queries that are not in "
                     "the graph would help",
+                    QualityWarning,
                     stacklevel=5,
                 )
         return np.flatnonzero(positives.lengths > 0)

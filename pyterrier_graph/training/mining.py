@@ -23,7 +23,7 @@ from pyterrier_graph.checks import check_fields, check_number, check_type
 from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.training.teacher_scores import PAIR, TeacherScores, frame_from
-from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of, judged_ids
+from pyterrier_graph.training.validation import PASSAGE_NUMBER, checked_qrels, checked_topics, documents_of, judged_ids
 
 QUERY = "query"
 DOCUMENT_COLUMNS = ["qid", "query", "docno", "source"]  # indexed by the position of the query
@@ -331,10 +331,10 @@ def _count(
 
 def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
     """Topics with ids as text, numbered; each needs a text and may be there once."""
-    pt.validate.columns(topics, includes=["qid", "query"])
+    topics = checked_topics(topics, "HardNegativeMiner")
     if not len(topics):
         raise ValueError("there are no topics")
-    topics = topics.astype({"qid": str}).reset_index(drop=True)
+    topics = topics.reset_index(drop=True)
     if (twice := topics["qid"].duplicated()).any():
         raise ValueError(f"topics have query {topics['qid'][twice].iloc[0]!r} twice")
     query_texts(topics)
@@ -345,8 +345,8 @@ def _relevant(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:
     """The relevant documents of the topics, by the number of their query."""
     if qrels is None:
         qrels = pd.DataFrame({"qid": [], "docno": [], "label": []})
-    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
-    relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].astype(str).drop_duplicates()
+    qrels = checked_qrels(qrels, "HardNegativeMiner")
+    relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
     relevant = relevant.merge(topics[["qid", "query"]].reset_index(names="number"), on="qid")
     return relevant.set_index("number").sort_index(kind="stable").assign(source=RELEVANT)[DOCUMENT_COLUMNS]
 

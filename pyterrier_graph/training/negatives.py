@@ -12,6 +12,7 @@ import pandas as pd
 
 from pyterrier_graph.checks import check_choice
 from pyterrier_graph.graphs.csr import CSR, offsets
+from pyterrier_graph.warning_categories import DataWarning
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
@@ -92,6 +93,7 @@ class NegativeSampler:
                 warnings.warn(
                     "negatives='mixed' draws from documents that share a code, but no training query or relevant "
                     "document has a code: all negatives are drawn by 'relevant_docs'",
+                    DataWarning,
                     stacklevel=2,
                 )
 

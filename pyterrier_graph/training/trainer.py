@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
-import logging
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -33,8 +33,8 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from pyterrier_graph.encoders.checkpoints import hidden_bars
 from pyterrier_graph.encoders.devices import DType, dtype_name, training_dtype
 from pyterrier_graph.training.options import TrainerOptions
+from pyterrier_graph.warning_categories import QualityWarning
 
-logger = logging.getLogger(__name__)
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 START = "start.safetensors"
 MAY_DIFFER = {"epochs", "output_dir", "patience"}  # options of a training that continues from a checkpoint
@@ -108,7 +108,9 @@ def _unless_better_at_start(model: nn.Module, file: Path, state: TrainerState, m
     with safe_open(file, framework="pt") as start:
         measured = float(start.metadata()["measured"])
     if state.best_metric is not None and state.best_metric < measured:
-        logger.warning("training did not improve the measure: the weights from before training are kept")
+        advice = "try a smaller learning rate, more epochs or more training queries"
+        message = f"training did not improve {measure}: the weights from before training are kept; {advice}"
+        warnings.warn(message, QualityWarning, stacklevel=4)
         load_model(model, file)
     log = [{measure if key == PREFIX + measure else key: entry[key] for key in entry} for entry in state.log_history]
     return [{measure: measured, "epoch": 0.0, "step": 0}, *log]

@@ -24,6 +24,7 @@ from pyterrier_graph.models.propagation import Propagation
 from pyterrier_graph.training.negatives import NegativeSampler
 from pyterrier_graph.training.trainer import train
 from pyterrier_graph.training.validation import judged_ids, passages_are_judged
+from pyterrier_graph.warning_categories import DataWarning
 
 if TYPE_CHECKING:
     from pyterrier_graph.training.options import HGATTraining
@@ -78,6 +79,7 @@ def passage_judgments(qrels: pd.DataFrame, graph: HeteroGraph) -> pd.DataFrame:
         warnings.warn(
             f"{len(missing)} of {len(qrels)} judged documents are not in the graph, such as {missing.iloc[0]!r}: "
             "their judgments are not used",
+            DataWarning,
             stacklevel=2,
         )
     qrels = qrels[documents >= 0]
@@ -161,6 +163,7 @@ class TripleModel(nn.Module):
             queries, inputs = self.encoder.forward_queries(given[0]), self.encoder.forward_passages(given[1])
         else:
             queries, inputs = (states.to(device) for states in given)
+        queries, inputs = (self.hgat.project(states) for states in (queries, inputs))
         propagation = group.propagation.to(device)
         in_context = self.hgat(inputs, propagation)
         content = inputs.select(propagation.inputs)

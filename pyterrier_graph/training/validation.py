@@ -1,16 +1,19 @@
 """Validation by a ranking measure: one number for the scores of a run."""
 
 import warnings
+from typing import Any
 
 import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.documents import PASSAGE_SEPARATOR
 from pyterrier_graph.graphs.fold import fold
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import DOCUMENT
+from pyterrier_graph.warning_categories import DataWarning
 
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 
@@ -42,13 +45,30 @@ def tuning_set(
     return (run, qrels) if run_va is None or not len(run_va) else (run_va, qrels_va)
 
 
+def checked_topics(topics: pd.DataFrame, context: Any) -> pd.DataFrame:
+    """Topics ``qid, query`` with ids as text."""
+    topics = check_frame(topics, context, optional_texts=("query",))
+    pt.validate.columns(topics, includes=["qid", "query"], context=context)
+    return topics.astype({"qid": str})
+
+
+def checked_qrels(qrels: pd.DataFrame, context: Any) -> pd.DataFrame:
+    """Judgments ``qid, docno, label`` with ids as text, and numbers as labels."""
+    qrels = check_frame(qrels, context, numbers=("label",))
+    pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=context)
+    if not np.isfinite(qrels["label"]).all() or (qrels["label"] % 1 != 0).any():
+        wrong = qrels["label"][~np.isfinite(qrels["label"]) | (qrels["label"] % 1 != 0)].iloc[0]
+        raise ValueError(f"{context!r}: a label must be a whole number, got {wrong:g}")
+    return qrels.astype({"qid": str, "docno": str, "label": "int64"})
+
+
 def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of a run whose queries are judged, numbered from 0, and the judgments; an error if there are none."""
     if qrels is None:
         raise ValueError(f"{type(context).__name__}.fit: there are no judgments for the queries")
-    pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=context)
-    ids = ["qid", "docno"]
-    run, qrels = (frame.astype({name: str for name in ids if name in frame.columns}) for frame in (run, qrels))
+    qrels = checked_qrels(qrels, context)
+    run = check_frame(run, context)
+    run = run.astype({name: str for name in ("qid", "docno") if name in run.columns})
     run = run[run["qid"].isin(qrels["qid"])].reset_index(drop=True)
     if not len(run):
         raise ValueError(f"{type(context).__name__}.fit: none of the queries is judged")
@@ -112,7 +132,7 @@ class Validation:
         if not self._pairs["docno"].isin(self.qrels["docno"]).any():
             ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {self.qrels['docno'].iloc[0]!r}"
             problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
-            warnings.warn(f"{type(context).__name__}.fit: {problem}", stacklevel=3)
+            warnings.warn(f"{type(context).__name__}.fit: {problem}", DataWarning, stacklevel=3)
 
     def __call__(self, scores: np.ndarray | pd.Series) -> float:
         """The measure, given a score for each row of :attr:`run`."""

@@ -9,6 +9,7 @@ files are licensed and have to be fetched by hand: the error for a missing file 
 
 import functools
 import logging
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from pyterrier_graph.datasets.clef_ip.text_files import read_qrels
 from pyterrier_graph.datasets.clef_ip.topics import Topic, read_topics
 from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs, check_name
 from pyterrier_graph.documents import Link, Node, Reference, split_passage_id
+from pyterrier_graph.warning_categories import DataWarning
 
 TASK = "claims-to-passages"
 LANGUAGES = ("en", "de", "fr")
@@ -181,9 +183,9 @@ class TopicSet:
             else:
                 unresolved.append(f"{judgment.docno}{judgment.xpath}")
         if unresolved:
-            message = "%s/%s: %d of %d judgments are left out: the collection has no such passages, for example %s"
-            examples = ", ".join(unresolved[:3])
-            _logger.warning(message, self._name, language, len(unresolved), len(judgments), examples)
+            counts = f"{self._name}/{language}: {len(unresolved)} of {len(judgments)} judgments are left out"
+            reason = f"the collection has no such passages, for example {', '.join(unresolved[:3])}"
+            warnings.warn(f"{counts}: {reason}; is it complete?", DataWarning, stacklevel=3)
         order = {topic.query_id: place for place, topic in enumerate(self._topics)}
         return sorted(qrels.values(), key=lambda qrel: order[qrel.query_id])
 

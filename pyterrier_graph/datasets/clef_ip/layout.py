@@ -6,6 +6,7 @@ The files lie in the folder ``clef-ip`` of the home folder of ir_datasets.
 import contextlib
 import logging
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from pyterrier_graph.checks import check_count
 from pyterrier_graph.datasets.clef_ip.patents import Patent, is_docno, read_patent
+from pyterrier_graph.warning_categories import DataWarning
 
 CHUNK = 64
 CHUNKS = 4  # per process and block
@@ -140,7 +142,9 @@ class Archive:
                 skipped += 1
                 _logger.warning("skipped %s", patent)
         if skipped:
-            _logger.warning("%s: %d patents read, %d files skipped", self.folder, read, skipped)
+            advice = "strict=True makes the first one an error, and the log names all of them"
+            message = f"{self.folder}: {read} patents read, {skipped} files skipped; {advice}"
+            warnings.warn(message, DataWarning, stacklevel=2)
 
 
 def home() -> Path:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyterrier_graph.documents import level_mismatch
 from pyterrier_graph.evaluation.measures.definitions import FoldedMeasure, MAPDMeasure, PRESMeasure
 from pyterrier_graph.evaluation.measures.rankings import Fold, Judgments, Ranking, documents_of
+from pyterrier_graph.warning_categories import DataWarning
 
 
 class PatentEvaluator(Evaluator):
@@ -81,7 +82,7 @@ def _fold(first: str, relation: str = "") -> Fold:
 def _check_level(found: Iterable[str], judged: Iterable[str]) -> None:
     """Warns about a run of passages and judgments of documents, and the other way round."""
     if message := level_mismatch(found, judged):
-        warnings.warn(message, stacklevel=3)
+        warnings.warn(message, DataWarning, stacklevel=3)
 
 
 def pres(judgments: Judgments, ranking: Ranking, measure: Measure) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ import pandas as pd
 from ir_measures.util import QrelsConverter, RunConverter
 from numpy.typing import NDArray
 
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.graphs.csr import CSR
 
 Fold = Callable[[list[str]], tuple[NDArray[np.intp], list[str]]]
@@ -106,4 +107,5 @@ def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
     missing = frame.isna().any(axis=1)
     if missing.any():
         raise ValueError(f"a value is missing in the {name}: {frame[missing].iloc[0].to_dict()}")
-    return frame.astype({"query_id": str, "doc_id": str}).assign(**{number: pd.to_numeric(frame[number])})
+    frame = check_frame(frame, f"the {name}", numbers=(number,))
+    return frame.astype({"query_id": str, "doc_id": str})
