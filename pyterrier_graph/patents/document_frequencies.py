@@ -92,7 +92,8 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         if language not in self.documents:
             raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}")
         if language not in self._counts:
-            self._counts[language] = np.memmap(self.path / COUNTS.format(language), dtype="<u4", mode="r")
+            file = self.path / COUNTS.format(language)
+            self._counts[language] = np.memmap(file, dtype="<u4", mode="r", shape=(BUCKETS,))
         counts = self._counts[language][self._vectorizer.transform(words).indices] if len(words) else np.zeros(0)
         with np.errstate(divide="ignore"):
             return np.log(self.documents[language] / counts)

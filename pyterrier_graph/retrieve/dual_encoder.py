@@ -336,7 +336,6 @@ class DualEncoder(LearnedModel, BiEncoder):
         datasets = {stage: getattr(data, "dataset", data) for stage, data in by_stage.items() if data is not None}
         digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()
-        place = self.training.output_dir or self.pretraining.output_dir
         names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
         identity = {name: getattr(self, name) for name in names}
         logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
@@ -344,7 +343,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         with restored_on_error(self.network):  # also by the second stage
             for stage, data in datasets.items():
                 options = getattr(self, stage)
-                folder = options.output_dir or place
+                folder = options.output_dir or self.training.output_dir or self.pretraining.output_dir
                 logs[stage] = train_dual_encoder(
                     self.network,
                     data,
