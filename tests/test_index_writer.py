@@ -185,9 +185,7 @@ def test_unfinished_work_of_something_else(base: FlexIndex, tmp_path: Path) -> N
         f"{str(folder)!r} is unfinished work of something else: contextual.identity.graph.edges was 3, and is None; "
         "contextual.identity.network was 'sha-1', and is 'sha-3'. Delete it to begin anew"
     )
-    with pytest.raises(
-        ValueError, match="something else: dtype was 'float32', .*; rows_per_range was 40, "
-    ):
+    with pytest.raises(ValueError, match="something else: dtype was 'float32', .*; rows_per_range was 40, "):
         indexed(base, path, shifted, chunk_size=50, dtype="bfloat16")
     renamed = flex(tmp_path / "renamed.flex", docnos=[f"e{docno}" for docno in DOCNOS])
     with pytest.raises(ValueError, match="docnos_sha256 was"):

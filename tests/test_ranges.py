@@ -329,7 +329,7 @@ def test_something_else_at_the_path(tmp_path: Path) -> None:
 
 def test_two_at_once(tmp_path: Path, whole: dict[str, bytes]) -> None:
     def work(numbers: np.ndarray) -> dict[str, np.ndarray]:
-        who = f"another process is at work on {str(tmp_path / 'made')!r}: process {os.getpid()} on host "
+        who = f"another process is at work in {str(tmp_path / 'made.unfinished')!r}: process {os.getpid()} on host "
         with pytest.raises(RuntimeError, match=re.escape(who)):
             write(tmp_path / "made")
         return rows_of(numbers)
@@ -375,7 +375,7 @@ def test_a_dead_process_holds_no_lock(tmp_path: Path, whole: dict[str, bytes]) -
     path = tmp_path / "made"
     running = process(path, 1, ROWS, 0.2)
     until(lambda: len(stored(path)) >= 2)
-    with pytest.raises(RuntimeError, match=f"another process is at work .* process {running.pid} on host"):
+    with pytest.raises(RuntimeError, match=f"another process is at work in .* process {running.pid} on host"):
         write(path)
     running.kill()
     running.communicate()

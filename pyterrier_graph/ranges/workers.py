@@ -54,7 +54,7 @@ def each(job: Job, numbers: Sequence[int], workers: Workers) -> Iterator[int]:
         RuntimeError: If workers die again and again.
     """
     check_workers(workers)
-    if workers == 1 or len(numbers) == 1:
+    if workers == 1 or len(numbers) < 2:
         for number in numbers:
             job(number)
             yield number
