@@ -104,7 +104,7 @@ class TokenStore(WithSignature, BuiltArtifact):
             verbose: Whether to show progress.
         """
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
-        progress = {"desc": task, "unit": "node", "delay": 1, "disable": not verbose}
+        progress: dict[str, Any] = {"desc": task, "unit": "node", "delay": 1, "disable": not verbose}
 
         def rows(numbers: np.ndarray) -> dict[str, np.ndarray]:
             states, pieces = states_of(numbers)
