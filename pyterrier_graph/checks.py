@@ -69,7 +69,7 @@ def check_fields(options: Any, **least: int) -> None:
         choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
         if value is None and type(None) in kinds:
             continue
-        if choices:
+        if choices and not isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type))):
             check_choice(name, value, choices)
         elif name in least and int in kinds:
             check_count(name, value, least[name])

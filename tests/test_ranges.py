@@ -13,6 +13,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -329,7 +330,7 @@ def test_something_else_at_the_path(tmp_path: Path) -> None:
 
 def test_two_at_once(tmp_path: Path, whole: dict[str, bytes]) -> None:
     def work(numbers: np.ndarray) -> dict[str, np.ndarray]:
-        who = f"another process is at work on {str(tmp_path / 'made')!r}: process {os.getpid()} on host "
+        who = f"another process is at work in {str(tmp_path / 'made.unfinished')!r}: process {os.getpid()} on host "
         with pytest.raises(RuntimeError, match=re.escape(who)):
             write(tmp_path / "made")
         return rows_of(numbers)
@@ -375,7 +376,7 @@ def test_a_dead_process_holds_no_lock(tmp_path: Path, whole: dict[str, bytes]) -
     path = tmp_path / "made"
     running = process(path, 1, ROWS, 0.2)
     until(lambda: len(stored(path)) >= 2)
-    with pytest.raises(RuntimeError, match=f"another process is at work .* process {running.pid} on host"):
+    with pytest.raises(RuntimeError, match=f"another process is at work in .* process {running.pid} on host"):
         write(path)
     running.kill()
     running.communicate()
@@ -441,3 +442,51 @@ def test_many_kills(tmp_path: Path) -> None:
     assert files(path) == whole
     assert killed == {"driver": 20, "worker": 50}
     assert sorted(file.name for file in tmp_path.iterdir()) == ["made", "whole"]
+
+
+@pytest.mark.slow
+def test_ray(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """A cluster of two nodes: both work, a worker dies, then a whole node."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    seen = tmp_path / "seen"
+    seen.mkdir()
+
+    def work(numbers: np.ndarray) -> dict[str, np.ndarray]:
+        node = ray.get_runtime_context().get_node_id()
+        if numbers[0] == 8 and not (seen / "died").exists():
+            (seen / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        (seen / f"{node}-{numbers[0]}").touch()
+        until(lambda: len({file.name.split("-")[0] for file in seen.glob("*-*")}) == 2)
+        if numbers[0] == 16:
+            until(lambda: (seen / "removed").exists())
+        return rows_of(numbers)
+
+    def fails(numbers: np.ndarray) -> dict[str, np.ndarray]:
+        raise ValueError(f"row {numbers[0]} is wrong")
+
+    paths = os.pathsep.join(map(str, [Path(__file__).parent, Path(workers.__file__).parents[2]]))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        node = cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": paths}}, log_to_driver=False)
+        cluster.wait_for_nodes()
+
+        def remove() -> None:
+            until(lambda: any(file.name.endswith("-16") for file in seen.glob("*-*")))
+            cluster.remove_node(node)
+            (seen / "removed").touch()
+
+        with ThreadPoolExecutor(1) as pool:
+            removed = pool.submit(remove)
+            assert files(write(tmp_path / "made", work, workers="ray")) == whole
+            removed.result()
+        assert (seen / "died").exists()
+        with pytest.raises(ValueError, match="row .* is wrong"):
+            write(tmp_path / "wrong", fails, workers="ray")
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["made", "seen"]
+    finally:
+        ray.shutdown()
+        cluster.shutdown()

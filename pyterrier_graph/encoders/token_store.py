@@ -118,7 +118,7 @@ class TokenStore(WithSignature, BuiltArtifact):
             check_bits(bits, dimension)
             meta["bits"] = bits
         tokens = TOKENS if bits is None else CODES
-        progress = {"desc": task, "unit": "node", "delay": 1, "disable": not verbose}
+        progress: dict[str, Any] = {"desc": task, "unit": "node", "delay": 1, "disable": not verbose}
 
         def quantizer() -> VectorQuantizer:
             drawn = np.random.default_rng(0).choice(nodes, min(nodes, SAMPLED), replace=False)

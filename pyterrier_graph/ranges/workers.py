@@ -54,7 +54,7 @@ def each(job: Job, numbers: Sequence[int], workers: Workers) -> Iterator[int]:
         RuntimeError: If workers die again and again.
     """
     check_workers(workers)
-    if workers == 1 or len(numbers) == 1:
+    if workers == 1 or len(numbers) < 2:
         for number in numbers:
             job(number)
             yield number
@@ -85,7 +85,7 @@ def _in_processes(job: Job, numbers: list[int], workers: int) -> Iterator[int]:
     threads = dict.fromkeys(THREADS, str(max(1, joblib.cpu_count() // count)))
     start = (pickling.dumps(job), gpus())
     executor = loky.ProcessPoolExecutor(count, initializer=_start, initargs=start, env=threads)
-    waiting = iter(numbers)
+    waiting, done = iter(numbers), False
     try:
         pending = {executor.submit(_call, number): number for number in islice(waiting, IN_FLIGHT * count)}
         while pending:
@@ -94,10 +94,11 @@ def _in_processes(job: Job, numbers: list[int], workers: int) -> Iterator[int]:
                 future.result()
                 pending |= {executor.submit(_call, more): more for more in islice(waiting, 1)}
                 yield number
+        done = True
     except BrokenProcessPool as error:
         raise WorkerDiedError(str(error).strip().partition("\n")[0]) from error
     finally:
-        executor.shutdown(kill_workers=True)
+        executor.shutdown(kill_workers=not done)
 
 
 def _start(job: bytes, devices: list[str]) -> None:

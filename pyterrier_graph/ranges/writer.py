@@ -26,7 +26,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,8 @@ class RangeWriter:
 
     Attributes:
         place: The folder that is deleted in the end; it may hold other artifacts that are needed until then.
-        folder: The folder that becomes the artifact. Further files may be written to it after :meth:`compute`; they are
-            written again if the process is killed.
+        folder: The folder that becomes the artifact. Further files may be written to it after :meth:`compute`, again if
+            the process is killed.
         ranges: The ranges.
     """
 
@@ -76,8 +76,22 @@ class RangeWriter:
             os.replace(temporary, self.folder)
             sync(self.place)
 
+    def clear(self, *kept: str) -> None:
+        """Deletes what a killed process has written to the folder, beside files of these names."""
+        for file in self.folder.iterdir():
+            if file.is_dir():
+                shutil.rmtree(file)
+            elif file.name not in kept:
+                file.unlink()
+
     def compute(
-        self, work: Work, *names: str, lengths: Sequence[str] = (), workers: Workers = 1, **progress: Any
+        self,
+        work: Work,
+        *names: str,
+        lengths: Sequence[str] = (),
+        workers: Workers = 1,
+        each_time: Callable[[int], Any] = lambda number: None,
+        **progress: Any,
     ) -> None:
         """Computes the ranges that are not there.
 
@@ -88,6 +102,7 @@ class RangeWriter:
             lengths: Those of the names whose arrays are lengths of rows, int64. Their files get offsets: where each
                 row begins, and the end of the last one.
             workers: See this module.
+            each_time: Called in this process with the number of each range that is there, or is done.
             **progress: Arguments of ``pt.tqdm``.
         """
         check_workers(workers)
@@ -99,9 +114,12 @@ class RangeWriter:
             rows = ranges.rows - sum(len(ranges.numbers(number)) for number in missing)
             try:
                 with pt.tqdm(total=ranges.rows, initial=rows, **progress) as bar:
-                    copied.add(done)
-                    for number in each(RangeJob(ranges, work), missing, workers) if missing else ():
-                        copied.add([number])
+                    for number in done:
+                        each_time(number)
+                        copied.add(number)
+                    for number in each(RangeJob(ranges, work), missing, workers):
+                        each_time(number)
+                        copied.add(number)
                         bar.update(len(ranges.numbers(number)))
             finally:
                 ranges.remove_temporary()
@@ -140,9 +158,9 @@ class _Concatenation(ExitStack):
                 self._write(name, np.zeros(1, OFFSET))
                 self._ends[name] = 0
 
-    def add(self, numbers: Iterable[int]) -> None:
-        """Copies what can be copied now that some further ranges are there."""
-        self._done.update(numbers)
+    def add(self, number: int) -> None:
+        """Copies what can be copied now that a further range is there."""
+        self._done.add(number)
         while self._names and self.count in self._done:
             arrays = self._ranges.read(self.count)
             if {*arrays} != {*self._names}:
@@ -200,14 +218,14 @@ def unfinished(
         RuntimeError: If another process is at work on this path.
         ValueError: If there is unfinished work of another identity.
     """
-    check_count("rows_per_range", rows_per_range)
-    plan = {"rows": rows, "rows_per_range": rows_per_range} | (meta if identity is None else identity)
-    plan = json.loads(as_json(plan))
     place = path.with_name(f"{path.name}.unfinished")
-    with _locked(path, place):
-        _check_plan(place, plan)
-        digest = hashlib.sha256(as_json(plan).encode()).hexdigest()[:16]  # a worker of former work has another folder
-        writer = RangeWriter(place, Ranges(place / f"ranges-{digest}", rows, rows_per_range))
+    if (path / META).is_file() and not (place / FILES).exists():  # killed when all was done but this
+        shutil.rmtree(place, ignore_errors=True)
+    check_vacant(path)
+    with kept(place, meta if identity is None else identity, rows, rows_per_range) as writer:
+        check_vacant(path)  # again: another process may have ended since
+        for left in path.parent.glob(f".{path.stem}.*.tmp{path.suffix}"):  # of a killed process of an older version
+            shutil.rmtree(left, ignore_errors=True)
         yield writer
         writer.prepare()
         complete(writer.folder, meta, writer.sha256)
@@ -215,16 +233,28 @@ def unfinished(
         mode = (path / META).stat().st_mode & 0o777
         path.chmod(mode | (mode & 0o444) >> 2)
         sync(path.absolute().parent)
+
+
+@contextmanager
+def kept(place: Path, identity: dict[str, Any], rows: int, rows_per_range: int) -> Iterator[RangeWriter]:
+    """As :func:`unfinished`, for ranges that do not become an artifact.
+
+    They are kept in the folder ``place``, which is deleted when the block ends without an error.
+    """
+    check_count("rows_per_range", rows_per_range)
+    plan = json.loads(as_json({"rows": rows, "rows_per_range": rows_per_range} | identity))
+    with _locked(place):
+        _check_plan(place, plan)
+        digest = hashlib.sha256(as_json(plan).encode()).hexdigest()[:16]  # a worker of former work has another folder
+        yield RangeWriter(place, Ranges(place / f"ranges-{digest}", rows, rows_per_range))
         shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager
-def _locked(path: Path, place: Path) -> Iterator[None]:
+def _locked(place: Path) -> Iterator[None]:
     """A block that one process runs at a time; the operating system ends the lock of a process that dies."""
     from filelock import FileLock, Timeout
 
-    if not place.exists():
-        check_vacant(path)
     place.mkdir(parents=True, exist_ok=True)
     lock, holder = FileLock(place / LOCK, timeout=0), place / HOLDER
     try:
@@ -232,18 +262,10 @@ def _locked(path: Path, place: Path) -> Iterator[None]:
     except Timeout:
         who = json.loads(holder.read_text(encoding="utf-8")) if holder.exists() else {}
         raise RuntimeError(
-            f"another process is at work on {str(path)!r}: process {who.get('process', '?')} on host "
+            f"another process is at work in {str(place)!r}: process {who.get('process', '?')} on host "
             f"{who.get('host', '?')}. Wait for it, or end it and repeat the call, which continues its work"
         ) from None
     try:
-        for left in path.parent.glob(f".{path.stem}.*.tmp{path.suffix}"):  # of a killed process of an older version
-            shutil.rmtree(left, ignore_errors=True)
-        try:
-            check_vacant(path)  # again: another process may have ended since
-        except FileExistsError:
-            if not (place / FILES).exists():  # killed when all was done but this
-                shutil.rmtree(place, ignore_errors=True)
-            raise
         _replace(holder, {"process": os.getpid(), "host": socket.gethostname()})
         yield
     finally:
