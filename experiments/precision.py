@@ -18,6 +18,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -314,17 +315,18 @@ def encoding(options: argparse.Namespace) -> pd.DataFrame:
         )
         row = {"what": "least cosine with float32", "precision": precise, "ms per passage": cosines.min().item()}
         tables.append(pd.DataFrame([row]))
+    first, tables = shown(pd.concat(tables), "encoding"), []
     for processes, threads in ((1, 1), (1, 2), (2, 1)):
-        context = multiprocessing.get_context("spawn")
         parts = [even[number::processes] for number in range(processes)]
-        with context.Pool(processes) as pool:
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
             start = time.perf_counter()
-            times = pool.starmap(_encoded, [(options.encoder, part, threads) for part in parts])
+            times = pool.map(_encoded, [options.encoder] * processes, parts, [threads] * processes)
+            spent = 1000 * sum(times) / len(even)
             wall = time.perf_counter() - start
         used = f"processes: {processes}, threads of each: {threads}; wall time {1000 * wall / len(even):.1f}"
-        row = {"what": used, "precision": "auto", "ms per passage": 1000 * sum(times) / len(even)}
+        row = {"what": used, "precision": "auto", "ms per passage": spent}
         tables.append(pd.DataFrame([row]))
-    return shown(pd.concat(tables), "encoding")
+    return pd.concat([first, shown(pd.concat(tables), "threads")])
 
 
 def _encoded(checkpoint: str, texts: list[str], threads: int) -> float:
