@@ -6,7 +6,7 @@
 
 ``inference`` trains each model once, in float32, and evaluates it in both precisions, on the same candidates.
 ``training`` trains it in both, with the same seeds. ``encoding`` measures ways to encode passages of 128 tokens.
-A collection is a sample of whole documents.
+A collection is a sample of whole documents. Tested are all queries that are not trained on, of whatever split.
 """
 
 from __future__ import annotations
@@ -101,9 +101,8 @@ class Bench:
         self.folder = Path(options.output, name)
         shutil.rmtree(self.folder, ignore_errors=True)
         self.graph = ptg.DocumentGraph(self.folder / "graph").index(documents, verbose=False)
-        splits = collection.split()
-        self.train = splits["train"].sample(options.train_queries)
-        self.test = splits["test"].sample(options.queries)
+        self.train = collection.split()["train"].sample(options.train_queries)
+        self.test = collection.all_queries.without(self.train).sample(options.queries)
         lengths = {"max_passage_tokens": PASSAGE_TOKENS, **CPU}
         self.dual = ptg.DualEncoder(options.encoder, dtype="float32", **lengths)
         texts = self.graph.texts(self.graph.passage_nodes[:SAMPLE])
