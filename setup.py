@@ -15,7 +15,7 @@ REQUIRES = [
     "pyterrier-dr>=0.8",
     "torch>=2.6,<3",
     "torch_geometric>=2.6,<3",
-    "transformers>=5.0,<6",
+    "transformers>=5.4,<6",
     "sentence-transformers[train]>=6.2,<7",  # MultiVectorEncoder; [train]: accelerate and datasets
     "ir_datasets>=0.6",
     "ir-measures>=0.4.1",
@@ -42,7 +42,8 @@ REQUIRES = [
     "beautifulsoup4>=4.12",  # the encoding that a page declares
     "charset-normalizer>=3.3",
     "PyYAML>=6.0",
-    "filelock>=3.12",  # one process at a time builds the indexes of a folder
+    "filelock>=3.12",  # one process at a time writes an artifact
+    "cloudpickle>=3.0",  # what workers compute may be defined in a notebook
     "snowballstemmer>=2.2",  # which words of a snippet a question has
 ]
 
@@ -64,7 +65,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["pyterrier_graph", "pyterrier_graph.*"]),
-    include_package_data=True,
+    package_data={"pyterrier_graph": ["py.typed", "__init__.pyi", "pt_docs/*.rst"]},
     python_requires=">=3.11,<3.14",
     install_requires=REQUIRES,
     extras_require={
@@ -73,6 +74,7 @@ setup(
         # Both FAISS wheels provide the module `faiss` and overwrite each other: install [faiss] or [gpu], never both.
         "gpu": ["faiss-gpu>=1.14.3; platform_system == 'Linux'"],
         "adaptive": ADAPTIVE,
+        "ray": ["ray>=2.40"],
         "demo": DEMO,
         "docs": DOCS,
         "test": [
@@ -80,11 +82,7 @@ setup(
             *ADAPTIVE,
             *DOCS,
             *NOTEBOOKS,
-            "hypothesis>=6",
-            "mypy>=1.15",
-            "pytest>=8",
-            "pytest-xdist>=3.6",
-            "ruff>=0.9",
+            *TESTS,
         ],
     },
     entry_points={

@@ -20,6 +20,7 @@ from .models.gnn_encoder import GNNEncoderConfig as GNNEncoderConfig
 from .models.hgat import HGATConfig as HGATConfig
 from .models.lgre import LGReConfig as LGReConfig
 from .models.lgre_losses import LGReLoss as LGReLoss
+from .plots.explaining import explain as explain
 from .readers.html import read_html as read_html
 from .readers.jats import read_jats as read_jats
 from .readers.markdown import read_markdown as read_markdown

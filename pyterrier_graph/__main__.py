@@ -1,4 +1,4 @@
-"""``python -m pyterrier_graph demo``, and ``python -m pyterrier_graph search FOLDER QUESTION``."""
+"""``python -m pyterrier_graph demo``, ``... search FOLDER QUESTION``, and ``... verify PATH``."""
 
 import argparse
 import logging
@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-USAGE = "usage: python -m pyterrier_graph {demo,search} [options]; see demo --help and search --help"
+USAGE = "usage: python -m pyterrier_graph {demo,search,verify} [options]; see demo --help, search --help, verify --help"
 QUIET = "httpx sentence_transformers transformers datasets pyterrier_graph.readers pyterrier_graph.graphs".split()
 BAD_INPUT, INTERRUPTED = 2, 130
+DAMAGED = 1
 
 
 def main() -> None:
@@ -22,6 +23,8 @@ def main() -> None:
         demo.main(arguments)
     elif command == ["search"]:
         sys.exit(search(arguments))
+    elif command == ["verify"]:
+        sys.exit(verify(arguments))
     else:
         print(USAGE, file=sys.stderr)
         sys.exit(BAD_INPUT)
@@ -79,6 +82,44 @@ def search(arguments: Sequence[str] | None = None) -> int:
     text = printing.results_text(found, question, Path(options.folder), styled=styled, width=width)
     sys.stdout.buffer.write(f"{text}\n".encode(errors="replace")) if hasattr(sys.stdout, "buffer") else print(text)
     return 0
+
+
+def verify_parser() -> argparse.ArgumentParser:
+    """The command line of ``verify``."""
+    made = argparse.ArgumentParser(
+        prog="python -m pyterrier_graph verify",
+        description="Reads all files of artifacts (graphs, indexes, token stores, saved models), and compares them "
+        "with the digests that were stored when they were written. The exit status is 0 if all are equal, and 1 if "
+        "some file is damaged or has no digest.",
+    )
+    made.add_argument("path", nargs="+", help="folder of an artifact, or a folder that has artifacts inside")
+    made.add_argument("--quiet", action="store_true", help="print damaged artifacts only, and show no progress")
+    return made
+
+
+def verify(arguments: Sequence[str] | None = None) -> int:
+    """Verifies artifacts. Returns the exit status: 1 if one is damaged, 2 if there is none at some path."""
+    from pyterrier_graph import integrity
+    from pyterrier_graph.artifacts import NO_DIGESTS
+
+    options = verify_parser().parse_args(arguments)
+    status = 0
+    for place in map(Path, options.path):
+        if not (found := integrity.artifacts_in(place)):
+            print(f"error: no artifact at {str(place)!r} (there is no {integrity.META})", file=sys.stderr)
+            return BAD_INPUT
+        for path in found:
+            try:
+                complete, result = integrity.verify(path, verbose=not options.quiet), "is as it was written"
+            except (OSError, ValueError) as error:
+                complete, result = False, str(error)
+            else:
+                result = f"{str(path)!r} {result if complete else f'has {NO_DIGESTS}'}"
+            if not complete:
+                status = DAMAGED
+            if not (complete and options.quiet):
+                print(result)
+    return status
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+import re
+import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -12,18 +14,30 @@ from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
+from pyterrier_graph.integrity import (
+    DIGESTS,
+    META,
+    SIZES,
+    check_files,
+    file_sha256,
+    meta_text,
+    open_meta,
+    verify,
+    verify_download,
+)
 
 if TYPE_CHECKING:
+    from filelock import BaseFileLock
     from huggingface_hub import RepoCard
     from torch import nn
 
-META = "pt_meta.json"
 CARD = "README.md"
+NO_DIGESTS = "no digests, since an older version has written it: only the sizes of its files were compared"
 LOAD = 'pt.Artifact.load("folder"'  # a card's code for loading; the name of the hub or record replaces it there
 
 
@@ -58,23 +72,73 @@ def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
 
 
 @contextmanager
-def writing(path: str | os.PathLike[str], meta: dict[str, Any]) -> Iterator[Path]:
+def writing(path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
     """Provides a temporary folder, which becomes the artifact when the block ends without an error.
 
-    ``meta``, the contents of ``pt_meta.json``, may be completed inside the block. It is written last, with the size of
-    every file, so that an incomplete folder is never read as an artifact.
+    ``meta``, the contents of ``pt_meta.json``, may be completed inside the block. It is written last, with the size and
+    the digest of every file, so that an incomplete folder is never read as an artifact. What killed processes have left
+    of the same artifact is removed.
 
-    Raises FileExistsError if there is a file, or a folder with files, at ``path``.
+    Args:
+        path: Path of the artifact.
+        meta: The contents of ``pt_meta.json``.
+        overwrite: Whether an artifact that is there already is replaced, when the new one is complete.
+
+    Raises:
+        FileExistsError: If there is a file, or a folder with files, at ``path``, or another process is writing there.
     """
     target = Path(path)
-    check_vacant(target)
+    if not overwrite:
+        check_vacant(target)
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with pt.io.finalized_directory(str(target.absolute())) as folder:
-        yield Path(folder)
-        complete(Path(folder), meta)
-    mode = (target / META).stat().st_mode & 0o777
-    target.chmod(mode | (mode & 0o444) >> 2)  # PyTerrier creates folders that all users may write
+    with _temporary(target.absolute()) as folder:
+        yield folder
+        complete(folder, meta)
+        if overwrite and target.exists():
+            old = folder.with_suffix(".old")
+            target.rename(old)
+            folder.rename(target)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            check_vacant(target)
+            os.replace(folder, target)
     sync(target.absolute().parent)
+
+
+@contextmanager
+def _temporary(target: Path) -> Iterator[Path]:
+    """A folder beside ``target`` with a lock, by which other processes know that this one is alive."""
+    from filelock import FileLock, Timeout
+
+    for file in [file for file in target.parent.iterdir() if _is_lock(file, target)]:
+        lock = FileLock(file)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            message = f"another process is writing {str(target)!r}: wait until it is done, or choose another path"
+            raise FileExistsError(message) from error
+        _remove(file, lock)
+    folder = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
+    lock = FileLock(folder.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=10)
+        folder.mkdir()
+        yield folder
+    finally:
+        _remove(folder.with_suffix(".lock"), lock)
+
+
+def _is_lock(file: Path, target: Path) -> bool:
+    return re.fullmatch(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.lock", file.name) is not None
+
+
+def _remove(file: Path, lock: BaseFileLock) -> None:
+    """Removes a temporary folder, and then its lock, so that a folder without a lock is never left."""
+    for folder in (file.with_suffix(".tmp"), file.with_suffix(".old")):
+        shutil.rmtree(folder, ignore_errors=True)
+    lock.release()
+    if not file.with_suffix(".tmp").exists():
+        file.unlink(missing_ok=True)
 
 
 def complete(folder: Path, meta: dict[str, Any], sha256: Mapping[str, str] | None = None) -> None:
@@ -88,9 +152,9 @@ def complete(folder: Path, meta: dict[str, Any], sha256: Mapping[str, str] | Non
     known = sha256 or {}
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file != folder / META)
     names = {file.relative_to(folder).as_posix(): file for file in files}
-    meta["files"] = {name: file.stat().st_size for name, file in names.items()}
-    meta["file_sha256"] = {name: known.get(name) or file_sha256(file) for name, file in names.items()}
-    (folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+    meta[SIZES] = {name: file.stat().st_size for name, file in names.items()}
+    meta[DIGESTS] = {name: known.get(name) or file_sha256(file) for name, file in names.items()}
+    (folder / META).write_text(meta_text(meta), encoding="utf-8", newline="\n")
     mode = (folder / META).stat().st_mode & 0o777
     for file in [*files, folder / META]:
         file.chmod(mode)  # safetensors creates files that only their creator may read
@@ -99,10 +163,30 @@ def complete(folder: Path, meta: dict[str, Any], sha256: Mapping[str, str] | Non
         sync(place)
 
 
-def file_sha256(file: Path) -> str:
-    """SHA-256 of a file."""
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def replace_file(path: Path, meta: dict[str, Any], name: str, content: bytes | None = None) -> None:
+    """Adds a file to an artifact, or replaces one; without ``content`` it lies there, and only ``meta`` changes.
+
+    At every moment the artifact can be read.
+    """
+    file, mode = path / name, (path / META).stat().st_mode & 0o777
+
+    def put(target: Path, content: bytes) -> None:
+        with pt.io.finalized_open(str(target), "b") as out:
+            out.write(content)
+        target.chmod(mode)
+
+    if content is not None:
+        others = {part: {key: meta[part][key] for key in meta[part] if key != name} for part in _listed(meta)}
+        put(path / META, meta_text(meta | others).encode())
+        put(file, content)
+    meta[SIZES][name] = file.stat().st_size
+    if DIGESTS in meta:
+        meta[DIGESTS][name] = file_sha256(file)
+    put(path / META, meta_text(meta).encode())
+
+
+def _listed(meta: Mapping[str, Any]) -> list[str]:
+    return [part for part in (SIZES, DIGESTS) if part in meta]
 
 
 def sync(path: Path) -> None:
@@ -125,28 +209,23 @@ def check_vacant(path: Path) -> None:
 def read_meta(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
     """Reads the ``pt_meta.json`` of an artifact, which must have the ``expected`` fields.
 
-    Raises FileNotFoundError if there is no artifact, and ValueError if the artifact has another kind or version, or if
-    a file is missing or has another size than when it was written.
+    It is compared with its digest, and so are all files of up to 1 MiB; of larger files sizes are compared. An artifact
+    that was downloaded is verified completely when it is opened first.
+
+    Raises FileNotFoundError if there is no artifact, and ValueError if the artifact has another kind or version, or is
+    damaged.
     """
-    if not (path / META).is_file():
-        raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
-    try:
-        meta = json.loads((path / META).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{str(path / META)!r} is damaged: {error}") from error
-    found = {key: meta.get(key) for key in expected} if isinstance(meta, dict) else {}
-    if found != expected:
-        raise ValueError(f"{str(path)!r} holds {found}, but {expected} is needed")
-    if not isinstance(meta.get("files"), dict):
-        raise ValueError(f"{str(path / META)!r} is damaged: it does not list the artifact's files")
-    for name, size in meta["files"].items():
-        file = (path / name).resolve()
-        if not file.is_relative_to(path.resolve()):
-            raise ValueError(f"{str(path / META)!r} names a file outside of the artifact: {name!r}")
-        actual = file.stat().st_size if file.is_file() else None
-        if actual != size:
-            raise ValueError(f"{str(path)!r} is damaged: {name!r} should have {size} bytes, has {actual}")
-    return meta
+    while True:
+        place = folder_id(path)
+        try:
+            meta = open_meta(path, expected)
+            check_files(path, meta)
+            verify_download(path, meta)
+        except (OSError, ValueError):
+            if folder_id(path) == place:
+                raise
+        if folder_id(path) == place:
+            return meta  # else another process has replaced the artifact meanwhile
 
 
 class OwnArtifact(pt.Artifact):
@@ -157,6 +236,27 @@ class OwnArtifact(pt.Artifact):
     ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
     FORMAT_VERSION = 1
     GIVEN: tuple[str, ...] = ()  # arguments that are not stored with the artifact, and have to be given to load it
+
+    def verify(self, *, verbose: bool = True) -> Self:
+        """Reads all files of the artifact and compares them with the digests that were stored when they were written.
+
+        Opening an artifact compares files of up to 1 MiB; ``python -m pyterrier_graph verify PATH`` does this, too.
+
+        Args:
+            verbose: Whether to show progress.
+
+        Raises:
+            FileNotFoundError: If there is no artifact at the path.
+            ValueError: If the artifact is damaged; names each damaged file. Or if it was never saved.
+
+        Warns:
+            UserWarning: If the artifact has no digests, since an older version has written it.
+        """
+        if self.path is pt.Artifact.NO_PATH:
+            raise ValueError(f"{self!r} has no folder: save it first")
+        if not verify(Path(str(self.path)), verbose=verbose):
+            warnings.warn(f"{str(self.path)!r} has {NO_DIGESTS}", stacklevel=2)
+        return self
 
     def _card(self, load: str) -> RepoCard | None:
         """The artifact's card with other code for loading."""
@@ -183,10 +283,15 @@ class BuiltArtifact(OwnArtifact):
     """Base class of artifacts that are built at a path, which may not exist yet, and read from there."""
 
     path: Path
+    _folder_id: tuple[int, int] | None = None
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         check_type("path", path, (str, os.PathLike), "the path of a folder")
         super().__init__(Path(path))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes map the files again instead of receiving copies of them.
+        return type(self), (self.path,)
 
     def built(self) -> bool:
         """Whether there is a complete artifact at this path."""
@@ -198,4 +303,19 @@ class BuiltArtifact(OwnArtifact):
     @cached_property
     def meta(self) -> dict[str, Any]:
         """The contents of ``pt_meta.json``: sizes and origin. Raises as :func:`read_meta` does."""
+        self._folder_id = folder_id(self.path)
         return read_meta(self.path, kind_of(self))
+
+    def check_in_place(self) -> None:
+        """Raises ValueError if the folder is not that whose ``pt_meta.json`` was read."""
+        if folder_id(self.path) != self._folder_id:
+            raise ValueError(f"{self!r} was replaced or removed after it had been opened: open it again")
+
+
+def folder_id(path: Path) -> tuple[int, int] | None:
+    """Two numbers that tell a folder from another one that takes its place; None where there is nothing."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino

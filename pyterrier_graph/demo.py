@@ -136,7 +136,7 @@ def build_systems(
     """Makes, tunes and trains all systems.
 
     Returns:
-        The systems by name, each of which ranks documents; and the graph models among them by name.
+        The systems by name, each of which ranks documents; and by name the graph models and the hybrid among them.
     """
     graph, dev = data.graph, data.dev
     texts = {doc["docno"]: f"{doc['title']}\n{doc['text']}" for doc in data.corpus.get_corpus_iter(verbose=False)}
@@ -191,7 +191,8 @@ def build_systems(
     indexed("GNNEncoder", gnn)
     for name, reranker in rerankers.items():
         systems[f"BM25 >> {name}"] = first >> reranker >> fold
-    return systems, {"GraphMaxSim": graph_maxsim, "HGAT": hgat, "GraphMean": mean, "GNNEncoder": gnn}
+    models = {"GraphMaxSim": graph_maxsim, "HGAT": hgat, "GraphMean": mean, "GNNEncoder": gnn}
+    return systems, models | {"Hybrid": systems["Hybrid: BM25, GraphMean"]}
 
 
 def index_bm25(texts: dict[str, str], path: Path, first_stage: str) -> pt.Transformer:
@@ -256,6 +257,19 @@ def compare(systems: dict[str, pt.Transformer], test: Queries) -> pd.DataFrame:
     return table.assign(**{"ms per query": measured["mrt"].map("{:.1f}".format)})
 
 
+def explanations(models: dict[str, Any], query: str, docno: str) -> list[str]:
+    """HTML that shows where each system's score of a passage comes from."""
+    from pyterrier_graph.plots.explaining import explain
+
+    shown = []
+    for model in models.values():
+        try:
+            shown.append(explain(model, query, docno).html)
+        except KeyError:  # the hybrid has not found it
+            continue
+    return shown
+
+
 def write_report(
     path: Path, data: Data, models: dict[str, Any], table: pd.DataFrame, command: str, minutes: float
 ) -> None:
@@ -288,18 +302,6 @@ def write_report(
             plots.document_graph(data.graph, docno.rpartition("%p")[0]),
             "The graph of one document: sections, passages, and their relations.",
         ),
-        report.picture(
-            plots.token_matches(models["GraphMaxSim"].explain(query["query"], docno)),
-            f"GraphMaxSim: where each token of the query “{query['query']}” matches in {docno}.",
-        ),
-        report.picture(
-            plots.contributions(models["HGAT"].explain(query["query"], docno)),
-            "HGAT: which passages and titles the score of the same passage comes from.",
-        ),
-        report.picture(
-            plots.passage_queries(models["GraphMean"].explain(docno)),
-            "GraphMean: the titles and the relevant queries that the vector of the same passage contains.",
-        ),
     ]
     report.write_page(
         path,
@@ -315,6 +317,7 @@ def write_report(
                 ),
             ),
             report.section("Pictures", *pictures),
+            report.section("One query, one passage, five systems", *explanations(models, query["query"], docno)),
             report.section("What to try next", report.code(NEXT)),
         ],
     )

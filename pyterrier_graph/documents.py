@@ -239,7 +239,8 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
         elif nodes[node.parent].kind != SECTION:
             yield f"node {position} lies in node {node.parent}, which is not a section"
     try:
-        TopologicalSorter({position: [node.parent] for position, node in enumerate(nodes)}).prepare()
+        if any(node.parent >= position for position, node in enumerate(nodes)):  # else sections precede their parts
+            TopologicalSorter({position: [node.parent] for position, node in enumerate(nodes)}).prepare()
     except CycleError as error:
         yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
     if document.passage_ids:

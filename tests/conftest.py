@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,19 @@ import pytest
 
 if TYPE_CHECKING:
     from clef_ip_miniature import Miniature
+
+
+def link_jars(source: Path, target: Path) -> None:
+    """Terrier's jars that PyTerrier has already are found by the tests, too, whose home is another folder."""
+    target.mkdir(parents=True, exist_ok=True)
+    for jar in source.glob("*.jar"):
+        try:
+            (target / jar.name).symlink_to(jar.absolute())
+        except OSError:  # Windows, without the right to make links
+            shutil.copyfile(jar, target / jar.name)
+
+
+_JARS = Path(os.environ.get("PYTERRIER_HOME") or Path.home() / ".pyterrier")
 
 # Set before any test module is imported: some libraries read their settings when they are.
 _HOME = tempfile.TemporaryDirectory(prefix="pyterrier_graph-tests-", ignore_cleanup_errors=True)
@@ -28,12 +43,22 @@ os.environ |= {
     "OMP_NUM_THREADS": "1",
 }
 
+link_jars(_JARS, Path(os.environ["PYTERRIER_HOME"]))
+
 # PyTerrier's schematics look every class up in the inventory of its documentation, which they download unless there is
 # one already; one that is more than a day old is taken as it is.
 _INVENTORY = Path(os.environ["PYTERRIER_HOME"], "documentation", "objects.inv")
 _INVENTORY.parent.mkdir(parents=True)
 _INVENTORY.write_bytes(b"# Sphinx inventory version 2\n# Project: none\n# Version: 0\n# zlib\n" + zlib.compress(b""))
 os.utime(_INVENTORY, (0, 0))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _float32() -> Iterator[None]:
+    """On every machine ``dtype="auto"`` is float32, so that the tests see the same numbers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyterrier_graph.encoders.devices.computes_bfloat16", lambda device: False)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,8 @@ def test_systems_table_and_report(data: demo.Data, tmp_path: Path, full: bool) -
     demo.write_report(tmp_path / "report.html", data, models, table, "the command", 1.5)
     page = (tmp_path / "report.html").read_text("utf-8")
     assert all(name.replace(">", "&gt;") in page for name in table["system"])
-    assert page.count("data:image/png;base64,") == 5 and "the command" in page
+    assert page.count("data:image/svg+xml;base64,") == page.count('alt="') == 2 and "the command" in page
+    assert all(f"<div>{name}: " in page for name in ("GraphMaxSim", "HGATReranker", "GraphMean", "GNNEncoder"))
     assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing is loaded over a network
 
 

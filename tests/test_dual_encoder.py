@@ -626,11 +626,11 @@ def test_the_name_follows_the_weights_however_they_change() -> None:
     assert model.model_name == names[-1]
     model.max_query_tokens = 7
     names.append(model.model_name)
-    names.append(dual(dtype="bfloat16").model_name)
     model.fit_examples(examples())
     names.append(model.model_name)
-    assert len({*names}) == len(names) == 6
+    assert len({*names}) == len(names) == 5
     assert dual().model_name == dual(batch_size=3, verbose=True).model_name == names[0]
+    assert dual(dtype="bfloat16").model_name == names[0]  # vectors of either precision serve
 
 
 # --- for users

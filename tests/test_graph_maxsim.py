@@ -22,7 +22,7 @@ from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
 from pyterrier_graph.training.validation import RunEvaluator
 
 PATHS = ["structural", "structural/structural", "order", "order_i", "structural/structural_i", "external", "internal_i"]
-COLUMNS = ["token", "weight", "relation", "node", "match", "similarity", "score"]
+COLUMNS = ["token", "weight", "relation", "node", "match", "position", "similarity", "score"]
 
 
 def neighbors_by_loop(graph: MemoryGraph, node: int, path: str) -> set[int]:
@@ -102,7 +102,7 @@ def test_a_section_without_a_title_is_no_match(tmp_path: Path) -> None:
     away = -tiny.encoder().encode_queries(["alpha"])[0].mean(0, keepdim=True)
     states = TokenStates.pack([away[:0], away / away.norm()], away[:0])
     about = {"encoder_sha256": tiny.encoder().fingerprint(), "graph_sha256": graph.fingerprint(), "titles": False}
-    store = TokenStore(tmp_path / "away").write([states], 2, 16, about, verbose=False)
+    store = TokenStore(tmp_path / "away").write(lambda _: (states, None), 2, 16, about, verbose=False)
     frame = pd.DataFrame({"qid": ["1"], "query": ["alpha"], "docno": ["d%p0"]})
     alone, with_section = (
         GraphMaxSim(graph, tiny.encoder(), weights, tokens=store)(frame)["score"].item()

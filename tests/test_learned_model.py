@@ -172,7 +172,7 @@ def test_the_paper_has_no_early_stopping() -> None:
 def test_signatures_are_shown(kind: type) -> None:
     parameters = inspect.signature(kind).parameters
     assert list(parameters)[0] == "encoder" and parameters["encoder"].default == "all-MiniLM-L6-v2"
-    assert parameters["verbose"].default is True and parameters["dtype"].default == "float32"
+    assert parameters["verbose"].default is True and parameters["dtype"].default == "auto"
 
 
 def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
+from html_reader import HOSTILE, Reader
 
 from pyterrier_graph.documents import Link, Node, Reference, StructuredDocument
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph, MemoryGraph
@@ -27,49 +27,10 @@ from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.rerank.lgre import LGReReranker
 from pyterrier_graph.training.options import HGATTraining
 
-HOSTILE = "<script>alert('x & \"y\"')</script></svg>"
-NO_END = {"br", "hr", "img", "meta", "link", "input"}
-
-
-class Reader(HTMLParser):
-    """Collects what a browser would make of a value, and complains where tags do not match."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.cells: list[str] = []
-        self.text = ""
-        self.feed(html)
-        assert not self.open, f"{self.open} stay open"
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.seen.append(tag)
-        self.attributes += attrs
-        self.open += [tag] * (tag not in NO_END)
-        if tag in ("th", "td"):
-            self.cells.append("")
-
-    def handle_startendtag(self, tag: str, attrs: Any) -> None:
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-        if self.open and self.open[-1] in ("th", "td"):
-            self.cells[-1] += data
-
-    @property
-    def table(self) -> dict[str, str]:
-        return dict(zip(self.cells[::2], self.cells[1::2], strict=True))
-
 
 def own(html: str) -> Reader:
     """Our part of what a transformer shows, without PyTerrier's schematic."""
-    return Reader(html[html.rindex('<div><div style="font-weight: bold">') :])
+    return Reader(html[html.rindex('<div class="ptg">') :])
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +47,7 @@ def test_a_value_is_escaped_and_complete() -> None:
             picture="<svg></svg>",
         )
     )
-    assert read.table == {HOSTILE: HOSTILE, "many": "1,234,567", "weights": "order: 0.5, title: 1"}
+    assert read.table == {HOSTILE: HOSTILE, "many": "1,234,567", "weights": "next passage: 0.5, section title: 1"}
     assert "script" not in read.seen and read.seen.count("svg") == 1
     assert read.text.count(HOSTILE) == 4
     assert Reader(value("a", {"weights": {}})).table == {"weights": "none"}
@@ -101,17 +62,17 @@ def test_a_graph_shows_its_sizes_and_a_document(stored: DocumentGraph) -> None:
         "sections": "12",
         "passages": "18",
         "codes": "1",
-        "order edges": "12",
-        "structural edges": "24",
-        "internal edges": "6",
-        "external edges": "6 (6 unresolved)",
-        "title edges": "24",
+        "order edges": "12, to the next passage",
+        "structural edges": "24, to the section around it",
+        "internal edges": "6, to the linked passage",
+        "external edges": "6, to the cited document (6 unresolved)",
+        "title edges": "24, to the section title",
     }
     assert repr(stored) in read.text and "graph.passages()" in read.text
     assert "plots.document_graph(graph, 'd0')" in read.text
     outline = "alpha → d1, alpha alpha mu, lambda, kappa lambda, kappa beta iota → alpha alpha mu"
     assert all(part in read.text for part in outline.split(", ")) and read.seen.count("b") == 2
-    assert "— internal  — external" in read.text and "— order" not in read.text
+    assert read.text.count("linked passage") == 2 and "next passagelinked" not in read.text
     assert "http" not in html  # nothing is loaded
     assert len(html.encode()) < 40_000
 
@@ -204,7 +165,7 @@ def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     reranker, run, qrels = hgat(), tiny.run(), tiny.qrels()
     new = own(reranker._repr_html_())
     assert new.table["model"] == "std_NO_LB, layers: 1, heads: 2"
-    assert new.table["relations"] == "order, structural"
+    assert new.table["relations"] == "next passage, section around it"
     weights = sum(parameter.numel() for parameter in reranker.network.parameters())
     assert new.table["parameters"] == f"{weights:,}"
     assert new.table["trained"] == "not yet" and "reranker.fit(" in new.text
@@ -224,7 +185,7 @@ def test_hgat_before_and_after_training(tmp_path: Path) -> None:
 
 def test_other_rerankers() -> None:
     maxsim = own(GraphMaxSim(tiny.graph(), tiny.encoder(), {"order": 0.5, "structural": 1})._repr_html_())
-    assert maxsim.table["weights"] == "order: 0.5, structural: 1"
+    assert maxsim.table["weights"] == "next passage: 0.5, section around it: 1"
     assert own(GraphMaxSim(tiny.graph(), tiny.encoder(), {})._repr_html_()).table["weights"].startswith("none")
     config = LGReConfig(layers=(0, -1))
     lgre = own(LGReReranker(tiny.checkpoint(), config=config, max_tokens=32, device="cpu")._repr_html_())

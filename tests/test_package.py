@@ -28,7 +28,9 @@ warning_categories
 checks
 documents
 readers
+integrity
 artifacts
+ranges
 graphs
 encoders
 models

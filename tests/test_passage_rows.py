@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import pyterrier_graph as ptg
 from pyterrier_graph.documents import PASSAGE, SECTION, Node, StructuredDocument
 from pyterrier_graph.graphs import DocumentGraph, MemoryGraph, builder
+from pyterrier_graph.integrity import meta_text
 from pyterrier_graph.training.validation import documents_of, judged_ids
 
 ROWS = [
@@ -190,7 +191,7 @@ def test_graphs_of_earlier_versions_have_numbered_ids(tmp_path):
     file = graph.path / "pt_meta.json"
     meta = json.loads(file.read_text())
     assert meta.pop("own_ids") is False and "passages.npids" not in meta["files"]
-    file.write_text(json.dumps(meta))
+    file.write_text(meta_text(meta))
     assert DocumentGraph(graph.path).ids_of(graph.passage_nodes[:2]) == ["d0%p0", "d0%p1"]
 
 

@@ -3,110 +3,49 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html import escape
 from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import pytest
 import tiny
+from html_reader import HOSTILE, Reader
 from ir_measures import nDCG
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgba
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
+from pictures import (
+    AFTER,
+    BEFORE,
+    EXPERIMENT,
+    LOG,
+    MATCHES,
+    MEASURE,
+    PARTS,
+    PICTURES,
+    QRELS,
+    QUERIES,
+    RELATIONS,
+    RESULTS,
+    STATES,
+    SWEPT,
+    VECTORS,
+    WORDS,
+)
+from scipy import stats
 
 from pyterrier_graph import plots
 from pyterrier_graph.documents import Node, Reference, StructuredDocument
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.plots.html import COLORS
-from pyterrier_graph.rerank.lgre import LearnedWordGraph
-
-RELATIONS = pd.DataFrame({"layer 1": [0.5, 0.2, 0.3], "layer 2": [0.1, 0.6, 0.3]}, index=["order", "order_i", "SELF"])
-MATCHES = pd.DataFrame(
-    {
-        "token": ["alpha", "beta", "$x$"],
-        "relation": ["SELF", "structural", "SELF"],
-        "node": ["d0%p0", "d0%s0", f"d{'0' * 90}%p0"],
-        "match": ["alpha", "gamma", "$\\broken{"],
-        "similarity": [0.9, 0.8, -0.1],
-        "score": [0.9, 0.4, -0.1],
-    }
-)
-PARTS = pd.DataFrame(
-    {
-        "node": ["d0%p0", "d0%p1", "d0%p0", "d0%s0"],
-        "relation": ["SELF", "order", "SELF", ""],
-        "position": [0, 0, 1, 0],
-        "token": ["alpha", "beta", "gamma", "delta"],
-        "contribution": [0.2, 0.5, 0.1, -0.4],
-    }
-)
-QUERIES = pd.DataFrame(
-    {
-        "qid": ["q1", "q2", "q3"],
-        "query": ["short", "long " * 40, "$a$ and $\\b$"],
-        "weight": [0.1, 0.7, 0.2],
-        "relation": ["retrieved", "relevant", "retrieved"],
-    }
-)
-EXPERIMENT = pd.DataFrame(
-    {
-        "name": ["BM25", "slow", "best", "beaten", "fast"],
-        "nDCG@10": [0.4, 0.3, 0.6, 0.55, 0.5],
-        "mrt": [1.0, 200.0, 100.0, 120.0, 5.0],
-    }
-)
-BEFORE = pd.DataFrame({"positive_query": [0.5, 0.6, 0.7, 0.4], "positive_negative": [0.6, 0.5, 0.8, 0.6]})
-AFTER = pd.DataFrame({"positive_query": [0.8, 0.9, 0.7], "positive_negative": [0.3, 0.5, 0.4]})
-SWEPT = pd.DataFrame(
-    [
-        {"system": system, "k": k, "seed": seed, "qid": qid, "measure": "nDCG@10", "value": value + 0.2 * (qid == "b")}
-        for system, k, seed, value in [
-            ("dual", None, 0, 0.3),
-            ("$gnn$", 10, 0, 0.5),
-            ("$gnn$", 10, 1, 0.6),
-            ("$gnn$", 5, 0, 0.4),
-            ("$gnn$", 5, 1, 0.4),
-        ]
-        for qid in "ab"
-    ]
-)
-MEASURE = "RR@10"
-LOG: list[dict[str, float]] = [
-    {MEASURE: 0.3, "epoch": 0.0, "step": 0},
-    {"loss": 0.7, "learning_rate": 0.1, "epoch": 1.0, "step": 5},
-    {MEASURE: 0.5, "epoch": 1.0, "step": 5},
-    {"loss": 0.6, "learning_rate": 0.1, "epoch": 2.0, "step": 10},
-    {MEASURE: 0.4, "epoch": 2.0, "step": 10},
-    {"train_runtime": 1.0, "train_loss": 0.65, "epoch": 2.0, "step": 10},
-]
-VECTORS = np.random.default_rng(0).normal(size=(30, 5))
-STATES = pd.DataFrame({"qid": "1", "docno": [f"d{n}" for n in range(5)] * 2, "side": ["query"] * 5 + ["document"] * 5})
-STATES["state"] = list(VECTORS[:10])
-QRELS = pd.DataFrame({"qid": ["1", "1"], "docno": ["d0", "d1"], "label": [1, 0]})
-WORDS = LearnedWordGraph(
-    ["[CLS]", "alpha", "[SEP]", "alpha", "$b$", "[SEP]"],
-    np.array([-1, 0, -1, 1, 1, -1]),
-    (2,),
-    np.pad(np.eye(6)[None] * 0.5, 0) + np.eye(6)[None, :, ::-1] * 0.5,
-    np.ones(1),
-    1.5,
-)
-
-PICTURES: dict[str, Callable[..., Any]] = {
-    "document_graph": lambda **to: plots.document_graph(tiny.graph(), "d0", **to),
-    "relation_weights": lambda **to: plots.relation_weights(RELATIONS, **to),
-    "token_matches": lambda **to: plots.token_matches(MATCHES, title="$q$ " * 60, **to),
-    "contributions": lambda **to: plots.contributions(PARTS, title="$\\q{$", **to),
-    "word_graph": lambda **to: plots.word_graph(WORDS, **to),
-    "state_map": lambda **to: plots.state_map(STATES, QRELS, method="pca", **to),
-    "embedding_map": lambda **to: plots.embedding_map(VECTORS, ["$a$", "$\\b{$", "c"] * 10, method="pca", **to),
-    "passage_queries": lambda **to: plots.passage_queries(QUERIES, title="d0%p0", **to),
-    "measure_curve": lambda **to: plots.measure_curve(SWEPT, "nDCG@10", x="k", title="$a$", **to),
-    "effectiveness_latency": lambda **to: plots.effectiveness_latency(EXPERIMENT, "nDCG@10", **to),
-}
+from pyterrier_graph.plots.axes import with_path
+from pyterrier_graph.plots.style import COLORS, NEUTRAL, TEXT, WIDEST
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +53,9 @@ def closed_figures() -> Iterator[None]:
     plt.close("all")  # what other tests have left open
     yield
     plt.close("all")
+
+
+HTML = {"compare", "pipeline", "alt_text"}  # what draws no axes
 
 
 def texts(ax: Axes) -> list[str]:
@@ -136,20 +78,28 @@ def colors(ax: Axes) -> list[str]:
 def test_each_picture_can_be_saved_and_has_the_colors_of_the_style(name: str, style: str) -> None:
     with plt.style.context(style):
         ax = PICTURES[name]()
-        ax.figure.savefig(io.BytesIO(), format="png", dpi=40)
+        figure, alt = ax.figure, plots.alt_text(ax.figure)
+        assert len(alt) > 30 and ax.get_label() in alt
+        html = figure._repr_html_()
+        assert f'alt="{escape(alt)}"' in html and "data:image/svg+xml" in html
+        sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+        assert min(sizes) >= TEXT and figure.get_size_inches()[0] <= WIDEST and figure.dpi >= 110
         expected = to_rgba(plt.rcParams["text.color"])
         for text in [*ax.texts, ax.title, *ax.get_legend().get_texts()] if ax.get_legend() else ax.texts:
             assert to_rgba(text.get_color()) == expected
         other = plt.subplots()[1]
-        assert PICTURES[name](ax=other) is other
-        assert len(plt.get_fignums()) == 2
-    assert set(plots.__all__) == {*PICTURES, "training_curves", "similarity_shift"}
+        if name != "results":
+            assert PICTURES[name](ax=other) is other
+            assert len(plt.get_fignums()) == 2
+    assert set(plots.__all__) == {*PICTURES, "training_curves", "similarity_shift", *HTML}
 
 
 def test_edges_and_nodes_of_a_document() -> None:
     ax = plots.document_graph(tiny.graph(), "d0")
     assert texts(ax) == ["alpha", "alpha alpha mu", "lambda", "kappa lambda", "kappa beta iota", "d1"]
-    assert names(ax) == ["order", "structural", "internal", "external", "section", "passage"]
+    relations = ["order", "structural", "internal", "external"]
+    assert names(ax) == [*map(with_path, relations), "section", "passage"]
+    assert names(ax)[0] == "next passage (order)"
     arrows = [text for text in ax.texts if isinstance(text, Annotation) and not text.get_text()]
     drawn = [to_hex(arrow.arrow_patch.get_edgecolor()).upper() for arrow in arrows if arrow.arrow_patch]
     assert drawn == [COLORS[0]] * 2 + [COLORS[1]] * 4 + [COLORS[2], COLORS[3]]
@@ -175,7 +125,7 @@ def test_long_documents_and_many_references_are_cut() -> None:
 def test_bars_of_relations() -> None:
     ax = plots.relation_weights(RELATIONS)
     assert names(ax) == ["layer 1", "layer 2"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["SELF", "order_i", "order"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [*map(with_path, ["SELF", "order_i", "order"])]
     lengths = {color: [] for color in COLORS[:2]}
     for bar, color in zip(ax.patches, colors(ax), strict=True):
         lengths[color].append(bar.get_width())
@@ -195,7 +145,7 @@ def test_weights_of_relations_of_all_models() -> None:
     ]
     for model in models:
         ax = plots.relation_weights(model, title="mine")
-        assert [label.get_text() for label in ax.get_yticklabels()] == ["relevant", "title"]
+        assert [label.get_text() for label in ax.get_yticklabels()] == [*map(with_path, ["relevant", "title"])]
         assert [bar.get_width() for bar in ax.patches] == [0.5, 1.0]
         assert ax.get_legend() is None and ax.get_title("left") == "mine" and ax.get_xlabel() == "weight"
 
@@ -204,7 +154,7 @@ def test_bars_of_tokens_have_room_for_what_stands_beside_them() -> None:
     ax = plots.token_matches(MATCHES, title="query")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], MATCHES["score"])
     assert [label.get_text() for label in ax.get_yticklabels()] == MATCHES["token"].tolist()
-    assert colors(ax) == [COLORS[0], COLORS[1], COLORS[0]] and names(ax) == ["SELF", "structural"]
+    assert colors(ax) == [COLORS[0], COLORS[1], COLORS[0]] and names(ax) == [*map(with_path, ["SELF", "structural"])]
     ax.figure.canvas.draw()
     ends = [text.get_window_extent().x1 for text in ax.texts]
     assert max(ends) <= ax.get_window_extent().x1
@@ -214,7 +164,7 @@ def test_bars_of_tokens_have_room_for_what_stands_beside_them() -> None:
 def test_bars_of_contributions() -> None:
     ax = plots.contributions(PARTS, most=2)
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [0.5, -0.4])
-    assert names(ax) == ["further away", "order"]
+    assert names(ax) == ["further away", "next passage (order)"]
     assert texts(ax) == ["beta", "delta"]
     assert texts(plots.contributions(PARTS))[2] == "alpha gamma"
 
@@ -222,7 +172,7 @@ def test_bars_of_contributions() -> None:
 def test_bars_of_queries() -> None:
     ax = plots.passage_queries(QUERIES, title="d0%p0")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [0.7, 0.2, 0.1])
-    assert colors(ax) == [COLORS[0], COLORS[1], COLORS[1]] and names(ax) == ["relevant", "retrieved"]
+    assert colors(ax) == [COLORS[0], COLORS[1], COLORS[1]] and names(ax) == [*map(with_path, ["relevant", "retrieved"])]
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert [label[-4:] for label in labels] == ["[q2]", "[q3]", "[q1]"] and len(labels[0]) < 60
     assert texts(ax) == ["0.700", "0.200", "0.100"]
@@ -321,6 +271,131 @@ def test_similarities_before_and_after() -> None:
     with plt.style.context("dark_background"):
         same = pd.DataFrame({"positive_query": [0.5], "positive_negative": [0.5]})
         plots.similarity_shift(same, same, axes=list(plt.subplots(2)[1]))[0].figure.savefig(io.BytesIO(), dpi=40)
+
+
+def test_alternative_texts_of_several_axes() -> None:
+    for axes in (plots.training_curves(LOG), plots.similarity_shift(BEFORE, AFTER)):
+        assert all(len(ax.get_label()) > 30 for ax in axes)
+        assert plots.alt_text(axes) == " ".join(ax.get_label() for ax in axes) == plots.alt_text(axes[0].figure)
+    assert plots.alt_text(plt.figure()) == ""
+
+
+def test_means_intervals_and_differences() -> None:
+    means, differences = plots.results(RESULTS)
+    assert [label.get_text() for label in means.get_yticklabels()] == ["BM25", "$hybrid$", "the same"]
+    values = RESULTS.groupby("name", sort=False)["value"]
+    np.testing.assert_allclose([bar.get_width() for bar in means.patches], values.mean())
+    assert colors(means) == [NEUTRAL, COLORS[0], COLORS[0]]
+    for lines, (_, row) in zip(means.collections, values, strict=True):
+        (((low, _), (high, _)),) = lines.get_segments()
+        interval = stats.t.interval(0.95, len(row) - 1, row.mean(), stats.sem(row))
+        np.testing.assert_allclose([low, high], interval)
+    assert [text[-1] for text in texts(means)] == ["1", "+", "1"]  # significantly better
+    better, same = differences.collections
+    offsets = np.asarray(better.get_offsets())
+    expected = RESULTS.pivot(index="qid", columns="name", values="value")
+    np.testing.assert_allclose(offsets[:, 0], np.sort(expected["$hybrid$"] - expected["BM25"]), atol=1e-9)
+    assert offsets[0, 1] > 1 > offsets[-1, 1] and not np.asarray(same.get_offsets())[:, 0].any()
+    assert texts(differences) == ["baseline", "better 40\nequal 0\nworse 0", "better 0\nequal 40\nworse 0"]
+    assert "significantly better" in means.get_label() and "better for 40" in differences.get_label()
+    other = plots.results(RESULTS, "nDCG@10", baseline="$hybrid$", axes=list(plt.subplots(1, 2)[1]))
+    assert [text[-1] for text in texts(other[0])] == ["-", "0", "-"]
+    assert plots.results(RESULTS, baseline=1)[1].get_xlabel() == other[1].get_xlabel()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"experiment": EXPERIMENT}, "no column 'qid', 'measure', 'value'.*perquery=True"),
+        ({"experiment": {"a": 1}}, "dict is no frame .*perquery=True"),
+        ({"measure": "AP"}, "no values of AP: the frame has nDCG@10"),
+        ({"baseline": "PL2"}, "baseline must be one of 'BM25', .*got 'PL2'"),
+        ({"baseline": 3}, "or a position, got 3"),
+        ({"experiment": pd.concat([RESULTS, RESULTS.assign(measure="AP")])}, "several measures, give one: nDCG@10, AP"),
+        ({"experiment": RESULTS[RESULTS["name"] == "BM25"]}, "nothing to compare 'BM25' with"),
+        ({"experiment": RESULTS[1:]}, "'BM25' has no value for query '0'"),
+        ({"experiment": RESULTS[:0]}, "the frame has no rows"),
+        ({"axes": [None]}, "2 parts, but 1 axes"),
+    ],
+)
+def test_results_that_cannot_be_drawn(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plots.results(**{"experiment": RESULTS, **options})
+
+
+def test_punctuation_is_one_bar_and_bars_are_limited() -> None:
+    tokens = ["[CLS]", ",", "##s", "alpha", "[MASK]", "7", "</s>", "beta"]
+    scores = [5.0, 4.0, 1.0, 0.5, 3.0, 0.4, 0.1, 0.3]
+    frame = pd.DataFrame({"token": tokens, "score": scores}).assign(relation="SELF", node="d0%p0", match="x")
+    ax = plots.token_matches(frame, most=3)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["##s", "alpha", "7", "5 other tokens"]
+    assert sum(bar.get_width() for bar in ax.patches) == pytest.approx(sum(scores))
+    assert colors(ax)[-1] == NEUTRAL and len(names(ax)) == 1
+    every = plots.token_matches(frame, all_tokens=True)
+    assert [label.get_text() for label in every.get_yticklabels()] == tokens
+    parts = PARTS.assign(token=[",", "[SEP]", "alpha", "."])
+    assert texts(plots.contributions(parts)) == ["alpha"]
+    assert "," in "".join(texts(plots.contributions(parts, all_tokens=True)))
+
+
+def test_word_graphs_have_one_scale_and_maps_name_their_axes() -> None:
+    dim = replace(WORDS, adjacency=WORDS.adjacency / 10)
+    norms = [plots.word_graph(one).images[0].norm for one in (WORDS, dim)]
+    assert (norms[0].vmin, norms[0].vmax) == (norms[1].vmin, norms[1].vmax) == (0.001, 1.0)
+    assert plots.word_graph(dim, scale=(0.01, 0.5)).images[0].norm.vmax == 0.5
+    ax = plots.embedding_map(VECTORS, ["a", "b"] * 15, kinds=["passage"] * 20 + ["query"] * 10, method="pca")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("principal component 1", "principal component 2")
+    assert names(ax) == ["a", "b", "passage", "query"]
+    shapes = [points.get_paths()[0].vertices.shape for points in ax.collections]
+    assert shapes[0] != shapes[1] and shapes[:3] == shapes[3:]  # per label: passages, queries, mean
+    assert plots.similarity_shift(BEFORE, AFTER)[0].get_ylabel() == "pairs"
+    with pytest.raises(ValueError, match="each vector needs a kind: there are 30 and 1"):
+        plots.embedding_map(VECTORS, ["a"] * 30, kinds=["query"])
+
+
+def ranking(*docnos: str, **columns: Any) -> pt.Transformer:
+    """A pipeline that finds these passages for any query."""
+    found = pd.DataFrame({"docno": [*docnos]}).assign(score=range(len(docnos), 0, -1), rank=range(len(docnos)))
+    return pt.apply.generic(lambda topics: topics.merge(found.assign(**columns), how="cross"))
+
+
+def test_rankings_side_by_side() -> None:
+    pipelines = [ranking("d0%p0", "d1%p0", text="it raises ValueError"), ranking("d1%p0", "d2%p0", "d0%p0"), ranking()]
+    qrels = pd.DataFrame({"qid": ["7", "7", "8"], "docno": ["d0", "d1%p0", "d2%p0"], "label": [2, 0, 1]})
+    topics = pd.DataFrame({"qid": ["7"], "query": ["does it raise"]})
+    shown = plots.compare(topics.iloc[0], pipelines, names=["one", "two", HOSTILE], qrels=qrels)
+    read = Reader(shown._repr_html_())
+    assert read.seen.count("line") == 2 and read.seen.count("svg") == 2 and "script" not in read.seen
+    assert read.text.count("relevant (2)") == read.text.count("not relevant") == 2 and "also two 3" in read.text
+    assert "only here" in read.text and "no results" in read.text and read.seen.count("mark") == 4
+    first, second = re.findall(r'<line x1="2" y1="([\d.]+)" x2="46" y2="([\d.]+)"', shown._repr_html_())
+    assert first == second[::-1] or float(first[1]) > float(second[1])
+    assert repr(shown).splitlines()[:2] == [
+        "query: does it raise",
+        "one: 1 d0%p0 ✓ relevant (2); 2 d1%p0 ✗ not relevant",
+    ]
+    plain = repr(plots.compare("raise", pipelines, num_results=1))
+    assert plain.count("1 d") == 2 and "relevant" not in plain
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("q", [ranking("a")]), {}, "two pipelines or more"),
+        (("q", [ranking("a")] * 2), {"names": ["one"]}, "a name for each"),
+        (({"query": "q"}, [ranking("a")] * 2), {}, "query must be a text, or a row of topics"),
+        (("q", [ranking("a")] * 2), {"qrels": pd.DataFrame({"qid": ["1"]})}, "no column docno, label"),
+        (
+            ("q", [ranking("a")] * 2),
+            {"qrels": pd.DataFrame({"qid": ["a", "b"], "docno": "d", "label": 1})},
+            "give the query as a row of topics",
+        ),
+        (("q", [pt.Transformer.identity()] * 2), {}, "ranks nothing: its output has no column docno, score"),
+    ],
+)
+def test_rankings_that_cannot_be_compared(arguments: Any, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plots.compare(*arguments, **options)
 
 
 @pytest.mark.parametrize(

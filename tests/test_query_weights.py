@@ -366,7 +366,7 @@ def test_a_damaged_sample(small: Any, tmp_path: Path, damage: str) -> None:
         file.unlink()
     else:
         file.write_bytes(broken[damage])
-    with pytest.raises(ValueError, match=r"sample.safetensors' is (missing or )?damaged"):
+    with pytest.raises(ValueError, match="sample.safetensors' (is|should|has)"):
         ContextualIndex(index.path, small.documents, small.encoder)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -38,3 +42,25 @@ def test_terrier_pipeline(index: Any) -> None:
     assert pairs[0] == pairs[1]
     best = results[results["rank"] == 0].set_index("qid")["docno"].to_dict()
     assert best == {"1": "penguin", "2": "long"}
+
+
+def test_cached_jars_are_found(tmp_path: Path) -> None:
+    """By PyTerrier in the home that tests have, from the home that the user has."""
+    jars = ["terrier-assemblies-5.11-jar-with-dependencies.jar", "terrier-python-helper-0.0.8.jar"]
+    for jar in jars:
+        (tmp_path / jar).write_bytes(jar.encode())
+    code = """
+import conftest
+from pyterrier.java import mavenresolver
+mavenresolver.offline()
+for name, kind in [("terrier-assemblies", "jar-with-dependencies"), ("terrier-python-helper", "jar")]:
+    version = mavenresolver.latest_version_num("org.terrier", name)
+    print(mavenresolver.get_package_jar("org.terrier", name, version, artifact=kind))
+    print(open(mavenresolver.get_package_jar("org.terrier", name, version, artifact=kind)).read())
+"""
+    environment = os.environ | {"PYTERRIER_HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
+    lines = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment
+    ).stdout.splitlines()
+    assert [Path(found).name for found in lines[::2]] == lines[1::2] == jars
+    assert {Path(found).parent for found in lines[::2]}.isdisjoint({tmp_path})  # nothing is written to the user's home

@@ -27,6 +27,7 @@ from pyterrier_graph.encoders.token_weights import Frequencies, count_passages, 
 from pyterrier_graph.encoders.word_pieces import WordPieces
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph, MemoryGraph
 from pyterrier_graph.graphs.csr import CSR, offsets
+from pyterrier_graph.integrity import meta_text
 from pyterrier_graph.models.maxsim import graph_maxsim
 from pyterrier_graph.models.score_normalization import normalized
 from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
@@ -229,7 +230,7 @@ def test_stored_tokens(stored: SimpleNamespace, tmp_path: Path, old: bool) -> No
         nodes = np.arange(stored.graph.num_nodes)
         about = {name: tokens.meta[name] for name in ("encoder_sha256", "graph_sha256", "titles")}
         tokens = TokenStore(tmp_path / "old").write(
-            [tokens.states(nodes)], len(nodes), tokens.dimension, about, verbose=False
+            lambda some: (tokens.states(some), None), len(nodes), tokens.dimension, about, verbose=False
         )
     assert tokens.has_ids == (not old)
     options: dict[str, Any] = {"token_weights": "idf", "skip_tokens": True}
@@ -354,7 +355,7 @@ def test_a_model_of_an_older_version_loads_with_what_it_did(tmp_path: Path) -> N
     reranker().save(tmp_path / "model")
     file = tmp_path / "model" / "pt_meta.json"
     meta = json.loads(file.read_text("utf-8"))
-    file.write_text(json.dumps({name: value for name, value in meta.items() if name not in OPTIONS}), "utf-8")
+    file.write_text(meta_text({name: value for name, value in meta.items() if name not in OPTIONS}), "utf-8")
     loaded = GraphMaxSim.load(tmp_path / "model", graph=GRAPH, verbose=False)
     assert loaded._options() == {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
 import json
 import os
@@ -31,6 +32,7 @@ from pyterrier_graph.encoders.token_encoder import TokenEncoder, load_multi_vect
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.integrity import meta_text
 
 KIND = {"type": "thing", "format": "test", "format_version": 1}
 LENGTHS = st.lists(st.integers(0, 4), max_size=6)
@@ -362,7 +364,7 @@ def test_a_store_of_another_kind_version_or_nothing(store: TokenStore, tmp_path:
     for key, value in (("format_version", 99), ("type", "corpus_graph"), ("format", "np_topk")):
         path = copy_of(store, tmp_path / key)
         meta = json.loads((path / META).read_text())
-        (path / META).write_text(json.dumps(meta | {key: value}))
+        (path / META).write_text(meta_text(meta | {key: value}))
         with pytest.raises(ValueError, match=f"{value}.*is needed"):
             TokenStore(path).states(np.arange(3))
 
@@ -378,24 +380,23 @@ def test_chunks_that_do_not_add_up(tmp_path: Path) -> None:
     """A store of fewer nodes than promised would hand out the wrong rows, so there is none."""
     states = TokenStates.pack(matrices_of([2, 1]), torch.zeros(0, 3))
     with pytest.raises(ValueError, match="3 nodes were expected, got 2"):
-        TokenStore(tmp_path / "short").write([states], 3, 3, {}, verbose=False)
+        TokenStore(tmp_path / "short").write(lambda _: (states, None), 3, 3, {}, verbose=False)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nodes_without_tokens_and_no_nodes_at_all(tmp_path: Path) -> None:
     nothing = TokenStates(torch.zeros(0, 3), torch.zeros(3, dtype=torch.long))
-    silent = TokenStore(tmp_path / "silent").write([nothing], 2, 3, {}, verbose=False)
+    silent = TokenStore(tmp_path / "silent").write(lambda _: (nothing, None), 2, 3, {}, verbose=False)
     assert silent.states(np.array([1, 0])).lengths.tolist() == [0, 0]
     assert silent.states(np.array([], dtype=np.int64)).values.shape == (0, 3)
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def chunks():
-        yield TokenStates.pack(matrices_of([2, 1]), torch.zeros(0, 3))
+    def broken(nodes: np.ndarray) -> tuple[TokenStates, None]:
         raise OSError("disk on fire")
 
     with pytest.raises(OSError, match="disk on fire"):
-        TokenStore(tmp_path / "store").write(chunks(), 4, 3, {}, verbose=False)
+        TokenStore(tmp_path / "store").write(broken, 4, 3, {}, verbose=False)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -428,7 +429,9 @@ def write(path: Path) -> Path:
 
 def test_meta_knows_its_files(tmp_path: Path) -> None:
     path = write(tmp_path / "new" / "thing")
-    assert read_meta(path, KIND) == KIND | {"files": {"sub/data": 5}}
+    meta = read_meta(path, KIND)
+    assert meta | KIND == meta and meta["files"] == {"sub/data": 5}
+    assert meta["file_sha256"] == {"sub/data": hashlib.sha256(b"12345").hexdigest()}
 
 
 def test_an_empty_folder_is_taken_and_anything_else_is_not(tmp_path: Path) -> None:

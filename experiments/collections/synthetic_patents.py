@@ -58,7 +58,7 @@ def synthetic_patents(count: int, *, seed: int = 0) -> Iterator[SyntheticPatent]
         count: How many; a smaller number gives the first ones of a larger number.
         seed: Of the random numbers.
     """
-    snippets = _snippets(np.random.default_rng(seed))
+    snippets = snippets_of(np.random.default_rng(seed))
     return (_patent(number, snippets, np.random.default_rng((seed, number))) for number in range(count))
 
 
@@ -116,7 +116,7 @@ def write_xml_tree(folder: Path, count: int, *, seed: int = 0) -> int:
     return size
 
 
-def _snippets(random: np.random.Generator) -> list[str]:
+def snippets_of(random: np.random.Generator) -> list[str]:
     """Halves of paragraphs, of words whose frequency is about inverse to their rank."""
     letters = np.array([*"etaoinshrdlcumwfgypb"])
     lengths = random.integers(2, 11, VOCABULARY)

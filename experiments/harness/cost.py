@@ -5,8 +5,11 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -14,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 VOCABULARY = "matrix vector array value index axis shape result input output function mean sum order type size".split()
+BETWEEN_SAMPLES = 0.02  # seconds
 Clock = Callable[[], float]
 
 
@@ -66,6 +70,27 @@ def in_process(module: str, *arguments: Any) -> list[float]:
 def peak_mib() -> float:
     """Largest resident memory of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@contextmanager
+def peak_without_files() -> Iterator[list[float]]:
+    """Samples the memory of this process that is not of mapped files; yields a list with the maximum, in MiB.
+
+    The system can take back mapped files at any time. Only Linux tells them apart; elsewhere the maximum is NaN.
+    """
+    status = Path("/proc/self/status")
+    peak = [0.0 if status.exists() else float("nan")]
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.wait(BETWEEN_SAMPLES):
+            line = next(line for line in status.read_text("ascii").splitlines() if line.startswith("RssAnon"))
+            peak[0] = max(peak[0], float(line.split()[1]) / 1024)
+
+    if status.exists():
+        threading.Thread(target=sample, daemon=True).start()
+    yield peak
+    done.set()
 
 
 def random_text(random: np.random.Generator, words: int = 40) -> str:

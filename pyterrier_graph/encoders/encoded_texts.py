@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from pyterrier_graph.artifacts import META, read_meta
-from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, as_json, blocks, checked_vectors, write_vectors
-from pyterrier_graph.encoders.vector_reuse import DIGEST, DIGESTS, VectorReuse, complete, digests_of
+from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, blocks, checked_vectors
+from pyterrier_graph.encoders.vector_reuse import DIGESTS, VectorReuse, complete, digests_of, read_digests
+from pyterrier_graph.ranges.workers import Workers
+from pyterrier_graph.ranges.writer import as_json, unfinished
 
 
 def encode_once(
@@ -26,6 +28,7 @@ def encode_once(
     encode: Callable[[list[str]], Any],
     *,
     batch_size: int = 1024,
+    workers: Workers = 1,
     verbose: bool = True,
 ) -> np.ndarray:
     """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
@@ -41,10 +44,11 @@ def encode_once(
         texts: Returns the texts of some numbers, which are below ``count`` and ascend.
         encode: Texts to floating point vectors, shape (texts, d). The first text is encoded once more, for d.
         batch_size: Number of texts that are encoded, and written, at once.
+        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
         verbose: Whether to show progress.
 
     Returns:
-        A read-only, memory-mapped array, float32 of shape (count, d).
+        A memory-mapped array, float32 of shape (count, d); what is written to it does not reach the file.
     """
 
     def encoded(numbers: np.ndarray, dimension: int | None = None) -> np.ndarray:
@@ -52,32 +56,35 @@ def encode_once(
 
     if folder is None:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-            place = Path(temporary)
-            return encode_once(place, name, identity, count, texts, encode, batch_size=batch_size, verbose=verbose)
+            options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "verbose": verbose}
+            return encode_once(Path(temporary), name, identity, count, texts, encode, **options)
     about = {"type": "vectors", "format": "float32", "format_version": 1, "count": count, "identity": identity}
     about = json.loads(as_json(about))
     path = folder / f"{name}-{hashlib.sha256(as_json(about).encode()).hexdigest()[:16]}"
     if not (path / META).is_file():
         dimension = encoded(np.arange(min(1, count))).shape[1]
-        reuse: list[VectorReuse] = []
-
-        def write_digests(unfinished: Path) -> None:
-            with open(unfinished / DIGESTS, "wb") as digests:
-                for numbers in blocks(count, batch_size):
-                    digests.write(digests_of(texts(numbers)).tobytes())
-            reuse.append(VectorReuse(unfinished, complete(folder, f"{name}-*"), rows_of, dimension))
 
         def rows_of(other: dict[str, Any]) -> int:
             fits = other["type"] == "vectors" and other["dimension"] == dimension
             same = fits and other["identity"] | {"texts": None} == about["identity"] | {"texts": None}
             return other["count"] if same else 0
 
-        meta = about | {"dimension": dimension, "files": {DIGESTS: count * 2 * DIGEST.itemsize}}
-        rows = lambda numbers: reuse[0].vectors(numbers, partial(encoded, dimension=dimension))  # noqa: E731
-        progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
-        options: dict[str, Any] = {"at_once": batch_size, "progress": progress, "write_ids": write_digests}
-        write_vectors(path, meta, (count, dimension), rows, **options)
+        with unfinished(path, about | {"dimension": dimension}, count, batch_size) as writer:
+            reuse = VectorReuse(writer.place / "reuse", dimension)
+
+            def write_digests(files: Path) -> None:
+                with open(files / DIGESTS, "wb") as digests:
+                    for numbers in blocks(count, batch_size):
+                        digests.write(digests_of(texts(numbers)).tobytes())
+                reuse.find(reuse.folder, read_digests(files), complete(folder, f"{name}-*"), rows_of)
+
+            def rows(numbers: np.ndarray) -> dict[str, np.ndarray]:
+                return {VECTORS: reuse.vectors(numbers, partial(encoded, dimension=dimension))}
+
+            writer.prepare(write_digests)
+            progress: dict[str, Any] = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
+            writer.compute(rows, VECTORS, workers=workers, **progress)
     shape = (count, read_meta(path, about)["dimension"])
     if not count:  # an empty file cannot be mapped
         return np.broadcast_to(FLOAT.type(0), shape)
-    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="r", shape=shape))
+    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="c", shape=shape))

@@ -23,6 +23,7 @@ from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_count, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.principal_directions import principal_directions
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.word_pieces import WordPieces
 from pyterrier_graph.graphs.csr import CSR, offsets
@@ -43,7 +44,8 @@ class TokenEncoder:
             mask tokens to queries that are shorter than its own length, but does not cut queries there.
         batch_size: Number of texts per forward pass.
         device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.devices`.
+        dtype: The precision of encoding: ``'float32'``, ``'bfloat16'``, ``'float16'`` or ``'auto'``; see
+            :mod:`~pyterrier_graph.encoders.devices`.
 
     Attributes:
         name: The checkpoint's name.
@@ -61,7 +63,7 @@ class TokenEncoder:
         max_query_tokens: int = 120,
         batch_size: int = 32,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), EXPECTED)
         self.max_passage_tokens = max_passage_tokens
@@ -175,7 +177,7 @@ class TokenEncoder:
         features = self.network.preprocess(filled, prompt=self.network.prompts.get(task), task=task)
         output = self.network(batch_to_device(features, self.empty.device), task=task)
         masks = output["attention_mask"].bool()
-        return self._pack(texts, (m[mask] for m, mask in zip(output["token_embeddings"], masks, strict=True)))
+        return self._pack(texts, (m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)))
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
@@ -186,8 +188,8 @@ class TokenEncoder:
     def reduced(self, texts: Sequence[str], dimension: int = 128) -> TokenEncoder:
         """This encoder with shorter token vectors, which need a fraction of the memory and time.
 
-        Token vectors are projected onto their principal directions. They are not centered, so that cosines change as
-        little as possible. The projection needs no training, but it can be trained like any other weight.
+        Token vectors are projected onto their principal directions. The projection needs no training, but it can be
+        trained like any other weight.
 
         Args:
             texts: A sample of passages; some hundreds are enough.
@@ -200,7 +202,7 @@ class TokenEncoder:
         if not 1 <= dimension < self.dimension or len(sample) < dimension:
             sizes = f"{self.dimension} dimensions to {dimension} by a sample of {len(sample)} tokens"
             raise ValueError(f"cannot reduce {sizes}")
-        directions = torch.linalg.svd(sample, full_matrices=False).Vh[:dimension].clone()
+        directions = principal_directions(sample, dimension)
         projection = Dense(
             self.dimension,
             dimension,
@@ -221,7 +223,7 @@ class TokenEncoder:
         return weights_sha256(self.network, after=f"{self.max_passage_tokens} {self.max_query_tokens}")
 
 
-def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "float32") -> TokenEncoder:
+def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto") -> TokenEncoder:
     """Returns a :class:`TokenEncoder`, or makes one of what else a class may be given as ``encoder``."""
     if isinstance(encoder, TokenEncoder):
         return encoder

@@ -1,30 +1,39 @@
 """Token vectors of all nodes of a graph, on disk."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pyterrier as pt
 import torch
 
-from pyterrier_graph.artifacts import BuiltArtifact, kind_of, writing
+from pyterrier_graph.artifacts import BuiltArtifact, kind_of
 from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.devices import dtype_name
+from pyterrier_graph.encoders.quantization import Bits, VectorQuantizer, check_bits
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.vector_files import blocks
 from pyterrier_graph.graphs import HeteroGraph
-from pyterrier_graph.graphs.array_files import ArrayFiles, read_array
+from pyterrier_graph.graphs.array_files import read_array
 from pyterrier_graph.graphs.csr import CSR, ranges
+from pyterrier_graph.ranges.workers import Workers
+from pyterrier_graph.ranges.writer import unfinished
 
-CHUNK = 512  # nodes encoded between two steps of the progress bar
+NODES_AT_ONCE = 512
+SAMPLED = 4096  # nodes whose tokens tell how vectors are quantized
+TOKENS, CODES, OFFSETS = "tokens.f2", "tokens.u1", "offsets.i8"
 IDS = "word_pieces.indices"  # the ending makes them u4
+
+StatesOf = Callable[[np.ndarray], tuple[TokenStates, np.ndarray | None]]
 
 
 class TokenStore(WithSignature, BuiltArtifact):
-    """The token vectors of a graph's nodes, encoded once and then read from disk (float16, memory-mapped).
+    """The token vectors of a graph's nodes, encoded once and then read from disk (memory-mapped).
+
+    Vectors are stored as float16, or in 4, 2 or 1 bits per dimension: a quarter, an eighth or a sixteenth of the size.
 
     Args:
         path: Folder of the store; :meth:`build` makes it.
@@ -36,13 +45,27 @@ class TokenStore(WithSignature, BuiltArtifact):
     def __repr__(self) -> str:
         return f"TokenStore({str(self.path)!r})"
 
-    def build(self, graph: HeteroGraph, encoder: Any = DEFAULT, *, titles: bool = False, verbose: bool = True) -> Self:
+    def build(
+        self,
+        graph: HeteroGraph,
+        encoder: Any = DEFAULT,
+        *,
+        titles: bool = False,
+        bits: Bits | None = None,
+        workers: Workers = 1,
+        verbose: bool = True,
+    ) -> Self:
         """Encodes all nodes of a graph; raises FileExistsError if there is a store already.
+
+        An interrupted call continues when it is repeated, with any number of workers.
 
         Args:
             graph: The graph with the passages and section titles.
             encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or what that class takes.
             titles: Whether the titles of its sections are put before a passage ("title - section: passage").
+            bits: Bits per dimension, 4, 2 or 1, for vectors that are not exactly the encoder's: see
+                :class:`~pyterrier_graph.encoders.quantization.VectorQuantizer`. None for float16.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
             verbose: Whether to show progress.
         """
         check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
@@ -50,51 +73,79 @@ class TokenStore(WithSignature, BuiltArtifact):
         about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
         about["graph_sha256"] = graph.fingerprint()
 
-        def texts() -> Iterator[list[str]]:
-            for nodes in blocks(graph.num_nodes, CHUNK):
-                yield graph.texts(nodes, titles=titles)
+        def encoded(nodes: np.ndarray) -> tuple[TokenStates, np.ndarray]:
+            texts = graph.texts(nodes, titles=titles)
+            return encoder.encode_passages(texts), encoder.token_ids(texts).indices
 
-        def write_ids(folder: Path) -> None:
-            with ArrayFiles() as arrays:
-                arrays.append(folder, IDS, np.zeros(0))
-                for part in texts():
-                    arrays.append(folder, IDS, encoder.token_ids(part).indices)
-
-        chunks = map(encoder.encode_passages, texts())
+        about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
+        options: dict[str, Any] = {"identity": {"batch_size": encoder.batch_size}, "ids": True, "bits": bits}
         size = graph.num_nodes, encoder.dimension
-        return self.write(chunks, *size, about, write_ids=write_ids, verbose=verbose)
+        return self.write(encoded, *size, about, workers=workers, verbose=verbose, **options)
 
     def write(
         self,
-        states: Iterable[TokenStates],
+        states_of: StatesOf,
         nodes: int,
         dimension: int,
         about: dict[str, Any],
         *,
-        write_ids: Callable[[Path], None] | None = None,
+        ids: bool = False,
+        bits: Bits | None = None,
+        identity: dict[str, Any] | None = None,
+        prepare: Callable[[Path], Any] | None = None,
         task: str = "encoding",
+        workers: Workers = 1,
         verbose: bool = True,
     ) -> Self:
-        """Writes the vectors of all nodes, in order; ``about`` is for ``pt_meta.json``, ``task`` for the bar.
+        """Writes the vectors of all nodes.
 
-        ``write_ids`` writes the numbers of the tokens' word pieces into the folder that it is given.
+        Args:
+            states_of: Takes the numbers of some nodes, and gives their vectors, and the numbers of their tokens' word
+                pieces.
+            nodes: Number of nodes.
+            dimension: Length of a token vector.
+            about: What the vectors depend on, for ``pt_meta.json``.
+            ids: Whether there are numbers of word pieces; otherwise ``states_of`` gives None for them.
+            bits: Bits per dimension, or None for float16.
+            identity: What else the vectors depend on, for an interrupted call that continues.
+            prepare: Called first, with a folder for what is needed until all is done.
+            task: What the progress bar says.
+            workers: See :meth:`build`.
+            verbose: Whether to show progress.
         """
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
-        lengths = [np.zeros(1, dtype=np.int64)]
-        progress = pt.tqdm(total=nodes, desc=task, unit="node", delay=1, disable=not verbose)
-        with progress, writing(self.path, meta) as folder:
-            with open(folder / "tokens.f2", "wb") as file:
-                for chunk in states:
-                    file.write(chunk.values.detach().to("cpu", torch.float16).numpy().tobytes())
-                    lengths.append(chunk.lengths.cpu().numpy())
-                    progress.update(len(chunk))
-            offsets = np.concatenate(lengths).cumsum()
-            if len(offsets) != nodes + 1:
-                raise ValueError(f"{nodes} nodes were expected, got {len(offsets) - 1}")
-            offsets.astype("<i8").tofile(folder / "offsets.i8")
-            meta["tokens"] = int(offsets[-1])
-            if write_ids is not None:
-                write_ids(folder)
+        if bits is not None:
+            check_bits(bits, dimension)
+            meta["bits"] = bits
+        tokens = TOKENS if bits is None else CODES
+        progress = {"desc": task, "unit": "node", "delay": 1, "disable": not verbose}
+
+        def quantizer() -> VectorQuantizer:
+            drawn = np.random.default_rng(0).choice(nodes, min(nodes, SAMPLED), replace=False)
+            parts = (states_of(np.sort(drawn)[part])[0] for part in blocks(len(drawn), NODES_AT_ONCE))
+            vectors = [part.values.float().cpu().numpy() for part in parts]
+            return VectorQuantizer.fit(np.concatenate([np.empty((0, dimension), np.float32), *vectors]), bits)
+
+        def rows(numbers: np.ndarray) -> dict[str, np.ndarray]:
+            states, pieces = states_of(numbers)
+            if len(states) != len(numbers):
+                raise ValueError(f"{len(numbers)} nodes were expected, got {len(states)}")
+            values = (
+                stored(states.values) if quantized is None else quantized.encode(states.values.float().cpu().numpy())
+            )
+            arrays = {tokens: values, OFFSETS: states.lengths.cpu().numpy()}
+            return arrays if pieces is None else arrays | {f"{IDS}.u4": pieces.astype("<u4")}
+
+        quantized: VectorQuantizer | None = None
+        names = [tokens, OFFSETS] + [f"{IDS}.u4"] * ids
+        with unfinished(self.path, meta, nodes, NODES_AT_ONCE, identity=meta | (identity or {})) as writer:
+            if prepare is not None:
+                prepare(writer.place)
+            if bits is not None:
+                writer.prepare(lambda folder: quantizer().save(folder))
+                quantized = VectorQuantizer.load(writer.folder)
+            writer.compute(rows, *names, lengths=[OFFSETS], workers=workers, **progress)
+            meta["tokens"] = int(np.fromfile(writer.folder / OFFSETS, "<i8", offset=8 * nodes)[0])
         return self
 
     @property
@@ -119,8 +170,12 @@ class TokenStore(WithSignature, BuiltArtifact):
         """The token vectors of some nodes, in float32."""
         starts = self._offsets[nodes]
         offsets, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
-        values = torch.from_numpy(np.array(self._tokens[rows]))
-        return TokenStates(values.to(device).float(), torch.from_numpy(offsets).to(device))
+        stored = np.array(self._tokens[rows])
+        if self._quantizer is not None:
+            values = self._quantizer.decode(stored, device)
+        else:
+            values = torch.from_numpy(stored).to(device).float()
+        return TokenStates(values, torch.from_numpy(offsets).to(device))
 
     @property
     def has_ids(self) -> bool:
@@ -139,12 +194,25 @@ class TokenStore(WithSignature, BuiltArtifact):
 
     @cached_property
     def _tokens(self) -> np.ndarray:
-        shape = (self.meta["tokens"], self.dimension)
+        quantizer = self._quantizer
+        file, dtype, width = TOKENS, np.dtype("<f2"), self.dimension
+        if quantizer is not None:
+            file, dtype, width = CODES, np.dtype("u1"), quantizer.width
+        shape = (self.meta["tokens"], width)
         if not shape[0]:  # an empty file cannot be mapped
-            return np.zeros(shape, dtype=np.float16)
-        return np.memmap(self.path / "tokens.f2", dtype=np.float16, mode="r", shape=shape)
+            return np.zeros(shape, dtype=dtype)
+        return np.memmap(self.path / file, dtype=dtype, mode="r", shape=shape)
+
+    @cached_property
+    def _quantizer(self) -> VectorQuantizer | None:
+        return VectorQuantizer.load(self.path) if "bits" in self.meta else None
 
     @cached_property
     def _offsets(self) -> np.ndarray:
         assert self.meta  # checks the files
-        return np.fromfile(self.path / "offsets.i8", dtype="<i8")
+        return np.fromfile(self.path / OFFSETS, dtype="<i8")
+
+
+def stored(values: torch.Tensor) -> np.ndarray:
+    """Token vectors as they are stored, shape (tokens, d)."""
+    return values.detach().to("cpu", torch.float16).numpy()

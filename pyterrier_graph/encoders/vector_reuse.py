@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, blocks
 
 DIGESTS = "digests.u8"
 DIGEST = np.dtype("<u8")  # a text's digest is two of them
+SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 TEXTS_AT_ONCE = 65_536
 
 
@@ -24,45 +27,73 @@ class VectorReuse:
     chunking this is the whole document. So a copied vector is the one that the text got when it was encoded first; it
     differs from that of another encoding only as far as the encoder's vectors depend on the other texts of a batch.
 
-    Memory: ten bytes per text, and while it is made 24 bytes per text of one other file.
+    What is copied from where is on disk, ten bytes per text, so that it is the same for all workers, and when
+    interrupted work goes on. While it is found out, there are 24 bytes per text of one other file in memory.
 
     Args:
-        folder: The folder of the unfinished file, with the digests of its texts.
-        others: Folders of complete files; those without digests are left out.
-        count_of: The number of vectors of another file, from its ``pt_meta.json``; 0 if they are of another encoder.
+        folder: The folder that :meth:`find` has written.
         dimension: Dimensions of the vectors.
     """
 
-    def __init__(
-        self, folder: Path, others: list[Path], count_of: Callable[[dict[str, Any]], int], dimension: int
-    ) -> None:
-        digests = read_digests(folder)
-        self.sources: list[np.ndarray] = []
-        self.source = np.full(len(digests), -1, dtype=np.int16)
-        self.row = np.zeros(len(digests), dtype=np.int64)
+    def __init__(self, folder: Path, dimension: int) -> None:
+        self.folder, self.dimension = folder, dimension
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.folder, self.dimension)
+
+    @staticmethod
+    def find(folder: Path, digests: np.ndarray, others: list[Path], count_of: Callable[[dict[str, Any]], int]) -> None:
+        """Finds out which vectors can be copied.
+
+        Args:
+            folder: What is found is written here.
+            digests: The digests of all texts.
+            others: Folders of complete files; those without digests are left out.
+            count_of: The number of vectors of another file, from its ``pt_meta.json``; 0 if they are of another
+                encoder.
+        """
+        sources: list[tuple[str, int]] = []
+        source, row = np.full(len(digests), -1, dtype=SOURCE), np.zeros(len(digests), dtype=ROW)
         for other in others:
-            if not (count := _count(other, count_of)) or (self.source >= 0).all():
+            if not (count := _count(other, count_of)) or (source >= 0).all():
                 continue
             theirs = read_digests(other)
             order = np.argsort(theirs[:, 0], kind="stable")
             keys = theirs[order, 0]
             for part in blocks(len(digests), TEXTS_AT_ONCE):
                 mine = digests[part]
-                row = order[np.minimum(np.searchsorted(keys, mine[:, 0]), count - 1)]
-                new = (theirs[row] == mine).all(axis=1) & (self.source[part] < 0)
-                self.source[part[new]], self.row[part[new]] = len(self.sources), row[new]
-            self.sources.append(np.memmap(other / VECTORS, dtype=FLOAT, mode="r", shape=(count, dimension)))
+                place = order[np.minimum(np.searchsorted(keys, mine[:, 0]), count - 1)]
+                new = (theirs[place] == mine).all(axis=1) & (source[part] < 0)
+                source[part[new]], row[part[new]] = len(sources), place[new]
+            sources.append((str(other.absolute()), count))
+        folder.mkdir(exist_ok=True)
+        source.tofile(folder / "source.i2")
+        row.tofile(folder / "row.i8")
+        (folder / "sources.json").write_text(json.dumps(sources), encoding="utf-8")
+
+    @cached_property
+    def _found(self) -> tuple[np.ndarray, np.ndarray, list[np.ndarray | None]]:
+        """Per text the file and the row that its vector is copied from (-1: no file), and the vectors of the files."""
+        sources: list[np.ndarray | None] = []
+        for other, count in json.loads((self.folder / "sources.json").read_text(encoding="utf-8")):
+            there = (Path(other) / VECTORS).exists()  # it may have been deleted since
+            shape = count, self.dimension
+            sources.append(np.memmap(Path(other) / VECTORS, dtype=FLOAT, mode="r", shape=shape) if there else None)
+        source, row = self.folder / "source.i2", self.folder / "row.i8"
+        return np.memmap(source, dtype=SOURCE, mode="r"), np.memmap(row, dtype=ROW, mode="r"), sources
 
     def vectors(self, numbers: np.ndarray, encode: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Vectors of some texts; those that no other file has are encoded."""
-        source = self.source[numbers]
+        sources, rows, files = self._found
+        source = np.array(sources[numbers])
+        source[np.isin(source, [number for number, file in enumerate(files) if file is None])] = -1
         if (source < 0).all():
             return encode(numbers)
-        vectors = np.empty((len(numbers), self.sources[0].shape[1]), dtype=FLOAT)
+        vectors = np.empty((len(numbers), self.dimension), dtype=FLOAT)
         for number in np.unique(source):
             here = source == number
-            there = self.sources[number][self.row[numbers[here]]] if number >= 0 else encode(numbers[here])
-            vectors[here] = there
+            file = files[number] if number >= 0 else None
+            vectors[here] = encode(numbers[here]) if file is None else file[rows[numbers[here]]]
         return vectors
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.artifacts import CARD, LOAD, META, read_meta, versions
+from pyterrier_graph.artifacts import CARD, LOAD, read_meta, replace_file, versions
 from pyterrier_graph.training.run_record import described
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def write_card(
     text = [f"# {type(artifact).__name__}", description]
     text += [f"## {title}\n\n{section}" for title, section in sections.items() if section]
     card = ModelCard(f"---\n{about.to_yaml()}\n---\n\n" + "\n\n".join(part for part in text if part) + "\n")
-    _put(folder, str(card), meta)
+    replace_file(folder, meta, CARD, str(card).encode())
     return card
 
 
@@ -135,15 +134,3 @@ def _escaped(text: str) -> str:
 def _json(value: Any) -> str:
     """A block of JSON."""
     return f"```json\n{json.dumps(value, indent=2, ensure_ascii=False)}\n```"
-
-
-def _put(folder: Path, card: str, meta: dict[str, Any]) -> None:
-    """Replaces the card; at every moment the files have the sizes that ``pt_meta.json`` lists."""
-    mode = (folder / META).stat().st_mode & 0o777
-    files = {name: size for name, size in meta["files"].items() if name != CARD}
-    without, complete = meta | {"files": files}, meta | {"files": files | {CARD: len(card.encode())}}
-    contents = [(META, json.dumps(without, indent=1)), (CARD, card), (META, json.dumps(complete, indent=1))]
-    for name, text in contents:
-        with pt.io.finalized_open(str(folder / name), "b") as out:
-            out.write(text.encode())
-        os.chmod(folder / name, mode)

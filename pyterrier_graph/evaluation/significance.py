@@ -27,13 +27,8 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     Warns:
         UserWarning: If a system has 0 for every query and measure.
     """
-    from scipy.stats import ttest_rel
-    from statsmodels.stats.multitest import multipletests
-
     per_query = check_frame(per_query, "per_query", numbers=("value",), texts=("name",))
-    if missing := [column for column in ("name", "qid", "measure", "value") if column not in per_query.columns]:
-        advice = "it must be the result of pt.Experiment(..., perquery=True)"
-        raise ValueError(f"per_query has no column {', '.join(map(repr, missing))}: {advice}")
+    check_per_query(per_query)
     check_choice("baseline", baseline, per_query["name"].unique().tolist())
     if "seed" not in per_query.columns:
         per_query = per_query.assign(seed=0)
@@ -45,21 +40,42 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
             DataWarning,
             stacklevel=2,
         )
-    # rounding: a mean of equal values differs from them by the same tiny number for all queries, which is significant
-    by_query = per_query.groupby(["name", "measure", "qid"], sort=False)["value"].mean().round(12)
     by_seed = per_query.groupby(["name", "measure", "seed"], sort=False)["value"].mean()
     deviation = by_seed.groupby(level=[0, 1], sort=False).std()
     table: dict[str, dict[str, str]] = {}
     for measure in per_query["measure"].unique():
-        values = by_query.xs(measure, level="measure").unstack("qid").loc[per_query["name"].unique()]
-        others = [name for name in values.index if name != baseline]
-        tests = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in others]
-        decided = multipletests(np.nan_to_num(tests, nan=1.0), method="holm")[0] if tests else []  # nan: equal
-        significant = dict(zip(others, decided, strict=True))
+        values = values_of(per_query, measure)
+        marks = significance_marks(values, baseline)
         for name, mean in values.mean(axis=1).items():
             spread = deviation.get((name, measure))
             cell = f"{mean:.3f}" + ("" if spread is None or pd.isna(spread) else f" ± {spread:.3f}")
-            better = mean > values.loc[baseline].mean()
-            mark = ("+" if better else "-") if significant.get(name) else ""
-            table.setdefault(str(name), {})[str(measure)] = cell + mark
+            table.setdefault(str(name), {})[str(measure)] = cell + marks[name]
     return pd.DataFrame(table).T.rename_axis("system")
+
+
+def check_per_query(per_query: pd.DataFrame) -> None:
+    """Raises ValueError unless a frame has a row per system, query and measure."""
+    if missing := [column for column in ("name", "qid", "measure", "value") if column not in per_query.columns]:
+        advice = "it must be the result of pt.Experiment(..., perquery=True)"
+        raise ValueError(f"per_query has no column {', '.join(map(repr, missing))}: {advice}")
+
+
+def values_of(per_query: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """A measure of each system (row) and query (column), the mean over seeds; systems in order of appearance."""
+    rows = per_query[per_query["measure"].astype(str) == str(measure)]
+    # rounding: a mean of equal values differs from them by the same tiny number for all queries, which is significant
+    by_query = rows.groupby(["name", "qid"], sort=False)["value"].mean().round(12)
+    return by_query.unstack("qid").loc[rows["name"].unique()]
+
+
+def significance_marks(values: pd.DataFrame, baseline: str) -> dict[str, str]:
+    """Per system ``+`` or ``-`` where it is better or worse than the baseline (paired t-tests, Holm, p < 0.05)."""
+    from scipy.stats import ttest_rel
+    from statsmodels.stats.multitest import multipletests
+
+    others = [name for name in values.index if name != baseline]
+    tests = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in others]
+    decided = multipletests(np.nan_to_num(tests, nan=1.0), method="holm")[0] if tests else []  # nan: equal
+    better = values.mean(axis=1) > values.loc[baseline].mean()
+    marks = {name: ("+" if better[name] else "-") * int(found) for name, found in zip(others, decided, strict=True)}
+    return {baseline: ""} | marks

@@ -14,8 +14,8 @@ from pathlib import Path
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import META
-from pyterrier_graph.encoders.vector_files import BEGUN
 from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.ranges.writer import PLAN
 
 NAME = ".pyterrier_graph"
 FILES, LOCK, GRAPH, VECTORS = "files.sqlite", "lock", "graph", "vectors"
@@ -56,13 +56,14 @@ def remove_old(cache: Path, present: Path) -> None:
     """Removes graphs and indexes of former states of the folder, and vectors that only these states need."""
     os.utime(present)
     states = [path for path in cache.iterdir() if re.fullmatch("[0-9a-f]{16}", path.name) and path.is_dir()]
-    states.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    # the present one comes first, whatever the clock says
+    states.sort(key=lambda path: (path == present, path.stat().st_mtime_ns), reverse=True)
     for state in states[KEPT:]:
         shutil.rmtree(state, ignore_errors=True)
     graphs = [DocumentGraph(state / GRAPH) for state in states[:KEPT]]
     needed = [graph.fingerprint() for graph in graphs if graph.built()]
     vectors = cache / VECTORS
     for path in vectors.iterdir() if vectors.is_dir() else ():
-        about = next((path / name for name in (META, BEGUN) if (path / name).is_file()), None)
+        about = next((path / name for name in (META, PLAN) if (path / name).is_file()), None)
         if about is None or not any(graph in about.read_text(encoding="utf-8") for graph in needed):
             shutil.rmtree(path, ignore_errors=True)

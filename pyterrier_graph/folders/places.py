@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -29,6 +31,15 @@ class PassagePlaces(WithSignature, pt.Transformer):
         self.graph, self.lines = graph, lines
 
     __repr__ = pta.transformer_repr
+
+    def __getstate__(self) -> dict[str, Any]:
+        # worker processes map the file of the lines again
+        return vars(self) | {"lines": getattr(self.lines, "filename", self.lines)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if not isinstance(self.lines, np.ndarray):
+            self.lines = np.load(self.lines, mmap_mode="r")
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the columns."""

@@ -2,22 +2,25 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypeVar
 
 import lz4.block
 import numpy as np
 from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import BuiltArtifact
+from pyterrier_graph.graphs.consistency import Bounds, check_array, count_of, offsets_to, open_ids
 
 DOCNOS = "docnos.npids"
 TEXTS = "texts.lz4"
 BLOCKS = "text_blocks"
 BLOCK = 64
+Opened = TypeVar("Opened")
 
 _DTYPES = {"node_type": "u1", "indices": "u4", "pairs": "u4", "edges": "u4", "scores": "f4", "features": "f2"}
 
@@ -27,10 +30,12 @@ def array_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.{_DTYPES.get(name.rpartition('.')[2], 'i8')}"
 
 
-def read_array(folder: Path, name: str) -> np.ndarray:
-    """Memory-maps an array."""
+def read_array(folder: Path, name: str, bounds: Bounds | None = None) -> np.ndarray:
+    """Memory-maps an array, which has been checked if its bounds are given."""
     path = array_file(folder, name)
     dtype = np.dtype(f"<{path.suffix[1:]}")
+    if bounds is not None:
+        check_array(path, dtype, bounds)
     if not path.stat().st_size:
         return np.empty(0, dtype=dtype)
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
@@ -91,11 +96,16 @@ class TextWriter(ExitStack):
 
 
 class TextReader:
-    """Reads ``count`` texts by number; keeps the blocks read last."""
+    """Reads ``count`` texts by number; keeps the blocks read last.
+
+    A ValueError says that the files are damaged.
+    """
 
     def __init__(self, folder: Path, count: int) -> None:
-        self._bytes = np.memmap(folder / TEXTS, dtype=np.uint8, mode="r")
-        self._offsets = read_array(folder, BLOCKS)
+        size = (folder / TEXTS).stat().st_size
+        self._offsets = read_array(folder, BLOCKS, offsets_to(size, -(-count // BLOCK)))
+        self._bytes = np.memmap(folder / TEXTS, dtype=np.uint8, mode="r") if size else np.empty(0, dtype=np.uint8)
+        self._file = folder / TEXTS
         self._count = count
         self._block = lru_cache(maxsize=512)(self._decompress)
 
@@ -106,40 +116,67 @@ class TextReader:
         for number in unique.tolist():
             data, bounds = self._block(number // BLOCK)
             place = number % BLOCK
-            texts.append(data[bounds[place] : bounds[place + 1]].decode("utf-8"))
+            texts.append(self._text(data[bounds[place] : bounds[place + 1]], number))
         return [texts[place] for place in position.tolist()]
+
+    def _text(self, data: bytes, number: int) -> str:
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{str(self._file)!r} is damaged: text {number} is no text ({error})") from error
 
     def _decompress(self, block: int) -> tuple[bytes, list[int]]:
         """A block's texts, one after the other, and where each begins."""
-        data = lz4.block.decompress(self._bytes[self._offsets[block] : self._offsets[block + 1]])
+        packed = self._bytes[self._offsets[block] : self._offsets[block + 1]]
         count = min(BLOCK, self._count - block * BLOCK)
-        lengths = np.frombuffer(data, dtype="<u4", count=count)
-        return data, [4 * count, *(4 * count + np.cumsum(lengths, dtype=np.int64)).tolist()]
+        try:
+            # lz4 reserves as many bytes as the first four say; no byte of a block stands for more than 255
+            if int.from_bytes(packed[:4].tobytes(), "little") > 255 * len(packed):
+                raise ValueError("too long")
+            data = lz4.block.decompress(packed)
+            lengths = np.frombuffer(data, dtype="<u4", count=count)
+            bounds = [4 * count, *(4 * count + np.cumsum(lengths, dtype=np.int64)).tolist()]
+            if bounds[-1] != len(data):
+                raise ValueError("other lengths")
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(f"{str(self._file)!r} is damaged: block {block} cannot be unpacked ({error})") from error
+        return data, bounds
 
 
 class StoredGraph(BuiltArtifact):
-    """Base of graphs on disk. Nothing is read before it is needed."""
+    """Base of graphs on disk. Nothing is read before it is needed, and each file is checked when it is opened.
+
+    A ValueError names a file with numbers that cannot be, or says that another graph has taken the place of this one.
+    """
+
+    NUM_DOCNOS: str  # the entry of pt_meta.json that says how many docnos there are
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self._arrays: dict[str, np.ndarray] = {}
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Worker processes map the files again instead of receiving copies of them.
-        return type(self), (self.path,)
+    @abstractmethod
+    def _bounds(self, name: str) -> Bounds:
+        """What the entries of an array may be."""
 
     @cached_property
     def docnos(self) -> Lookup:
         """Docnos by number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
-        return Lookup(self._folder / DOCNOS)
+        return self._ids(DOCNOS, self.NUM_DOCNOS)
 
-    @property
-    def _folder(self) -> Path:
-        """Where the files are, once they have been checked."""
+    def _open(self, open_in: Callable[[Path], Opened]) -> Opened:
+        """Opens files, once ``pt_meta.json`` has been checked: they are those that it lists."""
         assert self.meta
-        return self.path
+        try:
+            return open_in(self.path)
+        finally:  # also if it fails: the files may be those of another graph
+            self.check_in_place()
+
+    def _ids(self, name: str, count: str) -> Lookup:
+        return self._open(lambda folder: open_ids(folder / name, count_of(self.meta, count)))
 
     def _array(self, name: str) -> np.ndarray:
         if name not in self._arrays:
-            self._arrays[name] = read_array(self._folder, name)
+            bounds = self._bounds(name)
+            self._arrays[name] = self._open(lambda folder: read_array(folder, name, bounds))
         return self._arrays[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -219,14 +220,14 @@ def write_compressed(
     Pairs have shape (pairs, 2) and are uint32; the files get int64 and uint32. Elements ascend, and repeated pairs
     become one; the number of distinct pairs is returned. Memory is bounded by ``chunk`` pairs, or by the longest row.
     """
-    starts = np.memmap(scratch / "starts", np.int64, "w+", shape=(num_rows + 1,))
+    starts = _scratch_array(scratch / "starts", np.int64, num_rows + 1)
     for start in range(0, len(pairs), chunk):
         rows, counts = np.unique(pairs[start : start + chunk, 0], return_counts=True)
         starts[rows.astype(np.int64) + 1] += counts
     np.cumsum(starts, out=starts)
-    free = np.memmap(scratch / "free", np.int64, "w+", shape=(num_rows + 1,))
+    free = _scratch_array(scratch / "free", np.int64, num_rows + 1)
     free[:] = starts
-    columns = np.memmap(scratch / "columns", np.uint32, "w+", shape=(max(1, len(pairs)),))
+    columns = _scratch_array(scratch / "columns", np.uint32, max(1, len(pairs)))
     for start in range(0, len(pairs), chunk):
         part = pairs[start : start + chunk]
         part = part[np.argsort(part[:, 0], kind="stable")]
@@ -244,6 +245,16 @@ def write_compressed(
             merged.indices.tofile(indices_file)
             total += len(merged.indices)
     return total
+
+
+def _scratch_array(file: Path, dtype: type, length: int) -> np.ndarray:
+    """An array of zeros on disk; OSError if there is no space (a mapped file without space ends the process)."""
+    with open(file, "wb") as out:
+        size = length * np.dtype(dtype).itemsize
+        out.truncate(size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(out.fileno(), 0, size)
+    return np.memmap(file, dtype, "r+", shape=(length,))
 
 
 def _row_ranges(starts: np.ndarray, chunk: int) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,6 @@
 """The graph of a corpus, on disk."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -14,10 +13,12 @@ from npids.lookup import Lookup
 from pyterrier_graph.artifacts import META, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_count
 from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.array_files import StoredGraph, TextReader
+from pyterrier_graph.graphs.array_files import StoredGraph, TextReader, array_file
 from pyterrier_graph.graphs.builder import CODES, PASSAGES, build
+from pyterrier_graph.graphs.consistency import Bounds, count_of, offsets_to
 from pyterrier_graph.graphs.context import Kind, records
 from pyterrier_graph.graphs.convert import write_corpus_graph
+from pyterrier_graph.graphs.extraction import NODE_TYPES
 from pyterrier_graph.graphs.fold import Fold
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
@@ -27,10 +28,11 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.readers.records import read_record
 
 DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
+SIZES = ("documents", "nodes", "passages", "codes")
+NODE_ARRAYS = ("node_type", "parent", "document", "roots", "node_offsets", "passage_offsets", "passage_nodes")
 NEXT_CALLS = (
     "bm25 >> graph.passages() >> reranker",
     "bm25 >> graph.passages() >> pt.text.get_text(graph)",
-    "graph.corpus_graph(['external', 'external_i'], 16, path)",
 )
 
 
@@ -51,6 +53,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     ARTIFACT_TYPE = "passage_graph"
     ARTIFACT_FORMAT = "csr"
     FORMAT_VERSION = 2  # 2: the relation title, and a digest of the files
+    NUM_DOCNOS = "documents"
 
     def __repr__(self) -> str:
         return f"DocumentGraph({str(self.path)!r})"
@@ -117,9 +120,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         if replaced and not overwrite:
             message = f"exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
             raise FileExistsError(f"{str(self.path)!r} {message}")
-        target = self.path.with_name(f".{self.path.name}.new") if replaced else self.path
         meta = kind_of(self)
-        with writing(target, meta) as folder:
+        with writing(self.path, meta, overwrite=replaced) as folder:
             rows = corpus_iter if read is None else map(read, corpus_iter)
             documents = (
                 (_structured(record, passage_words) for record in rows)
@@ -130,8 +132,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             if report := getattr(corpus_iter, "report", None):
                 meta["source"] = report
         if replaced:
-            shutil.rmtree(self.path)
-            target.rename(self.path)
             self.__dict__ = type(self)(self.path).__dict__
         return self
 
@@ -152,7 +152,10 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     @cached_property
     def code_names(self) -> list[str]:  # type: ignore[override]
         """Names of the documents' codes, by number."""
-        return json.loads((self._folder / CODES).read_text(encoding="utf-8"))
+        names = json.loads(self._open(lambda folder: (folder / CODES).read_text(encoding="utf-8")))
+        if not isinstance(names, list) or len(names) != self.meta["codes"]:
+            raise ValueError(f"{str(self.path / CODES)!r} is damaged: it should have {self.meta['codes']} names")
+        return names
 
     def summary(self) -> dict[str, Any]:
         """Numbers as those of any graph, and under ``source`` the report of the reader whose documents were indexed."""
@@ -219,6 +222,26 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     corpus_graph = write_corpus_graph
 
+    def _bounds(self, name: str) -> Bounds:
+        documents, nodes, passages, codes = (count_of(self.meta, key) for key in SIZES)
+        relation, _, part = name.rpartition(".")
+        if part in NODE_ARRAYS:
+            return {
+                "node_type": Bounds(nodes, 0, len(NODE_TYPES) - 1),
+                "parent": Bounds(nodes, -1, nodes - 1, tree=True),
+                "document": Bounds(nodes, 0, documents - 1, rising=True),
+                "roots": Bounds(documents, 0, nodes - 1, distinct=True),
+                "node_offsets": offsets_to(nodes, documents),
+                "passage_offsets": offsets_to(passages, documents),
+                "passage_nodes": Bounds(passages, 0, nodes - 1, distinct=True),
+            }[part]
+        ends = {"document_codes": (documents, codes), "code_documents": (codes, documents)}
+        rows, columns = ends.get(relation, (nodes, nodes))
+        edges = array_file(self.path, f"{relation}.indices").stat().st_size // 4
+        if relation not in ends:
+            edges = count_of(self.meta["edges"], relation)
+        return offsets_to(edges, rows) if part == "indptr" else Bounds(edges, 0, columns - 1)
+
     def _has_graph(self) -> bool:
         """Whether there is a graph at this path, of whatever version."""
         try:
@@ -228,7 +251,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     @cached_property
     def _text_reader(self) -> TextReader:
-        return TextReader(self._folder, self.num_nodes)
+        return self._open(lambda folder: TextReader(folder, count_of(self.meta, "nodes")))
 
     def _texts(self, nodes: np.ndarray) -> list[str]:
         return self._text_reader.read(nodes)
@@ -240,7 +263,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     @cached_property
     def _passages(self) -> Lookup:
-        return Lookup(self._folder / PASSAGES)
+        return self._ids(PASSAGES, "passages")
 
     def _passage_numbers(self, identifiers: list[str]) -> np.ndarray:
         return numbers_of(self._passages, identifiers)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.artifacts import META
+from pyterrier_graph.artifacts import file_sha256, read_meta, replace_file
 from pyterrier_graph.graphs.array_files import array_file
 
 if TYPE_CHECKING:
@@ -59,13 +57,9 @@ def write_edge_features(
             out.flush()
             os.fsync(out.fileno())
             progress.update(len(edges))
-    with open(file, "rb") as data:
-        sha256 = hashlib.file_digest(data, "sha256").hexdigest()
-    meta = json.loads((file.parent / META).read_text(encoding="utf-8"))
-    meta.setdefault("features", {})[edge_type] = {"dimension": dimension, "sha256": sha256}
-    meta["files"][file.name] = file.stat().st_size
-    with pt.io.finalized_open(str(file.parent / META), "b") as about:
-        about.write(json.dumps(meta, indent=1).encode())
+    meta = read_meta(graph.path, {})
+    meta.setdefault("features", {})[edge_type] = {"dimension": dimension, "sha256": file_sha256(file)}
+    replace_file(graph.path, meta, file.name)
 
 
 def _encoded(

@@ -18,6 +18,7 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.checks import check_frame, check_type
 from pyterrier_graph.graphs.array_files import ArrayFiles, TextWriter, array_file, read_array
+from pyterrier_graph.graphs.consistency import Bounds, count_of, offsets_to
 from pyterrier_graph.graphs.csr import CHUNK, CSR, write_compressed
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import numbers_of, some, writing_ids
@@ -280,3 +281,20 @@ def names_of(passages: HeteroGraph | FlexIndex | Lookup | Iterable[str]) -> Iter
         raise TypeError(f"passages must be {PASSAGES}, got {str(docnos)[:60]!r} ({type(docnos).__name__})")
     check_type("passages", docnos, Iterable, PASSAGES)
     return docnos
+
+
+def bounds_of(meta: Mapping[str, Any], name: str) -> Bounds:
+    """What the entries of a graph's array may be."""
+    queries, passages = count_of(meta, "queries"), count_of(meta, "passages")
+    relation, _, part = name.rpartition(".")
+    forward = relation in meta["edges"]
+    edges = count_of(meta["edges"], relation if forward else inverse(relation))
+    rows, columns = (queries, passages) if forward else (passages, queries)
+    dimension = meta.get("features", {}).get(relation, {}).get("dimension", 0)
+    return {
+        "indptr": offsets_to(edges, rows),
+        "indices": Bounds(edges, 0, columns - 1),
+        "edges": Bounds(edges, 0, edges - 1),
+        "scores": Bounds(edges),
+        "features": Bounds(edges * dimension),
+    }[part]

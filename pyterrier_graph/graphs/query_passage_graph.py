@@ -20,6 +20,7 @@ from pyterrier_graph.artifacts import check_vacant, kind_of, writing
 from pyterrier_graph.checks import WithSignature, check_count, check_frame
 from pyterrier_graph.graphs import query_passage_builder as builder
 from pyterrier_graph.graphs.array_files import DOCNOS, StoredGraph, TextReader, array_file, digest
+from pyterrier_graph.graphs.consistency import Bounds, count_of
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
 from pyterrier_graph.graphs.edge_features import PairEncoder, write_edge_features
 from pyterrier_graph.graphs.ids import all_numbers_of, ids_of
@@ -57,6 +58,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
     ARTIFACT_TYPE = "query_passage_graph"
     ARTIFACT_FORMAT = "csr"
     FORMAT_VERSION = 2  # 2: edges 'relevant', and digests of edge features
+    NUM_DOCNOS = "passages"
 
     _masked: np.ndarray | None = None
 
@@ -74,7 +76,8 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         if not self.built():
             calls = ["graph.build(topics, index, retriever, qrels=qrels)"]
             return value(repr(self), {"queries": "not built yet"}, calls=calls)
-        return query_passage_html(self, repr(self), ["graph.edges_of_queries(queries)", "graph.to_scipy()"])
+        calls = [f"graph.edges_of_queries(queries, {name!r})" for name in self.edge_types]
+        return query_passage_html(self, repr(self), [*calls, "graph.to_scipy()"])
 
     def build(
         self,
@@ -315,7 +318,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
     @cached_property
     def qids(self) -> Lookup:
         """Qids by query number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
-        return Lookup(self._folder / builder.QIDS)
+        return self._ids(builder.QIDS, "queries")
 
     def _edges(
         self, rows: int, row: np.ndarray, queries: np.ndarray, others: np.ndarray, edges: np.ndarray, edge_type: str
@@ -336,9 +339,12 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         if edge_type not in self.edge_types:
             raise KeyError(f"no edges {edge_type!r}: this graph has {', '.join(map(repr, self.edge_types))}")
 
+    def _bounds(self, name: str) -> Bounds:
+        return builder.bounds_of(self.meta, name)
+
     @cached_property
     def _text_reader(self) -> TextReader:
-        return TextReader(self._folder, self.num_queries)
+        return self._open(lambda folder: TextReader(folder, count_of(self.meta, "queries")))
 
     def _write(
         self,

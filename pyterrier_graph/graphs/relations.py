@@ -22,6 +22,41 @@ STEP = "/"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
+# What a passage reaches along a relation or path, in words.
+_LABELS = {
+    "SELF": "the passage itself",
+    "": "further away",
+    ORDER: "next passage",
+    "order_i": "previous passage",
+    STRUCTURAL: "section around it",
+    "structural_i": "part of the section",
+    "structural/structural_i": "sibling",
+    TITLE: "section title",
+    "title_i": "passage under the title",
+    "title/title": "title one level up",
+    "title/title_i": "passage under the same title",
+    TITLES: "titles above",
+    "internal": "linked passage",
+    "internal_i": "passage that links here",
+    "external": "cited document",
+    "external_i": "citing passage",
+    RETRIEVED: "query that found it",
+    RELEVANT: "query that it answers",
+    DOCUMENT: "document",
+}
+
+
+def in_words(path: str) -> str:
+    """What a passage reaches along a relation or path, in words; relations that users have named keep their names.
+
+    ``'order_i'`` is "previous passage", ``'external/order'`` "next passage of cited document".
+    """
+    if path in _LABELS:
+        return _LABELS[path]
+    if STEP in path:
+        return " of ".join(in_words(step) for step in reversed(path.split(STEP)))
+    return f"{inverse(path)}, inverse" if path.endswith(INVERSE) else path
+
 
 def inverse(relation: str) -> str:
     """Name of the inverse relation: ``order`` and ``order_i``."""

@@ -1,7 +1,8 @@
 """Graph attention from the nodes of one side of a bipartite graph to those of the other (Liu et al. 2022, Eq. 3-5).
 
 The numbers of a node in the attention logits are computed once. The weighted sum over the sources is one product of a
-sparse and a dense matrix per head. W_s is applied to the sources or to the sums, whichever is less work.
+sparse and a dense matrix per head. W_s is applied to the sources or to the sums, whichever is less work. Softmax and
+sums over many sources need full precision.
 
 Edges are a :class:`~pyterrier_graph.graphs.csr.CSR` of tensors with a row per target and the rows of its sources as
 elements, in any order. ``data["features"]`` are the features of the edges, shape (edges, d_e), and
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
+from pyterrier_graph.encoders.devices import full_precision
 from pyterrier_graph.graphs.csr import CSR
 
 SLOPE = 0.2
@@ -103,7 +105,7 @@ class BipartiteAttention(nn.Module):
             return vectors
         self._check("sources", vectors)
         projected = edges is None or (self.heads - 1) * edges * SPARSE_WORK > self.dimension * len(vectors)
-        with _full_precision(vectors):
+        with full_precision(vectors):
             vectors = vectors.to(self.source.weight.dtype)
             logits = self._logits(vectors, 1, self.source)
             if projected:
@@ -113,7 +115,7 @@ class BipartiteAttention(nn.Module):
     def weights(self, targets: Tensor, sources: Tensor | Sources, edges: CSR) -> Weights:
         """Eq. 3 and 4: attention to each source and to the target's own vector; arguments as for :meth:`forward`."""
         sources = self._prepared(targets, sources, edges)
-        with _full_precision(targets):
+        with full_precision(targets):
             targets = targets.to(self.source.weight.dtype)
             by_target = self._logits(targets, 0, self.target or self.source)
             logits = by_target.index_select(0, edges.row_index) + sources.logits.index_select(0, edges.indices)  # Eq. 3
@@ -132,7 +134,7 @@ class BipartiteAttention(nn.Module):
         """
         sources = self._prepared(targets, sources, edges)
         weights = self.weights(targets, sources, edges)
-        with _full_precision(targets):
+        with full_precision(targets):
             targets = targets.to(self.source.weight.dtype)
             parts = []
             for head, projection in enumerate(self.source.weight.chunk(self.heads)):
@@ -247,8 +249,3 @@ def _softmax(logits: Tensor, own: Tensor | None, edges: CSR) -> Weights:
     own = (own - largest).exp()
     total = total + own
     return Weights(logits / total.index_select(0, edges.row_index), own / total)
-
-
-def _full_precision(vectors: Tensor) -> torch.autocast:
-    """Switches autocast off: softmax and sums over many sources need full precision."""
-    return torch.autocast(vectors.device.type, enabled=False)

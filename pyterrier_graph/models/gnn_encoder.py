@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pyterrier_graph.checks import check_choice, check_count, check_number, check_weights
+from pyterrier_graph.encoders.devices import full_precision
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.models.bipartite_attention import BipartiteAttention, Sources, in_chunks, mean_of_sources
@@ -195,7 +196,8 @@ class GNNEncoderNetwork(PassageNetwork):
         self.register_buffer("isolated_norm", torch.tensor(float(config.isolated_norm)))
 
     def _attention(self, relation: str) -> BipartiteAttention | None:
-        return self.relation[relation].attention
+        of = self.relation[relation]
+        return None if of.is_mean() else of.attention
 
     def _states(self, passages: Tensor, sources: Mapping[str, Any], edges: Mapping[str, CSR]) -> Tensor:
         return self.joined(self.paths(passages, sources, edges))
@@ -203,7 +205,7 @@ class GNNEncoderNetwork(PassageNetwork):
     def paths(self, passages: Tensor, sources: Mapping[str, Tensor | Sources], edges: Mapping[str, CSR]) -> Paths:
         """The terms that :meth:`joined` adds up: they stay the same while weights are tuned."""
         prepared = self.prepare(sources)
-        own = passages + self.own_gate(passages) * self.own(passages)
+        own = passages if _unused(self.own.weight) else passages + self.own_gate(passages) * self.own(passages)
         messages = {
             name: self.relation[name](passages, prepared[name], edges[name]) for name in self.relations if name in edges
         }
@@ -221,7 +223,7 @@ class GNNEncoderNetwork(PassageNetwork):
     def _attended(self, relation: str, passages: Tensor, sources: Any, edges: CSR) -> Attended:
         """Attention within a relation adds up to 1."""
         of = self.relation[relation]
-        gate = of.weight * of.gate(torch.cat([of.attention(passages, sources, edges), passages], 1)).mean(1)
+        gate = of.weight * of.gate(of.attention(passages, sources, edges), passages).mean(1)
         return Attended(of.attention.weights(passages, sources, edges).edges.mean(1), gate)
 
     @property
@@ -252,8 +254,16 @@ class _Relation(nn.Module):
         self.weight = nn.Parameter(torch.tensor(float(weight)))
 
     def forward(self, passages: Tensor, sources: Tensor | Sources, edges: CSR) -> Tensor:
-        aggregated = self.attention(passages, sources, edges)
-        return self.gate(torch.cat([aggregated, passages], 1)) * aggregated
+        if isinstance(sources, Tensor) and self.is_mean():
+            aggregated = mean_of_sources(sources, edges)
+        else:
+            aggregated = self.attention(passages, sources, edges)
+        return aggregated if self.gate.is_one() else self.gate(aggregated, passages) * aggregated
+
+    def is_mean(self) -> bool:
+        """Whether attention is the plain mean, as at the start, and nothing is learned: the mean is then computed."""
+        weight = self.attention.source.weight
+        return _unused(self.attention.attention) and _unused(weight - torch.eye(len(weight), device=weight.device))
 
 
 class _Gate(nn.Linear):
@@ -263,8 +273,17 @@ class _Gate(nn.Linear):
         nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
 
-    def forward(self, vectors: Tensor) -> Tensor:
-        return 2 * super().forward(vectors).sigmoid()
+    def forward(self, *vectors: Tensor) -> Tensor:
+        return 2 * super().forward(torch.cat(vectors, 1)).sigmoid()
+
+    def is_one(self) -> bool:
+        """Whether the gate is 1, as at the start, and nothing is learned."""
+        return _unused(self.weight) and _unused(self.bias)
+
+
+def _unused(weight: Tensor) -> bool:
+    """Whether a weight is 0, and no gradient of it is wanted."""
+    return not torch.is_grad_enabled() and not bool(weight.any())
 
 
 def shortest(number: Tensor) -> float:
@@ -279,6 +298,6 @@ def in_batch_loss(queries: Tensor, passages: Tensor, positives: Tensor, *, scale
     once, shape (passages, d). Several queries may have the row of the same positive; ``scale`` is the inverse of a
     temperature, which the papers do not have.
     """
-    with torch.autocast(queries.device.type, enabled=False):
+    with full_precision(queries):
         dtype = torch.promote_types(torch.promote_types(queries.dtype, passages.dtype), torch.float32)
         return functional.cross_entropy(scale * queries.to(dtype) @ passages.to(dtype).T, positives)

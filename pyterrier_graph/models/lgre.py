@@ -237,6 +237,20 @@ class LGRe(nn.Module):
         """The encoder below the word graphs and, with ``init='identity'``, below the cross-encoder's head."""
         return cast(PreTrainedModel, self.encoder.base_model)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # transformers hooks in, at the first forward pass, what cannot be pickled; it does so again when it is missing
+        for module in self.encoder.modules():
+            for number, hook in [*module._forward_hooks.items()]:
+                if getattr(hook, "__module__", "") == "transformers.utils.output_capturing":
+                    del module._forward_hooks[number]
+            vars(module).pop("_output_capturing_hooks_installed", None)
+        return vars(self).copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        with torch.device("meta"):  # a process that has made no such model does not know that it has hidden states
+            type(self.encoder)(self.encoder.config)
+
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
         """Makes training recompute encoder layers and graphs in the backward pass instead of storing them."""
         self.encoder.gradient_checkpointing_enable(**arguments)

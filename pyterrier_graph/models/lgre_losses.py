@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pyterrier_graph.checks import check_fields
+from pyterrier_graph.encoders.devices import at_least_float32, full_precision
 from pyterrier_graph.models.lgre import LGReOutput
 
 Ranking = Literal["hinge", "softmax"]
@@ -81,7 +82,7 @@ class LGReLoss:
 
     def _similarity(self, states: Tensor, segments: Tensor) -> Tensor:
         """cos(E^q, E^d) of each pair, shape (batch,)."""
-        pairs = self.similarity == "pairs"
+        pairs, states = self.similarity == "pairs", at_least_float32(states)
         states = functional.normalize(states, dim=-1) if pairs else states
         query, document = (_mean(states, (segments == number)[..., None], 1) for number in (0, 1))
         # the mean of the products is the product of the means
@@ -107,8 +108,9 @@ def _shares(same: Tensor, positive: Tensor) -> Tensor:
 
 
 def _cosines(vectors: Tensor) -> Tensor:
-    unit = functional.normalize(vectors, dim=-1)
-    return unit @ unit.mT
+    unit = functional.normalize(at_least_float32(vectors), dim=-1)
+    with full_precision(unit):
+        return unit @ unit.mT
 
 
 def _mean(values: Tensor, weights: Tensor, dim: int | None = None) -> Tensor:

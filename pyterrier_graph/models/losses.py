@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pyterrier_graph.checks import check_choice, check_count, check_number
+from pyterrier_graph.encoders.devices import full_precision
 from pyterrier_graph.warning_categories import QualityWarning
 
 InBatch = Literal["queries", "positives"]
@@ -62,7 +63,7 @@ def pair_loss(
         raise ValueError(f"negatives must have shape (any number, {q_shape[1]}), as queries have, got {n_shape}")
     # half a precision has steps of 1 where dot products are above 128 (bfloat16), and ends at 65504 (float16)
     dtype = reduce(torch.promote_types, (queries.dtype, positives.dtype, negatives.dtype), torch.float32)
-    with torch.autocast(queries.device.type, enabled=False):
+    with full_precision(queries):
         q, positive, negative = (vectors.to(dtype) for vectors in (queries, positives, negatives))
         passages = torch.cat([positive, negative])
         own = torch.arange(len(q), device=q.device)[rows]

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from pyterrier_graph.encoders.devices import full_precision
 from pyterrier_graph.encoders.token_states import TokenStates
 
 
@@ -11,7 +12,8 @@ def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
 
     All vectors have unit length. Shapes: (query tokens, d) of the query, (passages, query tokens) of the result.
     """
-    similarities = passages.values @ query.T  # (tokens, query tokens)
+    with full_precision(query):  # in half precision, scores would tie
+        similarities = passages.values @ query.T  # (tokens, query tokens)
     maxima = similarities.new_full((len(passages), len(query)), -torch.inf)
     passage = passages.row_index[:, None].expand_as(similarities)
     maxima = maxima.scatter_reduce(0, passage, similarities, "amax")

@@ -9,9 +9,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from pyterrier_graph.plots.html import COLORS, NEUTRAL
+from pyterrier_graph.plots.axes import (
+    check_frame,
+    described,
+    legend_beside,
+    listed,
+    look_of,
+    new_axes,
+    rows_of_axes,
+    titled,
+)
 from pyterrier_graph.plots.model_html import measure_of
-from pyterrier_graph.plots.style import check_frame, colors_of, legend_beside, look_of, new_axes, rows_of_axes, titled
+from pyterrier_graph.plots.style import COLORS, NEUTRAL, colors_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,6 +61,9 @@ def training_curves(
                 ax.plot(x[y.argmax()], y.max(), "*", color=colors[name], markersize=14)
         ax.set_ylabel(label)
         ax.margins(y=0.1)
+        best = max if label == validation else min
+        named = {name or label: best(y) for name, (_, y) in curves.items()}
+        described(ax, f"Curves of the {label} by {by}; {best.__name__}imum of {listed(named, named.values())}")
     axes[-1].set_xlabel(by)
     if several:
         legend_beside(axes[0], colors)
@@ -89,6 +101,7 @@ def effectiveness_latency(
     ax.set(xlabel="mean response time (ms per query)" if time == "mrt" else time, ylabel=str(measure))
     legend_beside(ax)
     titled(ax, title)
+    described(ax, f"Effectiveness against time. {title} {measure} of {listed(names, y)} {time} of {listed(names, x)}")
     return ax
 
 
@@ -128,6 +141,8 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
     ax.margins(y=0.1)
     ax.set(xlabel=OPTIONS.get(x, x), ylabel=str(measure))
     titled(ax, title)
+    best = points["mean"].groupby("system", sort=False).max()
+    described(ax, f"Curves of {measure} by {OPTIONS.get(x, x)}. {title} Maximum of {listed(best.index, best)}")
     return ax
 
 
@@ -136,9 +151,9 @@ def similarity_shift(
 ) -> list[Axes]:
     """Draws similarities of a relevant passage to its query and to other passages, before and after training.
 
-    Training should make s(p+, q) larger than s(p+, p-) (PAIR, Fig. 4). Each title has the share of rows where it is.
-    Both frames have a row per query: ``positive_query``, the similarity of its relevant passages to the query, and
-    ``positive_negative``, the similarity of its relevant passages to other passages.
+    Training should make s(p+, q) larger than s(p+, p-) (PAIR, Fig. 4). Each title has the share of pairs where it is.
+    Both frames have a row per pair of a query and a relevant passage: ``positive_query``, the similarity of the passage
+    to the query, and ``positive_negative``, its similarity to another passage.
     """
     kinds = {"positive_query": "s(p+, q)", "positive_negative": "s(p+, p-)"}
     parts = {"before": before, "after": after}
@@ -156,7 +171,12 @@ def similarity_shift(
             ax.axvline(mean, color=color, linewidth=2)
         share = (frame["positive_query"] > frame["positive_negative"]).mean()
         titled(ax, f"{f'{title}, ' if title else ''}{name}: s(p+, q) is larger for {share:.0%}")
-        ax.set_ylabel("queries")
+        ax.set_ylabel("pairs")
+        described(
+            ax,
+            f"Histograms of similarities {name} training; mean of "
+            + listed(kinds.values(), (frame[column].mean() for column in kinds)),
+        )
         legend_beside(ax)
     axes[-1].set_xlabel("similarity")
     return axes

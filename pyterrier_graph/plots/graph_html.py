@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pyterrier_graph.graphs.relations import TITLE
-from pyterrier_graph.plots.html import value
+from pyterrier_graph.graphs.relations import TITLE, in_words, inverse
+from pyterrier_graph.plots.html import legend, value
 from pyterrier_graph.plots.style import colors_of, shortened
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SEARCHED = 100  # number of documents, or queries, that are searched for a good outline
 NODES = 14
+OVER = {"external": ', over="documents"', "order": ""}  # external edges are between documents, mostly
 
 
 def graph_html(graph: HeteroGraph, title: str, calls: Sequence[str]) -> str:
@@ -25,18 +26,26 @@ def graph_html(graph: HeteroGraph, title: str, calls: Sequence[str]) -> str:
     summary = graph.summary()
     counted = ["documents", "sections", "passages", *(["codes"] if summary["codes"] else [])]
     sizes: dict[str, Any] = {name: summary[name] for name in counted}
-    for relation in graph.relations[::2]:  # each is followed by its inverse, which has as many edges
-        lost = summary["unresolved"].get(relation, 0)
-        edges = summary["edges"][relation]
-        sizes[f"{relation} edges"] = f"{edges:,} ({lost:,} unresolved)" if lost else edges
+    for name in graph.relations[::2]:  # each is followed by its inverse, which has as many edges
+        lost = summary["unresolved"].get(name, 0)
+        words = "" if in_words(name) == name else f", to the {in_words(name)}"
+        sizes[f"{name} edges"] = f"{summary['edges'][name]:,}{words}{f' ({lost:,} unresolved)' if lost else ''}"
     try:
         document = small_document(graph)
         docno = graph.docnos_of(np.array([document]))[0]
         outline = document_outline(graph, document)
-        calls = [*calls, f"plots.document_graph(graph, {docno!r})"]
+        calls = [*calls, *_corpus_graph(graph, summary["edges"]), f"plots.document_graph(graph, {docno!r})"]
     except Exception:  # the sizes are useful without the outline
         outline = ""
     return value(title, sizes, calls=calls, picture=outline)
+
+
+def _corpus_graph(graph: HeteroGraph, edges: Mapping[str, int]) -> list[str]:
+    """A call that writes a corpus graph of relations between passages, of which the graph has edges."""
+    if not hasattr(graph, "corpus_graph"):
+        return []
+    named = [name for name in ("external", "order") if edges[name]]
+    return [f"graph.corpus_graph({[name, inverse(name)]}, 16, path{OVER[name]})" for name in named[:1]]
 
 
 def small_document(graph: HeteroGraph) -> int:
@@ -47,9 +56,9 @@ def small_document(graph: HeteroGraph) -> int:
         return int(sizes.argmin())
     nodes = np.arange(offsets[0], offsets[-1])
     links = np.zeros(len(sizes))
-    for relation in graph.relations[4::2]:
-        if relation != TITLE:
-            rows, _ = graph.neighbors(nodes, relation)
+    for name in graph.relations[4::2]:
+        if name != TITLE:
+            rows, _ = graph.neighbors(nodes, name)
             links += np.bincount(graph.document[nodes[rows]], minlength=len(sizes))
     interest = np.minimum(links, 4) + sizes / (NODES + 1)
     return int(np.where(sizes <= NODES, interest, -1).argmax())
@@ -66,12 +75,12 @@ def document_outline(graph: HeteroGraph, document: int) -> str:
     for node, depth in zip(layout.nodes, layout.depth, strict=True):
         label = escape(shortened(names[node]) or "(no title)")
         line = label if graph.node_type[node] == 0 else f"<b>{label}</b>"
-        for relation, color in colors.items():
-            targets = [names[target] for kind, source, target in layout.edges if (kind, source) == (relation, node)]
+        for name, color in colors.items():
+            targets = [names[target] for kind, source, target in layout.edges if (kind, source) == (name, node)]
             if targets:
-                line += _colored(f" → {shortened(', '.join(targets), 36)}", color)
+                line += _arrow("→", name, color, shortened(", ".join(targets), 36))
         lines.append(_line(line, depth))
-    cut = f"first {len(layout.nodes)} nodes  " if layout.cut[0] else ""
+    cut = f"first {len(layout.nodes)} nodes" if layout.cut[0] else ""
     return _outline(lines, colors, cut)
 
 
@@ -101,7 +110,7 @@ def passage_outline(graph: QueryPassageGraph, passage: int) -> str:
     for kind in graph.edge_types:
         edges = graph.edges_of_passages(np.array([passage]), kind)
         for text, score in zip(graph.texts(edges.indices[:NODES]), edges.data["scores"].tolist(), strict=False):
-            lines.append(_line(f"{_colored('← ', colors[kind])}{escape(shortened(text))}  {score:.3g}", 1))
+            lines.append(_line(f"{_arrow('←', kind, colors[kind], shortened(text))}  {score:.3g}", 1))
     return _outline(lines[: NODES + 1], colors)
 
 
@@ -109,14 +118,16 @@ def _line(html: str, depth: int) -> str:
     return f'<div style="padding-left: {20 * depth}px; white-space: pre">{html}</div>'
 
 
-def _colored(text: str, color: str) -> str:
-    return f'<span style="color: {color}">{escape(text)}</span>'
+def _arrow(arrow: str, name: str, color: str, text: str) -> str:
+    """A text behind an arrow in the color of a relation; the text has the color of the page."""
+    swatch = f'<span class="swatch" style="background: {color}; margin: 0 4px"></span>'
+    return f' <span title="{escape(name)}">{swatch}{arrow} {escape(text)}</span>'
 
 
 def _outline(lines: Sequence[str], colors: dict[str, str], cut: str = "") -> str:
     """The lines, and below them a legend of the relations."""
-    legend = "".join(_colored(f"— {name}  ", color) for name, color in colors.items())
-    return f'<div style="font-size: 12px; line-height: 1.6">{"".join(lines)}{_line(cut + legend, 0)}</div>'
+    below = f'<div class="quiet">{cut}</div>' if cut else ""
+    return f'<div style="font-size: 13px; line-height: 1.6">{"".join(lines)}{below}{legend(colors)}</div>'
 
 
 class DocumentLayout(NamedTuple):
@@ -138,10 +149,10 @@ def document_layout(graph: HeteroGraph, document: int, most: int) -> DocumentLay
     for parent in graph.parent[nodes].tolist():
         depth.append(0 if parent < 0 else depth[parent - start] + 1)
     found = [
-        (relation, source, target)
-        for relation in graph.relations[::2]  # each is followed by its inverse
-        if relation != TITLE  # which repeats structural where sections have titles
-        for rows, targets in [graph.neighbors(nodes, relation)]
+        (name, source, target)
+        for name in graph.relations[::2]  # each is followed by its inverse
+        if name != TITLE  # which repeats structural where sections have titles
+        for rows, targets in [graph.neighbors(nodes, name)]
         for source, target in zip(nodes[rows].tolist(), targets.tolist(), strict=True)
     ]
     others = list(dict.fromkeys(target for _, _, target in found if not start <= target < end))

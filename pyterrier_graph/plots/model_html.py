@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyterrier as pt
     from torch import nn
 
-FIT = "reranker.fit(train_run, train_qrels, dev_run, dev_qrels)"
+FIT = "fit(train_run, train_qrels, dev_run, dev_qrels)"
 
 
 def reranker_html(reranker: pt.Transformer, sizes: Mapping[str, Any], calls: Sequence[str]) -> str:
@@ -54,7 +54,16 @@ def training_sizes(reranker: Any) -> dict[str, Any]:
     return sizes
 
 
-def training_calls(reranker: Any) -> list[str]:
-    """Code to call before or after training."""
-    trained = bool(getattr(reranker, "training_log", None))
-    return ["plots.training_curves(reranker)", "reranker.save(path)"] if trained else [FIT]
+def training_calls(model: Any, name: str = "reranker", fit: str = FIT) -> list[str]:
+    """Code to call before or after training; ``name`` is that of the variable."""
+    trained = bool(getattr(model, "training_log", None))
+    return [f"plots.training_curves({name})", f"{name}.save(path)"] if trained else [f"{name}.{fit}"]
+
+
+def contextual_calls(model: Any, name: str, fit: str) -> list[str]:
+    """Code to call next with a GraphMean or GNNEncoder; one that has no passages can do no more than encode queries."""
+    if model.graph is None and model.query_graph is None and model._vectors is None:
+        return [f"{name}.query_encoder()"] if model.weights != "auto" else []
+    curves = [f"plots.training_curves({name})"] if getattr(model, "training_log", None) else []
+    calls = [*curves, fit, f"{name}.index(path).retriever()", f"{name}.explain(docno)"]
+    return calls + [f"ptg.explain({name}, query, docno)"] * (model.graph is not None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -11,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import pyterrier as pt
+
+from pyterrier_graph.plots.axes import image
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,12 +60,10 @@ def table(frame: pd.DataFrame) -> str:
 
 def picture(ax: Axes, caption: str) -> str:
     """The figure of some axes as an image in the page, with a caption; the figure is closed."""
-    figure, out = ax.figure.canvas.figure, io.BytesIO()
-    figure.savefig(out, format="png", dpi=110, bbox_inches="tight")
+    figure = ax.figure.canvas.figure
+    shown = f"<figure>{image(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
     plt.close(figure)
-    encoded = base64.b64encode(out.getvalue()).decode()
-    shown = escape(caption)
-    return f'<figure><img alt="{shown}" src="data:image/png;base64,{encoded}"><figcaption>{shown}</figcaption></figure>'
+    return shown
 
 
 def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[str]) -> None:

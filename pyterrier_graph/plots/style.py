@@ -1,47 +1,46 @@
-"""Axes, colors, legends and titles that all plots share."""
+"""The look of all pictures and HTML: colors, sizes, texts that are cut, and the one style sheet."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
 
-import matplotlib.pyplot as plt
-from matplotlib.lines import Line2D
-
-from pyterrier_graph.plots.html import COLORS
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
-TITLE_WIDTH = 80
+# Readable on white and on black, and distinct for color-blind readers (after Okabe and Ito).
+COLORS = ("#1F83C8", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999933", "#AA4499")
+NEUTRAL = "#808080"
+PLUS, MINUS = COLORS[0], COLORS[4]  # what adds to a score, and what takes from it
+TEXT = 9  # points, of the smallest text
+WIDEST = 9.0  # inches, of a picture: what a notebook shows in a window of 1100 pixels
 NAME_WIDTH = 48
-MARKERS = "^osDvPX"
+HEIGHT, GAP, LINES = 116, 8, 48  # pixels of a result, below it, and between two columns of results
+LIGHTEST, DARKEST = 0.08, 0.42  # opacity of the color behind a word: of the weakest and of the strongest one
 
-
-def new_axes(width: float, height: float) -> Axes:
-    """Axes of a new figure, whose layout leaves space for texts beside them."""
-    return plt.subplots(figsize=(width, height), layout="constrained")[1]
-
-
-def rows_of_axes(axes: Sequence[Axes] | None, count: int, *, sharey: bool = False) -> list[Axes]:
-    """The given axes, or new axes one below the other with the same x; raises ValueError if the number is wrong."""
-    if axes is None:
-        options: dict[str, Any] = {"figsize": (8, 2.6 * count), "layout": "constrained", "squeeze": False}
-        return [*plt.subplots(count, sharex=True, sharey=sharey, **options)[1][:, 0]]
-    if len(axes) != count:
-        raise ValueError(f"this plot has {count} parts, but {len(axes)} axes were given")
-    return [*axes]
-
-
-def check_frame(frame: pd.DataFrame, columns: Iterable[str], source: str) -> None:
-    """Raises ValueError if a frame is empty or lacks a column; ``source`` says where such a frame comes from."""
-    missing = [column for column in columns if column not in frame.columns]
-    if missing:
-        raise ValueError(f"no column {', '.join(map(repr, missing))} in {list(frame.columns)}: give {source}")
-    if not len(frame):
-        raise ValueError(f"the frame is empty, there is nothing to draw: give {source}")
+# Texts have the color of the page around them, so that a page may be light or dark; only marks and areas have colors.
+CSS = f"""
+.ptg {{ font-size: 14px; line-height: 1.5; max-width: 100%; overflow-wrap: anywhere; }}
+.ptg * {{ box-sizing: border-box; }}
+.ptg table {{ margin: 4px 0; width: auto; color: inherit; border-collapse: collapse; }}
+.ptg th, .ptg td {{ padding: 1px 10px 1px 0; text-align: left; vertical-align: top; }}
+.ptg th {{ font-weight: normal; }}
+.ptg code {{ display: block; background: none; color: inherit; white-space: pre-wrap; }}
+.ptg .title {{ font-weight: bold; }}
+.ptg .quiet {{ opacity: 0.85; font-size: 12px; }}
+.ptg .one-line {{ white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }}
+.ptg .row {{ display: flex; flex-wrap: wrap; gap: 8px 24px; align-items: flex-start; }}
+.ptg .wide {{ max-width: 100%; overflow-x: auto; }}
+.ptg .swatch {{ display: inline-block; width: 12px; height: 12px; margin-right: 4px; border-radius: 2px; }}
+.ptg .legend > span {{ margin-right: 14px; white-space: nowrap; }}
+.ptg .block {{ border-left: 4px solid {NEUTRAL}; padding: 2px 0 2px 10px; margin: 8px 0; }}
+.ptg .bar {{ display: inline-block; height: 10px; min-width: 1px; border-radius: 2px; vertical-align: middle; }}
+.ptg .number {{ font-variant-numeric: tabular-nums; }}
+.ptg mark {{ color: inherit; border-radius: 3px; padding: 0 1px; }}
+.ptg mark.minus {{ text-decoration: underline dotted; }}
+.ptg .result {{ height: {HEIGHT}px; overflow: hidden; padding: 4px 8px; border: 1px solid #8888; border-radius: 6px; }}
+.ptg .result.judged {{ border-left-width: 5px; }}
+.ptg .text {{ display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; }}
+.ptg .compared {{ display: flex; min-width: min-content; }}
+.ptg .column {{ flex: 1 1 240px; min-width: 220px; display: flex; flex-direction: column; gap: {GAP}px; }}
+.ptg .lines {{ flex: 0 0 {LINES}px; }}
+""".strip()
 
 
 def colors_of(names: Iterable[str]) -> dict[str, str]:
@@ -49,26 +48,13 @@ def colors_of(names: Iterable[str]) -> dict[str, str]:
     return {name: COLORS[number % len(COLORS)] for number, name in enumerate(dict.fromkeys(names))}
 
 
-def look_of(number: int) -> tuple[str, str]:
-    """The marker and the color of one of several groups, which are distinct for many groups."""
-    return MARKERS[number % len(MARKERS)], COLORS[number % len(COLORS)]
-
-
-def legend_beside(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any = None) -> None:
-    """A legend to the right of the axes: of names and their colors, of given handles, or of what was drawn."""
-    if colors is not None:
-        handles = [Line2D([], [], color=color, lw=6, label=name) for name, color in colors.items()]
-    legend = ax.legend(handles=handles, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-
-
-def titled(ax: Axes, title: str) -> None:
-    """A title on the left; long titles, such as queries, are wrapped."""
-    ax.set_title(textwrap.fill(title, TITLE_WIDTH), loc="left", fontsize=10, parse_math=False)
-
-
 def shortened(text: str, width: int = NAME_WIDTH) -> str:
     """A text without its middle, since ids differ at their ends."""
     text = " ".join(text.split())
     return text if len(text) <= width else f"{text[: (width - 1) * 2 // 3]}…{text[-((width - 1) // 3) :]}"
+
+
+def marked_color(share: float) -> str:
+    """The color behind a word that adds this share, from -1 to 1, of what the strongest word adds."""
+    red, green, blue = (int((PLUS if share >= 0 else MINUS)[start : start + 2], 16) for start in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {LIGHTEST + (DARKEST - LIGHTEST) * abs(share):.2f})"

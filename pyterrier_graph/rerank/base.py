@@ -139,7 +139,8 @@ class GraphReranker(LearnedModel):
         sizes, calls = self._shown()
         if self.network is not None:
             inputs |= {"parameters": parameters(self.network)} | training_sizes(self)
-        return reranker_html(self, sizes | inputs, [*training_calls(self), *calls])
+        explain = "ptg.explain(reranker, query, docno" + (")" if self.graph is not None else ", graph=graph)")
+        return reranker_html(self, sizes | inputs, [*training_calls(self), *calls, explain])
 
     def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, FreshTokens]:
         """The graph of a passage whose score is explained, its node, and the token vectors."""
@@ -268,7 +269,7 @@ class GraphReranker(LearnedModel):
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         """Makes a model with the saved encoder, or with an equal one among the options."""
-        saved, device, dtype = about["encoder"], options.get("device"), options.get("dtype", "float32")
+        saved, device, dtype = about["encoder"], options.get("device"), options.get("dtype", "auto")
         if "encoder" in options:
             encoder = open_encoder(options["encoder"], device, dtype)
         else:

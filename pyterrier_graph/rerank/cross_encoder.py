@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading
-from pyterrier_graph.encoders.devices import DType, device_of
+from pyterrier_graph.encoders.devices import DType, device_of, score_in_full_precision
 from pyterrier_graph.rerank.text_reranker import TextReranker
 from pyterrier_graph.training.pairs import Batch, CrossEncoderTraining, pair_logits
 
@@ -61,7 +61,7 @@ class CrossEncoderReranker(TextReranker):
         text_field: str = "text",
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         super().__init__(encoder, training, batch_size, max_tokens, text_field, seed, device, dtype, verbose)
@@ -73,13 +73,14 @@ class CrossEncoderReranker(TextReranker):
             torch.manual_seed(seed)
             kind = AutoModelForSequenceClassification
             self.network = kind.from_pretrained(self.checkpoint, num_labels=1, dtype=torch.float32).eval()
+        score_in_full_precision(self.network)
         self.network.to(device_of(device))
 
     def __repr__(self) -> str:
         return f"CrossEncoderReranker({checkpoint_name(self.encoder)!r})"
 
     def _scores(self, batch: Batch) -> Tensor:
-        logits = pair_logits(self.network, batch).float()
+        logits = pair_logits(self.network, batch)
         # in 32 bits the sigmoid of 17 is 1, and scores would tie
         return logits.double().sigmoid() if self.probabilities else logits
 

@@ -12,7 +12,7 @@ import torch
 
 from pyterrier_graph.checks import check_choice, check_number, check_type, check_weights
 from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.encoders.devices import DType, precision
+from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.encoders.token_weights import Frequencies, passage_frequencies
 from pyterrier_graph.graphs.relations import check_relations, follow
 from pyterrier_graph.models.maxsim import best_of_neighbors, graph_maxsim, token_maxima
@@ -68,7 +68,8 @@ class GraphMaxSim(GraphReranker):
             ``(1 - first_stage) * GraphMaxSim + first_stage * score``, both scaled to 0 to 1 per query (min-max).
         measure: What :meth:`fit` maximizes.
         device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding and scoring; see :mod:`~pyterrier_graph.encoders.devices`.
+        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.devices`. A TokenEncoder that is given has
+            its own.
         verbose: Whether to show progress.
 
     Columns in: ``qid, query, docno``; ``graph`` without a graph; ``score`` if ``first_stage`` is above 0.
@@ -101,7 +102,7 @@ class GraphMaxSim(GraphReranker):
         first_stage: float = 0.0,
         measure: str = "nDCG@10",
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
@@ -122,10 +123,10 @@ class GraphMaxSim(GraphReranker):
         return {name: value for name in names if (value := getattr(self, name))}
 
     def _shown(self) -> tuple[dict[str, Any], list[str]]:
-        weights = ", ".join(f"{relation}: {weight:g}" for relation, weight in self.weights.items())
-        calls = ["reranker.save(path)", "plots.token_matches(reranker.explain(query, docno))"]
+        given = "query, docno" if self.graph is not None else "query, docno, graph"
+        calls = ["reranker.save(path)", f"plots.token_matches(reranker.explain({given}))"]
         options = {name.replace("_", " "): str(value) for name, value in self._options().items()}
-        return {"weights": weights or "none: plain MaxSim"} | options, calls
+        return {"weights": self.weights or "none: plain MaxSim"} | options, calls
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks weights, also when they are set later, as by ``pt.GridSearch``."""
@@ -181,8 +182,7 @@ class GraphMaxSim(GraphReranker):
             states = work.tokens.states(nodes, vectors.device)
             if self.skip_tokens:
                 states = states.keep(torch.from_numpy(~self._skipped[ids_of(nodes).indices]).to(vectors.device))
-            with precision(self.dtype, vectors.device):
-                maxima = token_maxima(vectors, states).float()
+            maxima = token_maxima(vectors, states)
             # a neighbor without tokens, such as a section without a title, is no match, not a match of 0
             found = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
             context = [
@@ -246,8 +246,8 @@ class GraphMaxSim(GraphReranker):
 
         Returns:
             A row per query token that counts, with ``token``, ``weight`` (of the token), ``relation`` (``'SELF'`` for
-            the passage), ``node`` (its id), ``match`` (the token matched), ``similarity`` (cosine), ``score``
-            (weighted: the part of the score).
+            the passage), ``node`` (its id), ``match`` (the token matched), ``position`` (its place among the node's
+            tokens), ``similarity`` (cosine), ``score`` (weighted: the part of the score).
         """
         graph, passage, tokens = self._explained(docno, graph)
         counted, token_weights = self._query_tokens(query, self._frequencies_of(graph))
@@ -259,15 +259,17 @@ class GraphMaxSim(GraphReranker):
         for relation, weight, nodes in [(SELF, 1.0, passage), *sources]:
             for node in np.unique(nodes)[:, None]:
                 found, ids = tokens.states(node, vectors.device), tokens.ids(node).indices
+                places = np.arange(len(ids))
                 if self.skip_tokens:
                     kept = ~self._skipped[ids]
                     found, ids = found.keep(torch.from_numpy(kept).to(vectors.device)), ids[kept]
+                    places = places[kept]
                 if not len(ids) and relation != SELF:
                     continue
                 pieces = self.encoder.network.tokenizer.convert_ids_to_tokens(ids.tolist())
                 values = found.values
                 if not len(ids):  # a passage without text matches with 0
-                    values, pieces = torch.zeros_like(vectors[:1]), [""]
+                    values, pieces, places = torch.zeros_like(vectors[:1]), [""], np.array([-1])
                 similarity, position = (array.cpu().numpy() for array in (vectors @ values.T).max(1))
                 matches = {
                     "place": np.arange(len(vectors)),
@@ -276,6 +278,7 @@ class GraphMaxSim(GraphReranker):
                     "relation": relation,
                     "node": graph.ids_of(node)[0],
                     "match": [pieces[p] for p in position],
+                    "position": places[position],
                     "similarity": similarity,
                     "score": weight_of * weight * similarity,
                 }

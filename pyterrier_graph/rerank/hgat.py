@@ -6,23 +6,24 @@ import copy
 import hashlib
 import json
 import os
-import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
-from pyterrier_graph.artifacts import check_vacant, weights_sha256
-from pyterrier_graph.checks import check_type
+from pyterrier_graph.artifacts import weights_sha256
+from pyterrier_graph.checks import check_number, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.encoders.devices import DType, device_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.principal_directions import principal_directions, vocabulary_sample
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import PASSAGE_TYPE
@@ -30,6 +31,7 @@ from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.relations import PAPER_RELATIONS, check_relations, follow, paper_relations
 from pyterrier_graph.models.hgat import HGAT, HGATConfig
 from pyterrier_graph.models.propagation import SELF
+from pyterrier_graph.ranges.workers import Workers
 from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, Judged, QueryPassages, ranked
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.triples import draw_triples, freeze_first_layers, train_on_triples
@@ -55,8 +57,11 @@ class HGATReranker(GraphReranker):
     neighbors in the graph (titles, the passages beside it, a claim it refers to, a document it cites). MaxSim compares
     the resulting vectors with the query's.
 
-    With the default configuration the untrained network is plain MaxSim, and :meth:`fit` learns from some hundred
-    queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting. Training is by
+    The network has 128 dimensions, as in the paper. Longer token vectors of an encoder are projected on the principal
+    directions of the vectors of random words of its vocabulary (which depend on the encoder only); the projection is
+    trained with the other weights. Stored ``tokens`` are the encoder's, and serve other rerankers, too. With the default
+    configuration the untrained network is plain MaxSim of the projected vectors, and :meth:`fit` learns from some
+    hundred queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting. Training is by
     pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); for ``negatives='shared_codes'`` or ``'mixed'``
     the training queries may have a column ``codes``. An encoder that learns is a copy: the caller's stays unchanged.
 
@@ -67,6 +72,10 @@ class HGATReranker(GraphReranker):
         contextualized: What :meth:`contextualize` stored for these weights: reranking is then a look-up and a MaxSim.
         training: Options of :meth:`fit`.
         batch_size: Number of passages represented at once.
+        tolerance: For No out and No self with more than one layer, in which the state of a section or passage depends
+            on the passage that is represented. With a number above 0, a state is computed once for all of them where
+            what depends on it is at most that part of the node's neighbors: with 0.05, that of a section with 20
+            passages or more. This is an approximation, for contextualizing and scoring; :meth:`fit` does not use it.
         seed: Seed of the initial weights.
         graph, encoder, tokens, titles, device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`.
 
@@ -79,11 +88,11 @@ class HGATReranker(GraphReranker):
     schematic = {"label": "HGAT", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_FORMAT = "hgat"
     STAGES = {"training": HGATTraining}
-    WRITTEN = ("relations", "titles", "seed")
-    KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size"}
+    WRITTEN = ("relations", "titles", "tolerance", "seed")
+    KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size", "tolerance"}
 
-    network: HGAT
     contextualized: TokenStore | None
+    _start_projection = False  # whether the projection has to be set before the network is used
 
     def __init__(
         self,
@@ -97,9 +106,10 @@ class HGATReranker(GraphReranker):
         titles: bool = False,
         training: HGATTraining | None = None,
         batch_size: int = 64,
+        tolerance: float = 0.0,
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
@@ -113,12 +123,14 @@ class HGATReranker(GraphReranker):
             check_relations(graph, self.relations)
         self.training = HGATTraining() if training is None else training
         self.batch_size = batch_size
+        self.tolerance = tolerance
         self.seed = seed
         self.random_start = self.config.init == "random"
         shape = {"dimension": self.encoder.dimension, "positions": self.encoder.max_passage_tokens}
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.network = HGAT(self.config, relations=self.relations, **shape).eval().to(self._device)
+        self._start_projection = self.network.projection is not None
         self.contextualized = contextualized
 
     def __repr__(self) -> str:
@@ -127,21 +139,38 @@ class HGATReranker(GraphReranker):
     def _shown(self) -> tuple[dict[str, Any], list[str]]:
         sizes = {
             "model": f"{self.config.name}, layers: {self.config.layers}, heads: {self.config.heads}",
-            "relations": ", ".join(self.relations),
+            "relations": self.relations,
             "contextualized": "no" if self.contextualized is None else repr(self.contextualized),
         }
         store = self.graph is not None and self.contextualized is None
         calls = ["reranker.contextualized = reranker.contextualize(path)"] if store else []
-        plots = ["relation_weights(reranker.relation_weights())", "contributions(reranker.explain(query, docno))"]
+        given = "query, docno" if self.graph is not None else "query, docno, graph"
+        plots = ["relation_weights(reranker)", f"contributions(reranker.explain({given}))"]
         return sizes, calls + [f"plots.{plot}" for plot in plots]
+
+    @property
+    def network(self) -> HGAT:
+        """The network. Its projection starts when it is first used, because texts are encoded for it."""
+        if self._start_projection:
+            self._start_projection = False
+            sample = self.encoder.encode_passages(vocabulary_sample(self.encoder)).values
+            projection = cast(nn.Linear, self._network.projection)
+            self._network.start_projection_at(principal_directions(sample, projection.out_features))
+        return self._network
+
+    @network.setter
+    def network(self, network: HGAT) -> None:
+        self._network = network
 
     @property
     def _device(self) -> torch.device:
         return device_of(self.device)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Checks stored representations, also when they are set later."""
-        if name == "contextualized" and value is not None:
+        """Checks stored representations and the tolerance, also when they are set later."""
+        if name == "tolerance":
+            check_number(name, value, 0, 1)
+        elif name == "contextualized" and value is not None:
             check_type(name, value, TokenStore, "what reranker.contextualize(path) returns")
             if self.graph is None or value.meta.get("graph_sha256") != self.graph.fingerprint():
                 raise ValueError(f"{value!r} holds representations of other passages than those of {self.graph!r}")
@@ -168,7 +197,7 @@ class HGATReranker(GraphReranker):
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
-        queries = work.queries.to(self._device)
+        queries = self.network.project(work.queries.to(self._device))
         chunks = self._chunks(np.unique(work.node))
         for nodes in pt.tqdm(
             chunks, desc=self.config.name, unit="batch", delay=1, leave=None, disable=not self.verbose
@@ -181,7 +210,7 @@ class HGATReranker(GraphReranker):
                     passages = torch.from_numpy(position[members]).to(self._device)
                     vectors = queries[query]
                     relevance = self.network.score(vectors, content.select(passages), in_context.select(passages))
-                    scores[rows[members]] = relevance.float().cpu().numpy()
+                    scores[rows[members]] = relevance.cpu().numpy()
         return scores
 
     def _chunks(self, nodes: np.ndarray) -> list[np.ndarray]:
@@ -194,9 +223,9 @@ class HGATReranker(GraphReranker):
         if self.contextualized is not None:
             in_context = self.contextualized.states(nodes, self._device)
             late = self.config.framework == "late"
-            return tokens.states(nodes, self._device) if late else in_context, in_context
-        propagation = self.network.plan(graph, nodes).to(self._device)
-        inputs = tokens.states(propagation.nodes, self._device)
+            return self.network.project(tokens.states(nodes, self._device)) if late else in_context, in_context
+        propagation = self.network.plan(graph, nodes, tolerance=self.tolerance).to(self._device)
+        inputs = self.network.project(tokens.states(propagation.nodes, self._device))
         return inputs.select(propagation.inputs), self.network(inputs, propagation)
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
@@ -204,6 +233,7 @@ class HGATReranker(GraphReranker):
         if validation:
             measure = Validation(*validation, options.measure, self)
             validate = lambda: measure(ranked(measure.run, self._scores(measure.run), self)["score"])  # noqa: E731
+        network = self.network  # its projection starts at directions of the encoder before training
         queries, graphs, triples = draw_triples(*judged(*training, self), self.graph, options)
         encoder, learned = self.encoder, options.encoder_learning_rate is not None
         if learned:
@@ -217,6 +247,7 @@ class HGATReranker(GraphReranker):
             "encoder": encoder.name if learned else encoder.fingerprint(),
             "training triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
+        before = {name: getattr(self, name) for name in ("encoder", "titles", "tokens", "contextualized")}
         self.contextualized = None  # of the weights that now change
         if learned:
             self.encoder, tokens, self.titles, self.tokens = encoder, self.tokens, self._with_titles, None
@@ -227,23 +258,33 @@ class HGATReranker(GraphReranker):
                     SpeedWarning,
                     stacklevel=3,
                 )
-        self.training_log = train_on_triples(
-            self.network,
-            encoder,
-            [(graph, self._tokens_of(graph)) for graph in graphs],
-            queries,
-            triples,
-            options,
-            validate=validate,
-            identity=identity,
-            device=self._device,
-            verbose=self.verbose,
-        )
+        try:
+            self.training_log = train_on_triples(
+                network,
+                encoder,
+                [(graph, self._tokens_of(graph)) for graph in graphs],
+                queries,
+                triples,
+                options,
+                validate=validate,
+                identity=identity,
+                device=self._device,
+                dtype=self.dtype,
+                verbose=self.verbose,
+            )
+        except BaseException:  # the weights of the network are those of before as well
+            self.__dict__.update(before)
+            raise
 
-    def contextualize(self, path: str | os.PathLike[str]) -> TokenStore:
+    def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
-        Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute).
+        Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute). An interrupted call
+        continues when it is repeated, with any number of workers.
+
+        Args:
+            path: Folder of the store; nothing may be there yet.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
 
         Raises:
             FileExistsError: If something lies at ``path``.
@@ -251,27 +292,32 @@ class HGATReranker(GraphReranker):
         """
         if self.graph is None:
             raise ValueError("only the passages of a document graph can be contextualized in advance")
-        graph, store = self.graph, TokenStore(path)
-        check_vacant(store.path)
+        graph, tokens = self.graph, self.tokens
 
-        def chunks(tokens: TokenStore) -> Iterator[TokenStates]:
-            for nodes in self._chunks(np.arange(graph.num_nodes)):
-                is_passage = torch.from_numpy(graph.node_type[nodes] == PASSAGE_TYPE)
-                with torch.inference_mode(), precision(self.dtype, self._device):
-                    _, in_context = self._in_context(graph, tokens, nodes[is_passage.numpy()])
-                lengths = torch.zeros(len(nodes), dtype=torch.long)
-                lengths[is_passage] = in_context.lengths.cpu()
-                yield TokenStates(in_context.values, offsets(lengths))
+        def prepare(place: Path) -> None:
+            nonlocal tokens
+            if tokens is None:  # every node is encoded once, and none is kept in memory
+                tokens = TokenStore(place / "tokens")
+                if not tokens.built():
+                    tokens.build(graph, self.encoder, titles=self.titles, workers=workers, verbose=self.verbose)
+
+        def states_of(nodes: np.ndarray) -> tuple[TokenStates, None]:
+            is_passage = torch.from_numpy(graph.node_type[nodes] == PASSAGE_TYPE)
+            assert tokens is not None
+            with torch.inference_mode(), precision(self.dtype, self._device):
+                chunks = self._chunks(nodes[is_passage.numpy()])
+                parts = [self._in_context(graph, tokens, chunk)[1] for chunk in chunks]
+            lengths = torch.zeros(len(nodes), dtype=torch.long)
+            lengths[is_passage] = torch.cat([part.lengths.cpu() for part in parts])
+            return TokenStates(torch.cat([part.values.cpu() for part in parts]), offsets(lengths)), None
 
         about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
         about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
-        size = graph.num_nodes, self.encoder.dimension
-        with tempfile.TemporaryDirectory() as scratch:  # every node is encoded once, and none is kept in memory
-            tokens = self.tokens
-            if tokens is None:
-                tokens = TokenStore(Path(scratch, "tokens"))
-                tokens.build(graph, self.encoder, titles=self.titles, verbose=self.verbose)
-            return store.write(chunks(tokens), *size, about, task="contextualizing", verbose=self.verbose)
+        about["dtype"] = dtype_name(self.dtype, self._device)
+        identity = {"encoder_sha256": self.encoder.fingerprint(), "batch_size": self.batch_size}
+        options: dict[str, Any] = {"task": "contextualizing", "workers": workers, "verbose": self.verbose}
+        size = graph.num_nodes, self.network.dimension
+        return TokenStore(path).write(states_of, *size, about, identity=identity, prepare=prepare, **options)
 
     def relation_weights(self) -> pd.DataFrame:
         """Importance of each relation per layer (the paper's Table 6); columns add up to 1, SELF included."""
@@ -294,9 +340,9 @@ class HGATReranker(GraphReranker):
         propagation = self.network.plan(graph, target).to(self._device)
         inputs = tokens.states(propagation.nodes, self._device)
         vectors = inputs.values.detach().clone().requires_grad_(True)
-        states = inputs.with_values(vectors)
+        states = self.network.project(inputs.with_values(vectors), linear=True)
         in_context = self.network(states, propagation, linear=True)
-        query_vectors = self.encoder.encode_queries([query])[0].to(self._device)
+        query_vectors = self.network.project(self.encoder.encode_queries([query]).to(self._device))[0]
         score = self.network.score(query_vectors, states.select(propagation.inputs), in_context)
         # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
@@ -323,6 +369,7 @@ class HGATReranker(GraphReranker):
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         contextualized = options.pop("contextualized", None)
         reranker = super()._read(folder, about, {"config": HGATConfig(**about["config"])} | options)
+        reranker._start_projection = False
         reranker.network.load_state_dict(load_file(folder / WEIGHTS))
         reranker.contextualized = contextualized
         return reranker

@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading
-from pyterrier_graph.encoders.devices import DType, device_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of, precision, score_in_full_precision
 from pyterrier_graph.models.lgre import LGRe, LGReConfig
 from pyterrier_graph.rerank.text_reranker import TextReranker
 from pyterrier_graph.training.learned_model import options_from
@@ -66,7 +66,7 @@ class LGReReranker(TextReranker):
         text_field: Column of the document's text.
         seed: Seed of the initial weights.
         device: Name of a torch device; by default a GPU if there is one.
-        dtype: Precision: ``'float32'``, ``'bfloat16'``, ``'float16'``, or ``'auto'`` (the fastest native one).
+        dtype: The precision of the network in scoring and training; see :mod:`~pyterrier_graph.encoders.devices`.
         verbose: Whether to show progress.
 
     Raises:
@@ -91,7 +91,7 @@ class LGReReranker(TextReranker):
         text_field: str = "text",
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         super().__init__(encoder, training, batch_size, max_tokens, text_field, seed, device, dtype, verbose)
@@ -102,6 +102,8 @@ class LGReReranker(TextReranker):
             torch.manual_seed(seed)
             kind = AutoModelForSequenceClassification if with_head else AutoModel
             model = kind.from_pretrained(self.checkpoint, dtype=torch.float32)
+            if with_head:
+                score_in_full_precision(model)
             self.network = LGRe(model, self.config).eval()
         self.random_start = self.network.config.init == "random"
         self.network.to(device_of(device))
@@ -114,7 +116,7 @@ class LGReReranker(TextReranker):
         return {"word graph": f"{self.config.word_graph}, of hidden states {layers}", "steps": self.config.steps}
 
     def _scores(self, batch: Batch) -> Tensor:
-        return self.network(**batch).scores.float()
+        return self.network(**batch).scores
 
     def _shape(self) -> dict[str, Any]:
         return dataclasses.asdict(self.network.config) | {"layers": list(self.network.layers)}

@@ -8,9 +8,10 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_count, check_type
-from pyterrier_graph.encoders.devices import DType, device_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.vector_files import VectorsOf, blocks
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
@@ -28,6 +29,7 @@ from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, TITLE
 from pyterrier_graph.models.gnn_encoder import GNNEncoderConfig, PaperGNNEncoderConfig
 from pyterrier_graph.models.neighbor_batch import NeighborBatch
 from pyterrier_graph.models.side_by_side import SideBySideConfig
+from pyterrier_graph.ranges.workers import Workers, check_workers
 from pyterrier_graph.retrieve.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import (
@@ -54,6 +56,42 @@ EXPECTED: dict[str, tuple[type, str]] = {
     "vectors": (FlexIndex, "a FlexIndex of the encoder's vectors, such as pyterrier_dr.FlexIndex(path)"),
 }
 Result = TypeVar("Result")
+
+
+@dataclass
+class _Computed(Generic[Result]):
+    """A function of a network, for any passages; the states of queries are computed once in each process."""
+
+    network: Any  # a PassageNetwork
+    device: torch.device
+    dtype: DType
+    sampler: NeighborSampler
+    function: Callable[[NeighborBatch], Result]
+
+    def __getstate__(self) -> dict[str, Any]:
+        sampler = copy.copy(self.sampler)
+        sampler.encode()
+        vars(sampler).pop("encoder")  # not needed any more
+        return {name: value for name, value in vars(self).items() if name != "prepared"} | {"sampler": sampler}
+
+    @cached_property
+    def prepared(self) -> Any:
+        sampler, network, device = self.sampler, self.network, self.device
+        graph = sampler.query_graph
+        if graph is None or not sampler.query_relations:
+            return None
+        states = torch.from_numpy(sampler.query_vectors)
+        states = states.clone() if network.two_hops else states  # without a second hop they stay in their file
+        for part in blocks(len(states) if network.two_hops else 0, QUERIES_AT_ONCE):
+            passages, edges = sampler.passages_of_queries(part, graph)
+            own = states[part].to(device)
+            states[part] = network.query_states(own, passages.to(device), edges.to(device)).float().cpu()
+        return network.prepare(dict.fromkeys(sampler.query_relations, states.to(device)))
+
+    @torch.inference_mode()
+    def __call__(self, passages: np.ndarray) -> Result:
+        with precision(self.dtype, self.device):
+            return self.function(self.sampler.sample(passages, prepared=self.prepared).to(self.device))
 
 
 class ContextualEncoder(LearnedModel):
@@ -141,6 +179,7 @@ class ContextualEncoder(LearnedModel):
         *,
         previous: ContextualIndex | FlexIndex | None = None,
         chunk_size: int = 16_384,
+        workers: Workers = 1,
     ) -> ContextualIndex:
         """Writes the index of the contextual vectors of all passages; its ``flex`` is an ordinary ``FlexIndex``.
 
@@ -158,16 +197,20 @@ class ContextualEncoder(LearnedModel):
                 (``QueryPassageGraph.add``): only passages with edges to the new queries are computed, all others are
                 copied. The queries that were there before, their texts and edges must be unchanged.
             chunk_size: Passages per chunk.
+            workers: Number of processes, or ``'ray'``, for encoding as well: see
+                :mod:`~pyterrier_graph.ranges.writer`.
 
         Raises:
             FileExistsError: If something lies at the path.
             ValueError: If ``previous``, or unfinished work, is of something else than this model and these graphs.
         """
         check_count("chunk_size", chunk_size)
+        check_workers(workers)
         self._warn_if_random()
-        sampler = self._sampler()
-        sampler.encode()  # before the bar of the index
+        sampler = self._sampler(workers)
+        sampler.encode(workers)  # before the bar of the index
         identity = {"network": self._digest(), "vectors": sampler.vectors_sha256} | self._neighbors_identity()
+        identity["dtype"] = dtype_name(self.dtype, self._device)
         changed = None
         if previous is not None:
             old = previous.flex if isinstance(previous, ContextualIndex) else previous
@@ -175,6 +218,7 @@ class ContextualEncoder(LearnedModel):
             changed = old, changed_passages(old, identity, self.query_graph, features=self.network.edge_features)
         flex, vectors_of = FlexIndex(str(path), verbose=False), self._vectors_of(sampler)
         options: dict[str, Any] = {"chunk_size": chunk_size, "verbose": self.verbose, "width": self.network.width}
+        options["workers"] = workers
         options |= {"queries": self._query_options(), "files": self._query_files()}
         write_index(sampler.index, flex, vectors_of, identity=identity, previous=changed, **options)
         return ContextualIndex(path, self.graph, self)
@@ -244,7 +288,7 @@ class ContextualEncoder(LearnedModel):
             self._temporary = tempfile.TemporaryDirectory(prefix="vectors-", ignore_cleanup_errors=True)
         return Path(self._temporary.name)
 
-    def _base(self) -> FlexIndex:
+    def _base(self, workers: Workers) -> FlexIndex:
         """The encoder's own vectors of the passages: those given, or made from the graph's texts."""
         if self._vectors is not None:
             return self._vectors
@@ -252,16 +296,18 @@ class ContextualEncoder(LearnedModel):
             raise ValueError(
                 "the passages' vectors are needed: give graph=DocumentGraph(path) or vectors=FlexIndex(path)"
             )
-        return base_vectors(self._folder, self.graph, self.encoder, verbose=self.verbose)
+        return base_vectors(self._folder, self.graph, self.encoder, workers=workers, verbose=self.verbose)
 
-    def _sampler(self) -> NeighborSampler:
+    def _sampler(self, workers: Workers = 1) -> NeighborSampler:
         """The sampler for the model as it is; the last one is kept, with the queries that it has encoded."""
         parts = (self._vectors, self.query_graph, self.graph)
         key = (encoder_name(self.encoder), *self._relations, str(self.folder), *map(id, parts))
         if self._last is not None and key == self._last[0]:
             return self._last[1]
         options = {"network": self.network, "folder": self._folder, "verbose": self.verbose}
-        sampler = NeighborSampler(self._base(), self.encoder, self._relations, self.graph, self.query_graph, **options)
+        sampler = NeighborSampler(
+            self._base(workers), self.encoder, self._relations, self.graph, self.query_graph, **options
+        )
         self._last = (key, sampler)
         return sampler
 
@@ -274,23 +320,7 @@ class ContextualEncoder(LearnedModel):
         self, sampler: NeighborSampler, function: Callable[[NeighborBatch], Result]
     ) -> Callable[[np.ndarray], Result]:
         """Gives a function of the network the neighborhoods of any passages."""
-        network, device = self.network.to(self._device).eval(), self._device
-        graph, prepared = sampler.query_graph, None
-        if graph is not None and sampler.query_relations:
-            with torch.inference_mode(), precision(self.dtype, device):
-                states = torch.from_numpy(np.array(sampler.query_vectors))
-                for part in blocks(len(states) if network.two_hops else 0, QUERIES_AT_ONCE):
-                    passages, edges = sampler.passages_of_queries(part, graph)
-                    own = states[part].to(device)
-                    states[part] = network.query_states(own, passages.to(device), edges.to(device)).float().cpu()
-                prepared = network.prepare(dict.fromkeys(sampler.query_relations, states.to(device)))
-
-        @torch.inference_mode()
-        def computed(passages: np.ndarray) -> Result:
-            with precision(self.dtype, device):
-                return function(sampler.sample(passages, prepared=prepared).to(device))
-
-        return computed
+        return _Computed(self.network.to(self._device).eval(), self._device, self.dtype, sampler, function)
 
     def _digest(self) -> str:
         """SHA-256 of the network: its shape and all of its numbers."""
@@ -324,10 +354,10 @@ class ContextualEncoder(LearnedModel):
         saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         kinds: dict[str, Any] = {kind.__name__: kind for kind in get_args(Config)}
         config = kinds[saved["kind"]](**saved["config"])
-        device, dtype = options.get("device"), options.get("dtype", "float32")
+        device, dtype = options.get("device"), options.get("dtype", "auto")
         if "encoder" not in options:
             if (folder / ENCODER).exists():
-                options["encoder"] = DualEncoder.load(folder / ENCODER, device=device)
+                options["encoder"] = DualEncoder.load(folder / ENCODER, device=device, dtype=dtype)
             elif (checkpoint := about["checkpoint"]) is None:
                 raise ValueError(f"{about['encoder_space']} is not part of the artifact: give encoder=")
             else:

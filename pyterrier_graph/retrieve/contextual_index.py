@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +14,12 @@ import pandas as pd
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
-from pyterrier_graph.artifacts import META
+from pyterrier_graph.artifacts import META, OwnArtifact, read_meta
 from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType
+from pyterrier_graph.graphs.array_files import DOCNOS
+from pyterrier_graph.graphs.consistency import check_ids, count_of
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of
 from pyterrier_graph.retrieve.contextual_retriever import ContextualRetriever
@@ -68,6 +71,8 @@ class ContextualIndex(WithSignature, pt.Transformer):
             raise FileNotFoundError(f"no index at {str(path)!r}")
         self.flex = FlexIndex(str(path), verbose=False)
         identity = identity_of(self.flex)
+        meta = read_meta(self.path, {"type": "dense_index", "format": "flex"})
+        check_ids(self.path / DOCNOS, count_of(meta, "doc_count"))
         model: Any = encoder if hasattr(encoder, "explain") else None
         passages = encoder_of(encoder) if model is None else model.encoder
         if identity["encoder"] != (space := vector_space(passages)):
@@ -80,9 +85,20 @@ class ContextualIndex(WithSignature, pt.Transformer):
     def __repr__(self) -> str:
         return f"ContextualIndex({str(self.path)!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        # worker processes read the sample from the index again
+        return vars(self) | {"_weights": None if self._weights is None else self._weights.weights}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if (weights := state["_weights"]) is not None:
+            self._weights = QueryWeights(read_sample(self.path, weights), weights)
+
     def __len__(self) -> int:
         """Number of passages."""
         return len(self.flex)
+
+    verify = OwnArtifact.verify
 
     def retriever(self, num_results: int = 1000) -> pt.Transformer:
         """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex.*`` has other searches.
@@ -130,7 +146,10 @@ class ContextualIndex(WithSignature, pt.Transformer):
         from pyterrier_graph.plots.html import value
 
         sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
-        return value(repr(self), sizes, calls=["index.retriever() >> ptg.GraphMaxSim(graph)"])
+        calls = ["index.retriever()"]
+        if self.graph is not None:
+            calls = ["index.retriever() >> ptg.GraphMaxSim(index.graph)", "ptg.explain(index, query, docno)"]
+        return value(repr(self), sizes, calls=calls)
 
     def _query_weights(self, tuned: Mapping[str, float]) -> QueryWeights | None:
         """The weights per query, if the index has any, with the largest weights of a model where there is one."""
@@ -155,10 +174,18 @@ class ContextualIndex(WithSignature, pt.Transformer):
             raise ValueError(f"{self!r} was made of another graph than {graph!r}: index(path) again")
 
 
-def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "float32") -> BiEncoder:
+def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto") -> BiEncoder:
     """The bi-encoder that is given, or a :class:`~pyterrier_graph.DualEncoder` of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
         return DualEncoder(encoder, device=device, dtype=dtype, verbose=False)
     if not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
         check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
     return encoder
+
+
+def _opened_again(index: FlexIndex) -> tuple[Any, ...]:
+    """How an index is pickled: worker processes map the vectors again instead of receiving copies of them."""
+    return FlexIndex, (str(index.index_path),), {"sim_fn": index.sim_fn, "verbose": index.verbose}
+
+
+copyreg.pickle(FlexIndex, _opened_again)

@@ -24,7 +24,7 @@ from torch import Tensor
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_choice, check_frame, check_type, is_unicode
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
-from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.late_chunking import LateChunking, passages_in_documents, single_passages
 from pyterrier_graph.encoders.queries import query_texts, warn_of_rewritten
 from pyterrier_graph.encoders.sentence_encoder import Similarity, checksums, limit_length, load_dual_encoder, prompts_of
@@ -32,6 +32,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.training.dual import DualEncoderTraining, check_examples, train_dual_encoder
 from pyterrier_graph.training.learned_model import LearnedModel
 from pyterrier_graph.training.mining import HardNegativeMiner, TrainingExamples
+from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import Validation, checked_qrels, checked_topics
 from pyterrier_graph.warning_categories import DataWarning
 
@@ -115,7 +116,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         text_field: str = "text",
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer")
@@ -161,17 +162,19 @@ class DualEncoder(LearnedModel, BiEncoder):
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
             "reads": f"{self.max_query_tokens} tokens of a query, {passage}",
         }
-        return reranker_html(self, sizes | training_sizes(self), training_calls(self))
+        fit = "fit(topics, qrels, dev_topics, dev_qrels)" if self.miner is not None else "fit_examples(examples)"
+        calls = [*training_calls(self, "encoder", fit), "ptg.GraphMean(graph, encoder).index(path)"]
+        return reranker_html(self, sizes | training_sizes(self), calls)
 
     @property
     def model_name(self) -> str:
-        """The checkpoint's name, and a digest of all that vectors depend on, such as the present weights.
+        """The checkpoint's name, and a digest of all that vectors depend on but the precision, such as the weights.
 
         pyterrier_dr tells encoders apart by this name, and files of vectors are found by it.
         """
         # weights may have changed, and torch does not count all changes in place; checksums take 15 ms
         about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
-        about += [dtype_of(self.dtype, self.network.device), checksums(self.network)]
+        about.append(checksums(self.network))
         about += ["late chunking"] * self.late_chunking
         digest = hashlib.sha256(repr(about).encode()).hexdigest()
         return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
@@ -227,10 +230,11 @@ class DualEncoder(LearnedModel, BiEncoder):
         size = batch_size or self.batch_size
         prompt = prompts_of(self.network)[0] or None
         vectors = [torch.empty(0, self._dimension, device=self.network.device)]
-        for start in range(0, len(texts), size):
-            features = self.network.preprocess(list(texts[start : start + size]), prompt=prompt, task="query")
-            features = batch_to_device(features, self.network.device)
-            vectors.append(self.network(features, task="query")["sentence_embedding"])
+        with precision(self.dtype, self.network.device):
+            for start in range(0, len(texts), size):
+                features = self.network.preprocess(list(texts[start : start + size]), prompt=prompt, task="query")
+                features = batch_to_device(features, self.network.device)
+                vectors.append(self.network(features, task="query")["sentence_embedding"].float())
         return torch.cat(vectors)
 
     @property
@@ -328,31 +332,31 @@ class DualEncoder(LearnedModel, BiEncoder):
             pretraining_examples: Examples of the first stage, which has the options ``pretraining``.
         """
         run = self._validation_run(topics_or_res_va)
-        given = {"pretraining": pretraining_examples, "training": examples}
+        by_stage = {"pretraining": pretraining_examples, "training": examples}
         check_type("examples", examples, (Dataset, TrainingExamples), EXAMPLES)
         check_type("pretraining_examples", pretraining_examples, (Dataset, TrainingExamples, NoneType), EXAMPLES)
-        datasets = {stage: getattr(data, "dataset", data) for stage, data in given.items() if data is not None}
+        datasets = {stage: getattr(data, "dataset", data) for stage, data in by_stage.items() if data is not None}
         digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()
         place = self.training.output_dir or self.pretraining.output_dir
         names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
-        identity = {name: getattr(self, name) for name in names} | {"dtype": self.dtype}
-        self.pretraining_log = []
-        for stage, data in datasets.items():
-            options = getattr(self, stage)
-            folder = options.output_dir or place
-            log = train_dual_encoder(
-                self.network,
-                data,
-                dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
-                validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
-                identity=identity | {"training examples": digests[stage]},
-                device=device_of(self.device),
-                dtype=self.dtype,
-                verbose=self.verbose,
-            )
-            setattr(self, f"{stage}_log", log)
-            identity["weights after pretraining"] = weights_sha256(self.network)
+        identity = {name: getattr(self, name) for name in names}
+        logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
+        given: dict[str, Any] = {"device": device_of(self.device), "dtype": self.dtype, "verbose": self.verbose}
+        with restored_on_error(self.network):  # also by the second stage
+            for stage, data in datasets.items():
+                options = getattr(self, stage)
+                folder = options.output_dir or place
+                logs[stage] = train_dual_encoder(
+                    self.network,
+                    data,
+                    dataclasses.replace(options, output_dir=None if folder is None else os.path.join(folder, stage)),
+                    validate=None if run is None else self._validate(Validation(run, qrels_va, options.measure, self)),
+                    identity=identity | {"training examples": digests[stage]},
+                    **given,
+                )
+                identity["weights after pretraining"] = weights_sha256(self.network)
+        self.__dict__.update({f"{stage}_log": log for stage, log in logs.items()})
         return self
 
     def _required_miner(self, problem: str, otherwise: str) -> HardNegativeMiner:

@@ -112,7 +112,7 @@ class GNNEncoder(ContextualEncoder):
         num_candidates: int = 100,
         seed: int = 0,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         options = {"query_graph": query_graph, "vectors": vectors, "folder": folder, "num_candidates": num_candidates}
@@ -159,14 +159,15 @@ class GNNEncoder(ContextualEncoder):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from pyterrier_graph.plots.model_html import parameters, reranker_html
+        from pyterrier_graph.plots.model_html import contextual_calls, parameters, reranker_html, training_sizes
 
-        sizes = {"encoder": repr(self.encoder), "aggregates from": ", ".join(self._relations) or "nothing"}
+        sizes: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": tuple(self._relations) or "nothing"}
         if isinstance(self.network, GNNEncoderNetwork):
-            sizes["weights"] = ", ".join(f"{name}: {weight:.2f}" for name, weight in self.weights.items())
+            sizes["weights"] = self.weights
             sizes["norm where no query is relevant"] = f"{float(self.network.isolated_norm):g}"
-        calls = ["fit(topics, qrels, dev_topics, dev_qrels)", "index(path).retriever()", "explain(docno)"]
-        return reranker_html(self, sizes | {"parameters": parameters(self.network)}, [f"gnn.{call}" for call in calls])
+        sizes |= {"parameters": parameters(self.network)} | training_sizes(self)
+        fit = "gnn.fit(topics, qrels, dev_topics, dev_qrels)"
+        return reranker_html(self, sizes, contextual_calls(self, "gnn", fit))
 
     def fit(
         self,
@@ -225,13 +226,8 @@ class GNNEncoder(ContextualEncoder):
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         learning = None if encoder is None else encoder.network
         model = MaskedGraphModel(self.network, options.scale, learning, l2_sp=options.l2_sp)
-        before = {name: value.clone() for name, value in self.network.state_dict().items()}
-        try:
-            collate, measured = BatchCollator(queries, passage_texts), (topics_or_res_va, qrels_va, compute, encoder)
-            self.training_log = self._train(model, queries, collate, options, rates, measured)
-        except BaseException:
-            self.network.load_state_dict(before)
-            raise
+        collate, measured = BatchCollator(queries, passage_texts), (topics_or_res_va, qrels_va, compute, encoder)
+        self.training_log = self._train(model, queries, collate, options, rates, measured)
         if encoder is not None:
             self.encoder, self._vectors = encoder, None
         return self
@@ -304,8 +300,9 @@ class GNNEncoder(ContextualEncoder):
             validate = lambda: float(per_query().mean())  # noqa: E731
         identity |= {"weights at the start": self._digest(), "training queries": queries.fingerprint()}
         identity |= self._neighbors_identity() | {"vectors": queries.sampler.vectors_sha256}
-        arguments: dict[str, Any] = {"identity": identity, "device": self._device, "verbose": self.verbose}
-        return train(model, queries, collate, options, rates=rates, validate=validate, **arguments)
+        arguments: dict[str, Any] = {"identity": identity, "device": self._device, "dtype": self.dtype}
+        arguments |= {"rates": rates, "validate": validate, "verbose": self.verbose}
+        return train(model, queries, collate, options, **arguments)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))
@@ -318,5 +315,5 @@ class GNNEncoder(ContextualEncoder):
         model = cls(**cls._read_parts(folder, about, options))
         load_model(model.network, folder / WEIGHTS)
         if (folder / QUERY_ENCODER).exists():
-            model.query_model = DualEncoder.load(folder / QUERY_ENCODER, device=options.get("device"))
+            model.query_model = DualEncoder.load(folder / QUERY_ENCODER, device=model.device, dtype=model.dtype)
         return model

@@ -102,7 +102,7 @@ class GraphMean(ContextualEncoder):
         measure: str = "nDCG@10",
         num_candidates: int = 100,
         device: str | None = None,
-        dtype: DType = "float32",
+        dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
         options = {"query_graph": query_graph, "vectors": vectors, "folder": folder, "num_candidates": num_candidates}
@@ -207,15 +207,14 @@ class GraphMean(ContextualEncoder):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from pyterrier_graph.plots.model_html import reranker_html
+        from pyterrier_graph.plots.model_html import contextual_calls, reranker_html
 
         sizes: dict[str, Any] = {"encoder": repr(self.encoder), "weights": self.weights}
         if self.weights == AUTO:
             sizes["largest weights"] = self.largest_weights
         else:
             sizes["isolated_norm"] = self.isolated_norm
-        calls = ["mean.fit(dev_topics, dev_qrels)", "mean.index(path).retriever()", "mean.explain(docno)"]
-        return reranker_html(self, sizes, calls)
+        return reranker_html(self, sizes, contextual_calls(self, "mean", "mean.fit(dev_topics, dev_qrels)"))
 
     def fit(
         self,

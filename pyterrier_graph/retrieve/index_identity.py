@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import os
 from collections.abc import Sequence
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,11 +97,11 @@ def query_digests(
 
 
 def _lines(texts: list[str]) -> bytes:
-    return "".join(json.dumps(text) + "\n" for text in texts).encode()
+    return "".join(f"{encode_basestring_ascii(text)}\n" for text in texts).encode()  # as json.dumps, and faster
 
 
 def encoder_name(encoder: BiEncoder) -> str:
-    """The name that tells an encoder, in its precision, from others."""
+    """The name that tells an encoder from others."""
     return getattr(encoder, "model_name", repr(encoder))
 
 

@@ -14,11 +14,13 @@ from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.artifacts import META, file_sha256, read_meta
 from pyterrier_graph.encoders.late_chunking import passages_in_documents
-from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, blocks, checked_vectors, write_vectors
-from pyterrier_graph.encoders.vector_reuse import DIGEST, DIGESTS, VectorReuse, complete, digests_of
+from pyterrier_graph.encoders.vector_files import FLOAT, VECTORS, VectorsOf, blocks, checked_vectors
+from pyterrier_graph.encoders.vector_reuse import DIGESTS, VectorReuse, complete, digests_of, read_digests
 from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
+from pyterrier_graph.ranges.workers import Workers
+from pyterrier_graph.ranges.writer import unfinished
 from pyterrier_graph.retrieve.index_identity import encoder_name, identity_of, vector_space, without_bars
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def write_index(
     width: int | None = None,
     previous: tuple[FlexIndex, np.ndarray] | None = None,
     chunk_size: int = 16_384,
+    workers: Workers = 1,
     verbose: bool = True,
     queries: Mapping[str, Any] | None = None,
     files: Mapping[str, bytes] | None = None,
@@ -61,13 +64,14 @@ def write_index(
         previous: A contextual index of the same passages, and the numbers of those whose vectors have changed. Only
             these are computed; all others are copied from it.
         chunk_size: Passages per chunk.
+        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
         verbose: Whether to show progress.
         queries: What the encoding of queries depends on, for JSON.
         files: Contents of further files, by name.
     """
     base = base_index.index_path
     docnos, about = base_index.payload(return_dvecs=False)
-    count, dimension = shape = about["doc_count"], width or about["vec_size"]
+    count, dimension = about["doc_count"], width or about["vec_size"]
     kind = FLEX | {"doc_count": count, "vec_size": dimension}
     digest = file_sha256(base / DOCNOS)
     contextual: dict[str, Any] = {"identity": identity, "docnos_sha256": digest, "queries": dict(queries or {})}
@@ -99,22 +103,25 @@ def write_index(
                 vectors[here] = new(numbers[here])
             return vectors
 
-    others = dict(files or {})
-    sizes = {DOCNOS: (base / DOCNOS).stat().st_size} | {name: len(content) for name, content in others.items()}
-    meta = HINT | kind | {"contextual": contextual, "files": sizes}
-    progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
+    meta = HINT | kind | {"contextual": contextual}
+    contents = {name: hashlib.sha256(content).hexdigest() for name, content in (files or {}).items()}
+    progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
 
-    def write_ids(folder: Path) -> None:
+    def write_files(folder: Path) -> None:
         shutil.copyfile(base / DOCNOS, folder / DOCNOS)
-        for name, content in others.items():
+        for name, content in (files or {}).items():
             (folder / name).write_bytes(content)
 
-    path = index.index_path
-    write_vectors(path, meta, shape, chunk, at_once=chunk_size, progress=progress, write_ids=write_ids)
+    depends = meta | {"content": contents}
+    with unfinished(index.index_path, meta, count, chunk_size, identity=depends) as writer:
+        writer.prepare(write_files)
+        writer.compute(lambda numbers: {VECTORS: chunk(numbers)}, VECTORS, workers=workers, **progress)
     return index
 
 
-def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbose: bool = True) -> FlexIndex:
+def base_vectors(
+    folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, workers: Workers = 1, verbose: bool = True
+) -> FlexIndex:
     """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
 
     It is written into a folder, beside those of other graphs and encoders, if it is not there. Texts that another index
@@ -129,9 +136,8 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
         return index
     nodes, quiet = graph.passage_nodes, without_bars(encoder)
     dimension = int(np.asarray(encoder.encode_docs(graph.texts(nodes[:1]))).shape[1])
-    shape = len(nodes), dimension
-    meta = {"doc_count": len(nodes), "vec_size": dimension, "base": identity | {"space": vector_space(encoder)}}
-    progress = {"desc": "encoding passages", "unit": "passage", "delay": 1, "disable": not verbose}
+    about = {"doc_count": len(nodes), "vec_size": dimension, "base": identity | {"space": vector_space(encoder)}}
+    progress: dict[str, Any] = {"desc": "encoding passages", "unit": "passage", "delay": 1, "disable": not verbose}
 
     def name_of(number: int) -> str:
         return f"passage {graph.ids_of(nodes[[number]])[0]!r}"
@@ -139,24 +145,24 @@ def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, verbos
     def encoded(numbers: np.ndarray) -> np.ndarray:
         return checked_vectors(passage_vectors(graph, nodes[numbers], quiet), numbers, dimension, name_of)
 
-    reuse: list[VectorReuse] = []
-
-    def write_ids(unfinished: Path) -> None:
-        (unfinished / DOCNOS).unlink(missing_ok=True)  # the writer would append
-        with writing_ids(unfinished / DOCNOS) as ids, open(unfinished / DIGESTS, "wb") as digests:
-            for numbers in blocks(len(nodes), PASSAGES_AT_ONCE):
-                for docno in graph.ids_of(nodes[numbers]):
-                    ids.add(docno)
-                digests.write(text_digests(graph, nodes[numbers], encoder).tobytes())
-        reuse.append(VectorReuse(unfinished, complete(folder, "passages-*.flex"), rows_of, dimension))
-
     def rows_of(other: dict[str, Any]) -> int:
         fits = other.get("base", {}).get("encoder") == identity["encoder"] and other["vec_size"] == dimension
         return other["doc_count"] if fits else 0
 
-    meta = FLEX | HINT | meta | {"files": {DIGESTS: len(nodes) * 2 * DIGEST.itemsize}}
-    vectors_of = lambda numbers: reuse[0].vectors(numbers, encoded)  # noqa: E731
-    write_vectors(path, meta, shape, vectors_of, at_once=PASSAGES_AT_ONCE, progress=progress, write_ids=write_ids)
+    with unfinished(path, FLEX | HINT | about, len(nodes), PASSAGES_AT_ONCE) as writer:
+        reuse = VectorReuse(writer.place / "reuse", dimension)
+
+        def write_ids(files: Path) -> None:
+            with writing_ids(files / DOCNOS) as ids, open(files / DIGESTS, "wb") as digests:
+                for numbers in blocks(len(nodes), PASSAGES_AT_ONCE):
+                    for docno in graph.ids_of(nodes[numbers]):
+                        ids.add(docno)
+                    digests.write(text_digests(graph, nodes[numbers], encoder).tobytes())
+            reuse.find(reuse.folder, read_digests(files), complete(folder, "passages-*.flex"), rows_of)
+
+        writer.prepare(write_ids)
+        rows = lambda numbers: {VECTORS: reuse.vectors(numbers, encoded)}  # noqa: E731
+        writer.compute(rows, VECTORS, workers=workers, **progress)
     return index
 
 

@@ -19,10 +19,11 @@ from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of, numbers_of
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, check_graphs, follow
+from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, TITLE, check_graphs, follow
 from pyterrier_graph.models.bipartite_attention import FEATURES
 from pyterrier_graph.models.neighbor_batch import NeighborBatch
 from pyterrier_graph.models.passage_network import PassageNetwork
+from pyterrier_graph.ranges.workers import Workers
 from pyterrier_graph.retrieve.index_identity import encoder_name, query_digests, without_bars
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class NeighborSampler:
     The encoder encodes queries and titles once, into files in a folder (None: a temporary file). The network
     tells whether queries aggregate from passages, too, and whether edges have features.
     """
+
+    _workers: Workers = 1
 
     def __init__(
         self,
@@ -116,8 +119,13 @@ class NeighborSampler:
         """Vectors of passages, shape (n, d)."""
         return torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32))
 
-    def encode(self) -> None:
-        """Encodes queries and titles now, so that processes which share a folder need not do it at the same time."""
+    def encode(self, workers: Workers = 1) -> None:
+        """Encodes queries and titles now, so that processes which share a folder need not do it at the same time.
+
+        Args:
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
+        """
+        self._workers = workers
         if self.query_relations:
             _ = self.query_vectors
         if self.document_relations:
@@ -136,10 +144,12 @@ class NeighborSampler:
         """Numbers of the sections with a title."""
         graph = self.graph
         assert graph is not None
-        sections = np.flatnonzero(graph.node_type == SECTION_TYPE)
-        parts = blocks(len(sections), IDS_AT_ONCE)
-        titled = [bool(text.strip()) for part in parts for text in graph.texts(sections[part])]
-        return sections[np.array(titled, dtype=bool)]
+        titled = np.zeros(graph.num_nodes, dtype=bool)
+        titled[graph.adjacency(TITLE).indices] = True
+        others = np.flatnonzero((graph.node_type == SECTION_TYPE) & ~titled)  # no title, or nothing below it
+        for part in blocks(len(others), IDS_AT_ONCE):
+            titled[others[part]] = [bool(text.strip()) for text in graph.texts(others[part])]
+        return np.flatnonzero(titled)
 
     @cached_property
     def section_vectors(self) -> np.ndarray:
@@ -152,6 +162,9 @@ class NeighborSampler:
     def nodes(self) -> np.ndarray:
         """Node of each passage in the document graph, shape (passages,)."""
         assert self.graph is not None
+        (about,) = self.index.payload(return_docnos=False, return_dvecs=False)
+        if about.get("base", {}).get("graph") == self.graph.fingerprint():  # written in the graph's order
+            return np.asarray(self.graph.passage_nodes)
         parts = [self.graph.nodes_of(self.docnos_of(part)) for part in blocks(len(self), IDS_AT_ONCE)]
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
@@ -234,7 +247,8 @@ class NeighborSampler:
         encoder = without_bars(self.encoder)
         encode = encoder.encode_queries if name == "queries" else encoder.encode_docs
         identity = {"encoder": encoder_name(self.encoder), "texts": digest}
-        return encode_once(self.folder, name, identity, count, texts, encode, verbose=self.verbose)
+        options: dict[str, Any] = {"workers": self._workers, "verbose": self.verbose}
+        return encode_once(self.folder, name, identity, count, texts, encode, **options)
 
 
 def some_of(count: int) -> np.ndarray:

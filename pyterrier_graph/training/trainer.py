@@ -4,7 +4,8 @@ import dataclasses
 import json
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from pyterrier_graph.encoders.checkpoints import hidden_bars
-from pyterrier_graph.encoders.devices import DType, dtype_of
+from pyterrier_graph.encoders.devices import DType, dtype_name, training_dtype
 from pyterrier_graph.training.options import TrainerOptions
 from pyterrier_graph.warning_categories import QualityWarning
 
@@ -168,7 +169,7 @@ def run_trainer(
     validate: Callable[[], float] | None,
     identity: dict[str, Any],
     device: torch.device,
-    dtype: DType = "float32",
+    dtype: DType,
     verbose: bool,
 ) -> list[dict[str, float]]:
     """Trains a model in place and keeps the weights that are best on the validation queries.
@@ -183,8 +184,10 @@ def run_trainer(
         validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
         identity: Distinguishes this training from others, whose checkpoints are refused with the names that differ.
         device: Where to train.
-        dtype: Precision of the forward pass; weights stay in float32.
+        dtype: The precision of the forward pass, unless ``options.arguments`` say it; weights stay in float32.
         verbose: Whether to show progress.
+
+    A call that ends with an error, or by Ctrl-C, leaves the model with the weights that it had before.
 
     Returns:
         The trainer's log: losses, and the measure under its own name. With validation, its first entry is the measure
@@ -194,7 +197,9 @@ def run_trainer(
         ValueError: If ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
     """
     measured = validate is not None
-    with tempfile.TemporaryDirectory() as scratch:
+    given = {"bf16", "fp16"} & options.arguments.keys()  # in place of dtype
+    half = None if given else training_dtype(dtype, device)
+    with tempfile.TemporaryDirectory() as scratch, restored_on_error(model):
         strategy, share = "epoch", 1.0
         if options.evaluations > 1:
             strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
@@ -215,14 +220,14 @@ def run_trainer(
             "logging_steps": share,
             "report_to": [],
             "dataloader_pin_memory": device.type == "cuda",
-            "bf16": dtype_of(dtype, device) == torch.bfloat16,
-            "fp16": dtype_of(dtype, device) == torch.float16,
+            "bf16": half == torch.bfloat16,
+            "fp16": half == torch.float16,
         }
         settings = arguments(output_dir=scratch, **{**defaults, **schedule, **options.arguments})
         folder = Path(options.output_dir or broadcast_object_list([scratch])[0])
         settings.output_dir = str(folder)
         with settings.main_process_first(local=False):
-            checkpoint = _checkpoint_of(folder, options, identity)
+            checkpoint = _checkpoint_of(folder, options, identity | {"dtype": dtype_name(dtype, device)})
         start = folder / START
         if validate is not None and (checkpoint is None or not start.exists()):
             model.eval()
@@ -239,16 +244,32 @@ def run_trainer(
             callbacks.append(Patience(options.patience))
         trainer = make(settings, callbacks)
         trainer.remove_callback(PrinterCallback)
-        with hidden_bars():
-            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        try:
+            with hidden_bars():
+                trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        finally:
+            for name in ("forward", "_original_forward"):  # in which accelerate has fixed the precision for ever
+                vars(model).pop(name, None)
         log = trainer.state.log_history
         if measured:
             log = _unless_better_at_start(model, start, trainer.state, options.measure)
         trainer.accelerator.wait_for_everyone()  # the temporary folder is removed next
-    model.to(device).eval()
-    if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
-        raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
+        model.to(device).eval()
+        if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
+            raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
     return log
+
+
+@contextmanager
+def restored_on_error(model: nn.Module) -> Iterator[None]:
+    """A block that gives a model back the weights that it had before if it ends with an error, or by Ctrl-C."""
+    before = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+    try:
+        yield
+    except BaseException:
+        model.load_state_dict(before)
+        model.eval()
+        raise
 
 
 def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, Any]) -> Path | None:

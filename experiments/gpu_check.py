@@ -1,0 +1,339 @@
+"""What only a machine with a GPU can show: models, precision, FAISS, memory and speed on it, beside the CPU's.
+
+``python -m experiments.gpu_check --output OUTPUT`` writes one table, ``gpu_check.csv`` and ``gpu_check.md``. Without a
+GPU, its parts are in the table as skipped, the CPU's are measured, and the command succeeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from transformers import BertConfig, BertForSequenceClassification
+
+import pyterrier_graph as ptg
+from experiments.harness.cost import random_text, random_vectors
+from experiments.hgat_cost import POSITIONS, document
+from pyterrier_graph.encoders.devices import DType, precision
+from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.models.gnn_encoder import (
+    GNNEncoderConfig,
+    GNNEncoderNetwork,
+    PaperGNNEncoderConfig,
+    PaperGNNEncoderNetwork,
+    in_batch_loss,
+)
+from pyterrier_graph.models.hgat import HGAT, HGATConfig
+from pyterrier_graph.models.lgre import LGRe, LGReConfig
+from pyterrier_graph.models.maxsim import maxsim
+from pyterrier_graph.models.neighbor_batch import NeighborBatch
+from pyterrier_graph.models.side_by_side import SideBySideConfig, SideBySideNetwork
+
+CPU, GPU, NO_GPU = "cpu", "cuda", "skipped: no GPU"
+# largest distance from the CPU's float32, relative to its length: of what comes out, and of the gradients
+TOLERANCES: dict[DType, tuple[float, float]] = {
+    "float32": (1e-4, 1e-3),
+    "bfloat16": (0.03, 0.1),
+    "float16": (5e-3, 0.03),
+}
+Forward = Callable[[torch.device], Tensor]
+Row = dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
+    """Writes the table; raises SystemExit, with what failed, if something differs from the CPU by more than allowed."""
+    command = argparse.ArgumentParser(prog="python -m experiments.gpu_check", description=__doc__)
+    command.add_argument("--output", type=Path, default=Path("gpu_check"))
+    command.add_argument("--encoder", default="all-MiniLM-L6-v2")
+    command.add_argument("--passages", type=int, default=2048, help="passages of each measurement")
+    command.add_argument("--dimension", type=int, default=384, help="of the networks that are compared")
+    command.add_argument("--repeats", type=int, default=3)
+    command.add_argument("--only", help=argparse.SUPPRESS)
+    options = command.parse_args(arguments)
+    if options.only:
+        print(*encode_alone(options.encoder, options.passages, options.only))
+        return pd.DataFrame()
+    rows = [*models(options.dimension), *faiss_search(options), *throughput(options), *sharing(options)]
+    columns = ["part", "name", "device", "dtype", "value", "unit", "limit", "outcome"]
+    table = pd.DataFrame(rows, columns=columns)
+    options.output.mkdir(parents=True, exist_ok=True)
+    table.to_csv(options.output / "gpu_check.csv", index=False)
+    (options.output / "gpu_check.md").write_text(f"{about()}\n\n{_markdown(table)}\n", encoding="utf-8")
+    print(about(), table.to_string(), sep="\n")
+    if (failed := table[table["outcome"] == "failed"]).size:
+        raise SystemExit(f"{len(failed)} checks failed:\n{failed.to_string()}")
+    return table
+
+
+def about() -> str:
+    """The machine."""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, GPU: {name}"
+
+
+def models(dimension: int) -> Iterator[Row]:
+    """Every model forward and backward, against the CPU in float32."""
+    compared: list[tuple[str, DType]] = [(CPU, "bfloat16"), (GPU, "float32"), (GPU, "bfloat16"), (GPU, "float16")]
+    for name, (network, forward) in networks(dimension).items():
+        expected = passes(network, forward, torch.device(CPU), "float32")
+        for device, dtype in compared:
+            row = {"part": "models", "device": device, "dtype": dtype, "unit": "relative difference"}
+            found = expected if absent(device) else passes(network, forward, torch.device(device), dtype)
+            for step, limit, ours, theirs in zip(
+                ("forward", "backward"), TOLERANCES[dtype], found, expected, strict=True
+            ):
+                row |= {"name": f"{name}, {step}", "limit": limit}
+                if absent(device):
+                    yield row | {"outcome": NO_GPU}
+                elif not len(theirs):
+                    yield row | {"outcome": "has no parameters"}
+                else:
+                    value = float((ours - theirs).norm() / theirs.norm().clamp(min=1e-12))
+                    yield row | {"value": value, "outcome": "passed" if value <= limit else "failed"}
+
+
+def passes(network: nn.Module, forward: Forward, device: torch.device, dtype: DType) -> tuple[Tensor, Tensor]:
+    """What comes out of a network on a device, and the gradients of its parameters, all on the CPU."""
+    network.to(device).zero_grad()
+    with precision(dtype, device):
+        out = forward(device)
+    # no sum of squares: that of vectors of length 1 has no gradient
+    probe = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(device)
+    (out.float() * probe).sum().backward()
+    parts = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+    gradients = [torch.empty(0), *(part.detach().float().cpu().flatten() for part in parts)]
+    network.cpu()
+    return out.detach().float().cpu().flatten(), torch.cat(gradients)
+
+
+def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
+    """Networks with random weights, and functions that call them on a device, by name."""
+    torch.manual_seed(0)
+    batch = neighbors(dimension)
+    weights = {"title": 1.0, "relevant": 0.5}
+    trained = GNNEncoderNetwork(GNNEncoderConfig(weights), dimension)
+    for parameter in trained.parameters():  # those that start at 0 would hide what goes through them
+        nn.init.normal_(parameter, std=0.05)
+    retrieved = NeighborBatch(
+        batch.passages,
+        {"retrieved": batch.sources["relevant"]},
+        {"retrieved": batch.edges["relevant"]},
+        batch.passages,
+        random_edges(len(batch.sources["relevant"]), len(batch.passages)),
+    )
+    paper = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), dimension)
+    side = SideBySideNetwork(SideBySideConfig(weights), dimension)
+    side.probe = nn.Parameter(torch.ones(dimension))  # it has no parameters: the gradient of its input is compared
+    made: dict[str, tuple[nn.Module, Forward]] = {
+        "GNNEncoder": (trained, lambda device: trained(batch.to(device))),
+        "GNNEncoder of the papers": (paper, lambda device: paper(retrieved.to(device))),
+        "GraphMean with weights per query": (side, lambda device: _scaled(side, batch.to(device))),
+    }
+    graph = MemoryGraph.from_documents([document(16, False)])
+    lengths = torch.arange(graph.num_nodes) % 5 + 3
+    values = nn.functional.normalize(torch.randn(int(lengths.sum()), dimension), dim=1)
+    states = TokenStates(values, nn.functional.pad(lengths.cumsum(0), (1, 0)))
+    for variant in ("BASE", "NO_LB_NS"):
+        config = HGATConfig(variant, layers=2, init="random", dropout=0.0)
+        hgat = HGAT(config, dimension=dimension, relations=graph.relations, positions=POSITIONS)
+        plan = hgat.plan(graph, graph.passage_nodes)
+
+        def contextualized(device: torch.device, hgat: HGAT = hgat, plan: Any = plan) -> Tensor:
+            inputs = states.select(torch.from_numpy(plan.nodes)).to(device)
+            out = hgat(inputs, plan.to(device))
+            return maxsim(values[:8].to(device), out)
+
+        made[f"HGAT {variant}"] = hgat, contextualized
+    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    bert = BertForSequenceClassification(BertConfig(vocab_size=100, num_labels=1, hidden_dropout_prob=0.0, **shape))
+    lgre = LGRe(bert, LGReConfig(init="random")).eval()
+    segments = torch.ones(8, 32, dtype=torch.long)
+    segments[:, :8], segments[:, [0, 7, -1]] = 0, -1
+    pairs = {"input_ids": torch.randint(5, 100, (8, 32)), "attention_mask": torch.ones(8, 32, dtype=torch.long)}
+    pairs["segments"] = segments
+    made["LGRe"] = lgre, lambda device: lgre(**{name: value.to(device) for name, value in pairs.items()}).scores
+    return made
+
+
+def _scaled(network: SideBySideNetwork, batch: NeighborBatch) -> Tensor:
+    scaled = {name: vectors * network.probe for name, vectors in batch.sources.items()}  # type: ignore[operator]
+    return network(NeighborBatch(batch.passages, scaled, batch.edges))
+
+
+def neighbors(dimension: int, passages: int = 256, queries: int = 64) -> NeighborBatch:
+    """Passages with random titles and queries."""
+    vectors = [torch.from_numpy(random_vectors(np.random.default_rng(seed), passages, dimension)) for seed in range(2)]
+    sources = {"title": vectors[1][:queries], "relevant": vectors[1][-queries:]}
+    return NeighborBatch(vectors[0], sources, {name: random_edges(passages, queries) for name in sources})
+
+
+def random_edges(targets: int, sources: int, degree: int = 3) -> CSR:
+    """Edges of targets to sources; every fourth target has none."""
+    rows = torch.arange(targets).repeat_interleave(degree)
+    rows = rows[rows % 4 > 0]
+    return CSR.group(rows, torch.randint(sources, rows.shape), targets)
+
+
+def faiss_search(options: argparse.Namespace) -> Iterator[Row]:
+    """Exhaustive search by FAISS on the GPU, against the CPU."""
+    row = {"part": "FAISS", "name": "100 best of all passages", "device": GPU, "limit": 1e-4}
+    try:
+        import faiss
+    except ImportError:
+        yield row | {"outcome": "skipped: no FAISS"}
+        return
+    if absent(GPU) or not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
+        yield row | {
+            "outcome": NO_GPU if absent(GPU) else "skipped: FAISS without GPU, install [gpu] in place of [faiss]"
+        }
+        return
+    passages, queries = (random_vectors(np.random.default_rng(seed), options.passages) for seed in (0, 1))
+    index = faiss.IndexFlatIP(passages.shape[1])
+    index.add(passages)
+    found = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index).search(queries[:256], 100)[0]
+    value = float(np.abs(found - index.search(queries[:256], 100)[0]).max())
+    outcome = "passed" if value <= 1e-4 else "failed"
+    yield row | {"value": value, "unit": "largest difference of scores", "outcome": outcome}
+
+
+def throughput(options: argparse.Namespace) -> Iterator[Row]:
+    """Passages a second, and memory of the GPU, in each precision."""
+    compared: list[tuple[str, DType]] = [(CPU, "float32"), (CPU, "bfloat16"), (GPU, "float32"), (GPU, "bfloat16")]
+    for device, dtype in compared:
+        row = {"part": "throughput", "device": device, "dtype": dtype}
+        names = ["encoding", "encoding tokens", "contextualizing (HGAT)", "indexing (GraphMean)", "training an encoder"]
+        if absent(device):
+            yield from (row | {"name": name, "outcome": NO_GPU} for name in names)
+            continue
+        with TemporaryDirectory() as folder:
+            actions = measured(options, device, dtype, Path(folder))
+            for name, action in zip(names, actions, strict=True):
+                count = action()  # once to warm up
+                if device == GPU:
+                    torch.cuda.reset_peak_memory_stats()
+                duration = min(_seconds(action, device) for _ in range(options.repeats))
+                yield row | {
+                    "name": name,
+                    "value": count / duration,
+                    "unit": "passages a second",
+                    "outcome": "measured",
+                }
+                if device == GPU:
+                    mib = torch.cuda.max_memory_allocated() / 2**20
+                    yield row | {"name": name, "value": mib, "unit": "MiB at most", "outcome": "measured"}
+
+
+def measured(options: argparse.Namespace, device: str, dtype: DType, folder: Path) -> Iterator[Callable[[], int]]:
+    """What is measured: functions that return the number of passages that they have worked on."""
+    texts = texts_of(options.passages)
+    encoder = ptg.DualEncoder(options.encoder, device=device, dtype=dtype, verbose=False)
+    yield lambda: len(encoder.encode_docs(texts))
+    tokens = ptg.TokenEncoder(options.encoder, device=device, dtype=dtype)
+    yield lambda: len(tokens.encode_passages(texts))
+    one = MemoryGraph.from_documents([document(min(64, options.passages), False)])
+    hgat = HGAT(HGATConfig(), dimension=tokens.dimension, relations=one.relations, positions=POSITIONS)
+    hgat.eval().to(device)
+    states = tokens.encode_passages(one.texts(np.arange(one.num_nodes)))
+
+    def contextualize() -> int:
+        plan = hgat.plan(one, one.passage_nodes)
+        with torch.inference_mode(), precision(dtype, torch.device(device)):
+            return len(hgat(states.select(torch.from_numpy(plan.nodes).to(states.values.device)), plan.to(device)))
+
+    yield contextualize
+    records = ({"docno": f"d{number}", "title": text[:20], "text": text} for number, text in enumerate(texts))
+    graph = ptg.DocumentGraph(folder / "graph").index(records, verbose=False)
+    mean = ptg.GraphMean(graph, encoder, device=device, dtype=dtype, verbose=False)
+    paths = (folder / f"{number}.flex" for number in range(options.repeats + 1))
+    yield lambda: len(mean.index(next(paths)))
+    network = encoder.network.train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-6)
+    batch = texts[:32]
+
+    def train() -> int:
+        features = network.preprocess(batch)
+        features = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in features.items()}
+        with precision(dtype, torch.device(device)):
+            vectors = network(features)["sentence_embedding"]
+            loss = in_batch_loss(vectors, vectors, torch.arange(len(batch), device=vectors.device), scale=20)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return len(batch)
+
+    yield train
+
+
+def sharing(options: argparse.Namespace, device: str = GPU) -> Iterator[Row]:
+    """Two processes that encode at once on the same GPU: what they compute, and how fast beside one alone."""
+    row = {"part": "two processes", "name": "encoding", "device": device, "dtype": "float32"}
+    if absent(device):
+        yield row | {"outcome": NO_GPU}
+        return
+    given = ["--encoder", options.encoder, "--passages", str(options.passages), "--only", device]
+    command = [sys.executable, "-m", "experiments.gpu_check", *given]
+    found = {}
+    for count in (1, 2):
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        outputs = [process.communicate()[0] for process in running]
+        if any(process.returncode for process in running):
+            yield row | {"value": count, "unit": "processes", "outcome": "failed"}
+            return
+        found[count] = [[float(number) for number in output.split()[-2:]] for output in outputs]
+    (alone, expected), *_ = found[1]
+    difference = max(abs(digest - expected) for _, digest in found[2]) / abs(expected)
+    outcome = "passed" if difference <= 1e-4 else "failed"
+    yield row | {"value": difference, "unit": "relative difference", "limit": 1e-4, "outcome": outcome}
+    value = 2 * alone / max(duration for duration, _ in found[2])
+    yield row | {"value": value, "unit": "times the speed of one", "outcome": "measured"}
+
+
+def encode_alone(encoder: str, passages: int, device: str) -> tuple[float, float]:
+    """Seconds to encode, once all is loaded, and the length of all vectors' sum."""
+    model, texts = ptg.DualEncoder(encoder, device=device, verbose=False), texts_of(passages)
+    model.encode_docs(texts[:32])
+    start = time.perf_counter()
+    vectors = model.encode_docs(texts)
+    return time.perf_counter() - start, float(np.linalg.norm(vectors.sum(0, dtype=np.float64)))
+
+
+def texts_of(passages: int) -> list[str]:
+    """Texts of passages, each time the same."""
+    return [random_text(np.random.default_rng(number), 60) for number in range(passages)]
+
+
+def absent(device: str) -> bool:
+    """Whether a device is not there."""
+    return device == GPU and not torch.cuda.is_available()
+
+
+def _seconds(action: Callable[[], Any], device: str) -> float:
+    start = time.perf_counter()
+    action()
+    if device == GPU:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    shown = table.map(
+        lambda value: "" if pd.isna(value) else f"{value:.3g}" if isinstance(value, float) else str(value)
+    )
+    rows = [[*table.columns], ["---"] * len(table.columns), *shown.to_numpy().tolist()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""Queries in parallel, by PyTerrier's own ``parallel``: equal results, and files that are opened instead of copied."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from functools import partial
+from tempfile import mkdtemp
+from types import SimpleNamespace
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+from pyterrier_dr import FlexIndex
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+import pyterrier_graph as ptg
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.folders.places import PassagePlaces
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+DOCUMENTS = 60
+LENGTHS = {"max_passage_tokens": 24, "max_query_tokens": 12}
+# workers ask the hardware themselves, so "auto" might be another precision there
+FLOAT32: dict[str, Any] = {"device": "cpu", "dtype": "float32", "verbose": False}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A graph on disk with stored tokens, contextual indexes, and a run."""
+    folder = tmp_path_factory.mktemp("parallel")
+    with warnings.catch_warnings(action="ignore"):
+        graph = ptg.DocumentGraph(folder / "graph").index(tiny.documents(DOCUMENTS), verbose=False)
+        tokens = TokenEncoder(tiny.checkpoint(), device="cpu", dtype="float32", **LENGTHS)
+        store = ptg.TokenStore(folder / "tokens").build(graph, tokens, verbose=False)
+        transformer = Transformer(tiny.checkpoint())
+        network = SentenceTransformer(modules=[transformer, Pooling(16), Normalize()], device="cpu")
+        network.save(place := mkdtemp(prefix="tiny-"), create_model_card=False)
+        dual = ptg.DualEncoder(place, **LENGTHS, **FLOAT32)
+        vectors = FlexIndex(str(folder / "vectors.flex"), verbose=False)
+        (dual.doc_encoder() >> vectors).index(graph.get_corpus_iter())
+        mean = ptg.GraphMean(graph, dual, vectors=vectors, **FLOAT32)
+        gnn = ptg.GNNEncoder(graph, dual, **FLOAT32)
+        return SimpleNamespace(
+            folder=folder,
+            graph=graph,
+            tokens=tokens,
+            store=store,
+            dual=dual,
+            vectors=vectors,
+            mean=mean,
+            index=mean.index(folder / "mean.flex"),
+            gnn=gnn.index(folder / "gnn.flex"),
+            run=tiny.run(),
+        )
+
+
+def text_run(small: Any) -> pd.DataFrame:
+    return small.graph.text_loader()(small.run)
+
+
+def hgat(small: Any, **options: Any) -> Any:
+    config = ptg.HGATConfig(heads=2, registers=2)
+    return ptg.HGATReranker(small.graph, small.tokens, config=config, tokens=small.store, **FLOAT32 | options)
+
+
+def contextualized(small: Any) -> Any:
+    model, folder = hgat(small), small.folder / "contextualized"
+    store = ptg.TokenStore(folder)
+    model.contextualized = store if store.built() else model.contextualize(folder)
+    return model
+
+
+def graph_maxsim(small: Any, **options: Any) -> Any:
+    return ptg.GraphMaxSim(small.graph, small.tokens, tokens=small.store, **FLOAT32 | options)
+
+
+MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "GraphMaxSim": (partial(graph_maxsim, token_weights="idf"), lambda small: small.run),
+    "HGATReranker": (hgat, lambda small: small.run),
+    "contextualized": (contextualized, lambda small: small.run),
+    "LGReReranker": (lambda small: ptg.LGReReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32), text_run),
+    "CrossEncoderReranker": (
+        lambda small: ptg.CrossEncoderReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32),
+        text_run,
+    ),
+    "DocumentEvidence": (lambda small: ptg.DocumentEvidence(), lambda small: graph_maxsim(small)(small.run)),
+    "DualEncoder": (
+        lambda small: small.dual.query_encoder() >> small.vectors.np_retriever(num_results=20),
+        lambda small: tiny.topics(),
+    ),
+    "GraphMean": (lambda small: small.index.retriever(20), lambda small: tiny.topics()),
+    "GNNEncoder": (lambda small: small.gnn.retriever(20), lambda small: tiny.topics()),
+    "other search": (
+        lambda small: small.index.query_encoder() >> small.index.flex.np_retriever(num_results=20),
+        lambda small: tiny.topics(),
+    ),
+    "Hybrid": (
+        lambda small: ptg.Hybrid(small.gnn.retriever(30), small.index.retriever(30), num_results=20),
+        lambda small: tiny.topics(),
+    ),
+}
+
+
+def check(small: Any, name: str, backend: str) -> None:
+    make, given = MODELS[name]
+    model, inp = make(small), given(small)
+    expected = model(inp)
+    found = model.parallel(2, backend=backend)(inp)
+    keys = ["qid", "docno"]
+    joined = expected.merge(found, on=keys, validate="one_to_one")
+    assert len(joined) == len(expected) == len(found) > 0
+    np.testing.assert_allclose(joined["score_x"], joined["score_y"], atol=1e-5)
+    tied = joined["rank_x"] != joined["rank_y"]
+    assert not tied.any() or joined[tied].duplicated(["qid", "score_x"], keep=False).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_joblib(small: Any, name: str) -> None:
+    check(small, name, "joblib")
+
+
+@pytest.fixture(scope="module")
+def ray() -> Any:
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_ray(small: Any, ray: Any, name: str) -> None:
+    check(small, name, "ray")
+
+
+def test_files_are_opened_in_each_worker_instead_of_copied(small: Any) -> None:
+    """What is pickled after use does not grow with the files."""
+    for opened in (small.graph, small.store, small.vectors, small.index.flex):
+        assert len(cloudpickle.dumps(opened)) < 500
+    networks = {"tokens": len(cloudpickle.dumps(small.tokens)), "dual": len(cloudpickle.dumps(small.dual))}
+    models: list[tuple[Any, Any, int]] = [
+        (graph_maxsim(small), small.run, networks["tokens"]),
+        (small.index.retriever(20), tiny.topics(), networks["dual"]),
+        (small.dual.query_encoder() >> small.vectors.np_retriever(), tiny.topics(), networks["dual"]),
+    ]
+    for model, inp, size in models:
+        model(inp)
+        assert len(cloudpickle.dumps(model)) < size + 4000
+    for model in (hgat(small), contextualized(small), small.mean):
+        before = len(cloudpickle.dumps(model))
+        model.transform(tiny.topics() if model is small.mean else small.run)
+        assert len(cloudpickle.dumps(model)) < before + 500
+
+
+def test_lines_of_passages_are_opened_too(small: Any) -> None:
+    np.save(small.folder / "lines.npy", np.arange(len(small.graph.passage_nodes), dtype=np.int32))
+    places = PassagePlaces(small.graph, np.load(small.folder / "lines.npy", mmap_mode="r"))
+    pickled = cloudpickle.dumps(places)
+    assert len(pickled) < 1000
+    pd.testing.assert_frame_equal(cloudpickle.loads(pickled)(small.run), places(small.run))
+
+
+def test_a_copy_of_an_index_weights_queries_alike(small: Any) -> None:
+    copied = cloudpickle.loads(cloudpickle.dumps(small.index))
+    pd.testing.assert_frame_equal(copied.query_weights(tiny.topics()), small.index.query_weights(tiny.topics()))
+    pd.testing.assert_frame_equal(copied(tiny.topics()), small.index(tiny.topics()))
+    assert copied.flex.sim_fn == small.index.flex.sim_fn and not copied.flex.verbose
+
+
+def test_a_trained_encoder_is_pickled(small: Any) -> None:
+    """Mixed precision in training leaves nothing behind that could not be sent, or that fixes the precision."""
+    import datasets
+
+    examples = {"query": tiny.WORDS[:4], "positive": [f"{word} mu" for word in tiny.WORDS[:4]]}
+    training = ptg.DualEncoderTraining(epochs=1, batch_size=2)
+    options = FLOAT32 | {"training": training, "dtype": "bfloat16"}
+    model = ptg.DualEncoder(small.dual.encoder, **LENGTHS, **options)
+    model.fit_examples(datasets.Dataset.from_dict(examples))
+    model.dtype = "float32"
+    model.save(folder := small.folder / "trained")
+    expected = ptg.DualEncoder.load(folder, **FLOAT32).encode_docs(tiny.WORDS)
+    np.testing.assert_allclose(model.encode_docs(tiny.WORDS), expected, atol=1e-6)
+    np.testing.assert_array_equal(cloudpickle.loads(cloudpickle.dumps(model)).encode_docs(tiny.WORDS), expected)
+
+
+def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
+    model, run = MODELS["LGReReranker"][0](small), text_run(small)
+    expected = model(run)
+    for made in (cloudpickle.loads(cloudpickle.dumps(model)), copy.deepcopy(model), model):
+        np.testing.assert_array_equal(made(run)["score"], expected["score"])
+
+
+def test_a_pipeline(small: Any) -> None:
+    pipeline: pt.Transformer = small.index.retriever(10) >> graph_maxsim(small)
+    copied = cloudpickle.loads(cloudpickle.dumps(pipeline))
+    pd.testing.assert_frame_equal(copied(tiny.topics()), pipeline(tiny.topics()))

@@ -1,0 +1,124 @@
+"""What a release needs: one version, a changelog in form, workflows with few rights, and files that exist."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+from release_notes import KINDS, ROOT, notes, sections, version_of_package
+
+import pyterrier_graph as ptg
+
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+workflows = pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+RELEASED = "## [Unreleased]\n\n## [0.2.0] - 2027-01-31\n\n### Added\n\n- More.\n\n## [0.1.0] - 2026-12-01\n\n- All.\n"
+
+
+def read(file: Path) -> Any:
+    return yaml.load(file.read_text("utf-8"), Loader=yaml.BaseLoader)  # `on` is a word, not True
+
+
+def test_version_is_written_once() -> None:
+    assert version_of_package() == ptg.__version__
+    assert "version" not in read(ROOT / "CITATION.cff")
+
+
+def test_changelog_is_in_form() -> None:
+    found = sections(CHANGELOG)
+    assert "keepachangelog.com" in CHANGELOG and len(found) == CHANGELOG.count("\n## ")
+    first, *released = found
+    assert first == "Unreleased" and found[first][0] is None
+    assert released == sorted(released, key=Version, reverse=True)
+    for date, text in found.values():
+        assert date is None or datetime.date.fromisoformat(date)
+        kinds = re.findall(r"^### (.*)$", text, re.MULTILINE)
+        assert {*kinds} <= {*KINDS} and len({*kinds}) == len(kinds)
+    assert ptg.__version__ in released or found["Unreleased"][1]
+
+
+def test_notes_of_a_release() -> None:
+    assert notes("v0.2.0", "0.2.0", RELEASED) == "### Added\n\n- More.\n"
+    with pytest.raises(SystemExit, match="tag v0.2.0"):
+        notes("v0.1.0", "0.2.0", RELEASED)
+    with pytest.raises(SystemExit, match=re.escape("no section `## [0.3.0] - YYYY-MM-DD`")):
+        notes("v0.3.0", "0.3.0", RELEASED)
+
+
+@workflows
+def test_workflows_have_no_more_rights_than_they_need(file: Path) -> None:
+    workflow = read(file)
+    assert workflow["permissions"] == {"contents": "read"}
+    for name, job in workflow["jobs"].items():
+        assert "timeout-minutes" in job or "uses" in job, name
+        for step in job.get("steps", []):
+            if "uses" in step:
+                assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v\d+)", step["uses"]), step
+            for named in re.findall(r"(?:tests|docs|\.ci|pyterrier_graph)/[\w./]+", step.get("run", "")):
+                assert (ROOT / named).exists(), named
+
+
+def test_only_what_publishes_can_write() -> None:
+    jobs = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
+    rights = {name: job["permissions"] for name, job in jobs.items() if "permissions" in job}
+    assert {*rights} == {"pypi", "pages", "github"}
+    assert rights["pypi"] == {"id-token": "write"}
+    assert {"test", "build", "documentation"} <= {*jobs["pypi"]["needs"]}
+    assert jobs["pages"]["needs"] == jobs["github"]["needs"] == "pypi"
+
+
+def test_every_python_is_tested() -> None:
+    setup = (ROOT / "setup.py").read_text("utf-8")
+    promised = re.findall(r"Programming Language :: Python :: (3\.\d+)", setup)
+    matrix = read(ROOT / ".github" / "workflows" / "test.yml")["jobs"]["run"]["strategy"]["matrix"]
+    assert matrix["python-version"] == promised
+    assert {entry["os"] for entry in matrix["include"]} >= {"macos-latest", "windows-latest"}
+    assert "lowest" in {entry["versions"] for entry in matrix["include"]}
+
+
+def test_constraints_are_allowed() -> None:
+    """What is known to work together is what setup.py admits."""
+    setup = (ROOT / "setup.py").read_text("utf-8")
+    allowed = {
+        re.sub(r"[_.]", "-", wanted.name).lower(): wanted
+        for wanted in map(Requirement, re.findall(r'^ *"([\w-]+(?:\[\w+\])?>=[^";]+)', setup, re.MULTILINE))
+    }
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert len({*allowed} & {*pinned}) > 25
+    assert not {
+        name: pinned[name] for name in pinned if name in allowed and pinned[name] not in allowed[name].specifier
+    }
+
+
+def test_checklists_name_what_is_there() -> None:
+    """Files, and the names that the checklists say to change in them."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    files = [
+        name for name in re.findall(r"`((?:pyterrier_graph|tests|training)/[\w./-]+)`", text) if "NAME" not in name
+    ]
+    files = [re.sub(r"^training/", "pyterrier_graph/training/", name) for name in files]
+    assert len(files) > 10
+    assert not [name for name in files if not (ROOT / name).exists()]
+    for file, names in {
+        "pyterrier_graph/graphs/relations.py": ["def relation_names", "is taken"],
+        "pyterrier_graph/graphs/extraction.py": ["def extract"],
+        "pyterrier_graph/datasets/provider.py": ["def register", "class GraphDatasetProvider"],
+        "pyterrier_graph/datasets/numpydoc.py": ["def dataset(", "def dataset_names("],
+        "pyterrier_graph/folders/reading.py": ["READERS = ("],
+        "pyterrier_graph/readers/rst.py": [
+            "SUFFIXES = ",
+            "def parse(data: bytes, outline: Outline, encoding",
+            "def read_rst",
+        ],
+        "tests/reader_files.py": ["FILES: "],
+        "pyterrier_graph/pt_docs/api-graphs.rst": ["pyterrier_graph.read_rst"],
+    }.items():
+        code = (ROOT / file).read_text("utf-8")
+        assert not [name for name in names if name not in code], file
