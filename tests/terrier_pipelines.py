@@ -144,20 +144,20 @@ def reset_restores_the_query(at: Setting) -> None:
 
 @check
 def text_get_text_sliding_max_passage(at: Setting) -> None:
-    passages = (at.bm25 % DOCUMENTS >> at.texts >> at.windows)(at.topics)
+    passages: Any = (at.bm25 % DOCUMENTS >> at.texts >> at.windows)(at.topics)
     assert passages["docno"].str.contains("%p").all()
     is_ranking((at.bm25 % DOCUMENTS >> at.texts >> at.windows >> pt.text.max_passage())(at.topics), at.topics)
 
 
 @check
 def text_of_the_graph(at: Setting) -> None:
-    found = (at.bm25 % DOCUMENTS >> at.graph.passages() >> pt.text.get_text(at.graph, ["text"]))(at.topics)
+    found: Any = (at.bm25 % DOCUMENTS >> at.graph.passages() >> pt.text.get_text(at.graph, ["text"]))(at.topics)
     assert found["text"].str.len().gt(0).all()
 
 
 @check
 def text_snippets(at: Setting) -> None:
-    found = (at.bm25 % 3 >> at.texts >> pt.text.snippets(at.windows, num_psgs=1))(at.topics.head(2))
+    found: Any = (at.bm25 % 3 >> at.texts >> pt.text.snippets(at.windows, num_psgs=1))(at.topics.head(2))
     assert found["summary"].str.len().gt(0).all()
     assert all(summary in text for summary, text in zip(found["summary"], found["text"], strict=True))
 
@@ -179,7 +179,7 @@ def features_of_the_index(at: Setting) -> None:
     """Terrier's own features, and those of ``**``, in one learned pipeline."""
     at.terrier()
     terrier = pt.terrier.FeaturesRetriever(at.stage.index, ["WMODEL:TF_IDF", "WMODEL:DPH"], wmodel="BM25")
-    found = (terrier % DOCUMENTS)(at.topics)
+    found: Any = (terrier % DOCUMENTS)(at.topics)
     assert {len(features) for features in found["features"]} == {2}
     learned(
         at,
@@ -197,7 +197,7 @@ def learned(at: Setting, features: pt.Transformer) -> None:
     from sklearn.ensemble import RandomForestRegressor
 
     model = RandomForestRegressor(n_estimators=10, random_state=0)
-    pipeline = features >> pt.ltr.apply_learned_model(model)
+    pipeline: Any = features >> pt.ltr.apply_learned_model(model)
     pipeline.fit(at.topics, at.qrels)
     is_ranking(pipeline(at.topics), at.topics)
 
