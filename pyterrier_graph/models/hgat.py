@@ -229,11 +229,11 @@ class HGAT(nn.Module):
 
     ``init='identity'`` starts at the encoder: the untrained network is plain MaxSim of the projected token vectors of
     query and passage, at unit length (of the encoder's, where they are not longer than ``config.dimension``), where the
-    best similarities are positive (registers are empty, and have similarity 0 with everything). SELF passes a state on unchanged (by a
-    residual connection, the one difference in form from the paper), and its attention starts at 0. The other relations
-    pass the token vectors of the neighbors on, through a gate that starts at 0: lambda, alpha, or an output projection
-    where the variant has neither. NS and LB_NS in the standard framework have no such start, because their targets
-    never attend to themselves.
+    best similarities are positive (registers are empty, and have similarity 0 with everything). SELF passes a state on
+    unchanged (by a residual connection, the one difference in form from the paper), and its attention starts at 0. The
+    other relations pass the token vectors of the neighbors on, through a gate that starts at 0: lambda, alpha, or an
+    output projection where the variant has neither. NS and LB_NS in the standard framework have no such start, because
+    their targets never attend to themselves.
 
     Args:
         config: The shape.

@@ -59,11 +59,12 @@ class HGATReranker(GraphReranker):
 
     The network has 128 dimensions, as in the paper. Longer token vectors of an encoder are projected on the principal
     directions of the vectors of random words of its vocabulary (which depend on the encoder only); the projection is
-    trained with the other weights. Stored ``tokens`` are the encoder's, and serve other rerankers, too. With the default
-    configuration the untrained network is plain MaxSim of the projected vectors, and :meth:`fit` learns from some
-    hundred queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting. Training is by
-    pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); for ``negatives='shared_codes'`` or ``'mixed'``
-    the training queries may have a column ``codes``. An encoder that learns is a copy: the caller's stays unchanged.
+    trained with the other weights. Stored ``tokens`` are the encoder's, and serve other rerankers, too. With the
+    default configuration the untrained network is plain MaxSim of the projected vectors, and :meth:`fit` learns from
+    some hundred queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting.
+    Training is by pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); for ``negatives='shared_codes'``
+    or ``'mixed'`` the training queries may have a column ``codes``. An encoder that learns is a copy: the caller's
+    stays unchanged.
 
     Args:
         relations: Relations along which passages aggregate, or paths of them (``'title/title'``: the title above the
