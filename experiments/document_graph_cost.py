@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.collections.synthetic_patents import synthetic_records, write_xml_tree
-from experiments.harness.cost import in_process, peak_mib
+from experiments.harness.cost import in_process, peak_mib, peak_without_files
 from pyterrier_graph import DocumentGraph
 from pyterrier_graph.datasets.clef_ip import Archive
 from pyterrier_graph.documents import PASSAGE
@@ -27,7 +25,6 @@ from pyterrier_graph.patents import DocumentFrequencies
 
 STEPS = ("generate", "write", "parse", "build", "count")
 COLUMNS = ["s", "CPU ms per document", "peak MiB", "without files", "MiB written"]
-BETWEEN_SAMPLES = 0.02  # seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
@@ -77,24 +74,6 @@ def run(step: str, count: int, folder: Path) -> tuple[float, ...]:
         duration, processor = time.perf_counter() - start, time.process_time() - processor
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return duration, 1000 * processor / count, peak_mib(), peak[0], size / 2**20
-
-
-@contextmanager
-def peak_without_files() -> Iterator[list[float]]:
-    """Samples the memory of this process that is not of mapped files; yields a list with the maximum, in MiB."""
-    status = Path("/proc/self/status")
-    peak = [0.0 if status.exists() else float("nan")]
-    done = threading.Event()
-
-    def sample() -> None:
-        while not done.wait(BETWEEN_SAMPLES):
-            line = next(line for line in status.read_text("ascii").splitlines() if line.startswith("RssAnon"))
-            peak[0] = max(peak[0], float(line.split()[1]) / 1024)
-
-    if status.exists():
-        threading.Thread(target=sample, daemon=True).start()
-    yield peak
-    done.set()
 
 
 def _with_text(record: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from pyterrier_graph.encoders.vector_files import blocks
 MEASURE = "nDCG@10"
 SYSTEMS: dict[str, dict[str, float] | None] = {"MaxSim": {}, "GraphMaxSim": None}
 NODES_AT_ONCE = 512
+SAMPLE = 8192
 TIMED = 20_000  # vectors that are decoded to take the time
 Reconstruct = Callable[[np.ndarray], np.ndarray]
 
@@ -65,7 +66,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     first = bm25(collection, options.output / "pisa", options.first_stage) % options.documents
     candidates = (first >> graph.passages())(queries.topics)
     vectors = own.states(np.arange(graph.num_nodes)).values.numpy()
-    sample = np.random.default_rng(0).choice(vectors, min(65_536, len(vectors)), replace=False)
+    sample = np.random.default_rng(0).choice(vectors, min(SAMPLE, len(vectors)), replace=False)
     rows, per_query = {}, {}
     for name, (size, encode, decode) in forms(sample).items():
         codes = encode(vectors)
@@ -108,9 +109,6 @@ def forms(sample: np.ndarray) -> dict[str, Any]:
     scalar = faiss.IndexScalarQuantizer(dimension, faiss.ScalarQuantizer.QT_4bit)
     scalar.train(sample)
     made["scalar, 4 bits"] = scalar.sa_code_size(), scalar.sa_encode, scalar.sa_decode
-    residual = faiss.index_factory(dimension, f"IVF256,PQ{dimension // 4}")
-    residual.train(sample)
-    made["residual product, 2 bits"] = residual.sa_code_size(), residual.sa_encode, residual.sa_decode
     return made
 
 

@@ -10,6 +10,7 @@ import tiny
 from experiment_tools import cross_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyterrier_dr import FlexIndex
 
 from experiments import (
     contextual_index_cost,
@@ -18,8 +19,9 @@ from experiments import (
     hgat_cost,
     lgre_cost,
     query_passage_graph_cost,
+    scale,
 )
-from pyterrier_graph import QueryPassageGraph
+from pyterrier_graph import DocumentGraph, QueryPassageGraph, TokenStore
 
 pytestmark = pytest.mark.slow  # whole experiments, on tiny data
 
@@ -98,3 +100,21 @@ def test_document_graph(tmp_path: Path) -> None:
         row = document_graph_cost.run(step, 3, tmp_path / step)
         assert len(row) == len(document_graph_cost.COLUMNS)
         assert (row[-1] > 0) == (step != "generate")
+
+
+def test_scale(tmp_path: Path) -> None:
+    rows = {step: scale.run(step, 60, tmp_path) for step in (*scale.STEPS, *scale.TOKENS)}
+    assert all(len(row) == len(scale.COLUMNS) and row[1] > 0 for row in rows.values())
+    assert [step for step, row in rows.items() if not row[-1]] == ["documents"]
+    graph = DocumentGraph(tmp_path / "documents.graph")
+    assert graph.summary()["passages"] == 60 and graph.summary()["sections"] == 18
+    assert QueryPassageGraph(tmp_path / "queries.graph").num_edges == {"retrieved": 150, "relevant": 6}
+    widths = {path.name: FlexIndex(str(path)).payload()[1].shape for path in tmp_path.glob("*.flex")}
+    assert widths == {
+        "base.flex": (60, 384),
+        "title-relevant.flex": (60, 384),
+        "title-retrieved.flex": (60, 384),
+        "auto.flex": (60, 3 * 384),
+    }
+    sizes = {bits: TokenStore(tmp_path / f"{bits}.tokens").meta["tokens"] for bits in (16, 4, 2)}
+    assert sizes == dict.fromkeys((16, 4, 2), 60 * scale.TOKENS_OF_A_PASSAGE)

@@ -18,7 +18,7 @@ from pyterrier_graph.checks import check_choice
 Bits = Literal[1, 2, 4]
 CODEBOOKS = "codebooks.safetensors"
 CENTROIDS = 256  # of a byte
-SAMPLE = 256 * CENTROIDS  # as many vectors as faiss uses
+SAMPLED, STEPS = 32, 10  # vectors for each centroid, and steps of k-means: more take long, and change little
 VECTORS_AT_ONCE = 16_384
 
 
@@ -46,7 +46,7 @@ class VectorQuantizer:
         """Learns the centroids by k-means; the same sample gives the same centroids.
 
         Args:
-            sample: Vectors, shape (vectors, d), of which 65,536 are used at most.
+            sample: Vectors, shape (vectors, d), of which 8,192 are used at most.
             bits: Per dimension: 4 is a quarter of float16, 2 an eighth, 1 a sixteenth.
 
         Raises:
@@ -57,6 +57,7 @@ class VectorQuantizer:
         check_bits(bits, dimension)
         size = 8 // bits
         quantizer = _faiss().ProductQuantizer(dimension, dimension // size, 8)
+        quantizer.cp.niter, quantizer.cp.max_points_per_centroid = STEPS, SAMPLED
         quantizer.cp.min_points_per_centroid = 1  # no warning for a small corpus
         sample = sample if len(sample) else np.zeros((1, dimension))
         rows = np.resize(np.arange(len(sample)), max(len(sample), CENTROIDS))

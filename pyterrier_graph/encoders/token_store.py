@@ -23,7 +23,7 @@ from pyterrier_graph.ranges.workers import Workers
 from pyterrier_graph.ranges.writer import unfinished
 
 NODES_AT_ONCE = 512
-SAMPLED = 4096  # nodes whose tokens tell how vectors are quantized
+SAMPLED = 1024  # nodes whose tokens tell how vectors are quantized
 TOKENS, CODES, OFFSETS = "tokens.f2", "tokens.u1", "offsets.i8"
 IDS = "word_pieces.indices"  # the ending makes them u4
 
