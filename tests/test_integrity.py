@@ -241,7 +241,7 @@ def test_a_model_that_lacks_an_entry(entry: str, artifacts: dict[str, Path], tmp
     path = Path(shutil.copytree(artifacts["cross-encoder"], tmp_path / "model"))
     meta = open_meta(path)
     (path / META).write_text(meta_text({name: meta[name] for name in meta if name != entry}))
-    with pytest.raises(ValueError, match=f"damaged: its pt_meta.json lacks {entry}"):
+    with pytest.raises(ValueError, match=f"damaged: it lacks '{entry}'"):
         pt.Artifact.load(str(path))
 
 

@@ -11,6 +11,7 @@ import pyterrier as pt
 
 from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
 from pyterrier_graph.checks import WithSignature
+from pyterrier_graph.graphs.consistency import count_of
 
 BATCH = 64
 BUCKETS = 1 << 22
@@ -71,7 +72,8 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
     @property
     def documents(self) -> dict[str, int]:
         """The number of documents in each language."""
-        return self.meta["documents"]
+        documents = self.meta["documents"]
+        return {language: count_of(documents, language) for language in documents}
 
     def words(self, text: str) -> list[str]:
         """The words of a text that are counted: two letters or more, in lower case, without numbers."""

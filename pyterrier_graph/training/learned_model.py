@@ -138,8 +138,6 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         """
         folder = Path(path)
         meta = read_meta(folder, kind_of(cls))
-        if missing := sorted({"options", "random_start", "sha256"} - meta.keys()):
-            raise ValueError(f"{str(folder)!r} is damaged: its pt_meta.json lacks {', '.join(missing)}")
         stages = {name: options_from(kind, meta["options"][name]) for name, kind in cls.STAGES.items()}
         written = {name: meta[name] for name in cls.WRITTEN if name in meta}  # an older version may not have had all
         try:
