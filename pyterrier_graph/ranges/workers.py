@@ -7,9 +7,11 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -83,7 +85,7 @@ def _in_processes(job: Job, numbers: list[int], workers: int) -> Iterator[int]:
 
     count = min(workers, len(numbers))
     threads = dict.fromkeys(THREADS, str(max(1, joblib.cpu_count() // count)))
-    start = (pickling.dumps(job), gpus())
+    start = (pickling.dumps(job), gpus(), os.getpid())
     executor = loky.ProcessPoolExecutor(count, initializer=_start, initargs=start, env=threads)
     waiting, done = iter(numbers), False
     try:
@@ -101,13 +103,21 @@ def _in_processes(job: Job, numbers: list[int], workers: int) -> Iterator[int]:
         executor.shutdown(kill_workers=not done)
 
 
-def _start(job: bytes, devices: list[str]) -> None:
+def _start(job: bytes, devices: list[str], parent: int) -> None:
     """What a process does first."""
     global _job
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     if devices:
         os.environ[VISIBLE] = take_gpu(devices)
     _job = "", job
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after the one that started it, which loky does not do if that one is killed."""
+    while os.name == "nt" or os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _call(number: int) -> None:
