@@ -56,8 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         encoder = TokenEncoder(options.encoder, device="cpu", dtype=dtype)
         for name, one in documents:
             columns[f"{name}, {dtype}"] = contextualizing(encoder, MemoryGraph.from_documents([one]), options)
+            print(name, dtype, columns[f"{name}, {dtype}"].round(2).to_dict(), flush=True)
         for name, each in [(APART, 1), (TOGETHER, 20)] if options.candidates else []:
             columns[f"{name}, {dtype}"] = reranking(encoder, options, each)
+            print(name, dtype, columns[f"{name}, {dtype}"].round(2).to_dict(), flush=True)
     table = pd.DataFrame(columns).rename_axis("variant")
     print(table.round(2).to_string())
     return table

@@ -133,7 +133,7 @@ def test_nodes_with_the_same_neighbors(variant: str, registers: int, monkeypatch
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sets(st.tuples(st.integers(0, 12), st.integers(0, 9))))
+@given(st.sets(st.tuples(st.integers(0, 12), st.integers(0, 9)), min_size=1))
 def test_each_edge_is_in_one_block_or_a_pair(given_edges: set[tuple[int, int]]) -> None:
     node, neighbor = np.array(sorted(given_edges), dtype=np.int64).reshape(-1, 2).T
     edges = EdgeBlocks.of(node, neighbor)
