@@ -465,7 +465,7 @@ def test_many_kills(tmp_path: Path) -> None:
     for _ in range(100):
         running = process(path, 2, rows, 0.05)
         ended = lambda running=running: running.poll() is not None  # noqa: E731
-        workers_to_kill = draw.randint(1, 4)
+        workers_to_kill = draw.randint(1, 4) if left["process"] else left["worker"]
         while left["worker"] and workers_to_kill and not ended():
             before = stored(path)
             until(lambda ended=ended, running=running: ended() or workers_of(running.pid))
