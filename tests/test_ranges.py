@@ -306,16 +306,6 @@ def test_work_without_a_range_is_replaced(tmp_path: Path, whole: dict[str, bytes
     assert files(write(tmp_path / "made")) == whole
 
 
-def test_leftovers_of_older_versions(tmp_path: Path) -> None:
-    others = [tmp_path / name for name in (".other.abcdefgh.tmp.store", ".made.abcdefgh.tmp")]
-    left = tmp_path / ".made.abcdefgh.tmp.store"
-    for folder in (*others, left):
-        folder.mkdir()
-        (folder / "tokens.f2").touch()
-    write(tmp_path / "made.store")
-    assert not left.exists() and all(folder.exists() for folder in others)
-
-
 def test_killed_when_all_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(writer.shutil, "rmtree", lambda *_, **__: None)

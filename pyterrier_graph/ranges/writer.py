@@ -245,8 +245,6 @@ def unfinished(
     check_vacant(path)
     with kept(place, meta if identity is None else identity, rows, rows_per_range) as writer:
         check_vacant(path)  # again: another process may have ended since
-        for left in path.parent.glob(f".{path.stem}.*.tmp{path.suffix}"):  # of a killed process of an older version
-            shutil.rmtree(left, ignore_errors=True)
         yield writer
         writer.prepare()
         complete(writer.folder, meta, writer.sha256)
