@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     command = argparse.ArgumentParser(prog="python -m experiments.hgat_cost", description=main.__doc__)
     command.add_argument("--sections", type=int, nargs="*", default=[64], help="passages per document with sections")
     command.add_argument("--flat", type=int, nargs="*", default=[8, 50, 200], help="passages per document without")
+    command.add_argument("--passages", type=int, default=200, help="of all documents together, at least")
     command.add_argument("--words", type=int, default=40, help="per passage")
     command.add_argument("--plain-words", type=int, default=120, help="per passage that is reranked")
     command.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
@@ -49,13 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     command.add_argument("--repeats", type=int, default=3)
     command.add_argument("--encoder", default="all-MiniLM-L6-v2")
     options = command.parse_args(arguments)
-    documents = [(f"{n}", document(n, options.words, flat=False)) for n in options.sections]
-    documents += [(f"{n} flat", document(n, options.words, flat=True)) for n in options.flat]
+    shapes = [(f"{n}", n, False) for n in options.sections] + [(f"{n} flat", n, True) for n in options.flat]
     columns = {}
     for dtype in options.dtypes:
         encoder = TokenEncoder(options.encoder, device="cpu", dtype=dtype)
-        for name, one in documents:
-            columns[f"{name}, {dtype}"] = contextualizing(encoder, MemoryGraph.from_documents([one]), options)
+        for name, count, flat in shapes:
+            numbers = range(-(-options.passages // count))
+            graph = MemoryGraph.from_documents([document(n, count, options.words, flat=flat) for n in numbers])
+            columns[f"{name}, {dtype}"] = contextualizing(encoder, graph, options)
             print(name, dtype, columns[f"{name}, {dtype}"].round(2).to_dict(), flush=True)
         for name, each in [(APART, 1), (TOGETHER, 20)] if options.candidates else []:
             columns[f"{name}, {dtype}"] = reranking(encoder, options, each)
@@ -109,17 +111,17 @@ def passages(graph: MemoryGraph) -> list[str]:
     return graph.texts(graph.passage_nodes)
 
 
-def document(count: int, words: int, *, flat: bool) -> StructuredDocument:
+def document(number: int, count: int, words: int, *, flat: bool) -> StructuredDocument:
     """A document with so many passages, eight to a section or all in one."""
-    random = np.random.default_rng(count)
+    random = np.random.default_rng([number, count])
     nodes = [Node(SECTION, "array functions", NO_PARENT)]
     section = 0
-    for number in range(count):
-        if not flat and number % PASSAGES_PER_SECTION == 0:
+    for place in range(count):
+        if not flat and place % PASSAGES_PER_SECTION == 0:
             section = len(nodes)
-            nodes.append(Node(SECTION, f"section {number // PASSAGES_PER_SECTION}", 0))
+            nodes.append(Node(SECTION, f"section {place // PASSAGES_PER_SECTION}", 0))
         nodes.append(Node(PASSAGE, random_text(random, words), section))
-    return StructuredDocument("d", tuple(nodes))
+    return StructuredDocument(f"d{number}", tuple(nodes))
 
 
 def plain(number: int, count: int, words: int) -> StructuredDocument:

@@ -27,12 +27,25 @@ pytestmark = pytest.mark.slow  # whole experiments, on tiny data
 
 
 def test_hgat() -> None:
-    small = ["--sections", "10", "--flat", "4", "--words", "5", "--plain-words", "5", "--repeats", "1"]
+    small = [
+        "--sections",
+        "10",
+        "--flat",
+        "4",
+        "--passages",
+        "12",
+        "--words",
+        "5",
+        "--plain-words",
+        "5",
+        "--repeats",
+        "1",
+    ]
     small += ["--candidates", "30", "--variants", "BASE", "NO_LB", "--encoder", tiny.checkpoint(positions=256)]
     table = hgat_cost.main([*small, "--dtypes", "float32"])
     assert table.shape == (2, 4) and (table > 0).all(axis=None)
     assert hgat_cost.main([*small, "--paper", "--tolerance", "0.1"]).shape == (2, 8)
-    assert [len(hgat_cost.document(20, 5, flat=flat).passages()) for flat in (False, True)] == [20, 20]
+    assert [len(hgat_cost.document(0, 20, 5, flat=flat).passages()) for flat in (False, True)] == [20, 20]
 
 
 def test_lgre(monkeypatch: pytest.MonkeyPatch) -> None:
