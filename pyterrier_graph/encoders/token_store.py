@@ -120,7 +120,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         tokens = TOKENS if bits is None else CODES
         progress = {"desc": task, "unit": "node", "delay": 1, "disable": not verbose}
 
-        def quantizer() -> VectorQuantizer:
+        def quantizer(bits: Bits) -> VectorQuantizer:
             drawn = np.random.default_rng(0).choice(nodes, min(nodes, SAMPLED), replace=False)
             parts = (states_of(np.sort(drawn)[part])[0] for part in blocks(len(drawn), NODES_AT_ONCE))
             vectors = [part.values.float().cpu().numpy() for part in parts]
@@ -142,7 +142,7 @@ class TokenStore(WithSignature, BuiltArtifact):
             if prepare is not None:
                 prepare(writer.place)
             if bits is not None:
-                writer.prepare(lambda folder: quantizer().save(folder))
+                writer.prepare(lambda folder: quantizer(bits).save(folder))
                 quantized = VectorQuantizer.load(writer.folder)
             writer.compute(rows, *names, lengths=[OFFSETS], workers=workers, **progress)
             meta["tokens"] = int(np.fromfile(writer.folder / OFFSETS, "<i8", offset=8 * nodes)[0])
@@ -195,9 +195,9 @@ class TokenStore(WithSignature, BuiltArtifact):
     @cached_property
     def _tokens(self) -> np.ndarray:
         quantizer = self._quantizer
-        file, dtype, width = TOKENS, np.dtype("<f2"), self.dimension
+        file, dtype, width = TOKENS, "<f2", self.dimension
         if quantizer is not None:
-            file, dtype, width = CODES, np.dtype("u1"), quantizer.width
+            file, dtype, width = CODES, "u1", quantizer.width
         shape = (self.meta["tokens"], width)
         if not shape[0]:  # an empty file cannot be mapped
             return np.zeros(shape, dtype=dtype)
