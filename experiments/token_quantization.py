@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 import torch
+from ir_measures import nDCG
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import Collection
@@ -23,7 +23,7 @@ from experiments.harness.first_stage import bm25
 from pyterrier_graph.encoders.quantization import VectorQuantizer
 from pyterrier_graph.encoders.token_states import TokenStates
 
-MEASURE = "nDCG@10"
+MEASURE = nDCG @ 10
 ABOUT = ("encoder", "encoder_sha256", "titles", "graph_sha256", "dtype")
 SYSTEMS: dict[str, dict[str, float] | None] = {"MaxSim": {}, "GraphMaxSim": None}
 SAMPLE = 8192
@@ -84,8 +84,11 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
                 store.write(chunks, graph.num_nodes, encoder.dimension, about, verbose=False)
         for system in options.systems:
             model = ptg.GraphMaxSim(graph, encoder, SYSTEMS[system], tokens=store, verbose=False)
-            found = pt.Evaluate(model(candidates), queries.qrels, [MEASURE], perquery=True)
-            measured = pd.Series({qid: values[MEASURE] for qid, values in found.items()})
+            found = MEASURE.iter_calc(
+                queries.qrels.rename(columns={"qid": "query_id", "docno": "doc_id", "label": "relevance"}),
+                model(candidates).rename(columns={"qid": "query_id", "docno": "doc_id"}),
+            )
+            measured = pd.Series({metric.query_id: metric.value for metric in found})
             per_query[name, system] = measured
             difference = measured - per_query["float16", system]
             row |= {system: measured.mean(), f"{system}: difference": difference.mean()}
