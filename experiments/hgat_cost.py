@@ -1,91 +1,131 @@
-"""What HGAT's contextualization of a passage costs, against encoding the passage, by the length of documents.
+"""What HGAT costs: contextualizing passages, against encoding them, and reranking passages that are not contextualized.
 
-``python -m experiments.hgat_cost`` (needs the ``[demo]`` extra for its encoder)
+``python -m experiments.hgat_cost`` (needs the ``[demo]`` extra for its encoder; ``OMP_NUM_THREADS=1`` for one thread)
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
-import torch
 
-from experiments.harness.cost import fastest, random_text
-from pyterrier_graph import HGATConfig, StructuredDocument, TokenEncoder
+from experiments.harness.cost import random_text, side_by_side
+from pyterrier_graph import HGATConfig, HGATReranker, StructuredDocument, TokenEncoder, TokenStore
 from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node
-from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.models.hgat import HGAT, Variant
+from pyterrier_graph.models.hgat import Variant
 
-POSITIONS = 180
-TARGETS = 16
 PASSAGES_PER_SECTION = 8
+ENCODING = "encoding"
+TOGETHER = "100 of few documents"
+APART = "100 of 100 documents"
 
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
-    """Prints, for each variant, times as multiples of the time to encode a passage.
+    """Prints processor time of HGAT as multiples of that of encoding, for each variant, kind of document and precision.
 
-    A document of n passages has sections of eight, or is one section of n (``flat``), where the neighbors of a passage
-    have n neighbors each.
+    A document has sections of eight passages, or is one section (``flat``), in which each passage attends to all
+    others. The documents of the live reranking are texts without titles; their token vectors are stored, and the
+    numbers are seconds.
     """
     command = argparse.ArgumentParser(prog="python -m experiments.hgat_cost", description=main.__doc__)
-    command.add_argument("--lengths", type=int, nargs="+", default=[8, 32, 128, 512], help="passages per document")
-    command.add_argument("--layers", type=int, default=3)
+    command.add_argument("--sections", type=int, nargs="*", default=[64], help="passages per document with sections")
+    command.add_argument("--flat", type=int, nargs="*", default=[8, 50, 200], help="passages per document without")
+    command.add_argument("--words", type=int, default=40, help="per passage")
+    command.add_argument("--plain-words", type=int, default=120, help="per passage that is reranked")
+    command.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    command.add_argument("--variants", nargs="+", default=get_args(Variant))
+    command.add_argument("--paper", action="store_true", help="the publication's shape instead of the defaults")
+    command.add_argument("--tolerance", type=float, default=0.0, help="of HGATReranker")
+    command.add_argument("--candidates", type=int, default=100, help="passages that are reranked; 0: none")
     command.add_argument("--repeats", type=int, default=3)
     command.add_argument("--encoder", default="all-MiniLM-L6-v2")
-    command.add_argument("--dimension", type=int, default=128, help="of token vectors")
     options = command.parse_args(arguments)
-    encoder = TokenEncoder(options.encoder, device="cpu")
-    sample = [random_text(np.random.default_rng(number)) for number in range(50)]
-    if options.dimension < encoder.dimension:
-        encoder = encoder.reduced(sample, options.dimension)
+    documents = [(f"{n}", document(n, options.words, flat=False)) for n in options.sections]
+    documents += [(f"{n} flat", document(n, options.words, flat=True)) for n in options.flat]
     columns = {}
-    for flat in (False, True):
-        for length in options.lengths:
-            name = f"{length}{' flat' if flat else ''}"
-            columns[name] = multiples(encoder, document(length, flat), options.layers, options.repeats)
+    for dtype in options.dtypes:
+        encoder = TokenEncoder(options.encoder, device="cpu", dtype=dtype)
+        for name, one in documents:
+            columns[f"{name}, {dtype}"] = contextualizing(encoder, MemoryGraph.from_documents([one]), options)
+            print(name, dtype, columns[f"{name}, {dtype}"].round(2).to_dict(), flush=True)
+        for name, each in [(APART, 1), (TOGETHER, 20)] if options.candidates else []:
+            columns[f"{name}, {dtype}"] = reranking(encoder, options, each)
+            print(name, dtype, columns[f"{name}, {dtype}"].round(2).to_dict(), flush=True)
     table = pd.DataFrame(columns).rename_axis("variant")
     print(table.round(2).to_string())
     return table
 
 
-def multiples(encoder: TokenEncoder, one: StructuredDocument, layers: int, repeats: int) -> dict[str, float]:
-    """Time to contextualize some passages of a document by each variant, over the time to encode them."""
-    graph = MemoryGraph.from_documents([one])
-    targets = graph.passage_nodes[:: max(1, len(graph.passage_nodes) // TARGETS)][:TARGETS]
-    texts = graph.texts(targets)
-    encoding = fastest(partial(encoder.encode_passages, texts), repeats)
-    states = encoder.encode_passages(graph.texts(np.arange(graph.num_nodes)))
-    rows = {}
-    for variant in get_args(Variant):
-        config = HGATConfig.paper(variant, layers=layers)
-        model = HGAT(config, dimension=encoder.dimension, relations=graph.relations, positions=POSITIONS).eval()
-        rows[variant] = fastest(partial(contextualize, model, graph, targets, states), repeats) / encoding
-    return rows
+def contextualizing(encoder: TokenEncoder, graph: MemoryGraph, options: argparse.Namespace) -> pd.Series:
+    """Time to contextualize all passages of a graph, over the time to encode them, per variant."""
+    numbers = itertools.count()
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = TokenStore(Path(folder, "tokens")).build(graph, encoder, verbose=False)
+        actions: dict[str, Callable[[], Any]] = {ENCODING: partial(encoder.encode_passages, passages(graph))}
+        for variant, reranker in rerankers(encoder, graph, tokens, options).items():
+            actions[variant] = lambda model=reranker: model.contextualize(Path(folder, f"{next(numbers)}"))
+        measured = side_by_side(actions, options.repeats, time.process_time)
+    print(
+        f"{encoder.dtype}: {1000 * measured['seconds'][ENCODING] / len(graph.passage_nodes):.1f} ms to encode a passage"
+    )
+    return measured["ratio"].drop(ENCODING)
 
 
-@torch.inference_mode()
-def contextualize(model: HGAT, graph: MemoryGraph, targets: np.ndarray, states: TokenStates) -> None:
-    """Computes the representations of some passages from the token vectors of all nodes."""
-    propagation = model.plan(graph, targets)
-    model(states.select(torch.from_numpy(propagation.nodes)), propagation)
+def reranking(encoder: TokenEncoder, options: argparse.Namespace, each: int) -> pd.Series:
+    """Seconds to rerank the passages of one query, ``each`` of one document, with stored token vectors."""
+    count = options.candidates
+    documents = [plain(number, 3 * each, options.plain_words) for number in range(-(-count // each))]
+    graph = MemoryGraph.from_documents(documents)
+    places = graph.passage_nodes[np.arange(len(graph.passage_nodes)) % (3 * each) // each == 1][:count]
+    run = pd.DataFrame({"qid": "1", "query": "mean of an array along an axis", "docno": graph.ids_of(places)})
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = TokenStore(Path(folder, "tokens")).build(graph, encoder, verbose=False)
+        actions = {v: partial(model, run) for v, model in rerankers(encoder, graph, tokens, options).items()}
+        return side_by_side(actions, options.repeats, time.process_time)["seconds"]
 
 
-def document(passages: int, flat: bool) -> StructuredDocument:
+def rerankers(
+    encoder: TokenEncoder, graph: MemoryGraph, tokens: TokenStore, options: argparse.Namespace
+) -> dict[str, HGATReranker]:
+    """An untrained reranker of each variant."""
+    config = HGATConfig.paper if options.paper else HGATConfig
+    given: dict[str, Any] = {"tokens": tokens, "device": "cpu", "dtype": encoder.dtype, "verbose": False}
+    if options.tolerance:
+        given["tolerance"] = options.tolerance
+    return {v: HGATReranker(graph, encoder, config=config(v), **given) for v in options.variants}
+
+
+def passages(graph: MemoryGraph) -> list[str]:
+    """The texts of a graph's passages."""
+    return graph.texts(graph.passage_nodes)
+
+
+def document(count: int, words: int, *, flat: bool) -> StructuredDocument:
     """A document with so many passages, eight to a section or all in one."""
-    random = np.random.default_rng(passages)
+    random = np.random.default_rng(count)
     nodes = [Node(SECTION, "array functions", NO_PARENT)]
     section = 0
-    for number in range(passages):
+    for number in range(count):
         if not flat and number % PASSAGES_PER_SECTION == 0:
             section = len(nodes)
             nodes.append(Node(SECTION, f"section {number // PASSAGES_PER_SECTION}", 0))
-        nodes.append(Node(PASSAGE, random_text(random), section))
+        nodes.append(Node(PASSAGE, random_text(random, words), section))
     return StructuredDocument("d", tuple(nodes))
+
+
+def plain(number: int, count: int, words: int) -> StructuredDocument:
+    """A document as an index makes it of a text: passages under one section without a title."""
+    text = random_text(np.random.default_rng(number), count * words)
+    return StructuredDocument.from_record({"docno": f"d{number}", "text": text}, passage_words=words)
 
 
 if __name__ == "__main__":

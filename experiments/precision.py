@@ -6,7 +6,7 @@
 
 ``inference`` trains each model once, in float32, and evaluates it in both precisions, on the same candidates.
 ``training`` trains it in both, with the same seeds. ``encoding`` measures ways to encode passages of 128 tokens.
-A collection is a sample of whole documents.
+A collection is a sample of whole documents. Tested are all queries that are not trained on, of whatever split.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,8 @@ class Bench:
         self.folder = Path(options.output, name)
         shutil.rmtree(self.folder, ignore_errors=True)
         self.graph = ptg.DocumentGraph(self.folder / "graph").index(documents, verbose=False)
-        splits = collection.split()
-        self.train = splits["train"].sample(options.train_queries)
-        self.test = splits["test"].sample(options.queries)
+        self.train = collection.split()["train"].sample(options.train_queries)
+        self.test = collection.all_queries.without(self.train).sample(options.queries)
         lengths = {"max_passage_tokens": PASSAGE_TOKENS, **CPU}
         self.dual = ptg.DualEncoder(options.encoder, dtype="float32", **lengths)
         texts = self.graph.texts(self.graph.passage_nodes[:SAMPLE])
@@ -314,17 +314,18 @@ def encoding(options: argparse.Namespace) -> pd.DataFrame:
         )
         row = {"what": "least cosine with float32", "precision": precise, "ms per passage": cosines.min().item()}
         tables.append(pd.DataFrame([row]))
+    first, tables = shown(pd.concat(tables), "encoding"), []
     for processes, threads in ((1, 1), (1, 2), (2, 1)):
-        context = multiprocessing.get_context("spawn")
         parts = [even[number::processes] for number in range(processes)]
-        with context.Pool(processes) as pool:
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
             start = time.perf_counter()
-            times = pool.starmap(_encoded, [(options.encoder, part, threads) for part in parts])
+            times = pool.map(_encoded, [options.encoder] * processes, parts, [threads] * processes)
+            spent = 1000 * sum(times) / len(even)
             wall = time.perf_counter() - start
         used = f"processes: {processes}, threads of each: {threads}; wall time {1000 * wall / len(even):.1f}"
-        row = {"what": used, "precision": "auto", "ms per passage": 1000 * sum(times) / len(even)}
+        row = {"what": used, "precision": "auto", "ms per passage": spent}
         tables.append(pd.DataFrame([row]))
-    return shown(pd.concat(tables), "encoding")
+    return pd.concat([first, shown(pd.concat(tables), "threads")])
 
 
 def _encoded(checkpoint: str, texts: list[str], threads: int) -> float:

@@ -87,57 +87,66 @@ def writing(path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bo
     Raises:
         FileExistsError: If there is a file, or a folder with files, at ``path``, or another process is writing there.
     """
-    target = Path(path)
+    target = Path(path).absolute()
+    if target.parent.is_dir():
+        _recover(target)
     if not overwrite:
         check_vacant(target)
-    target.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with _temporary(target.absolute()) as folder:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(target) as folder:
         yield folder
         complete(folder, meta)
         if overwrite and target.exists():
-            old = folder.with_suffix(".old")
-            target.rename(old)
+            target.rename(folder.with_suffix(".old"))
             folder.rename(target)
-            shutil.rmtree(old, ignore_errors=True)
         else:
             check_vacant(target)
             os.replace(folder, target)
-    sync(target.absolute().parent)
+    sync(target.parent)
 
 
-@contextmanager
-def _temporary(target: Path) -> Iterator[Path]:
-    """A folder beside ``target`` with a lock, by which other processes know that this one is alive."""
+def _recover(target: Path) -> None:
+    """Removes what killed processes have left of an artifact; FileExistsError if a living one is writing it."""
     from filelock import FileLock, Timeout
 
-    for file in [file for file in target.parent.iterdir() if _is_lock(file, target)]:
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.lock")
+    for file in [file for file in target.parent.iterdir() if pattern.fullmatch(file.name)]:
         lock = FileLock(file)
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
             message = f"another process is writing {str(target)!r}: wait until it is done, or choose another path"
             raise FileExistsError(message) from error
-        _remove(file, lock)
-    folder = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
+        _end(target, file, lock)
+
+
+@contextmanager
+def _temporary(target: Path) -> Iterator[Path]:
+    """A folder beside ``target`` with a lock, by which other processes know that this one is alive."""
+    from filelock import FileLock
+
+    folder = target.with_name(f".{target.name}.{os.urandom(4).hex()}.new")
     lock = FileLock(folder.with_suffix(".lock"))
     try:
         lock.acquire(timeout=10)
         folder.mkdir()
         yield folder
     finally:
-        _remove(folder.with_suffix(".lock"), lock)
+        _end(target, folder.with_suffix(".lock"), lock)
 
 
-def _is_lock(file: Path, target: Path) -> bool:
-    return re.fullmatch(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.lock", file.name) is not None
+def _end(target: Path, file: Path, lock: BaseFileLock) -> None:
+    """Removes a temporary folder, and then its lock, so that a folder without a lock is never left.
 
-
-def _remove(file: Path, lock: BaseFileLock) -> None:
-    """Removes a temporary folder, and then its lock, so that a folder without a lock is never left."""
-    for folder in (file.with_suffix(".tmp"), file.with_suffix(".old")):
+    What was to be replaced gets its place back if nothing has taken it.
+    """
+    new, old = file.with_suffix(".new"), file.with_suffix(".old")
+    if old.exists() and not target.exists():
+        old.rename(target)
+    for folder in (new, old):
         shutil.rmtree(folder, ignore_errors=True)
     lock.release()
-    if not file.with_suffix(".tmp").exists():
+    if not new.exists() and not old.exists():
         file.unlink(missing_ok=True)
 
 

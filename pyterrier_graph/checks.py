@@ -69,7 +69,7 @@ def check_fields(options: Any, **least: int) -> None:
         choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
         if value is None and type(None) in kinds:
             continue
-        if choices:
+        if choices and not isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type))):
             check_choice(name, value, choices)
         elif name in least and int in kinds:
             check_count(name, value, least[name])
@@ -122,10 +122,8 @@ def check_frame(
         raise ValueError(f"{_named(context)}: names of columns must be different texts, got {wrong[0]!r}")
     if not _is_plain(frame.index, frame.columns):
         frame = frame.reset_index(drop=True)
-    new: dict[str, Any] = {}
-    for name in ("qid", "docno"):
-        if name in frame.columns:
-            new[name] = _ids(frame[name], name, context)
+    given = {name: frame[name] for name in ("qid", "docno", *numbers) if name in frame.columns}
+    new: dict[str, Any] = {name: _ids(given[name], name, context) for name in ("qid", "docno") if name in given}
     for name in (*texts, *optional_texts):
         if name in frame.columns:
             present = frame[name].dropna() if name in optional_texts else frame[name]
@@ -134,9 +132,9 @@ def check_frame(
         if name in frame.columns:
             _check_vectors(frame[name], dimension, context)
     for name in numbers:
-        if name in frame.columns:
-            new[name] = _numbers(frame, name, context)
-    new = {name: column for name, column in new.items() if column is not frame[name]}
+        if name in given:
+            new[name] = _numbers(frame, given[name], context)
+    new = {name: column for name, column in new.items() if column is not given[name]}
     return frame.assign(**new) if new else frame
 
 
@@ -202,11 +200,11 @@ def is_unicode(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _numbers(frame: Any, name: str, context: Any) -> Any:
+def _numbers(frame: Any, column: Any, context: Any) -> Any:
     """A column of numbers as such."""
     import pandas as pd
 
-    column = frame[name]
+    name = column.name
     if column.dtype == object:
         values = [math.nan if value is None or value is pd.NA else value for value in column]
         kinds = (int, float) if not any(isinstance(value, bool) for value in values) else ()

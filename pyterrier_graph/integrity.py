@@ -36,6 +36,20 @@ def file_sha256(file: Path, progress: Callable[[int], Any] = lambda size: None) 
     return total.hexdigest()
 
 
+class _Meta(dict[str, Any]):
+    """The contents of a ``pt_meta.json``; an entry that it lacks is an error that says so."""
+
+    def __init__(self, entries: Mapping[str, Any], *, file: Path) -> None:
+        super().__init__(entries)
+        self.file = file
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(f"{str(self.file)!r} is damaged: it lacks {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 def open_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The contents of an artifact's ``pt_meta.json``, compared with their digest (which older artifacts do not have).
 
@@ -58,7 +72,7 @@ def open_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str
         raise ValueError(f"{str(file)!r} is damaged: it does not list the artifact's files")
     if (OWN_DIGEST in meta or DIGESTS in meta) and meta_text(meta) != text:
         raise ValueError(f"{str(file)!r} is damaged: it {OTHER_CONTENT}")
-    return meta
+    return _Meta(meta, file=file)
 
 
 def check_files(path: Path, meta: Mapping[str, Any]) -> None:

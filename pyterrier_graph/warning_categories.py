@@ -7,6 +7,9 @@
 class PyTerrierGraphWarning(UserWarning):
     """A warning of this package; it says what to do."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
 
 class DataWarning(PyTerrierGraphWarning):
     """Something in files or frames does not fit together, and is left out."""

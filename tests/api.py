@@ -25,7 +25,8 @@ def short(text: str) -> str:
 
 def parameter(given: inspect.Parameter) -> str:
     """A parameter with its annotation and its default."""
-    stars = {given.VAR_POSITIONAL: "*", given.VAR_KEYWORD: "**"}.get(given.kind, "")
+    starred = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars = "".join(star for kind, star in starred.items() if kind is given.kind)
     if given.default is given.empty:
         default = ""
     else:

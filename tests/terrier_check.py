@@ -83,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = options.folder or Path(held.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         folder = folder.absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        stage = {"terrier": TerrierStage, "pisa": PisaStage}[options.first_stage](folder / "index")
+        stages: dict[str, Any] = {"terrier": TerrierStage, "pisa": PisaStage}
+        stage = stages[options.first_stage](folder / "index")
         start = time.perf_counter()
         stage.build(collection.get_corpus_iter())
         told = f"{len(collection.documents):,} documents"

@@ -89,14 +89,14 @@ def operator(name: str, make: Callable[[Setting, Any, Any], Any], columns: Seque
     CHECKS[f"operator {name}"] = run
 
 
-operator(">>", lambda _, first, graph: first >> (graph % 5))
+operator(">>", lambda at, first, _: first >> (at.rerank % 5))
 operator("%", lambda _, first, graph: graph % 3)
 operator("+", lambda _, first, graph: first + graph)
 operator("*", lambda _, first, graph: 0.5 * graph + first * 2.0)
 operator("|", lambda _, first, graph: first | graph)
 operator("&", lambda _, first, graph: first & graph)
 operator("^", lambda at, first, graph: (graph % 3) ^ at.stage.second() % DOCUMENTS)
-operator("**", lambda at, first, graph: first >> (at.rerank ** at.stage.second()), ["features"])
+operator("**", lambda at, first, graph: first >> (at.rerank ** at.stage.scorer()), ["features"])
 
 
 # --- rewriting
@@ -144,20 +144,20 @@ def reset_restores_the_query(at: Setting) -> None:
 
 @check
 def text_get_text_sliding_max_passage(at: Setting) -> None:
-    passages = (at.bm25 % DOCUMENTS >> at.texts >> at.windows)(at.topics)
+    passages: Any = (at.bm25 % DOCUMENTS >> at.texts >> at.windows)(at.topics)
     assert passages["docno"].str.contains("%p").all()
     is_ranking((at.bm25 % DOCUMENTS >> at.texts >> at.windows >> pt.text.max_passage())(at.topics), at.topics)
 
 
 @check
 def text_of_the_graph(at: Setting) -> None:
-    found = (at.bm25 % DOCUMENTS >> at.graph.passages() >> pt.text.get_text(at.graph, ["text"]))(at.topics)
+    found: Any = (at.bm25 % DOCUMENTS >> at.graph.passages() >> pt.text.get_text(at.graph, ["text"]))(at.topics)
     assert found["text"].str.len().gt(0).all()
 
 
 @check
 def text_snippets(at: Setting) -> None:
-    found = (at.bm25 % 3 >> at.texts >> pt.text.snippets(at.windows, num_psgs=1))(at.topics.head(2))
+    found: Any = (at.bm25 % 3 >> at.texts >> pt.text.snippets(at.windows, num_psgs=1))(at.topics.head(2))
     assert found["summary"].str.len().gt(0).all()
     assert all(summary in text for summary, text in zip(found["summary"], found["text"], strict=True))
 
@@ -179,17 +179,17 @@ def features_of_the_index(at: Setting) -> None:
     """Terrier's own features, and those of ``**``, in one learned pipeline."""
     at.terrier()
     terrier = pt.terrier.FeaturesRetriever(at.stage.index, ["WMODEL:TF_IDF", "WMODEL:DPH"], wmodel="BM25")
-    found = (terrier % DOCUMENTS)(at.topics)
+    found: Any = (terrier % DOCUMENTS)(at.topics)
     assert {len(features) for features in found["features"]} == {2}
     learned(
         at,
-        at.bm25 % DOCUMENTS >> (at.rerank ** at.stage.second() ** pt.terrier.Retriever(at.stage.index, wmodel="DPH")),
+        at.bm25 % DOCUMENTS >> (at.rerank ** at.stage.scorer() ** pt.terrier.Retriever(at.stage.index, wmodel="DPH")),
     )
 
 
 @check
 def learning_to_rank(at: Setting) -> None:
-    learned(at, at.bm25 % DOCUMENTS >> (at.rerank ** at.stage.second()))
+    learned(at, at.bm25 % DOCUMENTS >> (at.rerank ** at.stage.scorer()))
 
 
 def learned(at: Setting, features: pt.Transformer) -> None:
@@ -197,8 +197,8 @@ def learned(at: Setting, features: pt.Transformer) -> None:
     from sklearn.ensemble import RandomForestRegressor
 
     model = RandomForestRegressor(n_estimators=10, random_state=0)
-    pipeline = features >> pt.ltr.apply_learned_model(model)
-    pipeline.fit(at.topics, at.collection.qrels)
+    pipeline: Any = features >> pt.ltr.apply_learned_model(model)
+    pipeline.fit(at.topics, at.qrels)
     is_ranking(pipeline(at.topics), at.topics)
 
 
@@ -208,7 +208,7 @@ def grid_search_over_weights(at: Setting) -> str:
     pipeline = at.bm25 % DOCUMENTS >> at.graph.passages() >> maxsim >> pt.text.max_passage()
     parameters: Any = {maxsim: {"weights": [{}, {"order": 0.5, "order_i": 0.5}]}}
     options: Any = {"verbose": False, "return_type": "best_setting"}
-    value, found = pt.GridSearch(pipeline, parameters, at.topics, at.collection.qrels, "map", **options)
+    value, found = pt.GridSearch(pipeline, parameters, at.topics, at.qrels, "map", **options)
     assert found[0][0] is maxsim and found[0][2] in parameters[maxsim]["weights"]
     return f"weights {found[0][2]}, map {value:.3f}"
 
@@ -221,7 +221,6 @@ def experiment_as_a_tree(at: Setting) -> None:
     measures, names = [nDCG @ 10, RR @ 10, AP], ["BM25", "graph", "windows"]
     options: Any = {"names": names, "filter_by_qrels": True}
     one_by_one, tree = (
-        pt.Experiment(systems, at.topics, at.collection.qrels, measures, plan=plan, **options)
-        for plan in ("linear", "tree")
+        pt.Experiment(systems, at.topics, at.qrels, measures, plan=plan, **options) for plan in ("linear", "tree")
     )
     pd.testing.assert_frame_equal(one_by_one, tree)

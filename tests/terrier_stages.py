@@ -87,6 +87,8 @@ class TerrierStage:
         """Another weighting model."""
         return pt.terrier.Retriever(self.index, wmodel="TF_IDF")
 
+    scorer = second  # scores the documents that it is given
+
     def texts(self, collection: Collection) -> Any:
         """What has the texts."""
         return self.index
@@ -114,6 +116,10 @@ class PisaStage:
     def second(self) -> pt.Transformer:
         """Another weighting model."""
         return self.index.qld(verbose=False)
+
+    def scorer(self) -> pt.Transformer:
+        """Scores the documents that it is given, which PISA does not."""
+        return pt.apply.doc_score(lambda row: 1 / (1 + row["rank"]))
 
     def texts(self, collection: Collection) -> Any:
         """What has the texts."""
@@ -154,6 +160,11 @@ class Setting:
         return self.collection.topics.head(self.queries)
 
     @functools.cached_property
+    def qrels(self) -> pd.DataFrame:
+        """Their judgments."""
+        return self.collection.qrels.merge(self.topics[["qid"]])
+
+    @functools.cached_property
     def bm25(self) -> pt.Transformer:
         """The first stage."""
         return self.stage.bm25(num_results=100)
@@ -161,7 +172,7 @@ class Setting:
     @functools.cached_property
     def small(self) -> Collection:
         """The documents that are judged and a tenth of the others: encoding them takes less time."""
-        judged = {*self.collection.qrels.merge(self.topics[["qid"]])["docno"]}
+        judged = {*self.qrels["docno"]}
         texts = self.collection.documents.items()
         kept = {docno: text for n, (docno, text) in enumerate(texts) if docno in judged or n % 10 == 0}
         return Collection(kept, self.topics, self.collection.qrels)

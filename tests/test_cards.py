@@ -72,7 +72,7 @@ def gnn(path: Path, **options: Any) -> ptg.GNNEncoder:
 
 def mined(path: Path) -> ptg.DualEncoder:
     bm25 = pt.Transformer.from_df(tiny.run().assign(score=range(len(tiny.run()))))
-    miner = ptg.HardNegativeMiner(bm25, pt.apply.text(lambda row: row["docno"]), num_negatives=1)
+    miner = ptg.HardNegativeMiner(bm25, pt.apply.text(lambda row: row["docno"]), hard_negatives=1)
     return dual(miner=miner)
 
 

@@ -27,10 +27,12 @@ pytestmark = pytest.mark.slow  # whole experiments, on tiny data
 
 
 def test_hgat() -> None:
-    small = ["--lengths", "4", "--layers", "1", "--repeats", "1", "--dimension", "16"]
-    table = hgat_cost.main([*small, "--encoder", tiny.checkpoint(positions=256)])
-    assert table.shape == (8, 2) and (table > 0).all(axis=None)
-    assert [len(hgat_cost.document(20, flat).passages()) for flat in (False, True)] == [20, 20]
+    small = ["--sections", "10", "--flat", "4", "--words", "5", "--plain-words", "5", "--repeats", "1"]
+    small += ["--candidates", "30", "--variants", "BASE", "NO_LB", "--encoder", tiny.checkpoint(positions=256)]
+    table = hgat_cost.main([*small, "--dtypes", "float32"])
+    assert table.shape == (2, 4) and (table > 0).all(axis=None)
+    assert hgat_cost.main([*small, "--paper", "--tolerance", "0.1"]).shape == (2, 8)
+    assert [len(hgat_cost.document(20, 5, flat=flat).passages()) for flat in (False, True)] == [20, 20]
 
 
 def test_lgre(monkeypatch: pytest.MonkeyPatch) -> None:

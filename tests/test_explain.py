@@ -89,6 +89,25 @@ def test_parts_of_dense_models_add_up_to_the_score(make: Any) -> None:
     assert sum(part for _, _, part in words) == pytest.approx(found.parts[0].number, abs=1e-5)
 
 
+def test_parts_of_models_with_queries(tmp_path: Path) -> None:
+    queries = pd.DataFrame({"qid": ["k0", "k1"], "query": ["mu iota", "lambda beta"]})
+    qrels = pd.DataFrame({"qid": ["k0", "k1"], "docno": ["d0%p0", DOCNO], "label": [1, 1]})
+    found = queries.merge(pd.DataFrame({"docno": [DOCNO, "d0%p0"], "score": [2.0, 1.0], "rank": [0, 1]}), how="cross")
+    graph = ptg.QueryPassageGraph(tmp_path / "queries")
+    graph.build(queries, tiny.graph(), pt.Transformer.from_df(found), qrels=qrels, verbose=False)
+    paper = ptg.GNNEncoderConfig.paper(heads=2)
+    models = [
+        (mean(query_graph=graph), "relevant", "lambda beta"),
+        (gnn(query_graph=graph), "relevant", "lambda beta"),
+        (gnn(query_graph=graph, config=paper), "retrieved", "mu iota"),
+    ]
+    for model, relation, query in models:
+        shown = ptg.explain(model, QUERY, DOCNO)
+        assert shown.frame["part"].sum() == pytest.approx(product(model), abs=1e-4)
+        frame = shown.frame.set_index("relation")
+        assert query in frame["text"][relation] and in_words(relation) in shown.html
+
+
 def test_an_index_its_retriever_and_the_model_are_explained_alike(tmp_path: Path) -> None:
     model = mean()
     index = model.index(tmp_path / "flex")
@@ -98,7 +117,7 @@ def test_an_index_its_retriever_and_the_model_are_explained_alike(tmp_path: Path
         np.testing.assert_allclose(other.frame["part"], by_model.frame["part"], atol=1e-5)
     fixed = mean(weights={"title": 1.0}).index(tmp_path / "fixed")
     joined = ptg.explain(fixed, QUERY, DOCNO)
-    assert joined.frame["relation"].tolist() == ["SELF"] and "explain the GraphMean" in joined.notes[0]
+    assert joined.frame["relation"].tolist() == ["SELF"] and "explain the GraphMean" in joined.notes[-1]
     found = fixed.retriever().search(QUERY).set_index("docno")["score"]
     assert joined.score == pytest.approx(found[DOCNO], abs=1e-5)
 

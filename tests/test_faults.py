@@ -52,7 +52,7 @@ def in_child(work: Callable[..., None], *given: Any, until: Callable[[], bool] |
         if until():
             process.kill()
         time.sleep(0.005)
-    process.join(60)
+    process.join(600)
     return process.exitcode
 
 
@@ -80,13 +80,13 @@ def test_two_builds_at_one_path(tmp_path: Path) -> None:
 @forks
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
     path = tmp_path / "a.flex"
-    (tmp_path / ".a.flex.12345678.tmp").mkdir()  # without a lock: whoever's it is
-    begun = lambda: any(tmp_path.glob(".a.flex.*.tmp/file"))  # noqa: E731
+    (tmp_path / ".a.flex.12345678.new").mkdir()  # without a lock: whoever's it is
+    begun = lambda: any(tmp_path.glob(".a.flex.*.new/file"))  # noqa: E731
     assert in_child(write, path, 60.0, until=begun) == -signal.SIGKILL
     assert begun() and not path.exists()
     living = FORK.Process(target=write, args=(tmp_path / "b.flex", 60.0))
     living.start()
-    while not any(tmp_path.glob(".b.flex.*.tmp/file")):
+    while not any(tmp_path.glob(".b.flex.*.new/file")):
         time.sleep(0.005)
     write(path)
     with pytest.raises(FileExistsError, match="another process"):
@@ -98,8 +98,33 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
 
 
 @forks
+def test_what_is_to_be_replaced_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the process is killed, or has an error, when the old graph has gone and the new one is not there."""
+    graph = document_graph(tmp_path / "graph")
+    records, rename = [*graph.get_corpus_iter(verbose=False)], Path.rename
+
+    def failing(fail: Callable[[], Any]) -> Callable[..., Any]:
+        return lambda path, target: fail() if path.suffix == ".new" else rename(path, target)
+
+    def replace(fail: Callable[[], Any]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", failing(fail))
+            DocumentGraph(graph.path).index([{"docno": "a", "text": "new"}], overwrite=True, verbose=False)
+
+    with pytest.raises(OSError, match="Input/output"):
+        replace(fails(errno.EIO))
+    assert [*tmp_path.iterdir()] == [graph.path]
+    assert in_child(replace, lambda: os._exit(9)) == 9
+    assert not graph.path.exists()
+    with pytest.raises(FileExistsError, match="exists already"):
+        document_graph(graph.path)
+    assert [*tmp_path.iterdir()] == [graph.path]
+    assert [*DocumentGraph(graph.path).get_corpus_iter(verbose=False)] == records
+
+
+@forks
 def test_reading_while_another_process_writes(tmp_path: Path) -> None:
-    path, count = tmp_path / "graph", 12
+    path, count = tmp_path / "graph", 6
 
     def documents(generation: int) -> list[dict[str, str]]:
         return [{"docno": f"{number}", "text": f"text {generation}"} for number in range(generation + 1)]
@@ -451,6 +476,7 @@ def train_and_save(name: str, folder: Path | None, file: Path) -> None:
 def test_a_training_that_is_killed_anywhere_ends_with_equal_weights(name: str, tmp_path: Path) -> None:
     wanted = KILLS // 4 + ([*TRAININGS].index(name) < KILLS % 4)
     random = np.random.default_rng([*TRAININGS].index(name))
+    TRAININGS[name][0]()  # so that all processes have the same checkpoints, which are written once
     start = time.monotonic()
     assert in_child(train_and_save, name, None, tmp_path / "whole") == 0
     duration = time.monotonic() - start

@@ -279,7 +279,7 @@ def test_second_process_waits_and_says_so(
 
     monkeypatch.setattr("filelock.FileLock", Lock)
     opened(folder)
-    assert waited == [0, None]
+    assert waited[:2] == [0, None]  # then there are locks of what is built
     assert "Another process works" in caplog.text
 
 

@@ -11,7 +11,10 @@ from hgat_reference import EdgeGraph, in_context, relevance
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyterrier_graph.encoders.principal_directions import principal_directions
 from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.models import attention
+from pyterrier_graph.models.edge_blocks import EdgeBlocks
 from pyterrier_graph.models.hgat import HGAT, HGATConfig, Variant
 from pyterrier_graph.models.maxsim import maxsim
 
@@ -101,6 +104,108 @@ def test_gradients_equal_those_of_the_equations(variant: str, graph: EdgeGraph, 
         torch.testing.assert_close(
             fast_gradient + 0 * slow_gradient, slow_gradient + 0 * fast_gradient, atol=2e-4, rtol=1e-3
         )
+
+
+@pytest.mark.parametrize("registers", [0, 2])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_nodes_with_the_same_neighbors(variant: str, registers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A section whose passages attend to one another, and one without a title; computed in small parts, too."""
+    monkeypatch.setattr(attention, "QUERIES_AT_ONCE", 3)
+    monkeypatch.setattr(attention, "KEYS_AT_ONCE", 5)
+    passages = range(1, 6)
+    beside = [(i, j) for i in passages for j in passages if i != j and (i, j) != (1, 4)] + [(1, 6), (6, 0)]
+    graph = EdgeGraph(7, {"order": beside, "structural": [(i, j) for i in passages for j in (0, 6)]})
+    model = model_of(graph, variant, layers=2, registers=registers)
+    assert any(edges.blocks for edges in model.plan(graph, np.arange(7)).hops[-1].edges.values())
+    gradients = []
+    for slow in (True, False):
+        texts = [text.requires_grad_() for text in texts_of(graph, 1, empty=False)]
+        texts[6] = texts[6][:0]
+        query, targets = texts_of(graph, 2)[0], [1, 3]
+        if slow:
+            scores = torch.stack([relevance(model, graph, texts, query, target) for target in targets])
+        else:
+            scores = fast_scores(model, graph, texts, query, targets)
+        weights = [*model.parameters()]
+        found = torch.autograd.grad((scores * torch.tensor([1.0, 2.0])).sum(), weights, materialize_grads=True)
+        gradients.append([scores.detach(), *found])
+    torch.testing.assert_close(gradients[1], gradients[0], atol=2e-4, rtol=1e-3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sets(st.tuples(st.integers(0, 12), st.integers(0, 9)), min_size=1))
+def test_each_edge_is_in_one_block_or_a_pair(given_edges: set[tuple[int, int]]) -> None:
+    node, neighbor = np.array(sorted(given_edges), dtype=np.int64).reshape(-1, 2).T
+    edges = EdgeBlocks.of(node, neighbor)
+    found = [*zip(*edges.pairs.tolist(), strict=True)]
+    for block in edges.blocks:
+        for row, column in block.allowed.nonzero().tolist():
+            found.append((int(block.nodes[column]), int(block.neighbors[row])))
+        assert block.complete == bool(block.allowed.all())
+    assert sorted((int(edges.nodes[i]), int(edges.neighbors[j])) for i, j in found) == sorted(given_edges)
+    values = torch.randn(len(edges.neighbors), 2, 3)
+    of_edge = values[torch.searchsorted(edges.neighbors, torch.from_numpy(neighbor))]
+    sums = torch.zeros(13, 2, 3).index_add(0, torch.from_numpy(node), of_edge)
+    torch.testing.assert_close(edges.sum(values), sums[edges.nodes], atol=1e-5, rtol=1e-5)
+
+
+def test_passages_of_a_section_are_one_block() -> None:
+    i, j = np.nonzero(~np.eye(6, dtype=bool))
+    edges = EdgeBlocks.of(np.append(i, [10, 11]), np.append(j, [11, 12]))
+    assert [block.allowed.shape for block in edges.blocks] == [(6, 6)] and edges.pairs.shape == (2, 2)
+
+
+@pytest.mark.parametrize("framework", ["standard", "late"])
+@pytest.mark.parametrize("init", ["random", "identity"])
+def test_a_projection_equals_the_same_network_on_projected_vectors(init: str, framework: str) -> None:
+    graph = EdgeGraph(5, {"order": [(0, 1), (1, 2), (3, 0)], "structural": [(0, 3), (1, 3)]})
+    model = model_of(graph, "NO_LB", init=init, framework=framework, dimension=4)
+    assert model.dimension == 4 and model.layers[0].attention["SELF"].embed_dim == 4
+    texts, query = texts_of(graph, 3, empty=False), texts_of(graph, 4, empty=False)[0]
+    projected = [torch.nn.functional.normalize(text @ model.projection.weight.T, dim=1) for text in [query, *texts]]
+    slow = torch.stack([relevance(model, graph, projected[1:], projected[0], target) for target in (0, 1, 4)])
+    inputs = model.project(pack(texts))
+    propagation = model.plan(graph, np.array([0, 1, 4]))
+    inputs = inputs.select(torch.from_numpy(propagation.nodes))
+    queries = model.project(pack([query]))
+    fast = model.score(queries[0], inputs.select(propagation.inputs), model(inputs, propagation))
+    torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-4)
+    fast.sum().backward()
+    assert model.projection.weight.grad.abs().sum() > 0
+    shorter = model_of(graph, "NO_LB", init=init, dimension=DIMENSION)
+    assert shorter.projection is None and shorter.project(inputs) is inputs
+    with pytest.raises(ValueError, match="the network has no projection"):
+        shorter.start_projection_at(torch.eye(DIMENSION))
+
+
+def test_principal_directions() -> None:
+    vectors = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 5, 1, 9, 1, 1])
+    directions = principal_directions(vectors, 2)
+    torch.testing.assert_close(directions @ directions.T, torch.eye(2), atol=1e-5, rtol=1e-5)
+    assert directions.argmax(1).tolist() == [3, 1] and (directions.amax(1) > 0.9).all()
+    torch.testing.assert_close(principal_directions(-vectors, 2), directions)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_states_shared_within_a_tolerance(variant: str) -> None:
+    """A node with many neighbors has one state for all targets; without a tolerance it has one for each."""
+    edges = [(0, passage) for passage in range(1, 21)]
+    graph = EdgeGraph(21, {"structural": edges, "order": [(i, i + 1) for i in range(1, 20)]})
+    model, texts = model_of(graph, variant, layers=2), texts_of(graph, 1, empty=False)
+    targets = np.arange(1, 21)
+
+    def represented(tolerance: float) -> tuple[int, torch.Tensor]:
+        propagation = model.plan(graph, targets, tolerance=tolerance)
+        inputs = pack(texts).select(torch.from_numpy(propagation.nodes))
+        return len(propagation.hops[0].previous), model(inputs, propagation).values
+
+    (states, exact), (same, unchanged), (fewer, shared) = map(represented, (0.0, 0.01, 0.05))
+    assert states == same and torch.equal(exact, unchanged)
+    if model.config.no_out:
+        assert fewer < states and not torch.equal(exact, shared)
+        assert (exact * shared).sum(1).mean() > 0.95
+    else:
+        assert torch.equal(exact, shared)
 
 
 @pytest.mark.parametrize("init", ["random", "identity"])
@@ -227,6 +332,7 @@ def test_dropout_is_on_in_training_only() -> None:
         {"layers": 0},
         {"dropout": 1.5},
         {"registers": -1},
+        {"dimension": 0},
     ],
 )
 def test_wrong_options_are_named(wrong: dict[str, object]) -> None:
@@ -249,4 +355,4 @@ def test_a_network_that_does_not_fit() -> None:
 def test_the_shape_of_the_publication() -> None:
     config = HGATConfig.paper("LB", heads=4)
     assert (config.layers, config.heads, config.dropout, config.init, config.registers) == (3, 4, 0.7, "random", 0)
-    assert config.variant == "LB" and config.relations is None
+    assert config.variant == "LB" and config.relations is None and config.dimension == 128

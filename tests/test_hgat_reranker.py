@@ -23,12 +23,15 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from trainings import forks, in_two_processes, interrupt, stop
 
+import pyterrier_graph.rerank.hgat as hgat_module
 from pyterrier_graph.artifacts import META
+from pyterrier_graph.encoders import principal_directions
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import CandidateGraph, DocumentGraph
 from pyterrier_graph.graphs.relations import paper_relations
 from pyterrier_graph.models.hgat import HGATConfig, Variant
+from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
 from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.training import trainer
 from pyterrier_graph.training.negatives import Strategy
@@ -46,6 +49,7 @@ SHAPE = {
     "init": "random",
     "aggregation": "sum",
     "registers": 0,
+    "dimension": 128,
 }
 RUN, QRELS = tiny.run(), tiny.qrels()
 COLUMNS = ["node", "relation", "position", "token", "contribution"]
@@ -558,6 +562,53 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
     reranker.save(tmp_path / "saved")
     with pytest.raises(ValueError, match="computed with other weights"):
         HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), encoder=tiny.encoder(), contextualized=store)
+
+
+# --- shorter token vectors
+
+
+def test_token_vectors_are_projected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Untrained, it is MaxSim of the shorter vectors; stored ones are the encoder's, and serve other rerankers."""
+    store = TokenStore(tmp_path / "tokens").build(tiny.graph(), tiny.encoder(), verbose=False)
+    sample = principal_directions.vocabulary_sample(tiny.encoder())
+    assert {*" ".join(sample).split()} == {*tiny.WORDS}
+    reduced = tiny.encoder().reduced(sample, 8)
+    options = {"init": "identity", "dimension": 8, "variant": "NO_LB_NS"}
+    expected = GraphMaxSim(tiny.graph(), reduced, {}, verbose=False)(RUN)["score"].to_numpy()
+    for given in ({}, {"tokens": store}):
+        reranker = hgat(**options, **given)
+        assert reranker.network.dimension == 8
+        np.testing.assert_allclose(scores(reranker), expected, atol=5e-3 if given else 1e-4)
+    without_graph = hgat(None, **options)
+    assert torch.equal(without_graph.network.projection.weight, reranker.network.projection.weight)
+    contextualized = reranker.contextualize(tmp_path / "in_context")
+    assert contextualized.dimension == 8
+    looked_up = hgat(**options, tokens=store, contextualized=contextualized)
+    np.testing.assert_allclose(scores(looked_up), scores(reranker), atol=5e-3)
+    start = reranker.network.projection.weight.clone()
+    reranker.fit(RUN, QRELS).save(tmp_path / "saved")
+    assert not torch.equal(start, reranker.network.projection.weight)
+    monkeypatch.setattr(hgat_module, "vocabulary_sample", None)  # a saved model needs no start
+    loaded = HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), tokens=store, encoder=tiny.encoder())
+    np.testing.assert_array_equal(scores(loaded), scores(reranker))
+    parts = loaded.explain("alpha", "d0%p1")
+    assert parts["contribution"].abs().max() > 1e-3
+
+
+def test_a_copy_before_the_first_use_starts_alike() -> None:
+    reranker = hgat(init="identity", dimension=8)
+    copy = pt.inspect.transformer_apply_attributes(reranker, batch_size=3)
+    np.testing.assert_allclose(scores(copy), scores(reranker), atol=1e-5)
+
+
+def test_a_tolerance_is_saved_and_checked(tmp_path: Path) -> None:
+    hgat(tolerance=0.5, layers=2).save(tmp_path / "saved")
+    loaded = HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), encoder=tiny.encoder())
+    assert loaded.tolerance == 0.5
+    exact = pt.inspect.transformer_apply_attributes(loaded, tolerance=0.0)
+    assert not np.array_equal(scores(exact), scores(loaded))
+    with pytest.raises(ValueError, match="tolerance must be from 0 to 1"):
+        loaded.tolerance = 1.5
 
 
 # --- explanations

@@ -491,6 +491,53 @@ def test_frames_are_not_held(tmp_path):
     assert most <= 3
 
 
+class Retriever(pt.Transformer):
+    """Remembers for which queries it was asked, and fails at one call."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.fail_at, self.asked = fail_at, []
+
+    def __repr__(self) -> str:
+        return f"Retriever at {hex(id(self))}"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        if len(self.asked) == self.fail_at:
+            raise KeyboardInterrupt
+        self.asked.append(inp["qid"].tolist())
+        return retriever().transform(inp)
+
+
+def contents(graph: QueryPassageGraph) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in Path(graph.path).iterdir()}
+
+
+def test_an_interrupted_build_goes_on(tmp_path, monkeypatch):
+    whole = contents(built(tmp_path / "whole", batch_size=1))
+    path = tmp_path / "graph"
+    with pytest.raises(KeyboardInterrupt):
+        built(path, retriever=Retriever(2), batch_size=1)
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # when all are retrieved
+        patch.setattr(query_passage_builder, "_write_backward", mock.Mock(side_effect=KeyboardInterrupt))
+        built(path, retriever=Retriever(), batch_size=1)
+    for options, message in (
+        ({"passages": PASSAGES[::-1]}, "docnos_sha256 was"),
+        ({"k": 3}, "k was 25, and is 3"),
+        ({"topics": TOPICS.assign(query="alpha")}, "topics_sha256 was"),
+        ({"retriever": retriever()}, "retriever was 'Retriever', and is "),
+    ):
+        with pytest.raises(ValueError, match=f"is unfinished work of something else: .*{message}"):
+            built(path, **{"retriever": Retriever(), "batch_size": 1} | options)
+    again = Retriever()
+    assert contents(built(path, retriever=again, batch_size=1)) == whole
+    assert again.asked == []
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["graph", "whole"]
+
+
+def test_processes_build_the_same_graph(tmp_path, graph):
+    made = built(tmp_path / "graph", k=2, batch_size=1, workers=2)
+    assert contents(made) == contents(graph)
+
+
 KILLED = """
 import os, sys
 import pandas as pd

@@ -15,6 +15,7 @@ from pyterrier_dr import FlexIndex
 from tiny import checkpoint
 
 import pyterrier_graph as ptg
+from pyterrier_graph import artifacts
 from pyterrier_graph.artifacts import META
 from pyterrier_graph.documents import Node, StructuredDocument
 from pyterrier_graph.encoders.vector_reuse import DIGESTS
@@ -134,9 +135,11 @@ def test_nothing_is_copied_from_a_damaged_index(tmp_path: Path, file: str) -> No
 
 def test_equal_halves_of_digests_are_not_enough(tmp_path: Path) -> None:
     index, _ = written(tmp_path, CORPUS)
+    meta = artifacts.read_meta(index.index_path, {})
     digests = np.fromfile(index.index_path / DIGESTS, dtype="<u8").reshape(-1, 2)
     digests[1:4, 1] += 1
     digests.tofile(index.index_path / DIGESTS)
+    artifacts.complete(index.index_path, meta)
     assert written(tmp_path, CORPUS | {"d": ["epsilon"]})[1] == ["beta mu", "beta", "gamma", "epsilon"]
 
 

@@ -28,6 +28,7 @@ def encode_once(
     encode: Callable[[list[str]], Any],
     *,
     batch_size: int = 1024,
+    dtype: str | None = None,
     workers: Workers = 1,
     verbose: bool = True,
 ) -> np.ndarray:
@@ -44,6 +45,7 @@ def encode_once(
         texts: Returns the texts of some numbers, which are below ``count`` and ascend.
         encode: Texts to floating point vectors, shape (texts, d). The first text is encoded once more, for d.
         batch_size: Number of texts that are encoded, and written, at once.
+        dtype: The precision in which texts are encoded, if it is known. Finished vectors of any precision are taken.
         workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
         verbose: Whether to show progress.
 
@@ -56,7 +58,7 @@ def encode_once(
 
     if folder is None:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-            options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "verbose": verbose}
+            options: dict[str, Any] = {"batch_size": batch_size, "dtype": dtype, "workers": workers, "verbose": verbose}
             return encode_once(Path(temporary), name, identity, count, texts, encode, **options)
     about = {"type": "vectors", "format": "float32", "format_version": 1, "count": count, "identity": identity}
     about = json.loads(as_json(about))
@@ -69,7 +71,8 @@ def encode_once(
             same = fits and other["identity"] | {"texts": None} == about["identity"] | {"texts": None}
             return other["count"] if same else 0
 
-        with unfinished(path, about | {"dimension": dimension}, count, batch_size) as writer:
+        meta = about | {"dimension": dimension} | ({} if dtype is None else {"dtype": dtype})
+        with unfinished(path, meta, count, batch_size) as writer:
             reuse = VectorReuse(writer.place / "reuse", dimension)
 
             def write_digests(files: Path) -> None:

@@ -2,13 +2,13 @@
 
 import copy
 import zlib
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 
-from pyterrier_graph.checks import check_count
+from pyterrier_graph.checks import check_choice, check_count
 from pyterrier_graph.encoders.checkpoints import loading
 from pyterrier_graph.encoders.devices import device_of, keep_full_precision
 
@@ -42,6 +42,8 @@ def load_dual_encoder(
     checkpoint: str, separate_encoders: bool, similarity: Similarity | None, device: str | None, seed: int
 ) -> SentenceTransformer:
     """Loads a checkpoint, and gives it one encoder or two, with or without normalized vectors."""
+    if similarity is not None:
+        check_choice("similarity", similarity, get_args(Similarity))
     network = load_sentence_transformer(checkpoint, device, seed)
     similarity = similarity or ("cosine" if is_normalized(network) else "dot")
     modules: list[Any] = [module for module in network.children() if not isinstance(module, Normalize)]

@@ -23,6 +23,7 @@ from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_count, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.principal_directions import principal_directions
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.word_pieces import WordPieces
 from pyterrier_graph.graphs.csr import CSR, offsets
@@ -187,8 +188,8 @@ class TokenEncoder:
     def reduced(self, texts: Sequence[str], dimension: int = 128) -> TokenEncoder:
         """This encoder with shorter token vectors, which need a fraction of the memory and time.
 
-        Token vectors are projected onto their principal directions. They are not centered, so that cosines change as
-        little as possible. The projection needs no training, but it can be trained like any other weight.
+        Token vectors are projected onto their principal directions. The projection needs no training, but it can be
+        trained like any other weight.
 
         Args:
             texts: A sample of passages; some hundreds are enough.
@@ -201,7 +202,7 @@ class TokenEncoder:
         if not 1 <= dimension < self.dimension or len(sample) < dimension:
             sizes = f"{self.dimension} dimensions to {dimension} by a sample of {len(sample)} tokens"
             raise ValueError(f"cannot reduce {sizes}")
-        directions = torch.linalg.svd(sample, full_matrices=False).Vh[:dimension].clone()
+        directions = principal_directions(sample, dimension)
         projection = Dense(
             self.dimension,
             dimension,

@@ -63,13 +63,14 @@ class TokenStates:
         return TokenStates(self.values[tokens], offsets(lengths))
 
     def append(self, rows: Tensor) -> TokenStates:
-        """The same rows, of shape (n, d), after those of every node."""
-        added = len(rows)
+        """The same rows, of shape (n, d), after those of every node, or other rows for each, of shape (nodes, n, d)."""
+        added = rows.shape[-2]
         bounds = self.offsets + added * torch.arange(len(self.offsets), device=self.offsets.device)
-        values = self.values.new_zeros(len(self.values) + added * len(self), self.values.shape[1])
-        own = torch.arange(len(self.values), device=self.values.device) + added * self.row_index
         new = (bounds[1:, None] - added + torch.arange(added, device=bounds.device)).flatten()
-        values = values.index_put((own,), self.values).index_put((new,), rows.to(values.dtype).repeat(len(self), 1))
+        own = torch.arange(len(self.values), device=self.values.device) + added * self.row_index
+        values = self.values.new_empty(len(self.values) + added * len(self), self.values.shape[1])
+        values.index_copy_(0, own, self.values)
+        values.index_copy_(0, new, rows.to(values.dtype).expand(len(self), -1, -1).flatten(0, 1))
         return TokenStates(values, bounds)
 
     def with_values(self, values: Tensor) -> TokenStates:

@@ -18,6 +18,7 @@ from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.vector_files import blocks
 from pyterrier_graph.graphs import HeteroGraph
 from pyterrier_graph.graphs.array_files import read_array
+from pyterrier_graph.graphs.consistency import count_of, offsets_to
 from pyterrier_graph.graphs.csr import CSR, ranges
 from pyterrier_graph.ranges.workers import Workers
 from pyterrier_graph.ranges.writer import unfinished
@@ -118,7 +119,7 @@ class TokenStore(WithSignature, BuiltArtifact):
             check_bits(bits, dimension)
             meta["bits"] = bits
         tokens = TOKENS if bits is None else CODES
-        progress = {"desc": task, "unit": "node", "delay": 1, "disable": not verbose}
+        progress: dict[str, Any] = {"desc": task, "unit": "node", "delay": 1, "disable": not verbose}
 
         def quantizer(bits: Bits) -> VectorQuantizer:
             drawn = np.random.default_rng(0).choice(nodes, min(nodes, SAMPLED), replace=False)
@@ -151,10 +152,10 @@ class TokenStore(WithSignature, BuiltArtifact):
     @property
     def dimension(self) -> int:
         """Length of a token vector."""
-        return self.meta["dimension"]
+        return count_of(self.meta, "dimension")
 
     def __len__(self) -> int:
-        return self.meta["nodes"]
+        return count_of(self.meta, "nodes")
 
     def check(self, encoder: TokenEncoder, graph: HeteroGraph) -> None:
         """Raises ValueError unless the vectors are of this graph, encoded by this encoder."""
@@ -180,7 +181,7 @@ class TokenStore(WithSignature, BuiltArtifact):
     @property
     def has_ids(self) -> bool:
         """Whether :meth:`ids` can be used: a store that an older version wrote lacks them."""
-        return f"{IDS}.u4" in self.meta["files"]
+        return f"{IDS}.u4" in self.meta.get("files", ())
 
     def ids(self, nodes: np.ndarray) -> CSR:
         """The numbers of the word pieces that the token vectors of some nodes stand for."""
@@ -195,10 +196,16 @@ class TokenStore(WithSignature, BuiltArtifact):
     @cached_property
     def _tokens(self) -> np.ndarray:
         quantizer = self._quantizer
-        file, dtype, width = TOKENS, "<f2", self.dimension
+        file, width = TOKENS, self.dimension
+        dtype: np.dtype[Any] = np.dtype("<f2")
         if quantizer is not None:
-            file, dtype, width = CODES, "u1", quantizer.width
-        shape = (self.meta["tokens"], width)
+            file, dtype, width = CODES, np.dtype("u1"), quantizer.width
+        shape = (count_of(self.meta, "tokens"), width)
+        size, needed = (self.path / file).stat().st_size, shape[0] * width * dtype.itemsize
+        if size != needed:
+            raise ValueError(
+                f"{str(self.path / file)!r} is damaged: {needed:,} bytes are needed, it has {size:,} bytes"
+            )
         if not shape[0]:  # an empty file cannot be mapped
             return np.zeros(shape, dtype=dtype)
         return np.memmap(self.path / file, dtype=dtype, mode="r", shape=shape)
@@ -209,8 +216,7 @@ class TokenStore(WithSignature, BuiltArtifact):
 
     @cached_property
     def _offsets(self) -> np.ndarray:
-        assert self.meta  # checks the files
-        return np.fromfile(self.path / OFFSETS, dtype="<i8")
+        return read_array(self.path, "offsets", offsets_to(count_of(self.meta, "tokens"), len(self)))
 
 
 def stored(values: torch.Tensor) -> np.ndarray:

@@ -241,8 +241,9 @@ def write_compressed(
             lengths = np.diff(starts[first_row : end_row + 1])
             rows = np.repeat(np.arange(len(lengths)), lengths)
             merged = CSR.distinct(rows, columns[starts[first_row] : starts[end_row]], len(lengths))
-            (merged.indptr[1:] + total).tofile(indptr_file)
-            merged.indices.tofile(indices_file)
+            # tofile does not say that there is no space
+            indptr_file.write((merged.indptr[1:] + total).data)
+            indices_file.write(merged.indices.data)
             total += len(merged.indices)
     return total
 

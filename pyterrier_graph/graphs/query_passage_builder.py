@@ -6,10 +6,11 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -17,21 +18,30 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import check_frame, check_type
-from pyterrier_graph.graphs.array_files import ArrayFiles, TextWriter, array_file, read_array
+from pyterrier_graph.graphs.array_files import DOCNOS, ArrayFiles, TextWriter, array_file, read_array
 from pyterrier_graph.graphs.consistency import Bounds, count_of, offsets_to
-from pyterrier_graph.graphs.csr import CHUNK, CSR, write_compressed
+from pyterrier_graph.graphs.csr import CHUNK, CSR, offsets, write_compressed
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import numbers_of, some, writing_ids
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
+from pyterrier_graph.ranges.identity import frame_sha256, pipeline_name
+from pyterrier_graph.ranges.workers import Workers, check_workers
+from pyterrier_graph.ranges.writer import RangeWriter
 from pyterrier_graph.warning_categories import DataWarning
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
 
+    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+
 BATCH = 1024  # queries, or documents whose passages are named, at once
 PASSAGES = "a DocumentGraph, a FlexIndex, or docnos in the order of an index"
 QIDS = "qids.npids"
 MAX_EDGES = 1 << 32
+NO_QUERIES = "a graph needs queries, there are none"
+
+
+Frames = tuple[pd.DataFrame, pd.DataFrame | None]  # topics and results
 
 
 class QueryBatch(NamedTuple):
@@ -138,37 +148,103 @@ def unwrapped(results: pd.DataFrame) -> pd.DataFrame:
     return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
 
 
-def retrieved(
-    topics: pd.DataFrame, retriever: pt.Transformer | None, k: int, batch_size: int
-) -> Iterator[tuple[pd.DataFrame, pd.DataFrame | None]]:
-    """Queries, ``batch_size`` at a time, and their results: the k best of each query, or None without a retriever."""
+def checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
+    """Queries ``qid, query``, each of them once; ids are text."""
     topics = check_frame(topics, "topics", optional_texts=("query",))
-    check_type("retriever", retriever, (pt.Transformer, type(None)), "a transformer that retrieves passages, or None")
     pt.validate.query_frame(topics, extra_columns=["query"])
-    topics = topics.astype({"qid": str})
+    if not len(topics):
+        raise ValueError(NO_QUERIES)
+    topics = topics.astype({"qid": str}).reset_index(drop=True)
     twice = topics["qid"][topics["qid"].duplicated()]
     if len(twice):
         raise ValueError(f"query {twice.iloc[0]!r} comes twice: qids must be unique")
-    pipeline = None if retriever is None else (retriever % k).compile()
-
-    def batches() -> Iterator[tuple[pd.DataFrame, pd.DataFrame | None]]:
-        for start in range(0, len(topics), batch_size):
-            batch = topics.iloc[start : start + batch_size].reset_index(drop=True)
-            if pipeline is None:
-                yield batch, None
-                continue
-            results = check_frame(unwrapped(pipeline.transform(batch)), pipeline, numbers=("score",))
-            pt.validate.result_frame(results, extra_columns=["score"])
-            results = results.astype({"qid": str, "docno": str})
-            others = results["qid"][~results["qid"].isin(batch["qid"])]
-            if len(others):
-                raise ValueError(f"{retriever!r} gave results of query {others.iloc[0]!r}, which it was not asked for")
-            yield batch, results
-
-    return batches()
+    return topics
 
 
-def from_frames(frames: Iterable[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+def source_of(
+    topics: pd.DataFrame, retriever: pt.Transformer | None, k: int, workers: Workers, batch_size: int
+) -> Retrieval | Iterator[Frames]:
+    """Queries whose passages are to be retrieved, or queries without results."""
+    topics = checked_topics(topics)
+    check_type("retriever", retriever, (pt.Transformer, type(None)), "a transformer that retrieves passages, or None")
+    check_workers(workers)
+    if retriever is not None:
+        return Retrieval(topics, retriever, k, workers, batch_size)
+    return ((topics.iloc[start : start + batch_size], None) for start in range(0, len(topics), batch_size))
+
+
+def retrieve(topics: pd.DataFrame, retriever: pt.Transformer, k: int, docnos: Lookup) -> CSR:
+    """The k best passages of each query."""
+    pipeline = (retriever % k).compile()
+    results = check_frame(unwrapped(pipeline.transform(topics)), pipeline, numbers=("score",))
+    pt.validate.result_frame(results, extra_columns=["score"])
+    results = results.astype({"qid": str, "docno": str})
+    others = results["qid"][~results["qid"].isin(topics["qid"])]
+    if len(others):
+        raise ValueError(f"{retriever!r} gave results of query {others.iloc[0]!r}, which it was not asked for")
+    return query_batch(topics, results, None, docnos, k).edges[RETRIEVED]
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """What a retriever finds for queries, which is computed in ranges of queries.
+
+    Attributes:
+        topics: The queries, as :func:`checked_topics` returns them.
+        retriever: Finds passages.
+        k: Passages per query.
+        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
+        batch_size: Queries in a range.
+    """
+
+    topics: pd.DataFrame
+    retriever: pt.Transformer
+    k: int
+    workers: Workers
+    batch_size: int
+
+    def identity(self) -> dict[str, Any]:
+        """What the results depend on, beside the passages."""
+        return {"retriever": pipeline_name(self.retriever), "topics_sha256": frame_sha256(self.topics), "k": self.k}
+
+    def batches(
+        self, writer: RangeWriter, judgments: Judgments | None, docnos: Lookup, *, verbose: bool
+    ) -> Iterator[QueryBatch]:
+        """Retrieves what has not been retrieved, and yields all queries, with their judgments."""
+        topics, retriever, k = self.topics, self.retriever, self.k
+        ranges = map(writer.ranges.numbers, range(len(writer.ranges)))
+        judged = [query_batch(topics.iloc[numbers], None, judgments, docnos, k) for numbers in ranges]
+        if judgments is not None:
+            judgments.finish()
+
+        def found(numbers: np.ndarray) -> dict[str, np.ndarray]:
+            edges = retrieve(topics.iloc[numbers].reset_index(drop=True), retriever, k, docnos)
+            return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
+
+        progress: dict[str, Any] = {"desc": "retrieving", "unit": "query", "delay": 1, "disable": not verbose}
+        writer.compute(found, workers=self.workers, **progress)
+        for batch, arrays in zip(judged, writer.read(), strict=True):
+            edges = CSR(offsets(arrays["lengths"]), arrays["indices"], {"scores": arrays["scores"]})
+            yield batch._replace(edges={RETRIEVED: edges, **batch.edges})
+
+
+def batches(frames: Iterable[Frames], judgments: Judgments | None, docnos: Lookup, k: int) -> Iterator[QueryBatch]:
+    """The queries of each pair of topics and results, with their judgments."""
+    for topics, results in frames:
+        yield query_batch(topics, results, judgments, docnos, k)
+    if judgments is not None:
+        judgments.finish()
+
+
+def shown(batches: Iterable[QueryBatch], **bar: Any) -> Iterator[QueryBatch]:
+    """The same batches, with a progress bar."""
+    with pt.tqdm(**bar) as progress:
+        for batch in batches:
+            yield batch
+            progress.update(len(batch.qids))
+
+
+def from_frames(frames: Iterable[pd.DataFrame]) -> Iterator[Frames]:
     """The queries of each frame of results, and the frame."""
     for results in frames:
         results = check_frame(results, "results", optional_texts=("query",), numbers=("score",))
@@ -191,7 +267,7 @@ def build(
             for batch in batches:
                 writer.add(batch)
             if not writer.qids:
-                raise ValueError("a graph needs queries, there are none")
+                raise ValueError(NO_QUERIES)
         for edge_type in edge_types:
             _write_backward(folder, scratch, edge_type, num_passages)
         return len(writer.qids), writer.edges
@@ -268,6 +344,20 @@ def write_docnos(path: Path, docnos: Iterable[str], *, verbose: bool) -> int:
             if len(twice):
                 raise ValueError(f"passage {str(names[twice[0]])!r} comes twice: docnos must be unique")
     return count
+
+
+@contextmanager
+def docnos_of(
+    passages: HeteroGraph | FlexIndex | Lookup | Iterable[str] | QueryPassageGraph, *, verbose: bool
+) -> Iterator[tuple[Path, int]]:
+    """A file with the ids of passages, and their number."""
+    if hasattr(passages, "edges_of_queries"):  # a QueryPassageGraph
+        stored: Any = passages
+        yield stored.path / DOCNOS, stored.num_passages
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch, DOCNOS)
+        yield file, write_docnos(file, names_of(cast(Any, passages)), verbose=verbose)
 
 
 def names_of(passages: HeteroGraph | FlexIndex | Lookup | Iterable[str]) -> Iterable[str]:

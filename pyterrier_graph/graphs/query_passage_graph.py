@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,16 +17,18 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.artifacts import check_vacant, kind_of, writing
+from pyterrier_graph.artifacts import check_vacant, file_sha256, kind_of
 from pyterrier_graph.checks import WithSignature, check_count, check_frame
 from pyterrier_graph.graphs import query_passage_builder as builder
 from pyterrier_graph.graphs.array_files import DOCNOS, StoredGraph, TextReader, array_file, digest
 from pyterrier_graph.graphs.consistency import Bounds, count_of
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
 from pyterrier_graph.graphs.edge_features import PairEncoder, write_edge_features
-from pyterrier_graph.graphs.ids import all_numbers_of, ids_of
+from pyterrier_graph.graphs.ids import all_numbers_of, ids_of, numbers_of
 from pyterrier_graph.graphs.query_passage_builder import BATCH, Judgments, QueryBatch
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
+from pyterrier_graph.ranges.workers import Workers
+from pyterrier_graph.ranges.writer import unfinished
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
@@ -88,12 +91,14 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         k: int = 25,
         qrels: pd.DataFrame | None = None,
         batch_size: int = BATCH,
+        workers: Workers = 1,
         verbose: bool = True,
     ) -> QueryPassageGraph:
         """Builds the graph from judgments, and by retrieving the best passages of each query.
 
         Memory does not grow with the number of edges. The graph appears under its path when it is complete: if building
-        fails or is killed, there is none.
+        fails or is killed, there is none. The same call then continues with the queries that have not been retrieved
+        for; it is the same if the topics, the passages and ``repr(retriever)`` are.
 
         Args:
             topics: The queries: ``qid, query``, and what else the retriever needs.
@@ -104,6 +109,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
             qrels: Judgments: ``qid, docno, label``. Labels above 0 make ``'relevant'`` edges. Judgments of other
                 queries are ignored. Judgments of passages that are not in the corpus are ignored with a warning.
             batch_size: Queries to retrieve for at once.
+            workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
             verbose: Whether to show progress.
 
         Raises:
@@ -116,8 +122,8 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         """
         check_count("k", k)
         check_count("batch_size", batch_size)
-        frames = builder.retrieved(topics, retriever, k, batch_size)
-        return self._write(frames, passages, retriever is not None, k, qrels, len(topics), verbose)
+        new = builder.source_of(topics, retriever, k, workers, batch_size)
+        return self._write(new, passages, retriever is not None, k, qrels, len(topics), verbose)
 
     def from_results(
         self,
@@ -151,6 +157,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         *,
         qrels: pd.DataFrame | None = None,
         batch_size: int = BATCH,
+        workers: Workers = 1,
         verbose: bool = True,
     ) -> QueryPassageGraph:
         """Writes a new graph, at ``path``, with the queries of this one and further queries.
@@ -160,8 +167,12 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         All else is as in :meth:`build`; k is that of this graph.
         """
         check_count("batch_size", batch_size)
+        check_vacant(Path(path))
         k = self.meta["k"]
-        new = builder.retrieved(topics, retriever, k, batch_size)
+        new = builder.source_of(topics, retriever, k, workers, batch_size)
+        there = np.flatnonzero(numbers_of(self.qids, topics["qid"].astype(str).tolist()) >= 0)
+        if len(there):
+            raise ValueError(f"query {str(topics['qid'].iloc[there[0]])!r} comes twice: qids must be unique")
         graph = type(self)(path)._write(new, self, retriever is not None, k, qrels, len(topics), verbose)
         for edge_type in self.edge_types:
             name = f"{edge_type}.features"
@@ -348,7 +359,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
 
     def _write(
         self,
-        frames: Iterable[tuple[pd.DataFrame, pd.DataFrame | None]],
+        source: builder.Retrieval | Iterable[builder.Frames],
         passages: QueryPassageGraph | HeteroGraph | FlexIndex | Lookup | Iterable[str],
         retrieves: bool,
         k: int,
@@ -356,35 +367,33 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         total: int | None,
         verbose: bool,
     ) -> QueryPassageGraph:
-        """Builds from pairs of topics and results, after the queries of the graph that is given as ``passages``."""
+        """Builds after the queries of the graph that is given as ``passages``."""
         check_vacant(self.path)
         if not retrieves and qrels is None:
             raise ValueError("a graph of queries needs a retriever, qrels, or both")
         edge_types = [RETRIEVED] * retrieves + [RELEVANT] * (qrels is not None)
         earlier: Iterable[QueryBatch] = ()
-        meta = kind_of(self)
-        with writing(self.path, meta) as folder:
-            if isinstance(passages, QueryPassageGraph):
-                earlier, count = passages._batches(), passages.num_passages
-                edge_types = [*dict.fromkeys([*passages.edge_types, *edge_types])]
-                shutil.copyfile(passages.path / DOCNOS, folder / DOCNOS)
-            else:
-                count = builder.write_docnos(folder / DOCNOS, builder.names_of(passages), verbose=verbose)
-            with (
-                Lookup(folder / DOCNOS) as docnos,
-                pt.tqdm(total=total, desc="queries", unit="query", delay=1, disable=not verbose) as progress,
-            ):
-                judgments = None if qrels is None else Judgments(qrels, docnos)
-
-                def later() -> Iterator[QueryBatch]:
-                    for topics, results in frames:
-                        yield builder.query_batch(topics, results, judgments, docnos, k)
-                        progress.update(len(topics))
-
-                queries, edges = builder.build(folder, chain(earlier, later()), edge_types, count)
-            if judgments is not None:
-                judgments.finish()
-            meta |= {"queries": queries, "passages": count, "edges": edges, "k": k, "sha256": digest(folder)}
+        if isinstance(passages, QueryPassageGraph):
+            earlier = passages._batches()
+            edge_types = [*dict.fromkeys([*passages.edge_types, *edge_types])]
+        meta, retrieval = kind_of(self), source if isinstance(source, builder.Retrieval) else None
+        with builder.docnos_of(passages, verbose=verbose) as (file, count):
+            identity = meta | {"docnos_sha256": file_sha256(file)} | (retrieval.identity() if retrieval else {})
+            ranges = (len(retrieval.topics), retrieval.batch_size) if retrieval else (0, 1)
+            with unfinished(self.path, meta, *ranges, identity=identity) as writer:
+                writer.prepare(lambda folder: shutil.copyfile(file, folder / DOCNOS))
+                writer.clear(DOCNOS)
+                with Lookup(writer.folder / DOCNOS) as docnos:
+                    judgments = None if qrels is None else Judgments(qrels, docnos)
+                    if isinstance(source, builder.Retrieval):
+                        batches = source.batches(writer, judgments, docnos, verbose=verbose)
+                    else:
+                        batches = builder.batches(source, judgments, docnos, k)
+                    bar = {"total": total, "desc": "queries", "unit": "query", "delay": 1, "disable": not verbose}
+                    later = builder.shown(batches, **bar)
+                    queries, edges = builder.build(writer.folder, chain(earlier, later), edge_types, count)
+                meta |= {"queries": queries, "passages": count, "edges": edges, "k": k}
+                meta["sha256"] = digest(writer.folder)
         return self
 
     def _batches(self) -> Iterator[QueryBatch]:

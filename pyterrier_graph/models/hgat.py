@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from pyterrier_graph.checks import check_count, check_fields, check_number
 from pyterrier_graph.encoders.token_states import TokenStates
-from pyterrier_graph.models.attention import attend_along_edges
+from pyterrier_graph.graphs.csr import offsets, ranges
+from pyterrier_graph.models.attention import attend_along_edges, attend_to_each
+from pyterrier_graph.models.edge_blocks import EdgeBlocks
 from pyterrier_graph.models.maxsim import maxsim, normalized
 from pyterrier_graph.models.propagation import SELF, Hop, Propagation, plan_propagation
 
@@ -39,7 +41,7 @@ class HGATConfig:
         variant: ``BASE``, or the modifications NO (No out), LB (Lambda) and NS (No self) of Table 1, joined by ``_``.
         framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); None takes Table 2's for the variant.
         layers: Number of layers.
-        heads: Attention heads; they divide the dimension of a token vector.
+        heads: Attention heads; they divide the dimension.
         dropout: Dropout on attention weights in training.
         init: ``'identity'``, at which the network is plain MaxSim of the encoder, or ``'random'``, as in the paper; see
             :class:`HGAT`.
@@ -49,6 +51,8 @@ class HGATConfig:
             (The paper's matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
         relations: The relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
             nearest title). None takes all relations of the graph, without ``title``.
+        dimension: Length of a token vector in the network, 128 as in the paper. Longer vectors of an encoder are
+            projected by a matrix that is learned with the other weights. None takes them as they are.
 
     Raises:
         ValueError: If an option is unknown or out of range.
@@ -63,9 +67,12 @@ class HGATConfig:
     aggregation: Literal["sum", "mean"] = "sum"
     registers: int = 32
     relations: tuple[str, ...] | None = NEIGHBORHOOD
+    dimension: int | None = 128
 
     def __post_init__(self) -> None:
         check_fields(self, layers=1, heads=1, registers=0)
+        if self.dimension is not None:
+            check_count("dimension", self.dimension)
         check_number("dropout", self.dropout, 0, 1, below=True)
         if self.framework is None:
             object.__setattr__(self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard")
@@ -158,25 +165,25 @@ class HGATLayer(nn.Module):
 
         With ``linear``, gradients take the attention weights for constants.
         """
-        own = states.select(hop.previous)
-        queries = own
+        before = own = states.select(hop.previous)
         if self.registers is not None:
-            queries, own = own.append(self.registers), own.append(torch.zeros_like(self.registers))
-        share = self.relation_weights()
-        position, without_self = self._position_of(own), hop.without_self[own.row_index, None]
-        content = context = torch.zeros_like(own.values)
+            own = before.append(torch.zeros_like(self.registers))
+        share, position = self.relation_weights(), self._position_of(own)
+        without_self = hop.without_self[own.row_index, None]
+        context, content = torch.zeros_like(own.values), torch.zeros_like(own.values)
+        if self.residual:
+            content += own.values * ~without_self
         for relation, edges in hop.edges.items():
-            message = self._messages(relation, states, queries, edges, linear)
+            rows, message = self._messages(relation, states, before, edges, linear)
             if relation == SELF:
-                if self.residual:
-                    message = message + own.values * ~without_self
-                content = message if self.lambda_ is not None else share[SELF][position, None] * message
+                content.index_add_(0, rows, message)
             else:
-                context = context + share[relation][position, None] * message
+                context.index_add_(0, rows, share[relation][position[rows], None] * message)
         if self.lambda_ is None:
-            return own.with_values(content + context)  # Eq. 1, 2
-        scaled = torch.where(without_self, context, self.lambda_ * context)  # Eq. 8 has no lambda
-        return own.with_values((1 - self.lambda_) * content + scaled)  # Eq. 3, 7
+            return own.with_values(share[SELF][position, None] * content + context)  # Eq. 1, 2
+        # Eq. 3, 7; Eq. 8 has no lambda
+        scale = torch.where(without_self, 1.0, self.lambda_) if self.config.no_self else self.lambda_
+        return own.with_values((1 - self.lambda_) * content + scale * context)
 
     def _position_of(self, states: TokenStates) -> Tensor:
         """Index into W of each row: its token position; registers have the last indices."""
@@ -184,33 +191,34 @@ class HGATLayer(nn.Module):
         tokens = states.lengths[states.row_index] - self.config.registers
         return torch.where(position < tokens, position, position - tokens + self.positions)
 
-    def _messages(self, relation: str, states: TokenStates, own: TokenStates, edges: Tensor, linear: bool) -> Tensor:
-        """Sum (or mean) over the neighbors of each node of ``MultiHead_r(h_i, h_j, h_j)``, a row per row of ``own``.
+    def _messages(
+        self, relation: str, states: TokenStates, before: TokenStates, edges: EdgeBlocks, linear: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Sum (or mean) over the neighbors of nodes of ``MultiHead_r(h_i, h_j, h_j)``: rows of h', and what they get.
 
-        Keys and values are projected once per neighbor, queries once per node, the output after summing.
+        Keys and values are projected once per neighbor, queries once per node, the output after summing. Registers ask
+        every neighbor the same: their attention is computed once per neighbor.
         """
         attention = self.attention[relation]
-        nodes, node = edges[0].unique(return_inverse=True)
-        neighbors, neighbor = edges[1].unique(return_inverse=True)
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
-        sources, targets = states.select(neighbors), own.select(nodes)
+        sources, targets = states.select(edges.neighbors), before.select(edges.nodes)
         parts = sources.values, targets.values
         source_values, target_values = (part.detach() for part in parts) if linear else parts
         queries = targets.with_values(nn.functional.linear(target_values, weights[0], biases[0]))
         keys = sources.with_values(nn.functional.linear(source_values, weights[1], biases[1]))
         values = sources.with_values(nn.functional.linear(sources.values, weights[2], biases[2]))
-        dropout = self.config.dropout if self.training else 0.0
-        pairs = torch.stack([node, neighbor])
-        attended = attend_along_edges(queries, keys, values, pairs, heads=self.config.heads, dropout=dropout)
-        with_tokens = sources.lengths[neighbor] > 0
-        number = torch.bincount(node[with_tokens], minlength=len(nodes))[targets.row_index, None].to(attended.dtype)
-        projected = nn.functional.linear(attended, attention.out_proj.weight) + number * attention.out_proj.bias
+        options: dict[str, Any] = {"heads": self.config.heads, "dropout": self.config.dropout if self.training else 0.0}
+        attended = targets.with_values(attend_along_edges(queries, keys, values, edges, **options))
+        if self.registers is not None:
+            register_queries = nn.functional.linear(self.registers, weights[0], biases[0])
+            attended = attended.append(edges.sum(attend_to_each(register_queries, keys, values, **options)))
+        number = edges.sum(sources.lengths > 0)[attended.row_index, None]
+        message = nn.functional.linear(attended.values, attention.out_proj.weight).float()
+        message.addcmul_(number, attention.out_proj.bias)
         if self.config.aggregation == "mean":
-            projected = projected / number.clamp(min=1)
-        has_neighbors = torch.isin(torch.arange(len(own), device=edges.device), nodes)
-        rows = torch.repeat_interleave(has_neighbors, own.lengths)
-        message = projected.new_zeros(len(rows), projected.shape[1])
-        return message.index_put((rows.nonzero()[:, 0],), projected)
+            message = message / number.clamp(min=1)
+        lengths = before.lengths + (0 if self.registers is None else len(self.registers))
+        return ranges(offsets(lengths)[edges.nodes], lengths[edges.nodes])[1], message
 
 
 class HGAT(nn.Module):
@@ -219,16 +227,18 @@ class HGAT(nn.Module):
     ``init='random'`` is the paper's: PyTorch's initialization of each MultiHead, lambda and alpha uniform in [0, 1].
     Random projections keep nothing of what the encoder knows, and a small training set cannot bring it back.
 
-    ``init='identity'`` starts at the encoder: the untrained network is plain MaxSim where the best similarities are
-    positive (registers are empty, and have similarity 0 with everything). SELF passes a state on unchanged (by a
-    residual connection, the one difference in form from the paper), and its attention starts at 0. The other relations
-    pass the token vectors of the neighbors on, through a gate that starts at 0: lambda, alpha, or an output projection
-    where the variant has neither. NS and LB_NS in the standard framework have no such start, because their targets
-    never attend to themselves.
+    ``init='identity'`` starts at the encoder: the untrained network is plain MaxSim of the projected token vectors of
+    query and passage, at unit length (of the encoder's, where they are not longer than ``config.dimension``), where the
+    best similarities are positive (registers are empty, and have similarity 0 with everything). SELF passes a state on
+    unchanged (by a residual connection, the one difference in form from the paper), and its attention starts at 0. The
+    other relations pass the token vectors of the neighbors on, through a gate that starts at 0: lambda, alpha, or an
+    output projection where the variant has neither. NS and LB_NS in the standard framework have no such start, because
+    their targets never attend to themselves.
 
     Args:
         config: The shape.
-        dimension: Length d of a token vector.
+        dimension: Length of the encoder's token vectors. Where it is more than ``config.dimension``, the network has
+            a ``projection``, which starts at random orthonormal directions; :meth:`start_projection_at` sets others.
         relations: The relations (or paths of them) along which nodes aggregate, without SELF, which every HGAT has.
         positions: Token positions that have a weight of their own per relation: the length of the longest passage.
 
@@ -239,6 +249,11 @@ class HGAT(nn.Module):
     def __init__(self, config: HGATConfig, *, dimension: int, relations: Sequence[str], positions: int) -> None:
         super().__init__()
         check_count("positions", positions)
+        self.projection: nn.Linear | None = None
+        if config.dimension is not None and config.dimension < dimension:
+            self.projection = nn.Linear(dimension, config.dimension, bias=False)
+            nn.init.orthogonal_(self.projection.weight)
+            dimension = config.dimension
         if dimension % config.heads:
             raise ValueError(f"{config.heads} heads do not divide {dimension} dimensions: use HGATConfig(heads=...)")
         if SELF in relations or len(set(relations)) != len(relations):
@@ -257,15 +272,34 @@ class HGAT(nn.Module):
         scalars += [layer.lambda_ for layer in self.layers if layer.lambda_ is not None]
         return scalars + ([self.alpha] if self.alpha is not None else [])
 
-    def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
-        """Plans which states have to be computed to represent some targets, which are node numbers of the graph."""
-        return plan_propagation(graph, targets, self.relations, self.config)
+    def plan(self, graph: HeteroGraph, targets: np.ndarray, *, tolerance: float = 0.0) -> Propagation:
+        """Plans which states have to be computed to represent some targets, which are node numbers of the graph.
+
+        For ``tolerance`` see :func:`~pyterrier_graph.models.propagation.plan_propagation`.
+        """
+        return plan_propagation(graph, targets, self.relations, self.config, tolerance)
+
+    def start_projection_at(self, directions: Tensor) -> None:
+        """Sets the projection, of shape (d, length of the encoder's vectors)."""
+        if self.projection is None:
+            raise ValueError("the network has no projection: its token vectors are as long as the encoder's")
+        with torch.no_grad():
+            self.projection.weight.copy_(directions)
+
+    def project(self, states: TokenStates, *, linear: bool = False) -> TokenStates:
+        """Token vectors of texts or queries, as encoded, for :meth:`forward` and :meth:`score`: projected, unit length.
+
+        With ``linear``, gradients take the lengths of vectors for constants.
+        """
+        if self.projection is None:
+            return states
+        return normalized(states.with_values(self.projection(states.values).float()), linear=linear)
 
     def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
         """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.
 
         Args:
-            inputs: Encoded texts of ``propagation.nodes``.
+            inputs: Encoded texts of ``propagation.nodes``, as :meth:`project` returns them.
             propagation: Which states attend to which, layer by layer.
             linear: Whether gradients take attention weights and the lengths of vectors for constants. The result is
                 then linear in the inputs but for biases, and gradient x input is the contribution of each input.
@@ -279,8 +313,8 @@ class HGAT(nn.Module):
         """Scores of passages for one query, shape (passages,).
 
         Args:
-            query: Token vectors E_q of the query, shape (query tokens, d), of unit length.
-            content: E_p of the passages, as encoded; used by the late framework.
+            query: Token vectors E_q of the query, shape (query tokens, d), as :meth:`project` returns them.
+            content: E_p of the passages, likewise; used by the late framework.
             in_context: What :meth:`forward` returned for them.
         """
         if self.alpha is None:

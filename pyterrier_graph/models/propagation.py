@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pyterrier_graph.graphs.relations import follow, inverse_path
+from pyterrier_graph.models.edge_blocks import EdgeBlocks
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs import HeteroGraph
@@ -30,7 +31,7 @@ class Hop:
     """The work of one layer: new states are computed from the states of the layer before."""
 
     previous: Tensor  # for each new state the earlier state of the same node, shape (states,)
-    edges: dict[str, Tensor]  # per relation and SELF: new states, and earlier ones they attend to; (2, edges)
+    edges: dict[str, EdgeBlocks]  # per relation and SELF: new states, and the earlier ones that they attend to
     without_self: Tensor  # whether a new state is that of a target that does not attend to itself (Eq. 8), (states,)
 
     def to(self, device: torch.device | str) -> Hop:
@@ -55,14 +56,18 @@ class Propagation:
 
 
 def plan_propagation(
-    graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], config: HGATConfig
+    graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], config: HGATConfig, tolerance: float = 0.0
 ) -> Propagation:
-    """Works backwards from the targets, which are node numbers, to the encoded texts; relations are without SELF."""
+    """Works backwards from the targets, which are node numbers, to the encoded texts; relations are without SELF.
+
+    With a tolerance above 0, a state is shared by all targets, too, where what depends on the target is at most that
+    part of the node's neighbors: with 0.05, the state of a section with 20 passages or more.
+    """
     layers, no_out, no_self = config.layers, config.no_out, config.no_self
     unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
     target_dependent = no_out or no_self
     node, target = unique, np.arange(len(unique)) if target_dependent else np.full(len(unique), ALL_TARGETS)
-    states = _States(graph, unique, relations, layers if target_dependent else 0)
+    states = _States(graph, unique, relations, layers if target_dependent else 0, tolerance)
     hops: list[Hop] = []
     for layer in range(layers, 0, -1):
         # What the states of the layer before depend on: the message of the target is missing (No out), or the state
@@ -82,7 +87,7 @@ def plan_propagation(
         without_self = (node == target_node) & no_self
         with_self = np.flatnonzero(~without_self)
         pairs = [(SELF, with_self, previous[with_self]), *zip(relations, rows, sources, strict=True)]
-        edges = {name: torch.from_numpy(np.stack([row, source])) for name, row, source in pairs if len(row)}
+        edges = {name: EdgeBlocks.of(row, source) for name, row, source in pairs if len(row)}
         hops.append(Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self)))
         node, target = numbers % graph.num_nodes, numbers // graph.num_nodes - 1
     inputs = np.searchsorted(node, unique)[position]
@@ -92,7 +97,9 @@ def plan_propagation(
 class _States:
     """Numbers the states (node, target), and decides which of them depend on the target. ``targets`` ascend."""
 
-    def __init__(self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], hops: int) -> None:
+    def __init__(
+        self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], hops: int, tolerance: float
+    ) -> None:
         self.num_nodes = graph.num_nodes
         front = np.arange(len(targets)) * self.num_nodes + targets
         self.within = [front]  # by distance: the sorted keys of nodes that a message of the target can reach
@@ -102,6 +109,11 @@ class _States:
             for relation in relations:
                 # the nodes that aggregate from a node are its neighbors by the inverse relation
                 row, neighbor = follow(graph, node, inverse_path(relation))
+                if tolerance:
+                    nodes, place = np.unique(neighbor, return_inverse=True)
+                    number = np.bincount(follow(graph, nodes, relation)[0], minlength=len(nodes))
+                    depends = number[place] * tolerance < 1
+                    row, neighbor = row[depends], neighbor[depends]
                 reached.append(target[row] * self.num_nodes + neighbor)
             self.within.append(np.unique(np.concatenate(reached)))
             front = np.setdiff1d(self.within[-1], self.within[-2], assume_unique=True)

@@ -11,6 +11,7 @@ import pyterrier as pt
 
 from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
 from pyterrier_graph.checks import WithSignature
+from pyterrier_graph.graphs.consistency import count_of
 
 BATCH = 64
 BUCKETS = 1 << 22
@@ -71,7 +72,8 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
     @property
     def documents(self) -> dict[str, int]:
         """The number of documents in each language."""
-        return self.meta["documents"]
+        documents = self.meta["documents"]
+        return {language: count_of(documents, language) for language in documents}
 
     def words(self, text: str) -> list[str]:
         """The words of a text that are counted: two letters or more, in lower case, without numbers."""
@@ -92,7 +94,8 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         if language not in self.documents:
             raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}")
         if language not in self._counts:
-            self._counts[language] = np.memmap(self.path / COUNTS.format(language), dtype="<u4", mode="r")
+            file = self.path / COUNTS.format(language)
+            self._counts[language] = np.memmap(file, dtype="<u4", mode="r", shape=(BUCKETS,))
         counts = self._counts[language][self._vectorizer.transform(words).indices] if len(words) else np.zeros(0)
         with np.errstate(divide="ignore"):
             return np.log(self.documents[language] / counts)

@@ -28,6 +28,7 @@ from pyterrier_graph.retrieve.contextual_retriever import ContextualRetriever
 from pyterrier_graph.retrieve.hybrid import Hybrid
 from pyterrier_graph.retrieve.score_parts import index_scores, query_vector, score_parts
 
+WORDS = "What a word adds is by the encoder's own token vectors, scaled to each part."
 NODES = 3  # of one relation, with parts of their own
 MODELS = (GraphMaxSim, HGATReranker, ContextualEncoder, ContextualIndex, Hybrid)
 EXPLAINED = "GraphMean, GNNEncoder, their index or its retriever, GraphMaxSim, HGATReranker, or Hybrid"
@@ -165,7 +166,7 @@ def _dense_parts(
     model: Any, query: str, passage: str, graph: HeteroGraph, node: np.ndarray
 ) -> tuple[list[Part], tuple[str, ...]]:
     """A part per relation, with all its sources."""
-    notes: tuple[str, ...] = ()
+    notes = [WORDS]
     sources: dict[str, list[tuple[str, str]]] = {}
     if isinstance(model, ContextualEncoder):
         numbers = score_parts(model, query, passage)
@@ -175,7 +176,7 @@ def _dense_parts(
         numbers = similarities([passage], query, model).rename(columns={"passage": SELF}).iloc[0].to_dict()
     else:
         numbers = {SELF: float(index_scores(model, query, [passage])[0])}
-        notes = ("The vectors of this index are sums: to see their parts, explain the GraphMean or GNNEncoder.",)
+        notes.append("The vectors of this index are sums: to see their parts, explain the GraphMean or GNNEncoder.")
     for name in numbers.keys() - {SELF, *sources} - {*QUERY_RELATIONS}:
         nodes = follow(graph, node, name)[1]
         sources[name] = [*zip(graph.ids_of(nodes), graph.texts(nodes), strict=True)]
@@ -194,7 +195,7 @@ def _dense_parts(
                 for (one, text), words in zip(texts, found, strict=True)
             ]
         parts.append(Part(name, float(number), tuple(made)))
-    return parts, notes
+    return parts, tuple(notes)
 
 
 def _scale(words: list[Spans], number: float) -> float:

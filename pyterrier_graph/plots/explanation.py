@@ -19,7 +19,10 @@ SHOWN = 3  # sources of one part
 LENGTH = 400  # characters of a neighbor's text; the passage itself is shown in full
 SELF = "SELF"
 NO_TEXT = "(no text)"
-KEY = "The darker a word, the more it adds; words that are underlined with dots take from the score."
+KEY = (
+    "The stronger the color of a word, the more it adds; words that are underlined with dots take from the score. "
+    "Punctuation and special tokens are in the numbers of the parts, and not marked."
+)
 KEY_WORDS = "The words that are marked are those of the query."
 
 
@@ -167,7 +170,8 @@ def _block(part: Part, color: str, largest: float, strongest: float) -> str:
 
 
 def _source(source: Source, strongest: float, whole: bool) -> str:
-    text = source.text if whole or len(source.text) <= LENGTH else f"{source.text[:LENGTH]}…"
-    words = [word for word in source.words if word[1] <= min(len(text), len(source.text))]
-    drawn = marked(text, words, strongest if source.numbers else 2.0, numbers=source.numbers)
+    end = len(source.text) if whole else LENGTH
+    words = [word for word in source.words if word[1] <= end]
+    drawn = marked(source.text[:end], words, strongest if source.numbers else 2.0, numbers=source.numbers)
+    drawn += "…" * (end < len(source.text))
     return f'<div title="{escape(source.node)}">{drawn or NO_TEXT}</div>'

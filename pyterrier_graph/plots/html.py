@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,7 +101,7 @@ def legend(colors: Mapping[str, str]) -> str:
 
 def bar(part: float, largest: float) -> str:
     """A number as a bar and in digits."""
-    width = round(BAR * min(1.0, abs(part) / largest)) if largest else 0
+    width = math.ceil(BAR * min(1.0, abs(part) / largest)) if largest else 0
     color = PLUS if part >= 0 else MINUS
     drawn = f'<span class="bar" style="width: {width}px; background: {color}"></span>'
     space = f'<span style="display: inline-block; width: {BAR}px">{drawn}</span>'

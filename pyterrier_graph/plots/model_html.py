@@ -60,6 +60,12 @@ def training_calls(model: Any, name: str = "reranker", fit: str = FIT) -> list[s
     return [f"plots.training_curves({name})", f"{name}.save(path)"] if trained else [f"{name}.{fit}"]
 
 
+def encoder_calls(encoder: Any) -> list[str]:
+    """Code to call next with a DualEncoder, which needs a miner to make examples of judgments."""
+    fit = "fit(topics, qrels, dev_topics, dev_qrels)" if encoder.miner is not None else "fit_examples(examples)"
+    return [*training_calls(encoder, "encoder", fit), "ptg.GraphMean(graph, encoder).index(path)"]
+
+
 def contextual_calls(model: Any, name: str, fit: str) -> list[str]:
     """Code to call next with a GraphMean or GNNEncoder; one that has no passages can do no more than encode queries."""
     if model.graph is None and model.query_graph is None and model._vectors is None:

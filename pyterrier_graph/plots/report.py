@@ -11,21 +11,11 @@ import matplotlib.pyplot as plt
 import pyterrier as pt
 
 from pyterrier_graph.plots.axes import image
+from pyterrier_graph.plots.style import PAGE
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; }
-table { border-collapse: collapse; margin: 1em 0; }
-th, td { text-align: left; padding: 0.2em 1.2em 0.2em 0; border-bottom: 1px solid #8884; vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
-pre { overflow-x: auto; padding: 0.8em; border: 1px solid #8884; border-radius: 6px; }
-img { max-width: 100%; background: white; border-radius: 6px; }
-figure { margin: 1.5em 0; }
-"""
 
 
 def section(title: str, *parts: str) -> str:
@@ -70,7 +60,7 @@ def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[str]
     """Writes the report, completely or not at all; replaces a file at ``path``."""
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>'
+        f'<meta name="viewport" content="width=device-width"><style>{PAGE}</style></head>'
         f"<body><h1>{escape(title)}</h1>{''.join(sections)}</body></html>\n"
     )
     with pt.io.finalized_open(os.fspath(path), "b") as out:

@@ -1,4 +1,4 @@
-"""The look of all pictures and HTML: colors, sizes, texts that are cut, and the one style sheet."""
+"""The look of all pictures and HTML: colors, sizes, texts that are cut, the style sheets of objects and of a page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CSS = f"""
 .ptg .swatch {{ display: inline-block; width: 12px; height: 12px; margin-right: 4px; border-radius: 2px; }}
 .ptg .legend > span {{ margin-right: 14px; white-space: nowrap; }}
 .ptg .block {{ border-left: 4px solid {NEUTRAL}; padding: 2px 0 2px 10px; margin: 8px 0; }}
-.ptg .bar {{ display: inline-block; height: 10px; min-width: 1px; border-radius: 2px; vertical-align: middle; }}
+.ptg .bar {{ display: inline-block; height: 10px; border-radius: 2px; vertical-align: middle; }}
 .ptg .number {{ font-variant-numeric: tabular-nums; }}
 .ptg mark {{ color: inherit; border-radius: 3px; padding: 0 1px; }}
 .ptg mark.minus {{ text-decoration: underline dotted; }}
@@ -41,6 +41,17 @@ CSS = f"""
 .ptg .column {{ flex: 1 1 240px; min-width: 220px; display: flex; flex-direction: column; gap: {GAP}px; }}
 .ptg .lines {{ flex: 0 0 {LINES}px; }}
 """.strip()
+
+PAGE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; }
+table { border-collapse: collapse; margin: 1em 0; }
+th, td { text-align: left; padding: 0.2em 1.2em 0.2em 0; border-bottom: 1px solid #8884; vertical-align: top; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+pre { overflow-x: auto; padding: 0.8em; border: 1px solid #8884; border-radius: 6px; }
+figure { margin: 1.5em 0; }
+.ptg { margin: 1.5em 0; }
+"""
 
 
 def colors_of(names: Iterable[str]) -> dict[str, str]:

@@ -7,9 +7,11 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -54,7 +56,7 @@ def each(job: Job, numbers: Sequence[int], workers: Workers) -> Iterator[int]:
         RuntimeError: If workers die again and again.
     """
     check_workers(workers)
-    if workers == 1 or len(numbers) == 1:
+    if workers == 1 or len(numbers) < 2:
         for number in numbers:
             job(number)
             yield number
@@ -83,9 +85,9 @@ def _in_processes(job: Job, numbers: list[int], workers: int) -> Iterator[int]:
 
     count = min(workers, len(numbers))
     threads = dict.fromkeys(THREADS, str(max(1, joblib.cpu_count() // count)))
-    start = (pickling.dumps(job), gpus())
+    start = (pickling.dumps(job), gpus(), os.getpid())
     executor = loky.ProcessPoolExecutor(count, initializer=_start, initargs=start, env=threads)
-    waiting = iter(numbers)
+    waiting, done = iter(numbers), False
     try:
         pending = {executor.submit(_call, number): number for number in islice(waiting, IN_FLIGHT * count)}
         while pending:
@@ -94,19 +96,28 @@ def _in_processes(job: Job, numbers: list[int], workers: int) -> Iterator[int]:
                 future.result()
                 pending |= {executor.submit(_call, more): more for more in islice(waiting, 1)}
                 yield number
+        done = True
     except BrokenProcessPool as error:
         raise WorkerDiedError(str(error).strip().partition("\n")[0]) from error
     finally:
-        executor.shutdown(kill_workers=True)
+        executor.shutdown(kill_workers=not done)
 
 
-def _start(job: bytes, devices: list[str]) -> None:
+def _start(job: bytes, devices: list[str], parent: int) -> None:
     """What a process does first."""
     global _job
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     if devices:
         os.environ[VISIBLE] = take_gpu(devices)
     _job = "", job
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after the one that started it, which loky does not do if that one is killed."""
+    while os.name == "nt" or os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _call(number: int) -> None:

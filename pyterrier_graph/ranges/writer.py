@@ -11,7 +11,7 @@ Until then all lies in ``<path>.unfinished``: what the rows depend on (``meta``,
 the folder that becomes the artifact. A process that is killed at any moment has left what the next equal call needs,
 and the artifact is the same to the byte, whoever computed which range: ``work`` must give the same rows for the same
 numbers. Ranges are copied in order as soon as they are there, and then deleted: the disk holds little more than the
-artifact.
+artifact. (A single process writes what it computes where it belongs, and a kill costs it a second's work.)
 
 ``workers=`` is the same everywhere: a number of processes on this machine, which share its cores, and of which each
 takes a GPU where there are several; or ``'ray'``, a Ray cluster whose nodes see the same files under the same paths
@@ -26,7 +26,8 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ from pyterrier_graph.ranges.workers import Workers, check_workers, each
 PLAN = "unfinished.json"
 LOCK, HOLDER, FILES, COPIED = "lock", "process.json", "files", "copied.json"
 OFFSET = np.dtype("<i8")
-COPIED_AT_ONCE = 1 << 26  # bytes between two moments at which copied ranges are deleted
+# how many bytes are written, and how many seconds pass, until what is written is made sure to be on the disk
+COPIED_AT_ONCE, SECONDS = 1 << 26, 1.0
 
 
 class RangeWriter:
@@ -51,8 +53,8 @@ class RangeWriter:
 
     Attributes:
         place: The folder that is deleted in the end; it may hold other artifacts that are needed until then.
-        folder: The folder that becomes the artifact. Further files may be written to it after :meth:`compute`; they are
-            written again if the process is killed.
+        folder: The folder that becomes the artifact. Further files may be written to it after :meth:`compute`, again if
+            the process is killed.
         ranges: The ranges.
     """
 
@@ -76,8 +78,22 @@ class RangeWriter:
             os.replace(temporary, self.folder)
             sync(self.place)
 
+    def clear(self, *kept: str) -> None:
+        """Deletes what a killed process has written to the folder, beside files of these names."""
+        for file in self.folder.iterdir():
+            if file.is_dir():
+                shutil.rmtree(file)
+            elif file.name not in kept:
+                file.unlink()
+
     def compute(
-        self, work: Work, *names: str, lengths: Sequence[str] = (), workers: Workers = 1, **progress: Any
+        self,
+        work: Work,
+        *names: str,
+        lengths: Sequence[str] = (),
+        workers: Workers = 1,
+        each_time: Callable[[int], Any] = lambda number: None,
+        **progress: Any,
     ) -> None:
         """Computes the ranges that are not there.
 
@@ -88,21 +104,29 @@ class RangeWriter:
             lengths: Those of the names whose arrays are lengths of rows, int64. Their files get offsets: where each
                 row begins, and the end of the last one.
             workers: See this module.
+            each_time: Called in this process with the number of each range that is there, or is done.
             **progress: Arguments of ``pt.tqdm``.
         """
         check_workers(workers)
         self.prepare()
-        ranges = self.ranges
+        ranges, job = self.ranges, RangeJob(self.ranges, work)
         with _Concatenation(self.place / COPIED, self.folder, ranges, names, lengths) as copied:
-            done = [number for number in range(copied.count, len(ranges)) if ranges.file(number).exists()]
-            missing = sorted({*range(copied.count, len(ranges))}.difference(done))
+            there = [number for number in range(copied.count, len(ranges)) if ranges.file(number).exists()]
+            missing = sorted({*range(copied.count, len(ranges))}.difference(there))
             rows = ranges.rows - sum(len(ranges.numbers(number)) for number in missing)
             try:
                 with pt.tqdm(total=ranges.rows, initial=rows, **progress) as bar:
-                    copied.add(done)
-                    for number in each(RangeJob(ranges, work), missing, workers) if missing else ():
-                        copied.add([number])
+                    for number in there:
+                        each_time(number)
+                        copied.add(number)
+                    for number in each(job, missing, workers) if workers != 1 or not names else ():
+                        each_time(number)
+                        copied.add(number)
                         bar.update(len(ranges.numbers(number)))
+                    while names and copied.count < len(ranges):  # by this process, without files of their own
+                        numbers = ranges.numbers(copied.count)
+                        copied.append(work(numbers))
+                        bar.update(len(numbers))
             finally:
                 ranges.remove_temporary()
             self.sha256 |= copied.finish()
@@ -113,7 +137,7 @@ class RangeWriter:
 
 
 class _Concatenation(ExitStack):
-    """Copies ranges into files, in order; ``count`` are copied, and deleted as soon as the copies are on the disk."""
+    """Writes ranges into files, in order: ``count`` are there. Then they need no files of their own any more."""
 
     def __init__(self, state: Path, folder: Path, ranges: Ranges, names: Sequence[str], lengths: Sequence[str]) -> None:
         super().__init__()
@@ -121,13 +145,17 @@ class _Concatenation(ExitStack):
         if state.exists():
             about = json.loads(state.read_text(encoding="utf-8"))
         self.count: int = about["ranges"]
-        self._state, self._ranges, self._names = state, ranges, names
-        self._synced, self._done = self.count, set[int]()
+        self._state, self._folder, self._ranges, self._names = state, folder, ranges, names
+        self._synced, self._time, self._done = self.count, time.monotonic(), set[int]()
         self._waiting = 0  # bytes that have not been synced
         self._outs = {name: self.enter_context(open(folder / name, "a+b")) for name in names}
         self._digests = {name: hashlib.sha256() for name in names}
+        self.callback(self._sync)  # also what was done before an error
         for name, out in self._outs.items():
-            out.truncate(about["sizes"].get(name, 0))
+            size = about["sizes"].get(name, 0)
+            if out.seek(0, os.SEEK_END) < size:
+                raise ValueError(f"{str(folder / name)!r} is damaged: delete {str(state.parent)!r} to begin anew")
+            out.truncate(size)
             out.seek(0)
             while block := out.read(1 << 20):
                 self._digests[name].update(block)
@@ -140,28 +168,36 @@ class _Concatenation(ExitStack):
                 self._write(name, np.zeros(1, OFFSET))
                 self._ends[name] = 0
 
-    def add(self, numbers: Iterable[int]) -> None:
-        """Copies what can be copied now that some further ranges are there."""
-        self._done.update(numbers)
+    def add(self, number: int) -> None:
+        """Copies what can be copied now that there is a file of a further range."""
+        self._done.add(number)
+        self._copy()
+
+    def append(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Writes the next range, and copies those after it that have files."""
+        self._append(arrays)
+        self._copy()
+
+    def _copy(self) -> None:
         while self._names and self.count in self._done:
-            arrays = self._ranges.read(self.count)
-            if {*arrays} != {*self._names}:
-                wanted = ", ".join(self._names)
-                raise ValueError(f"a range has {', '.join(sorted(arrays))}, but {wanted} are needed")
-            for name, values in arrays.items():
-                if name in self._ends and len(values):
-                    values = (values.cumsum() + self._ends[name]).astype(OFFSET)
-                    self._ends[name] = int(values[-1])
-                self._write(name, values)
-            self._done.remove(self.count)
-            self.count += 1
-            if self._waiting >= COPIED_AT_ONCE:
-                self._sync()
+            self._append(self._ranges.read(self.count))
+
+    def _append(self, arrays: Mapping[str, np.ndarray]) -> None:
+        if {*arrays} != {*self._names}:
+            wanted = ", ".join(self._names)
+            raise ValueError(f"a range has {', '.join(sorted(arrays))}, but {wanted} are needed")
+        for name, values in arrays.items():
+            if name in self._ends and len(values):
+                values = (values.cumsum() + self._ends[name]).astype(OFFSET)
+                self._ends[name] = int(values[-1])
+            self._write(name, np.ascontiguousarray(values))
+        self.count += 1
+        if self._waiting >= COPIED_AT_ONCE or time.monotonic() > self._time + SECONDS:
+            self._sync()
 
     def finish(self) -> dict[str, str]:
         """To be called when all ranges have been added: returns the SHA-256 of each file."""
-        if self._names:
-            self._sync()
+        self._sync()
         return {name: digest.hexdigest() for name, digest in self._digests.items()}
 
     def _write(self, name: str, values: np.ndarray) -> None:
@@ -171,14 +207,17 @@ class _Concatenation(ExitStack):
         self._waiting += values.nbytes
 
     def _sync(self) -> None:
+        if self.count == self._synced:
+            return
         for out in self._outs.values():
             out.flush()
             os.fsync(out.fileno())
+        sync(self._folder)
         sizes = {name: out.tell() for name, out in self._outs.items()}
         _replace(self._state, {"ranges": self.count, "sizes": sizes})
         for number in range(self._synced, self.count):
             self._ranges.file(number).unlink(missing_ok=True)
-        self._synced, self._waiting = self.count, 0
+        self._synced, self._waiting, self._time = self.count, 0, time.monotonic()
 
 
 @contextmanager
@@ -200,14 +239,12 @@ def unfinished(
         RuntimeError: If another process is at work on this path.
         ValueError: If there is unfinished work of another identity.
     """
-    check_count("rows_per_range", rows_per_range)
-    plan = {"rows": rows, "rows_per_range": rows_per_range} | (meta if identity is None else identity)
-    plan = json.loads(as_json(plan))
     place = path.with_name(f"{path.name}.unfinished")
-    with _locked(path, place):
-        _check_plan(place, plan)
-        digest = hashlib.sha256(as_json(plan).encode()).hexdigest()[:16]  # a worker of former work has another folder
-        writer = RangeWriter(place, Ranges(place / f"ranges-{digest}", rows, rows_per_range))
+    if (path / META).is_file() and not (place / FILES).exists():  # killed when all was done but this
+        shutil.rmtree(place, ignore_errors=True)
+    check_vacant(path)
+    with kept(place, meta if identity is None else identity, rows, rows_per_range) as writer:
+        check_vacant(path)  # again: another process may have ended since
         yield writer
         writer.prepare()
         complete(writer.folder, meta, writer.sha256)
@@ -215,16 +252,28 @@ def unfinished(
         mode = (path / META).stat().st_mode & 0o777
         path.chmod(mode | (mode & 0o444) >> 2)
         sync(path.absolute().parent)
+
+
+@contextmanager
+def kept(place: Path, identity: dict[str, Any], rows: int, rows_per_range: int) -> Iterator[RangeWriter]:
+    """As :func:`unfinished`, for ranges that do not become an artifact.
+
+    They are kept in the folder ``place``, which is deleted when the block ends without an error.
+    """
+    check_count("rows_per_range", rows_per_range)
+    plan = json.loads(as_json({"rows": rows, "rows_per_range": rows_per_range} | identity))
+    with _locked(place):
+        _check_plan(place, plan)
+        digest = hashlib.sha256(as_json(plan).encode()).hexdigest()[:16]  # a worker of former work has another folder
+        yield RangeWriter(place, Ranges(place / f"ranges-{digest}", rows, rows_per_range))
         shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager
-def _locked(path: Path, place: Path) -> Iterator[None]:
+def _locked(place: Path) -> Iterator[None]:
     """A block that one process runs at a time; the operating system ends the lock of a process that dies."""
     from filelock import FileLock, Timeout
 
-    if not place.exists():
-        check_vacant(path)
     place.mkdir(parents=True, exist_ok=True)
     lock, holder = FileLock(place / LOCK, timeout=0), place / HOLDER
     try:
@@ -232,18 +281,10 @@ def _locked(path: Path, place: Path) -> Iterator[None]:
     except Timeout:
         who = json.loads(holder.read_text(encoding="utf-8")) if holder.exists() else {}
         raise RuntimeError(
-            f"another process is at work on {str(path)!r}: process {who.get('process', '?')} on host "
+            f"another process is at work in {str(place)!r}: process {who.get('process', '?')} on host "
             f"{who.get('host', '?')}. Wait for it, or end it and repeat the call, which continues its work"
         ) from None
     try:
-        for left in path.parent.glob(f".{path.stem}.*.tmp{path.suffix}"):  # of a killed process of an older version
-            shutil.rmtree(left, ignore_errors=True)
-        try:
-            check_vacant(path)  # again: another process may have ended since
-        except FileExistsError:
-            if not (place / FILES).exists():  # killed when all was done but this
-                shutil.rmtree(place, ignore_errors=True)
-            raise
         _replace(holder, {"process": os.getpid(), "host": socket.gethostname()})
         yield
     finally:

@@ -1,5 +1,6 @@
 """Types of records: what datasets of ir_datasets keep as sections, paragraphs, headings or markup."""
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ MEDIA = "a list of media, whose last part is a text"
 # Elements that hold the headline and the text of newswire on the TREC disks.
 HEADLINES = ("headline", "hl", "ttl", "title", "ti", "doctitle")
 TEXTS = ("text", "lp", "leadpara")
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def _sectioned(record: Record) -> Sectioned:
@@ -36,7 +38,7 @@ def _newswire(record: Record) -> Sectioned:
     text = markup.decode(errors="replace") if isinstance(markup, bytes) else text_of(record, "marked_up_doc")
     article = _markup(text)
     for paragraph in article.iter("p"):
-        paragraph.text, paragraph.tail = f"\n\n{paragraph.text or ''}", f"\n\n{paragraph.tail or ''}"
+        paragraph.text, paragraph.tail = (f"\n\n{_allowed(text)}" for text in (paragraph.text, paragraph.tail))
     headline = next(article.iter(*HEADLINES), None)
     title = text_of(record, "title") or ("" if headline is None else headline.text_content())
     texts = [element.text_content() for element in article.iter(*TEXTS)]
@@ -76,7 +78,12 @@ def _markup(text: str) -> Any:
     """Parsed HTML, or SGML that is near to it."""
     import lxml.html
 
-    return lxml.html.fromstring(f"<div>{text}</div>")
+    return lxml.html.fromstring(f"<div>{_allowed(text)}</div>")
+
+
+def _allowed(text: str | None) -> str:
+    """A text in which characters that lxml does not take are spaces."""
+    return NOT_XML.sub(" ", text or "")
 
 
 WEB_PAGE = ("body", "body_content_type")

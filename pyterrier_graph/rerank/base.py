@@ -211,7 +211,7 @@ class GraphReranker(LearnedModel):
         return self
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
-        run = check_frame(run, self, optional_texts=("query",), numbers={"score"} & self._needed().keys())
+        run = check_frame(run, self, numbers={"score"} & self._needed().keys())
         try:
             pt.validate.result_frame(run, extra_columns=[*self._needed()], context=self)
         except pt.validate.InputValidationError as error:

@@ -10,18 +10,20 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from pyterrier_graph.artifacts import weights_sha256
-from pyterrier_graph.checks import check_type
+from pyterrier_graph.checks import check_number, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.principal_directions import principal_directions, vocabulary_sample
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import PASSAGE_TYPE
@@ -55,10 +57,14 @@ class HGATReranker(GraphReranker):
     neighbors in the graph (titles, the passages beside it, a claim it refers to, a document it cites). MaxSim compares
     the resulting vectors with the query's.
 
-    With the default configuration the untrained network is plain MaxSim, and :meth:`fit` learns from some hundred
-    queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting. Training is by
-    pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); for ``negatives='shared_codes'`` or ``'mixed'``
-    the training queries may have a column ``codes``. An encoder that learns is a copy: the caller's stays unchanged.
+    The network has 128 dimensions, as in the paper. Longer token vectors of an encoder are projected on the principal
+    directions of the vectors of random words of its vocabulary (which depend on the encoder only); the projection is
+    trained with the other weights. Stored ``tokens`` are the encoder's, and serve other rerankers, too. With the
+    default configuration the untrained network is plain MaxSim of the projected vectors, and :meth:`fit` learns from
+    some hundred queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting.
+    Training is by pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); for ``negatives='shared_codes'``
+    or ``'mixed'`` the training queries may have a column ``codes``. An encoder that learns is a copy: the caller's
+    stays unchanged.
 
     Args:
         relations: Relations along which passages aggregate, or paths of them (``'title/title'``: the title above the
@@ -67,6 +73,10 @@ class HGATReranker(GraphReranker):
         contextualized: What :meth:`contextualize` stored for these weights: reranking is then a look-up and a MaxSim.
         training: Options of :meth:`fit`.
         batch_size: Number of passages represented at once.
+        tolerance: For No out and No self with more than one layer, in which the state of a section or passage depends
+            on the passage that is represented. With a number above 0, a state is computed once for all of them where
+            what depends on it is at most that part of the node's neighbors: with 0.05, that of a section with 20
+            passages or more. This is an approximation, for contextualizing and scoring; :meth:`fit` does not use it.
         seed: Seed of the initial weights.
         graph, encoder, tokens, titles, device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`.
 
@@ -79,11 +89,11 @@ class HGATReranker(GraphReranker):
     schematic = {"label": "HGAT", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_FORMAT = "hgat"
     STAGES = {"training": HGATTraining}
-    WRITTEN = ("relations", "titles", "seed")
-    KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size"}
+    WRITTEN = ("relations", "titles", "tolerance", "seed")
+    KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size", "tolerance"}
 
-    network: HGAT
     contextualized: TokenStore | None
+    _start_projection = False  # whether the projection has to be set before the network is used
 
     def __init__(
         self,
@@ -97,6 +107,7 @@ class HGATReranker(GraphReranker):
         titles: bool = False,
         training: HGATTraining | None = None,
         batch_size: int = 64,
+        tolerance: float = 0.0,
         seed: int = 0,
         device: str | None = None,
         dtype: DType = "auto",
@@ -113,12 +124,14 @@ class HGATReranker(GraphReranker):
             check_relations(graph, self.relations)
         self.training = HGATTraining() if training is None else training
         self.batch_size = batch_size
+        self.tolerance = tolerance
         self.seed = seed
         self.random_start = self.config.init == "random"
         shape = {"dimension": self.encoder.dimension, "positions": self.encoder.max_passage_tokens}
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.network = HGAT(self.config, relations=self.relations, **shape).eval().to(self._device)
+        self._start_projection = self.network.projection is not None
         self.contextualized = contextualized
 
     def __repr__(self) -> str:
@@ -137,12 +150,28 @@ class HGATReranker(GraphReranker):
         return sizes, calls + [f"plots.{plot}" for plot in plots]
 
     @property
+    def network(self) -> HGAT:
+        """The network. Its projection starts when it is first used, because texts are encoded for it."""
+        if self._start_projection:
+            self._start_projection = False
+            sample = self.encoder.encode_passages(vocabulary_sample(self.encoder)).values
+            projection = cast(nn.Linear, self._network.projection)
+            self._network.start_projection_at(principal_directions(sample, projection.out_features))
+        return self._network
+
+    @network.setter
+    def network(self, network: HGAT) -> None:
+        self._network = network
+
+    @property
     def _device(self) -> torch.device:
         return device_of(self.device)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Checks stored representations, also when they are set later."""
-        if name == "contextualized" and value is not None:
+        """Checks stored representations and the tolerance, also when they are set later."""
+        if name == "tolerance":
+            check_number(name, value, 0, 1)
+        elif name == "contextualized" and value is not None:
             check_type(name, value, TokenStore, "what reranker.contextualize(path) returns")
             if self.graph is None or value.meta.get("graph_sha256") != self.graph.fingerprint():
                 raise ValueError(f"{value!r} holds representations of other passages than those of {self.graph!r}")
@@ -169,7 +198,7 @@ class HGATReranker(GraphReranker):
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
-        queries = work.queries.to(self._device)
+        queries = self.network.project(work.queries.to(self._device))
         chunks = self._chunks(np.unique(work.node))
         for nodes in pt.tqdm(
             chunks, desc=self.config.name, unit="batch", delay=1, leave=None, disable=not self.verbose
@@ -195,9 +224,9 @@ class HGATReranker(GraphReranker):
         if self.contextualized is not None:
             in_context = self.contextualized.states(nodes, self._device)
             late = self.config.framework == "late"
-            return tokens.states(nodes, self._device) if late else in_context, in_context
-        propagation = self.network.plan(graph, nodes).to(self._device)
-        inputs = tokens.states(propagation.nodes, self._device)
+            return self.network.project(tokens.states(nodes, self._device)) if late else in_context, in_context
+        propagation = self.network.plan(graph, nodes, tolerance=self.tolerance).to(self._device)
+        inputs = self.network.project(tokens.states(propagation.nodes, self._device))
         return inputs.select(propagation.inputs), self.network(inputs, propagation)
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
@@ -205,6 +234,7 @@ class HGATReranker(GraphReranker):
         if validation:
             measure = Validation(*validation, options.measure, self)
             validate = lambda: measure(ranked(measure.run, self._scores(measure.run), self)["score"])  # noqa: E731
+        network = self.network  # its projection starts at directions of the encoder before training
         queries, graphs, triples = draw_triples(*judged(*training, self), self.graph, options)
         encoder, learned = self.encoder, options.encoder_learning_rate is not None
         if learned:
@@ -231,7 +261,7 @@ class HGATReranker(GraphReranker):
                 )
         try:
             self.training_log = train_on_triples(
-                self.network,
+                network,
                 encoder,
                 [(graph, self._tokens_of(graph)) for graph in graphs],
                 queries,
@@ -287,7 +317,7 @@ class HGATReranker(GraphReranker):
         about["dtype"] = dtype_name(self.dtype, self._device)
         identity = {"encoder_sha256": self.encoder.fingerprint(), "batch_size": self.batch_size}
         options: dict[str, Any] = {"task": "contextualizing", "workers": workers, "verbose": self.verbose}
-        size = graph.num_nodes, self.encoder.dimension
+        size = graph.num_nodes, self.network.dimension
         return TokenStore(path).write(states_of, *size, about, identity=identity, prepare=prepare, **options)
 
     def relation_weights(self) -> pd.DataFrame:
@@ -311,9 +341,9 @@ class HGATReranker(GraphReranker):
         propagation = self.network.plan(graph, target).to(self._device)
         inputs = tokens.states(propagation.nodes, self._device)
         vectors = inputs.values.detach().clone().requires_grad_(True)
-        states = inputs.with_values(vectors)
+        states = self.network.project(inputs.with_values(vectors), linear=True)
         in_context = self.network(states, propagation, linear=True)
-        query_vectors = self.encoder.encode_queries([query])[0].to(self._device)
+        query_vectors = self.network.project(self.encoder.encode_queries([query]).to(self._device))[0]
         score = self.network.score(query_vectors, states.select(propagation.inputs), in_context)
         # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
@@ -340,6 +370,7 @@ class HGATReranker(GraphReranker):
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         contextualized = options.pop("contextualized", None)
         reranker = super()._read(folder, about, {"config": HGATConfig(**about["config"])} | options)
+        reranker._start_projection = False
         reranker.network.load_state_dict(load_file(folder / WEIGHTS))
         reranker.contextualized = contextualized
         return reranker

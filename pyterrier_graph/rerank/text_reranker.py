@@ -113,7 +113,7 @@ class TextReranker(LearnedModel):
         return ranked(inp, self._compute(self._scores, self._texts(inp), np.zeros(len(inp))), self)
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
-        run = check_frame(run, self, optional_texts=("query",), numbers=("rank",))
+        run = check_frame(run, self, numbers=("rank",))
         pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
         return run
 

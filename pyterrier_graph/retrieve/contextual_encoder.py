@@ -288,7 +288,7 @@ class ContextualEncoder(LearnedModel):
             self._temporary = tempfile.TemporaryDirectory(prefix="vectors-", ignore_cleanup_errors=True)
         return Path(self._temporary.name)
 
-    def _base(self, workers: Workers) -> FlexIndex:
+    def _base(self, workers: Workers = 1) -> FlexIndex:
         """The encoder's own vectors of the passages: those given, or made from the graph's texts."""
         if self._vectors is not None:
             return self._vectors

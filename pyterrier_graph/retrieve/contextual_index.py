@@ -71,6 +71,8 @@ class ContextualIndex(WithSignature, pt.Transformer):
             raise FileNotFoundError(f"no index at {str(path)!r}")
         self.flex = FlexIndex(str(path), verbose=False)
         identity = identity_of(self.flex)
+        if "encoder" not in identity:
+            raise ValueError(f"{self.flex!r} is damaged: it does not say which encoder its vectors are of")
         meta = read_meta(self.path, {"type": "dense_index", "format": "flex"})
         check_ids(self.path / DOCNOS, count_of(meta, "doc_count"))
         model: Any = encoder if hasattr(encoder, "explain") else None

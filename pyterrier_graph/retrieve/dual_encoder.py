@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import Any, Self, cast, get_args
+from typing import Any, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
 from pyterrier_graph.artifacts import weights_sha256
-from pyterrier_graph.checks import check_choice, check_frame, check_type, is_unicode
+from pyterrier_graph.checks import check_frame, check_type, is_unicode
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, precision
 from pyterrier_graph.encoders.late_chunking import LateChunking, passages_in_documents, single_passages
@@ -121,7 +121,6 @@ class DualEncoder(LearnedModel, BiEncoder):
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer")
         check_type("miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)")
-        check_choice("similarity", similarity, (None, *get_args(Similarity)))
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
         BiEncoder.__init__(self, batch_size=batch_size, text_field=text_field, verbose=verbose)
         self.encoder = str(encoder)
@@ -153,7 +152,7 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from pyterrier_graph.plots.model_html import parameters, reranker_html, training_calls, training_sizes
+        from pyterrier_graph.plots.model_html import encoder_calls, parameters, reranker_html, training_sizes
 
         passage = "whole documents" if self.late_chunking else f"{self.max_passage_tokens} of a passage"
         sizes = {
@@ -162,9 +161,7 @@ class DualEncoder(LearnedModel, BiEncoder):
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
             "reads": f"{self.max_query_tokens} tokens of a query, {passage}",
         }
-        fit = "fit(topics, qrels, dev_topics, dev_qrels)" if self.miner is not None else "fit_examples(examples)"
-        calls = [*training_calls(self, "encoder", fit), "ptg.GraphMean(graph, encoder).index(path)"]
-        return reranker_html(self, sizes | training_sizes(self), calls)
+        return reranker_html(self, sizes | training_sizes(self), encoder_calls(self))
 
     @property
     def model_name(self) -> str:
@@ -174,10 +171,8 @@ class DualEncoder(LearnedModel, BiEncoder):
         """
         # weights may have changed, and torch does not count all changes in place; checksums take 15 ms
         about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
-        about.append(checksums(self.network))
-        about += ["late chunking"] * self.late_chunking
-        digest = hashlib.sha256(repr(about).encode()).hexdigest()
-        return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
+        about += [checksums(self.network), *["late chunking"] * self.late_chunking]
+        return f"{checkpoint_name(self.encoder)}@{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Encodes queries or passages, or scores pairs of them, by the columns that there are."""
@@ -246,8 +241,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         for number, text in enumerate(texts := list(texts if bar is None else bar.iterable)):
             if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
                 raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
-        if what == "queries":
-            warn_of_rewritten(texts)
+        warn_of_rewritten(texts if what == "queries" else [])
         return self._in_parts(encode, texts, batch_size, self._bar(len(texts), what) if bar is None else bar)
 
     def _encode_late(self, graph: HeteroGraph | None, items: Any, batch_size: int) -> np.ndarray:
@@ -338,7 +332,6 @@ class DualEncoder(LearnedModel, BiEncoder):
         datasets = {stage: getattr(data, "dataset", data) for stage, data in by_stage.items() if data is not None}
         digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()
-        place = self.training.output_dir or self.pretraining.output_dir
         names = ("encoder", "similarity", "separate_encoders", "max_query_tokens", "max_passage_tokens", "seed")
         identity = {name: getattr(self, name) for name in names}
         logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
@@ -346,7 +339,7 @@ class DualEncoder(LearnedModel, BiEncoder):
         with restored_on_error(self.network):  # also by the second stage
             for stage, data in datasets.items():
                 options = getattr(self, stage)
-                folder = options.output_dir or place
+                folder = options.output_dir or self.training.output_dir or self.pretraining.output_dir
                 logs[stage] = train_dual_encoder(
                     self.network,
                     data,
@@ -371,8 +364,8 @@ class DualEncoder(LearnedModel, BiEncoder):
             return None
         if "docno" not in topics.columns:
             topics = checked_topics(topics, self)
-            columns = f"docno and {self.text_field}"
-            miner = self._required_miner("validation queries have no documents", f"or documents, with {columns}")
+            advice = f"or documents, with docno and {self.text_field}"
+            miner = self._required_miner("validation queries have no documents", advice)
             found = cast(pd.DataFrame, (miner.candidates >> miner.texts)(topics))
             topics = found.rename(columns={"text": self.text_field})
         pt.validate.result_frame(check_frame(topics, self), extra_columns=["query", self.text_field], context=self)

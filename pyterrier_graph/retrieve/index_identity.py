@@ -13,6 +13,7 @@ import numpy as np
 
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.encoders.checkpoints import checkpoint_name
+from pyterrier_graph.encoders.devices import device_of, dtype_name
 from pyterrier_graph.encoders.vector_files import blocks
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def identity_of(index: FlexIndex) -> dict[str, Any]:
     bytes_needed = 4 * shape[0] * shape[1] if all(isinstance(size, int) for size in shape) else -1
     if bytes_needed != os.path.getsize(index.index_path / "vecs.f4"):
         raise ValueError(f"{index!r} is damaged: its vectors are not {shape[0]!r} of {shape[1]!r} numbers each")
-    if not isinstance(about, dict) or not isinstance(about.get("identity"), dict) or "encoder" not in about["identity"]:
+    if not isinstance(about, dict) or not isinstance(about.get("identity"), dict):
         raise ValueError(f"{index!r} is damaged: it does not say what its vectors depend on")
     return about["identity"]
 
@@ -103,6 +104,13 @@ def _lines(texts: list[str]) -> bytes:
 def encoder_name(encoder: BiEncoder) -> str:
     """The name that tells an encoder from others."""
     return getattr(encoder, "model_name", repr(encoder))
+
+
+def dtype_entry(encoder: Any) -> dict[str, str]:
+    """What ``pt_meta.json`` says of an encoder's precision; nothing of encoders of other packages."""
+    if not hasattr(encoder, "max_passage_tokens"):  # no DualEncoder
+        return {}
+    return {"dtype": dtype_name(encoder.dtype, device_of(encoder.device))}
 
 
 def vector_space(encoder: Any) -> str:

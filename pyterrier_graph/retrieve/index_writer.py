@@ -21,7 +21,7 @@ from pyterrier_graph.graphs.csr import checked
 from pyterrier_graph.graphs.ids import ids_of, writing_ids
 from pyterrier_graph.ranges.workers import Workers
 from pyterrier_graph.ranges.writer import unfinished
-from pyterrier_graph.retrieve.index_identity import encoder_name, identity_of, vector_space, without_bars
+from pyterrier_graph.retrieve.index_identity import dtype_entry, encoder_name, identity_of, vector_space, without_bars
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -137,6 +137,7 @@ def base_vectors(
     nodes, quiet = graph.passage_nodes, without_bars(encoder)
     dimension = int(np.asarray(encoder.encode_docs(graph.texts(nodes[:1]))).shape[1])
     about = {"doc_count": len(nodes), "vec_size": dimension, "base": identity | {"space": vector_space(encoder)}}
+    about |= dtype_entry(encoder)
     progress: dict[str, Any] = {"desc": "encoding passages", "unit": "passage", "delay": 1, "disable": not verbose}
 
     def name_of(number: int) -> str:

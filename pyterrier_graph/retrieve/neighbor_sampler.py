@@ -24,7 +24,7 @@ from pyterrier_graph.models.bipartite_attention import FEATURES
 from pyterrier_graph.models.neighbor_batch import NeighborBatch
 from pyterrier_graph.models.passage_network import PassageNetwork
 from pyterrier_graph.ranges.workers import Workers
-from pyterrier_graph.retrieve.index_identity import encoder_name, query_digests, without_bars
+from pyterrier_graph.retrieve.index_identity import dtype_entry, encoder_name, query_digests, without_bars
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
@@ -247,7 +247,7 @@ class NeighborSampler:
         encoder = without_bars(self.encoder)
         encode = encoder.encode_queries if name == "queries" else encoder.encode_docs
         identity = {"encoder": encoder_name(self.encoder), "texts": digest}
-        options: dict[str, Any] = {"workers": self._workers, "verbose": self.verbose}
+        options: dict[str, Any] = {"workers": self._workers, "verbose": self.verbose} | dtype_entry(self.encoder)
         return encode_once(self.folder, name, identity, count, texts, encode, **options)
 
 

@@ -9,9 +9,10 @@ import os
 import tempfile
 from collections import Counter
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,16 +20,31 @@ import pyarrow as pa
 import pyterrier as pt
 from datasets import Dataset
 
+from pyterrier_graph.artifacts import file_sha256, sync
 from pyterrier_graph.checks import check_fields, check_number, check_type
-from pyterrier_graph.encoders.queries import query_texts
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.training.teacher_scores import PAIR, TeacherScores, frame_from
-from pyterrier_graph.training.validation import PASSAGE_NUMBER, checked_qrels, checked_topics, documents_of, judged_ids
+from pyterrier_graph.ranges.identity import frame_sha256, pipeline_name
+from pyterrier_graph.ranges.tables import read_table, stored_table
+from pyterrier_graph.ranges.workers import Workers, check_workers
+from pyterrier_graph.ranges.writer import as_json, kept
+from pyterrier_graph.training.mined_frames import (
+    DOCUMENT_COLUMNS,
+    DRAWN,
+    RELEVANT,
+    SAME,
+    TOP,
+    checked_topics,
+    columns_of,
+    count_outcomes,
+    relevant_documents,
+    without,
+)
+from pyterrier_graph.training.teacher_scores import NewScores, TeacherScores, frame_from
+from pyterrier_graph.training.validation import PASSAGE_NUMBER, documents_of, judged_ids
 
 QUERY = "query"
-DOCUMENT_COLUMNS = ["qid", "query", "docno", "source"]  # indexed by the position of the query
-RELEVANT, SAME, TOP, DRAWN = "relevant", "same document", "top", "drawn"  # sources of documents
 NOTHING_RELEVANT = "no relevant document"
+OUTCOMES = ["of", "outcome", "count"]
 
 
 def example_columns(negatives: int) -> list[str]:
@@ -76,8 +92,9 @@ class HardNegativeMiner:
     document that is not relevant itself, drawn at random; where a document has no other passage, a candidate takes its
     place. Neighbors that answer the query, too, but are not judged, are negatives unless a teacher leaves them out.
 
-    **Scores** are kept in the folder, so that a run that was killed continues, and other thresholds, retrievers or
-    queries reuse them.
+    **Scores** are kept in the folder, so that other thresholds, retrievers or queries reuse them. A run that was killed
+    continues if it is repeated with the same options, topics and judgments, and pipelines that are shown alike
+    (``repr``).
 
     Args:
         candidates: Retriever: ``qid, query`` to ``qid, docno, score``. Qrels must be of documents that it retrieves.
@@ -98,6 +115,7 @@ class HardNegativeMiner:
             its examples.
         seed: Seed of random draws.
         batch_size: Number of queries at once.
+        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
         verbose: Whether to show progress.
     """
 
@@ -114,6 +132,7 @@ class HardNegativeMiner:
     folder: str | os.PathLike[str] | None = None
     seed: int = 0
     batch_size: int = 64
+    workers: Workers = 1
     verbose: bool = True
 
     def __post_init__(self) -> None:
@@ -126,9 +145,13 @@ class HardNegativeMiner:
             raise ValueError(f"same_document={self.same_document} is more than hard_negatives={self.hard_negatives}")
         if self.same_document and self.graph is None:
             raise ValueError("same_document needs graph=, the DocumentGraph of the passages")
+        check_workers(self.workers)
         check_number("positive_threshold", self.positive_threshold, 0, 1)
         check_number("negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True)
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_temporary"}
 
     def labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> TrainingExamples:
         """Examples whose positives are judged relevant, one row for each of them, whatever its score.
@@ -160,8 +183,8 @@ class HardNegativeMiner:
         return self._mine(topics, qrels, pseudo=True)
 
     def _mine(self, topics: pd.DataFrame, qrels: pd.DataFrame | None, pseudo: bool) -> TrainingExamples:
-        topics = _checked_topics(topics)
-        relevant = _relevant(topics, qrels)
+        topics = checked_topics(topics)
+        relevant = relevant_documents(topics, qrels)
         outcomes: Counter[tuple[str, str]] = Counter({("queries", "kept"): 0})
         if not pseudo:
             if not len(relevant):
@@ -173,31 +196,80 @@ class HardNegativeMiner:
         schema = pa.schema([(column, pa.string()) for column in [*texts, *ids]])
         folder = Path(self._temporary.name if self.folder is None else self.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f"{'pseudo-labeled' if pseudo else 'labeled'}.partial"
+        kind = "pseudo-labeled" if pseudo else "labeled"
+        identity = self._identity(topics, relevant) | {"kind": kind}
         scores = None if self.teacher is None else TeacherScores(self.teacher, folder)
-        try:
-            with nullcontext() if scores is None else closing(scores), pa.ipc.new_stream(str(partial), schema) as out:
-                starts = range(0, len(topics), self.batch_size)
-                for start in pt.tqdm(starts, desc="HardNegativeMiner", unit="batch", delay=1, disable=not self.verbose):
-                    part = topics.iloc[start : start + self.batch_size]
-                    documents = self._documents(part, relevant.loc[part.index[0] : part.index[-1]], pseudo)
-                    columns = _columns(documents, *self._choose(documents, part.index, scores, pseudo, outcomes))
-                    out.write_batch(pa.record_batch(columns, schema=schema))
+        place = folder / f"{kind}-{hashlib.sha256(as_json(identity).encode()).hexdigest()[:16]}.unfinished"
+        progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query", "delay": 1}
+        progress |= {"disable": not self.verbose, "workers": self.workers}
+        with (
+            nullcontext() if scores is None else closing(scores),
+            kept(place, identity, len(topics), self.batch_size) as writer,
+        ):
+
+            def mined(numbers: np.ndarray) -> dict[str, np.ndarray]:
+                part = topics.iloc[numbers]
+                here = relevant.loc[part.index[0] : part.index[-1]]
+                return self._mined(part, here, scores, pseudo=pseudo, schema=schema)
+
+            def add(number: int) -> None:
+                if scores is not None:
+                    new = writer.ranges.read(number)
+                    scores.add(NewScores(*(read_table(new[name]).to_pandas() for name in ("scores", "probes"))))
+
+            writer.compute(mined, each_time=add, **progress)
+            partial = place / "examples.arrow"
+            with pa.ipc.new_stream(str(partial), schema) as out:
+                for arrays in writer.read():
+                    out.write_table(read_table(arrays["examples"]))
+                    became = read_table(arrays["outcomes"]).to_pandas()
+                    outcomes.update({(of, outcome): count for of, outcome, count in became.itertuples(index=False)})
             report = pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"])
             if not outcomes["positives", "kept"]:
                 raise ValueError(f"there are no training examples:\n{report.to_string()}")
             # named by its content, so that a file in use is never overwritten, and the same file is not stored twice
-            with partial.open("rb") as written:
-                digest = hashlib.file_digest(written, "sha256").hexdigest()[:16]
-            path = partial.with_name(f"{partial.stem}-{digest}.arrow")
+            path = folder / f"{kind}-{file_sha256(partial)[:16]}.arrow"
             if not path.exists():
+                sync(partial)
                 partial.rename(path)
-        finally:
-            partial.unlink(missing_ok=True)
+                sync(folder)
         examples = Dataset.from_file(str(path))
         made = TrainingExamples(examples.select_columns(texts), examples.select_columns(ids), report)
         vars(made)["_temporary"] = self._temporary  # a folder that is deleted with the last reference to it
         return made
+
+    def _identity(self, topics: pd.DataFrame, relevant: pd.DataFrame) -> dict[str, Any]:
+        """All that the examples depend on."""
+        others = ("workers", "folder", "verbose", "graph")
+        options = {option.name: getattr(self, option.name) for option in fields(self) if option.name not in others}
+        identity = {
+            name: pipeline_name(value) if isinstance(value, pt.Transformer) else value
+            for name, value in options.items()
+        }
+        if self.graph is not None:
+            identity["graph"] = self.graph.fingerprint()
+        return identity | {"topics_sha256": frame_sha256(topics), "relevant_sha256": frame_sha256(relevant)}
+
+    def _mined(
+        self,
+        topics: pd.DataFrame,
+        relevant: pd.DataFrame,
+        scores: TeacherScores | None,
+        *,
+        pseudo: bool,
+        schema: pa.Schema,
+    ) -> dict[str, np.ndarray]:
+        """The examples of some queries, what became of their documents, and new scores, as they are stored."""
+        outcomes: Counter[tuple[str, str]] = Counter()
+        documents = self._documents(topics, relevant, pseudo)
+        *chosen, new = self._choose(documents, topics.index, scores, pseudo, outcomes)
+        counts = pd.DataFrame(
+            [(*names, count) for names, count in outcomes.items()], columns=["of", "outcome", "count"]
+        )
+        tables = {"examples": pa.table(columns_of(documents, *chosen), schema=schema), "outcomes": counts}
+        if new is not None:
+            tables |= {"scores": new.pairs, "probes": new.probes}
+        return {name: stored_table(table) for name, table in tables.items()}
 
     def _documents(self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool) -> pd.DataFrame:
         """The documents of each query with their texts: relevant ones, then candidates in their order."""
@@ -211,7 +283,7 @@ class HardNegativeMiner:
                 )
             if self.same_document and not pseudo:
                 neighbors = self._neighbors(relevant)
-                retrieved = pd.concat([neighbors, _without(retrieved, neighbors)])
+                retrieved = pd.concat([neighbors, without(retrieved, neighbors)])
             found = pd.concat([relevant, retrieved]).sort_index(kind="stable")
         return found.assign(text=self._texts_of(found))
 
@@ -223,7 +295,7 @@ class HardNegativeMiner:
         judged = relevant.assign(docno=documents_of(relevant["docno"])).drop_duplicates(["qid", "docno"])
         rows, nodes = self.graph.passages_of_documents(self.graph.document_of(judged["docno"].tolist()))
         passages = judged.iloc[rows].assign(docno=self.graph.ids_of(nodes), source=SAME)
-        return self._draw(_without(passages, relevant), self.same_document)
+        return self._draw(without(passages, relevant), self.same_document)
 
     def _draw(self, documents: pd.DataFrame, count: int) -> pd.DataFrame:
         """So many documents of each query, by a random number for each pair: it does not depend on the batch."""
@@ -267,10 +339,11 @@ class HardNegativeMiner:
         scores: TeacherScores | None,
         pseudo: bool,
         outcomes: Counter[tuple[str, str]],
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, NewScores | None]:
         """Chooses the documents of the examples, and counts what became of all.
 
-        Returns the positions of the positives, shape (rows,), and of the negatives, shape (rows, hard_negatives).
+        Returns the positions of the positives, shape (rows,), and of the negatives, shape (rows, hard_negatives), and
+        scores that are new.
         """
         query = queries.get_indexer(documents.index)
         relevant = (documents["source"] == RELEVANT).to_numpy()
@@ -279,9 +352,9 @@ class HardNegativeMiner:
         same = documents.duplicated(["qid", "text"]).to_numpy()
         usable = ~(relevant | repeated | blank | same)
         probability = np.full(len(documents), np.nan)
-        low = usable
+        low, new = usable, None
         if scores is not None:
-            probability[usable] = scores(documents[usable])
+            probability[usable], new = scores.of(documents[usable])
             low = probability < self.negative_threshold
         high = probability > self.positive_threshold
 
@@ -297,62 +370,18 @@ class HardNegativeMiner:
 
         sure = f"score above {self.positive_threshold}"
         few = {"too few negatives": ~complete}
-        _count(outcomes, "queries", {"kept": kept, f"no {sure}" if pseudo else NOTHING_RELEVANT: ~found} | few)
+        count_outcomes(outcomes, "queries", {"kept": kept, f"no {sure}" if pseudo else NOTHING_RELEVANT: ~found} | few)
         lost = {"not the best": high & ~positive} if pseudo else {"no text": blank, "same text as another": same}
         reasons = {"kept": positive_used} | lost | {"too few negatives": ~complete[query]}
-        _count(outcomes, "positives", reasons, of_these=high if pseudo else relevant)
+        count_outcomes(outcomes, "positives", reasons, of_these=high if pseudo else relevant)
         drawn, same_document = ((documents["source"] == source).to_numpy() for source in (DRAWN, SAME))
         reasons = {"positive": positive_used} if pseudo else {"negative, drawn": negative_used & drawn}
         reasons |= {"negative, same document": negative_used & same_document} if self.same_document else {}
         reasons |= {"negative": negative_used, "judged relevant": repeated}
         reasons |= {"no text": blank, "same text as another": same}
         reasons |= {sure: high, "score between": ~(low | high), "not used": low}
-        _count(outcomes, "candidates", reasons, of_these=~relevant)
+        count_outcomes(outcomes, "candidates", reasons, of_these=~relevant)
 
         at = np.flatnonzero(positive_used)
         negatives = np.flatnonzero(negative_used).reshape(kept.sum(), self.hard_negatives)
-        return at, negatives[(np.cumsum(kept) - 1)[query[at]]]
-
-
-def _without(documents: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """Pairs of query and document that ``others`` lacks."""
-    pairs, lacked = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (documents, others))
-    return documents[~pairs.isin(lacked)]
-
-
-def _count(
-    outcomes: Counter[tuple[str, str]], of: str, reasons: dict[str, np.ndarray], of_these: np.ndarray | bool = True
-) -> None:
-    """Counts rows by the first reason that holds for each."""
-    for reason, rows in reasons.items():
-        outcomes[of, reason] += int((rows & of_these).sum())
-        of_these = of_these & ~rows
-
-
-def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
-    """Topics with ids as text, numbered; each needs a text and may be there once."""
-    topics = checked_topics(topics, "HardNegativeMiner")
-    if not len(topics):
-        raise ValueError("there are no topics")
-    topics = topics.reset_index(drop=True)
-    if (twice := topics["qid"].duplicated()).any():
-        raise ValueError(f"topics have query {topics['qid'][twice].iloc[0]!r} twice")
-    query_texts(topics)
-    return topics
-
-
-def _relevant(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:
-    """The relevant documents of the topics, by the number of their query."""
-    if qrels is None:
-        qrels = pd.DataFrame({"qid": [], "docno": [], "label": []})
-    qrels = checked_qrels(qrels, "HardNegativeMiner")
-    relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
-    relevant = relevant.merge(topics[["qid", "query"]].reset_index(names="number"), on="qid")
-    return relevant.set_index("number").sort_index(kind="stable").assign(source=RELEVANT)[DOCUMENT_COLUMNS]
-
-
-def _columns(documents: pd.DataFrame, positives: np.ndarray, negatives: np.ndarray) -> list[np.ndarray]:
-    """The columns of the examples with these documents, given by position: texts, then ids."""
-    qid, query, docno, text = (documents[name].to_numpy(dtype=object) for name in PAIR)
-    chosen = [positives, *negatives.T]
-    return [query[positives], *(text[rows] for rows in chosen), qid[positives], *(docno[rows] for rows in chosen)]
+        return at, negatives[(np.cumsum(kept) - 1)[query[at]]], new

@@ -1,9 +1,10 @@
 """The scores of a teacher, which are probabilities; each is computed once and kept on disk."""
 
 import json
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -12,55 +13,94 @@ from pyterrier_caching import ScorerCache
 
 PAIR = ["qid", "query", "docno", "text"]
 PROBES = 8
+VARIABLES = 500  # of one statement; SQLite has at most 999 in older versions
 TOLERANCE = 0.01  # the same model rounds differently on another device
+
+
+class NewScores(NamedTuple):
+    """Scores of pairs that had none.
+
+    Attributes:
+        pairs: A row per pair: ``query, document`` (a digest of docno and text), ``score``.
+        probes: Some pairs with scores near 0.5, by which another teacher would be recognized: as ``pairs``, with
+            ``qid, docno, text``.
+    """
+
+    pairs: pd.DataFrame
+    probes: pd.DataFrame
 
 
 class TeacherScores:
     """Scores pairs of a query and a text by a teacher; scores of pairs that it has scored before are read from disk.
 
     A score is found by query, docno and text, so the folder can serve other queries, retrievers and corpora. Scores of
-    another teacher are a ValueError: some pairs with scores near 0.5 are scored again to tell teachers apart.
+    another teacher are a ValueError: some pairs with scores near 0.5 are scored again to tell teachers apart. Several
+    processes may read scores, and one of them adds new ones.
 
     Args:
         teacher: ``qid, query, docno, text`` to ``score``, a probability.
-        folder: Folder of the scores, which are written after each call.
+        folder: Folder of the scores.
     """
 
     def __init__(self, teacher: pt.Transformer, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.teacher = teacher
+        self.teacher, self.folder = teacher, folder
         self._file = folder / "teacher.json"
         self._check_teacher()
         scores = folder / "scores"
         if not scores.exists():
             with pt.io.finalized_directory(str(scores)) as building:
                 ScorerCache(Path(building, "cache"), key="document").close()
-        self._cache = ScorerCache(scores / "cache", pt.apply.generic(self._score_new))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_cache"}  # a connection
+
+    @cached_property
+    def _cache(self) -> ScorerCache:
+        return ScorerCache(self.folder / "scores" / "cache")
 
     def close(self) -> None:
         """Closes the file of scores."""
-        self._cache.close()
+        if "_cache" in vars(self):
+            vars(self).pop("_cache").close()
 
-    def __call__(self, pairs: pd.DataFrame) -> np.ndarray:
-        """The probabilities of pairs (``qid, query, docno, text``), shape (pairs,)."""
-        if not len(pairs):
-            return np.zeros(0)
+    def of(self, pairs: pd.DataFrame) -> tuple[np.ndarray, NewScores]:
+        """The probabilities of pairs (``qid, query, docno, text``), shape (pairs,), and those that are new."""
         documents = zip(pairs["docno"], pairs["text"], strict=True)
         digests = [blake2b(f"{docno}\0{text}".encode(), digest_size=16).hexdigest() for docno, text in documents]
-        pairs = pairs[PAIR].assign(document=digests)
-        # the cache cannot write the same pair twice
-        scored = self._cache.transform(pairs.drop_duplicates(["query", "document"]))
-        by_pair = scored.set_index(["query", "document"])["score"]
-        return by_pair.reindex(pd.MultiIndex.from_frame(pairs[["query", "document"]])).to_numpy(dtype=float)
+        pairs = pairs[PAIR].assign(document=digests).reset_index(drop=True)
+        scores = np.full(len(pairs), np.nan)
+        for query, rows in pairs.groupby("query").indices.items():
+            for row, score in zip(rows, self._stored(str(query), pairs["document"].iloc[rows].tolist()), strict=True):
+                scores[row] = score
+        missing = np.isnan(scores)
+        new = pairs[missing].drop_duplicates(["query", "document"])
+        new = new.assign(score=self._scores(new) if len(new) else 0.0)
+        by_pair = new.set_index(["query", "document"])["score"]
+        scores[missing] = by_pair.reindex(pd.MultiIndex.from_frame(pairs.loc[missing, ["query", "document"]]))
+        unsure = np.argsort(np.abs(new["score"].to_numpy(dtype=float) - 0.5), kind="stable")[:PROBES]
+        return scores, NewScores(new[["query", "document", "score"]], new[[*PAIR, "score"]].iloc[unsure])
 
-    def _score_new(self, pairs: pd.DataFrame) -> pd.DataFrame:
-        scores = self._scores(pairs)
+    def add(self, new: NewScores) -> None:
+        """Stores new scores; those that are there already stay."""
+        if not len(new.pairs):
+            return
         if not self._file.exists():  # before any score is written
-            unsure = np.argsort(np.abs(scores - 0.5), kind="stable")[:PROBES]
-            probes = pairs[PAIR].assign(score=scores).iloc[unsure].to_dict("records")
             with pt.io.finalized_autoopen(str(self._file), "b") as out:
-                out.write(json.dumps(probes, indent=1).encode())
-        return pairs.assign(score=scores)
+                out.write(json.dumps(new.probes.to_dict("records"), indent=1).encode())
+        rows = new.pairs.itertuples(index=False, name=None)
+        with self._cache.db as db:
+            db.executemany("INSERT OR IGNORE INTO cache ([group], key, value) VALUES (?, ?, ?)", rows)
+
+    def _stored(self, query: str, documents: list[str]) -> list[float]:
+        """Scores of a query's documents; NaN for those that have none."""
+        found: dict[str, float] = {}
+        for start in range(0, len(documents), VARIABLES):
+            part = documents[start : start + VARIABLES]
+            marks = ", ".join("?" * len(part))
+            select = f"SELECT key, value FROM cache WHERE [group] = ? AND key IN ({marks})"
+            found |= dict(self._cache.db.execute(select, [query, *part]))
+        return [found.get(document, np.nan) for document in documents]
 
     def _check_teacher(self) -> None:
         """Raises ValueError if the file describes another teacher."""

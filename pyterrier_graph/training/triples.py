@@ -163,6 +163,7 @@ class TripleModel(nn.Module):
             queries, inputs = self.encoder.forward_queries(given[0]), self.encoder.forward_passages(given[1])
         else:
             queries, inputs = (states.to(device) for states in given)
+        queries, inputs = (self.hgat.project(states) for states in (queries, inputs))
         propagation = group.propagation.to(device)
         in_context = self.hgat(inputs, propagation)
         content = inputs.select(propagation.inputs)

@@ -107,5 +107,9 @@ def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
     missing = frame.isna().any(axis=1)
     if missing.any():
         raise ValueError(f"a value is missing in the {name}: {frame[missing].iloc[0].to_dict()}")
+    try:
+        frame = frame.assign(**{number: pd.to_numeric(frame[number])})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the {name}: {number} must be numbers: {error}") from error
     frame = check_frame(frame, f"the {name}", numbers=(number,))
     return frame.astype({"query_id": str, "doc_id": str})
