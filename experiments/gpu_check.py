@@ -89,7 +89,7 @@ def models(dimension: int) -> Iterator[Row]:
     for name, (network, forward) in networks(dimension).items():
         expected = passes(network, forward, torch.device(CPU), "float32")
         for device, dtype in compared:
-            row = {"part": "models", "device": device, "dtype": dtype, "unit": "relative difference"}
+            row: Row = {"part": "models", "device": device, "dtype": dtype, "unit": "relative difference"}
             found = expected if absent(device) else passes(network, forward, torch.device(device), dtype)
             for step, limit, ours, theirs in zip(
                 ("forward", "backward"), TOLERANCES[dtype], found, expected, strict=True
@@ -156,8 +156,14 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
             return maxsim(values[:8].to(device), out)
 
         made[f"HGAT {variant}"] = hgat, contextualized
-    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
-    bert = BertForSequenceClassification(BertConfig(vocab_size=100, num_labels=1, hidden_dropout_prob=0.0, **shape))
+    shape: dict[str, Any] = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+        "num_labels": 1,
+    }
+    bert = BertForSequenceClassification(BertConfig(vocab_size=100, hidden_dropout_prob=0.0, **shape))
     lgre = LGRe(bert, LGReConfig(init="random")).eval()
     segments = torch.ones(8, 32, dtype=torch.long)
     segments[:, :8], segments[:, [0, 7, -1]] = 0, -1
@@ -168,7 +174,7 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
 
 
 def _scaled(network: SideBySideNetwork, batch: NeighborBatch) -> Tensor:
-    scaled = {name: vectors * network.probe for name, vectors in batch.sources.items()}  # type: ignore[operator]
+    scaled: dict[str, Any] = {name: vectors * network.probe for name, vectors in batch.sources.items()}  # type: ignore
     return network(NeighborBatch(batch.passages, scaled, batch.edges))
 
 

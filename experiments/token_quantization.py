@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 import torch
+from ir_measures import nDCG
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import Collection
@@ -21,11 +22,10 @@ from experiments.harness.cost import fastest
 from experiments.harness.first_stage import bm25
 from pyterrier_graph.encoders.quantization import VectorQuantizer
 from pyterrier_graph.encoders.token_states import TokenStates
-from pyterrier_graph.encoders.vector_files import blocks
 
-MEASURE = "nDCG@10"
+MEASURE = nDCG @ 10
+ABOUT = ("encoder", "encoder_sha256", "titles", "graph_sha256", "dtype")
 SYSTEMS: dict[str, dict[str, float] | None] = {"MaxSim": {}, "GraphMaxSim": None}
-NODES_AT_ONCE = 512
 SAMPLE = 8192
 TIMED = 20_000  # vectors that are decoded to take the time
 Reconstruct = Callable[[np.ndarray], np.ndarray]
@@ -79,13 +79,16 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
             folder = options.output / f"{own.path.name}-{name}"
             store = ptg.TokenStore(folder)
             if not store.built():
-                chunks = states_of(again, own._offsets)
-                about = {key: own.meta[key] for key in ("encoder", "encoder_sha256", "titles", "graph_sha256")}
+                chunks = partial(states_of, again, own._offsets)
+                about = {key: own.meta[key] for key in ABOUT if key in own.meta}
                 store.write(chunks, graph.num_nodes, encoder.dimension, about, verbose=False)
         for system in options.systems:
             model = ptg.GraphMaxSim(graph, encoder, SYSTEMS[system], tokens=store, verbose=False)
-            found = pt.Evaluate(model(candidates), queries.qrels, [MEASURE], perquery=True)
-            measured = pd.Series({qid: values[MEASURE] for qid, values in found.items()})
+            found = MEASURE.iter_calc(
+                queries.qrels.rename(columns={"qid": "query_id", "docno": "doc_id", "label": "relevance"}),
+                model(candidates).rename(columns={"qid": "query_id", "docno": "doc_id"}),
+            )
+            measured = pd.Series({metric.query_id: metric.value for metric in found})
             per_query[name, system] = measured
             difference = measured - per_query["float16", system]
             row |= {system: measured.mean(), f"{system}: difference": difference.mean()}
@@ -112,12 +115,10 @@ def forms(sample: np.ndarray) -> dict[str, Any]:
     return made
 
 
-def states_of(vectors: np.ndarray, offsets: np.ndarray) -> Iterator[TokenStates]:
-    """Vectors of all nodes, some nodes at a time."""
-    for nodes in blocks(len(offsets) - 1, NODES_AT_ONCE):
-        bounds = offsets[nodes[0] : nodes[-1] + 2]
-        part = torch.from_numpy(vectors[bounds[0] : bounds[-1]])
-        yield TokenStates(part, torch.from_numpy(bounds - bounds[0]))
+def states_of(vectors: np.ndarray, offsets: np.ndarray, nodes: np.ndarray) -> tuple[TokenStates, None]:
+    """Vectors of some nodes that follow one another."""
+    bounds = offsets[nodes[0] : nodes[-1] + 2]
+    return TokenStates(torch.from_numpy(vectors[bounds[0] : bounds[-1]]), torch.from_numpy(bounds - bounds[0])), None
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         tokens = TOKENS if bits is None else CODES
         progress: dict[str, Any] = {"desc": task, "unit": "node", "delay": 1, "disable": not verbose}
 
-        def quantizer() -> VectorQuantizer:
+        def quantizer(bits: Bits) -> VectorQuantizer:
             drawn = np.random.default_rng(0).choice(nodes, min(nodes, SAMPLED), replace=False)
             parts = (states_of(np.sort(drawn)[part])[0] for part in blocks(len(drawn), NODES_AT_ONCE))
             vectors = [part.values.float().cpu().numpy() for part in parts]
@@ -143,7 +143,7 @@ class TokenStore(WithSignature, BuiltArtifact):
             if prepare is not None:
                 prepare(writer.place)
             if bits is not None:
-                writer.prepare(lambda folder: quantizer().save(folder))
+                writer.prepare(lambda folder: quantizer(bits).save(folder))
                 quantized = VectorQuantizer.load(writer.folder)
             writer.compute(rows, *names, lengths=[OFFSETS], workers=workers, **progress)
             meta["tokens"] = int(np.fromfile(writer.folder / OFFSETS, "<i8", offset=8 * nodes)[0])
@@ -196,7 +196,8 @@ class TokenStore(WithSignature, BuiltArtifact):
     @cached_property
     def _tokens(self) -> np.ndarray:
         quantizer = self._quantizer
-        file, dtype, width = TOKENS, np.dtype("<f2"), self.dimension
+        file, width = TOKENS, self.dimension
+        dtype: np.dtype[Any] = np.dtype("<f2")
         if quantizer is not None:
             file, dtype, width = CODES, np.dtype("u1"), quantizer.width
         shape = (count_of(self.meta, "tokens"), width)
