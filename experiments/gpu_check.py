@@ -23,7 +23,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import pyterrier_graph as ptg
 from experiments.harness.cost import random_text, random_vectors
-from experiments.hgat_cost import POSITIONS, document
+from experiments.hgat_cost import document
 from pyterrier_graph.encoders.devices import DType, precision
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.graphs import MemoryGraph
@@ -141,13 +141,13 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
         "GNNEncoder of the papers": (paper, lambda device: paper(retrieved.to(device))),
         "GraphMean with weights per query": (side, lambda device: _scaled(side, batch.to(device))),
     }
-    graph = MemoryGraph.from_documents([document(16, False)])
+    graph = MemoryGraph.from_documents([document(16, 40, flat=False)])
     lengths = torch.arange(graph.num_nodes) % 5 + 3
     values = nn.functional.normalize(torch.randn(int(lengths.sum()), dimension), dim=1)
     states = TokenStates(values, nn.functional.pad(lengths.cumsum(0), (1, 0)))
     for variant in ("BASE", "NO_LB_NS"):
         config = HGATConfig(variant, layers=2, init="random", dropout=0.0)
-        hgat = HGAT(config, dimension=dimension, relations=graph.relations, positions=POSITIONS)
+        hgat = HGAT(config, dimension=dimension, relations=graph.relations, positions=180)
         plan = hgat.plan(graph, graph.passage_nodes)
 
         def contextualized(device: torch.device, hgat: HGAT = hgat, plan: Any = plan) -> Tensor:
@@ -248,17 +248,11 @@ def measured(options: argparse.Namespace, device: str, dtype: DType, folder: Pat
     yield lambda: len(encoder.encode_docs(texts))
     tokens = ptg.TokenEncoder(options.encoder, device=device, dtype=dtype)
     yield lambda: len(tokens.encode_passages(texts))
-    one = MemoryGraph.from_documents([document(min(64, options.passages), False)])
-    hgat = HGAT(HGATConfig(), dimension=tokens.dimension, relations=one.relations, positions=POSITIONS)
-    hgat.eval().to(device)
-    states = tokens.encode_passages(one.texts(np.arange(one.num_nodes)))
-
-    def contextualize() -> int:
-        plan = hgat.plan(one, one.passage_nodes)
-        with torch.inference_mode(), precision(dtype, torch.device(device)):
-            return len(hgat(states.select(torch.from_numpy(plan.nodes).to(states.values.device)), plan.to(device)))
-
-    yield contextualize
+    one = MemoryGraph.from_documents([document(min(64, options.passages), 40, flat=False)])
+    store = ptg.TokenStore(folder / "tokens").build(one, tokens, verbose=False)
+    hgat = ptg.HGATReranker(one, tokens, tokens=store, device=device, dtype=dtype, verbose=False)
+    places = (folder / f"{number}.tokens" for number in range(options.repeats + 1))
+    yield lambda: len(hgat.contextualize(next(places))) and len(one.passage_nodes)
     records = ({"docno": f"d{number}", "title": text[:20], "text": text} for number, text in enumerate(texts))
     graph = ptg.DocumentGraph(folder / "graph").index(records, verbose=False)
     mean = ptg.GraphMean(graph, encoder, device=device, dtype=dtype, verbose=False)

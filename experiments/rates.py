@@ -23,11 +23,10 @@ from experiments import gnn_encoder_cost, scale
 from experiments.gpu_check import texts_of
 from experiments.harness.cost import random_vectors
 from experiments.harness.synthetic import NumberEncoder, write_vectors
-from experiments.hgat_cost import POSITIONS, contextualize, document
+from experiments.hgat_cost import document
 from pyterrier_graph.encoders.checkpoints import resolve
 from pyterrier_graph.encoders.devices import DType
 from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.models.hgat import HGAT, HGATConfig
 
 SIZES = (10_000, 1_000_000, 10_000_000)
 PROCESSES = 2
@@ -113,12 +112,13 @@ def indexing(options: argparse.Namespace) -> Iterator[Row]:
 def contextualizing(options: argparse.Namespace) -> Iterator[Row]:
     """HGAT, of token vectors that are there, in documents with sections."""
     encoder = ptg.TokenEncoder(options.encoder)
-    graph = MemoryGraph.from_documents([document(min(64, options.encoded), False)])
-    states = encoder.encode_passages(graph.texts(np.arange(graph.num_nodes)))
-    model = HGAT(HGATConfig(), dimension=encoder.dimension, relations=graph.relations, positions=POSITIONS).eval()
-    nodes = graph.passage_nodes
-    contextualize(model, graph, nodes[:2], states)
-    yield "contextualize", "HGAT", *timed(lambda: contextualize(model, graph, nodes, states), len(nodes))
+    graph = MemoryGraph.from_documents([document(min(64, options.encoded), 60, flat=False)])
+    with TemporaryDirectory() as folder:
+        store = ptg.TokenStore(Path(folder) / "tokens").build(graph, encoder, verbose=False)
+        model = ptg.HGATReranker(graph, encoder, tokens=store, verbose=False)
+        model.contextualize(Path(folder) / "first")
+        costs = timed(lambda: model.contextualize(Path(folder) / "second"), len(graph.passage_nodes))
+    yield "contextualize", "HGATReranker", *costs
 
 
 def attention(options: argparse.Namespace) -> Iterator[Row]:

@@ -86,7 +86,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
             model = ptg.GraphMaxSim(graph, encoder, SYSTEMS[system], tokens=store, verbose=False)
             found = MEASURE.iter_calc(
                 queries.qrels.rename(columns={"qid": "query_id", "docno": "doc_id", "label": "relevance"}),
-                model(candidates).rename(columns={"qid": "query_id", "docno": "doc_id"}),
+                pd.DataFrame(model(candidates)).rename(columns={"qid": "query_id", "docno": "doc_id"}),
             )
             measured = pd.Series({metric.query_id: metric.value for metric in found})
             per_query[name, system] = measured
