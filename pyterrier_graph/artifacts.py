@@ -30,6 +30,7 @@ from pyterrier_graph.integrity import (
     verify,
     verify_download,
 )
+from pyterrier_graph.warning_categories import DataWarning
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -264,7 +265,7 @@ class OwnArtifact(pt.Artifact):
         if self.path is pt.Artifact.NO_PATH:
             raise ValueError(f"{self!r} has no folder: save it first")
         if not verify(Path(str(self.path)), verbose=verbose):
-            warnings.warn(f"{str(self.path)!r} has {NO_DIGESTS}", stacklevel=2)
+            warnings.warn(f"{str(self.path)!r} has {NO_DIGESTS}", DataWarning, stacklevel=2)
         return self
 
     def _card(self, load: str) -> RepoCard | None:

@@ -54,7 +54,10 @@ def called(*names: str) -> list[tuple[str, ast.Call]]:
 
 def test_no_code_is_read() -> None:
     for name in ("pickle", "shelve", "dill", "joblib.load", "marshal", "cloudpickle"):
-        assert not called(f"{name}.load", f"{name}.loads", name), name
+        places = [
+            place for place, call in called(f"{name}.load", f"{name}.loads", name) if "copyreg" not in ast.unparse(call)
+        ]
+        assert not places, name  # copyreg.pickle says how an object is opened again
     assert not called("torch.load", "read_pickle", "eval_model", "compile_command", "os.system", "yaml.unsafe_load")
     builtin = [place for place, node in called("eval", "exec") if isinstance(node.func, ast.Name)]
     assert not builtin

@@ -23,6 +23,7 @@ from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.triples import draw_triples
 from pyterrier_graph.training.validation import Validation
+from pyterrier_graph.warning_categories import SpeedWarning
 
 RUN, QRELS = tiny.run(), tiny.qrels()
 # All passages of a word's document count: passage judgments, and the documents' that mean the same.
@@ -131,7 +132,7 @@ def test_a_random_start_ranks_at_random_until_it_is_trained() -> None:
     with pytest.warns(UserWarning, match="not trained and ranks at random"):
         random(RUN)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("error", "not trained")
         random(RUN)  # said once
         hgat(**options).fit(RUN, QRELS, RUN, QRELS)(RUN)
 
@@ -235,7 +236,7 @@ def test_slow_scoring_is_named(tmp_path: Path) -> None:
         slow = reranker(frame)
     reranker.contextualized = reranker.contextualize(tmp_path / "in_context")
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("error", SpeedWarning)
         np.testing.assert_allclose(reranker(frame)["score"], slow["score"], atol=0.02)
         hgat()(RUN)  # few passages
         fitted = hgat(tiny.graph(18), training={"epochs": 1, "max_triples": 8})

@@ -244,13 +244,22 @@ def shown(batches: Iterable[QueryBatch], **bar: Any) -> Iterator[QueryBatch]:
             progress.update(len(batch.qids))
 
 
-def from_frames(frames: Iterable[pd.DataFrame]) -> Iterator[Frames]:
-    """The queries of each frame of results, and the frame."""
-    for results in frames:
-        results = check_frame(results, "results", optional_texts=("query",), numbers=("score",))
-        pt.validate.result_frame(results, extra_columns=["query", "score"])
-        results = results.astype({"qid": str, "docno": str})
-        yield results.groupby("qid", sort=False, as_index=False)["query"].first(), results
+def from_frames(results: pd.DataFrame | Iterable[pd.DataFrame]) -> tuple[int | None, Iterator[Frames]]:
+    """The number of queries, if known, and the queries of each frame of results, with it; one frame becomes several."""
+    total = None
+    if isinstance(results, pd.DataFrame):
+        results = _checked_results(results)
+        total = results["qid"].nunique()
+        number = results.groupby("qid", sort=False).ngroup()
+        results = (part for _, part in results.groupby(number // BATCH))
+    frames = (_checked_results(part).astype({"qid": str, "docno": str}) for part in results)
+    return total, ((part.groupby("qid", sort=False, as_index=False)["query"].first(), part) for part in frames)
+
+
+def _checked_results(results: pd.DataFrame) -> pd.DataFrame:
+    results = check_frame(results, "results", optional_texts=("query",), numbers=("score",))
+    pt.validate.result_frame(results, extra_columns=["query", "score"])
+    return results
 
 
 def build(

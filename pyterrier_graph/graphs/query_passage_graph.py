@@ -18,7 +18,7 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.artifacts import check_vacant, file_sha256, kind_of
-from pyterrier_graph.checks import WithSignature, check_count, check_frame
+from pyterrier_graph.checks import WithSignature, check_count
 from pyterrier_graph.graphs import query_passage_builder as builder
 from pyterrier_graph.graphs.array_files import DOCNOS, StoredGraph, TextReader, array_file, digest
 from pyterrier_graph.graphs.consistency import Bounds, count_of
@@ -140,14 +140,8 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         k of them by score are kept. All else is as in :meth:`build`.
         """
         check_count("k", k)
-        total = None
-        if isinstance(results, pd.DataFrame):
-            results = check_frame(results, "results")
-            pt.validate.result_frame(results, extra_columns=["query", "score"])
-            total = results["qid"].nunique()
-            number = results.groupby("qid", sort=False).ngroup()
-            results = (part for _, part in results.groupby(number // BATCH))
-        return self._write(builder.from_frames(results), passages, True, k, qrels, total, verbose)
+        total, frames = builder.from_frames(results)
+        return self._write(frames, passages, True, k, qrels, total, verbose)
 
     def add(
         self,

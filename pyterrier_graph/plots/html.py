@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyterrier_graph.graphs.relations import in_words
 from pyterrier_graph.plots.style import CSS, MINUS, PLUS, marked_color
+from pyterrier_graph.warning_categories import PyTerrierGraphWarning
 
 if TYPE_CHECKING:
     import pyterrier as pt
@@ -76,6 +77,7 @@ def schematic(transformer: pt.Transformer) -> str:
             _failed.append(type(error).__name__)
             warnings.warn(
                 f"pipelines are shown as text: PyTerrier could not load its documentation's index ({_failed[0]})",
+                PyTerrierGraphWarning,
                 stacklevel=2,
             )
         except Exception:  # showing an object must not raise, whatever fails when PyTerrier inspects it

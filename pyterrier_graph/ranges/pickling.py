@@ -26,12 +26,13 @@ class _Pickler(cloudpickle.CloudPickler):
         if kind == "npids.lookup.Lookup":
             return type(value), (value.path,)
         if kind.startswith("pyterrier_dr.flex.") and kind.endswith(".FlexIndex"):
-            return _flex_index, (type(value), str(value.index_path), value.sim_fn, value.verbose)
+            return flex_index(value)
         return super().reducer_override(value)
 
 
-def _flex_index(kind: Any, path: str, sim_fn: Any, verbose: bool) -> Any:
-    return kind(path, sim_fn=sim_fn, verbose=verbose)
+def flex_index(index: Any) -> tuple[Any, ...]:
+    """How to open an index again."""
+    return type(index), (str(index.index_path),), {"sim_fn": index.sim_fn, "verbose": index.verbose}
 
 
 def _mapped(array: np.ndarray) -> tuple[Any, ...] | None:

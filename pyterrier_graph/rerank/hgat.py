@@ -257,7 +257,7 @@ class HGATReranker(GraphReranker):
                     f"fit trains a copy of the encoder. The vectors in {tokens!r} are of the old one and not used any "
                     "more. To store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
                     SpeedWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
         try:
             self.training_log = train_on_triples(

@@ -22,6 +22,7 @@ from pyterrier_graph.graphs.array_files import DOCNOS
 from pyterrier_graph.graphs.consistency import check_ids, count_of
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.ids import ids_of
+from pyterrier_graph.ranges.pickling import flex_index
 from pyterrier_graph.retrieve.contextual_retriever import ContextualRetriever
 from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.index_identity import identity_of, vector_space
@@ -185,9 +186,4 @@ def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto"
     return encoder
 
 
-def _opened_again(index: FlexIndex) -> tuple[Any, ...]:
-    """How an index is pickled: worker processes map the vectors again instead of receiving copies of them."""
-    return FlexIndex, (str(index.index_path),), {"sim_fn": index.sim_fn, "verbose": index.verbose}
-
-
-copyreg.pickle(FlexIndex, _opened_again)
+copyreg.pickle(FlexIndex, flex_index)  # PyTerrier's workers map the vectors again instead of receiving copies of them

@@ -301,7 +301,7 @@ class DualEncoder(LearnedModel, BiEncoder):
                 try:
                     pseudo = miner.pseudo_labeled(topics, qrels_tr).dataset
                 except ValueError as error:  # any other problem would have shown in labeled()
-                    warnings.warn(f"labeled queries have no pseudo-labels: {error}", DataWarning, stacklevel=2)
+                    warnings.warn(f"labeled queries have no pseudo-labels: {error}", DataWarning, stacklevel=3)
                 else:
                     examples = concatenate_datasets([examples, pseudo])
         return self.fit_examples(examples, run, qrels_va, pretraining_examples=pretraining_examples)

@@ -185,7 +185,7 @@ class LearnedModel(WithSignature, OwnArtifact, pt.Estimator):
         self._warned_of |= {"random"}  # measuring the untrained model is part of training
         if self.training_log:
             advice = f"fit continues from the trained weights. To start anew, call fit of a new {type(self).__name__}"
-            warnings.warn(f"{self!r} is trained already: {advice}", QualityWarning, stacklevel=3)
+            warnings.warn(f"{self!r} is trained already: {advice}", QualityWarning, stacklevel=4)
 
     def _warn_if_random(self) -> None:
         """Warns once that the scores of this model are random, if they are."""

@@ -120,7 +120,7 @@ class LossQueries(Dataset):
                 f"{int(twins.sum())} training queries, such as {qids[int(twins.argmax())]!r}, are in the graph under "
                 "another qid: they are never masked, and their positives aggregate from them",
                 QualityWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         self.vectors = self._encoded()
         self._row = pd.Series(np.arange(len(qids)), index=qids)
@@ -240,6 +240,6 @@ class LossQueries(Dataset):
                     "which may teach that passages with relevant queries are wrong; training queries that are not in "
                     "the graph would help",
                     QualityWarning,
-                    stacklevel=5,
+                    stacklevel=6,
                 )
         return np.flatnonzero(positives.lengths > 0)

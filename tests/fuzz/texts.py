@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from clef_ip_miniature import write_miniature
-from reader_files import FILES
+from reader_files import FILES as READER_FILES
 
 from pyterrier_graph import StructuredDocument, read_record
 from pyterrier_graph.datasets.clef_ip import Archive, read_patent, read_qrels, read_run, read_topics
@@ -27,6 +27,8 @@ from pyterrier_graph.readers.source import DocumentFiles
 
 from .running import target
 from .values import TEXTS, TOKENS, VALUES, changed_bytes, changed_json, changed_text
+
+FILES = READER_FILES | {"plain_text": {"a.txt": "One paragraph\nof two lines.\n\nAnother one.\n\n\n  A third."}}
 
 OPTIONS = ReaderOptions(3, 8, (), None, 1 << 22, 60)
 ENCODINGS = (None, None, None, "utf-8", "utf-16", "latin-1", "shift_jis", "idna", "rot13", "base64", "no such", "\0")
@@ -79,7 +81,6 @@ def check_draft(draft: Any, docno: str, data: bytes) -> None:
     assert all(kind == "section" or text.strip() for kind, text, _ in draft.nodes)
 
 
-FILES["plain_text"] = {"a.txt": "One paragraph\nof two lines.\n\nAnother one.\n\n\n  A third."}
 for _name in FILES:
     target(f"reader/{_name}")(partial(read, _name))
 
