@@ -141,7 +141,7 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
         "GNNEncoder of the papers": (paper, lambda device: paper(retrieved.to(device))),
         "GraphMean with weights per query": (side, lambda device: _scaled(side, batch.to(device))),
     }
-    graph = MemoryGraph.from_documents([document(16, 40, flat=False)])
+    graph = MemoryGraph.from_documents([document(0, 16, 40, flat=False)])
     lengths = torch.arange(graph.num_nodes) % 5 + 3
     values = nn.functional.normalize(torch.randn(int(lengths.sum()), dimension), dim=1)
     states = TokenStates(values, nn.functional.pad(lengths.cumsum(0), (1, 0)))
@@ -248,7 +248,7 @@ def measured(options: argparse.Namespace, device: str, dtype: DType, folder: Pat
     yield lambda: len(encoder.encode_docs(texts))
     tokens = ptg.TokenEncoder(options.encoder, device=device, dtype=dtype)
     yield lambda: len(tokens.encode_passages(texts))
-    one = MemoryGraph.from_documents([document(min(64, options.passages), 40, flat=False)])
+    one = MemoryGraph.from_documents([document(0, min(64, options.passages), 40, flat=False)])
     store = ptg.TokenStore(folder / "tokens").build(one, tokens, verbose=False)
     hgat = ptg.HGATReranker(one, tokens, tokens=store, device=device, dtype=dtype, verbose=False)
     places = (folder / f"{number}.tokens" for number in range(options.repeats + 1))

@@ -112,7 +112,7 @@ def indexing(options: argparse.Namespace) -> Iterator[Row]:
 def contextualizing(options: argparse.Namespace) -> Iterator[Row]:
     """HGAT, of token vectors that are there, in documents with sections."""
     encoder = ptg.TokenEncoder(options.encoder)
-    graph = MemoryGraph.from_documents([document(min(64, options.encoded), 60, flat=False)])
+    graph = MemoryGraph.from_documents([document(0, min(64, options.encoded), 60, flat=False)])
     with TemporaryDirectory() as folder:
         store = ptg.TokenStore(Path(folder) / "tokens").build(graph, encoder, verbose=False)
         model = ptg.HGATReranker(graph, encoder, tokens=store, verbose=False)
