@@ -9,7 +9,7 @@ import argparse
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -74,12 +74,17 @@ def contextualizing(encoder: TokenEncoder, graph: MemoryGraph, options: argparse
         tokens = TokenStore(Path(folder, "tokens")).build(graph, encoder, verbose=False)
         actions: dict[str, Callable[[], Any]] = {ENCODING: partial(encoder.encode_passages, passages(graph))}
         for variant, reranker in rerankers(encoder, graph, tokens, options).items():
-            actions[variant] = lambda model=reranker: model.contextualize(Path(folder, f"{next(numbers)}"))
+            actions[variant] = partial(contextualize, reranker, Path(folder), numbers)
         measured = side_by_side(actions, options.repeats, time.process_time)
     print(
         f"{encoder.dtype}: {1000 * measured['seconds'][ENCODING] / len(graph.passage_nodes):.1f} ms to encode a passage"
     )
     return measured["ratio"].drop(ENCODING)
+
+
+def contextualize(reranker: HGATReranker, folder: Path, numbers: Iterator[int]) -> None:
+    """Contextualizes all passages once more."""
+    reranker.contextualize(folder / f"{next(numbers)}")
 
 
 def reranking(encoder: TokenEncoder, options: argparse.Namespace, each: int) -> pd.Series:
