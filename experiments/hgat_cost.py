@@ -74,7 +74,7 @@ def contextualizing(encoder: TokenEncoder, graph: MemoryGraph, options: argparse
         tokens = TokenStore(Path(folder, "tokens")).build(graph, encoder, verbose=False)
         actions: dict[str, Callable[[], Any]] = {ENCODING: partial(encoder.encode_passages, passages(graph))}
         for variant, reranker in rerankers(encoder, graph, tokens, options).items():
-            actions[variant] = partial(_contextualize, reranker, Path(folder), numbers)
+            actions[variant] = partial(contextualize, reranker, Path(folder), numbers)
         measured = side_by_side(actions, options.repeats, time.process_time)
     print(
         f"{encoder.dtype}: {1000 * measured['seconds'][ENCODING] / len(graph.passage_nodes):.1f} ms to encode a passage"
@@ -82,8 +82,9 @@ def contextualizing(encoder: TokenEncoder, graph: MemoryGraph, options: argparse
     return measured["ratio"].drop(ENCODING)
 
 
-def _contextualize(reranker: HGATReranker, folder: Path, numbers: Iterator[int]) -> TokenStore:
-    return reranker.contextualize(folder / f"{next(numbers)}")
+def contextualize(reranker: HGATReranker, folder: Path, numbers: Iterator[int]) -> None:
+    """Contextualizes all passages once more."""
+    reranker.contextualize(folder / f"{next(numbers)}")
 
 
 def reranking(encoder: TokenEncoder, options: argparse.Namespace, each: int) -> pd.Series:

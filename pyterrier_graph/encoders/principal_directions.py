@@ -28,8 +28,8 @@ def principal_directions(vectors: Tensor, dimension: int) -> Tensor:
 def vocabulary_sample(encoder: TokenEncoder, *, seed: int = 0) -> list[str]:
     """Texts of random words of an encoder's vocabulary.
 
-    The principal directions of their token vectors depend on the encoder only. MaxSim lost less by them than by those
-    of a sample of passages of another collection, and on technical documentation less than by those of its own.
+    The principal directions of their token vectors depend on the encoder only. What MaxSim loses by them was about as
+    large as its standard error (0.004 to 0.006 nDCG@10) on the two collections on which the sample was chosen.
     """
     tokenizer = encoder.network.tokenizer
     numbers = np.random.default_rng(seed).permutation(len(tokenizer)).tolist()

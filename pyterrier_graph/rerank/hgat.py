@@ -314,7 +314,7 @@ class HGATReranker(GraphReranker):
 
         about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
         about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
-        about["dtype"] = dtype_name(self.dtype, self._device)
+        about |= {"dtype": dtype_name(self.dtype, self._device), "tolerance": self.tolerance}
         identity = {"encoder_sha256": self.encoder.fingerprint(), "batch_size": self.batch_size}
         options: dict[str, Any] = {"task": "contextualizing", "workers": workers, "verbose": self.verbose}
         size = graph.num_nodes, self.network.dimension
