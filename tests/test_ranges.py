@@ -353,7 +353,8 @@ def test_two_at_once(tmp_path: Path, whole: dict[str, bytes]) -> None:
 # --- processes that are killed
 
 SCRIPT = """
-    import sys, time
+    import signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     from pathlib import Path
     import numpy as np
     from pyterrier_graph.ranges.writer import unfinished
