@@ -327,7 +327,8 @@ def test_training_does_not_fix_the_precision(end: str) -> None:
 def test_the_experiment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(experiment, "open_collection", lambda options: pages())
     given = ["pages", "--encoder", tiny.checkpoint(positions=256), "--output", str(tmp_path), "--triples", "4"]
+    given += ["--documents", "200"]  # an encoder with random weights finds few relevant passages
     table = experiment.main([*given, "--parts", "inference", "training"])
-    assert (table["time"] > 0).all() and table[["float32", "bfloat16"]].stack().between(0, 1).all()
+    assert (table["time"] > 0).all() and table[["float32", "bfloat16"]].stack().dropna().between(0, 1).all()
     assert table.loc[table["model"].eq("MaxSim"), "difference"].abs().item() < 0.2
     assert {*table["trained"].dropna()} == {*experiment.TRAINED}
