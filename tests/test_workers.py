@@ -24,8 +24,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+# Other processes do not know what the tests take dtype="auto" for.
+EXACT: dict[str, Any] = {"device": "cpu", "dtype": "float32"}
+
+
 def encoder() -> ptg.DualEncoder:
-    return ptg.DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu", verbose=False)
+    return ptg.DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, verbose=False, **EXACT)
 
 
 class Ranking(pt.Transformer):
@@ -55,12 +59,13 @@ def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for workers in (1, 2):
         folder = tmp_path / str(workers)
         options: dict[str, Any] = {"workers": workers}
-        store = ptg.TokenStore(folder / "tokens").build(graph, tiny.encoder(), verbose=False, **options)
-        hgat = ptg.HGATReranker(graph, tiny.encoder(), tokens=store, seed=1, verbose=False)
+        tokens = ptg.TokenEncoder(tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, **EXACT)
+        store = ptg.TokenStore(folder / "tokens").build(graph, tokens, verbose=False, **options)
+        hgat = ptg.HGATReranker(graph, tokens, tokens=store, seed=1, verbose=False, **EXACT)
         hgat.contextualize(folder / "in_context", **options)
         queries = ptg.QueryPassageGraph(folder / "queries")
         queries.build(topics, graph, Ranking(), batch_size=12, verbose=False, **options)
-        gnn = ptg.GNNEncoder(graph, encoder(), query_graph=queries, folder=folder / "vectors", verbose=False)
+        gnn = ptg.GNNEncoder(graph, encoder(), query_graph=queries, folder=folder / "vectors", verbose=False, **EXACT)
         gnn.index(folder / "gnn.flex", chunk_size=18, **options)
         miner = ptg.HardNegativeMiner(
             Ranking(), texts, teacher=Teacher(), folder=folder / "mined", batch_size=4, verbose=False, **options
