@@ -66,13 +66,13 @@ def test_the_package_is_quiet() -> None:
     code = "import logging, pyterrier_graph; logging.getLogger('pyterrier_graph.graphs.builder').warning('told')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == done.stderr == ""
-    heard = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", f"import logging; logging.basicConfig(); {code}"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "WARNING:pyterrier_graph.graphs.builder:told" in heard.stderr
+    assert "WARNING:pyterrier_graph.graphs.builder:told" in process.stderr
     assert [place for place, _ in calls("print") if not place.startswith(PRINTING)] == []
 
 
