@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
+import tiny
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lz4.frame import LZ4FrameFile
@@ -228,6 +229,13 @@ def test_texts_come_back(texts, data):
 
 
 # --- reading
+
+
+def test_a_graph_that_was_removed_can_be_indexed_again(tmp_path: Path) -> None:
+    graph = DocumentGraph(tmp_path / "graph").index(tiny.documents(2), verbose=False)
+    assert graph.built() and len(graph.passage_nodes) == 4
+    graph.path.rename(tmp_path / "elsewhere")  # the folder that takes its place has another number
+    assert len(graph.index(tiny.documents(3), verbose=False).passage_nodes) == 6
 
 
 def test_sizes(graph):

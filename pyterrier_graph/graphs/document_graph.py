@@ -131,8 +131,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             meta |= build(folder, documents, verbose=verbose)
             if report := getattr(corpus_iter, "report", None):
                 meta["source"] = report
-        if replaced:
-            self.__dict__ = type(self)(self.path).__dict__
+        self.__dict__ = type(self)(self.path).__dict__  # without what it has read of a graph that was there before
         return self
 
     def fingerprint(self) -> str:
