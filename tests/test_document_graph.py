@@ -233,9 +233,9 @@ def test_texts_come_back(texts, data):
 
 def test_a_graph_that_was_removed_can_be_indexed_again(tmp_path: Path) -> None:
     graph = DocumentGraph(tmp_path / "graph").index(tiny.documents(2), verbose=False)
-    assert graph.built() and len(graph.passage_nodes) == 4
+    assert graph.built() and len(graph.passage_nodes) == 6
     graph.path.rename(tmp_path / "elsewhere")  # the folder that takes its place has another number
-    assert len(graph.index(tiny.documents(3), verbose=False).passage_nodes) == 6
+    assert len(graph.index(tiny.documents(3), verbose=False).passage_nodes) == 9
 
 
 def test_sizes(graph):
