@@ -63,6 +63,8 @@ def execute(path: Path, folder: Path) -> NotebookNode:
     for cell in code_cells(notebook):
         cell.outputs = [output for output in cell.outputs if output.output_type != "stream" and not is_progress(output)]
         for data in (output.data for output in cell.outputs):
+            if "image/png" in data:
+                data.pop("text/html", None)  # the same picture once more, as SVG: both would be too large to store
             if len(data) > 1:
                 del data["text/plain"]  # what it would be without a browser
             for kind, content in data.items():
