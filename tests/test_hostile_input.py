@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -15,13 +16,14 @@ import tiny
 from fuzz.running import is_allowed, run, targets
 
 import pyterrier_graph as ptg
+from pyterrier_graph import plots
 from pyterrier_graph.checks import check_frame
 from pyterrier_graph.documents import Link, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.encoders.checkpoints import loading
 from pyterrier_graph.evaluation.folds import by_query_length
 from pyterrier_graph.graphs.fold import Fold
 from pyterrier_graph.graphs.passages import Passages
-from pyterrier_graph.patents import NotOwnFamily, SharedCodes
+from pyterrier_graph.patents import DocumentFrequencies, NotOwnFamily, SharedCodes
 from pyterrier_graph.readers.encodings import decode
 from pyterrier_graph.readers.errors import ReaderError
 from pyterrier_graph.readers.front_matter import read_fields
@@ -269,6 +271,55 @@ def test_a_run_of_one_passage_is_written(home: Path, tmp_path: Path) -> None:
     run = pt.model.add_ranks(pd.DataFrame({"qid": ["1"], "docno": [f"{docno}%p0"], "score": [1.0]}))
     write_official_run(run, tmp_path / "run.txt", patents, verbose=False)
     assert docno in (tmp_path / "run.txt").read_text("utf-8")
+
+
+def test_tables_that_cannot_be_compared_or_drawn(tmp_path: Path) -> None:
+    rows = [(name, f"t{n}", measure, n / 7) for name in "ab" for n in range(3) for measure in ("AP", "RR")]
+    table = pd.DataFrame(rows, columns=["name", "qid", "measure", "value"])
+    with pytest.raises(ValueError, match="the baseline 'a' has no value of RR, which others have"):
+        ptg.summarize(table[(table["name"] != "a") | (table["measure"] != "RR")], "a")
+    matches = pd.DataFrame({"token": ["a", "b"], "relation": "SELF", "node": "d0%p0", "match": "x", "score": 0.5})
+    for score, message in ((np.nan, "token 'b' has no score"), (np.inf, "has the score inf"), (1e308, "1e.308")):
+        with pytest.raises(ValueError, match=f"GraphMaxSim.explain.* {message}"):
+            plots.token_matches(matches.assign(score=[0.5, score]))
+    for value in (None, "x", [], 10**400):
+        with pytest.raises(ValueError, match="loss in a training log must be a number, got "):
+            plots.training_curves([{"step": 1, "loss": 0.5}, {"step": 2, "loss": value}])
+    with pytest.raises(ValueError, match="must be a finite number, got 10000.*[.]{3}$"):
+        ptg.GraphMaxSim(tiny.graph(), tiny.encoder(), {"title": 10**400})
+
+
+def test_judgments_that_no_measure_can_be_computed_of() -> None:
+    qrels = pd.DataFrame({"query_id": ["1"], "doc_id": ["d0%p0"], "relevance": [1]})
+    for changed, message in (
+        (qrels.assign(relevance=0.5), "the judgments: relevance must be whole numbers, got .*0.5"),
+        (qrels.assign(relevance=np.inf), "the judgments: relevance must be whole numbers, got .*inf"),
+        (qrels.assign(doc_id=pd.Series(["\ud800"], dtype=object)), "the judgments: docno .* is not valid Unicode"),
+        (qrels.assign(query_id=0.5), "the judgments: a qid must be a text, got 0.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ir_measures.evaluator([ptg.measures.on_documents(ir_measures.nDCG @ 3)], changed)
+
+
+def test_records_that_no_artifact_can_hold(tmp_path: Path) -> None:
+    root, passage = ["section", "", -1], ["passage", "alpha", 0]
+    for fields in (
+        {"docno": "\ud800"},
+        {"nodes": [root, ["passage", "a\udcff", 0]]},
+        {"codes": ["\ud800"]},
+        {"passage_ids": ["\ud800"]},
+        {"references": [["external", 0, "\ud800"]]},
+        {"links": [["\ud800", 0, 1]]},
+    ):
+        with pytest.raises(ValueError, match="'.{0,6}ud[8c].*' is not valid Unicode"):
+            StructuredDocument.from_record({"docno": "d0", "nodes": [root, passage]} | fields)
+    for record, message in (
+        (b"", "a record must be a dictionary with docno, text and language, got b''"),
+        ({"text": "a", "language": "x" * 5000}, "document None needs 'text' and 'language'"),
+        ({"docno": "d", "text": "\ud800", "language": "EN"}, "document 'd': its text is not valid Unicode"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            DocumentFrequencies(tmp_path / "counts").index([record], verbose=False)
 
 
 # --- the fuzzing itself

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyterrier_graph.checks import check_frame
 from pyterrier_graph.graphs.csr import CSR
 
+IDS = {"query_id": "qid", "doc_id": "docno"}  # names of ir_measures, and of PyTerrier
 Fold = Callable[[list[str]], tuple[NDArray[np.intp], list[str]]]
 """Turns ids into those of documents or nodes: per pair the position of an id, ascending, and what it becomes."""
 
@@ -31,7 +32,9 @@ class Judgments:
     def read(cls, qrels: Any) -> Judgments:
         """Reads judgments from a frame, named tuples, or a dictionary; raises ValueError if something is missing."""
         frame = _checked(QrelsConverter(qrels).as_pd_dataframe(), "relevance", "judgments")
-        frame = _highest(frame)
+        if (wrong := frame["relevance"] % 1 != 0).any():  # NaN for infinity
+            raise ValueError(f"the judgments: relevance must be whole numbers, got {frame[wrong].iloc[0].to_dict()}")
+        frame = _highest(frame.astype({"relevance": "int64"}))
         topic, topics = pd.factorize(frame["query_id"])
         return cls(topics.tolist(), topic, frame["doc_id"], frame["relevance"].to_numpy())
 
@@ -111,5 +114,5 @@ def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
         frame = frame.assign(**{number: pd.to_numeric(frame[number])})
     except (TypeError, ValueError) as error:
         raise ValueError(f"the {name}: {number} must be numbers: {error}") from error
-    frame = check_frame(frame, f"the {name}", numbers=(number,))
-    return frame.astype({"query_id": str, "doc_id": str})
+    frame = check_frame(frame.rename(columns=IDS), f"the {name}", numbers=(number,))
+    return frame.astype(dict.fromkeys(IDS.values(), str)).rename(columns={own: other for other, own in IDS.items()})
