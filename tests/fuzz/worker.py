@@ -20,7 +20,7 @@ EVERY = 500  # inputs between two collections of garbage
 
 
 def work() -> None:
-    """Reads ``[target, seed, inputs, seconds]`` from each line of stdin; answers ``[inputs, findings]`` on stdout."""
+    """Reads ``[target, seed, inputs, seconds]`` from each line of stdin; answers with what :meth:`Worker.run` returns."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what is printed must not get among the answers
     place = os.open(sys.argv[2], os.O_RDWR)
@@ -36,7 +36,7 @@ def work() -> None:
         if name not in known:
             raise KeyError(name)
         findings: list[Any] = []
-        end, made = time.monotonic() + seconds, 0
+        end, used, made = time.monotonic() + seconds, time.process_time(), 0
         while made < inputs and (time.monotonic() < end or not made):
             os.pwrite(place, f"{seed + made:20}".encode(), 0)
             fresh = name not in begun  # the first input of a target may build what all its inputs share
@@ -51,4 +51,4 @@ def work() -> None:
             done += 1
             if done % EVERY == 0:
                 gc.collect()
-        print(json.dumps([made, findings]), file=answers, flush=True)
+        print(json.dumps([made, time.process_time() - used, findings]), file=answers, flush=True)
