@@ -282,6 +282,16 @@ def test_tables_that_cannot_be_compared_or_drawn(tmp_path: Path) -> None:
     for score, message in ((np.nan, "token 'b' has no score"), (np.inf, "has the score inf"), (1e308, "1e.308")):
         with pytest.raises(ValueError, match=f"GraphMaxSim.explain.* {message}"):
             plots.token_matches(matches.assign(score=[0.5, score]))
+    with pytest.raises(ValueError, match="node 'a.udcff' is not valid Unicode"):
+        plots.token_matches(matches.assign(node=pd.Series(["x", "a\udcff"], dtype=object)))
+    plots.token_matches(matches.assign(relation=pd.Series(["title", np.zeros(2)])))  # what is no relation has no color
+    curve = pd.DataFrame({"system": "a", "measure": [0.5, "AP"], "value": 0.5, "seed": 0, "k": ["x", 1]})
+    with pytest.raises(ValueError, match="no values of RR: the frame has 0.5, AP"):
+        plots.measure_curve(curve, "RR", x="k")
+    with pytest.raises(ValueError, match="a row per system.*: k must be numbers, got 'x'"):
+        plots.measure_curve(curve.assign(measure="AP"), "AP", x="k")
+    with pytest.raises(TypeError, match="a DataFrame is needed, got None"):
+        plots.effectiveness_latency(None, "AP")  # type: ignore[arg-type]
     for value in (None, "x", [], 10**400):
         with pytest.raises(ValueError, match="loss in a training log must be a number, got "):
             plots.training_curves([{"step": 1, "loss": 0.5}, {"step": 2, "loss": value}])

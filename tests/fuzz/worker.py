@@ -20,7 +20,7 @@ EVERY = 500  # inputs between two collections of garbage
 
 
 def work() -> None:
-    """Reads ``[target, seed, inputs, seconds]`` from each line of stdin; answers with what :meth:`Worker.run` returns."""
+    """Reads ``[target, seed, inputs, seconds]`` from each line of stdin; answers as :meth:`Worker.run`."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what is printed must not get among the answers
     place = os.open(sys.argv[2], os.O_RDWR)
