@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument(
         "--total",
         type=int,
-        help=f"of all targets together, {LEAST} of each at least; the rest of it of the half whose inputs take less time",
+        help=f"of all targets together: {LEAST} of each at least, the rest where inputs take less time",
     )
     parser.add_argument("--progress", type=Path, help="a file that says what was run; with one, a run goes on with it")
     parser.add_argument("--list", action="store_true", help="print the names of the targets")
