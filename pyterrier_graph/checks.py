@@ -207,7 +207,11 @@ def _check_unicode(column: Any, name: str, context: Any) -> None:
 
 def is_unicode(text: str) -> bool:
     """Whether a text has no half of a pair of surrogates."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _numbers(frame: Any, column: Any, context: Any, largest: float) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
+import torch
 from fuzz.running import is_allowed, run, targets
+from safetensors.torch import load_file
+from test_dual_encoder import checkpoint as bi_encoder
+from test_lgre_reranker import cross_encoder
 
 import pyterrier_graph as ptg
 from pyterrier_graph import plots
 from pyterrier_graph.checks import check_frame
 from pyterrier_graph.documents import Link, Node, StructuredDocument, split_passage_id
-from pyterrier_graph.encoders.checkpoints import loading
+from pyterrier_graph.encoders.checkpoints import SAFE_WEIGHTS, loading
 from pyterrier_graph.evaluation.folds import by_query_length
 from pyterrier_graph.graphs.fold import Fold
 from pyterrier_graph.graphs.passages import Passages
@@ -29,6 +34,7 @@ from pyterrier_graph.readers.errors import ReaderError
 from pyterrier_graph.readers.front_matter import read_fields
 from pyterrier_graph.readers.outline import Outline
 from pyterrier_graph.readers.xml import parse_xml
+from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.query_weights import QueryWeights
 
 PACKAGE = Path(ptg.__file__).parent
@@ -127,6 +133,51 @@ def test_a_checkpoint_cannot_name_code(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / "modules.json").write_text(content, "utf-8")
         with pytest.raises(ValueError, match="evil.Evil|is damaged"):
             ptg.TokenEncoder(str(tmp_path), device="cpu")
+
+
+def pickled(checkpoint: str, folder: Path, part: str = "") -> str:
+    """A copy of a checkpoint whose weights are pickled."""
+    shutil.copytree(checkpoint, folder)
+    weights = folder / part / "model.safetensors"
+    (folder / part).mkdir(exist_ok=True)
+    torch.save(load_file(folder / "model.safetensors"), weights.with_name("pytorch_model.bin"))
+    weights.unlink(missing_ok=True)
+    return str(folder)
+
+
+def test_pickled_weights_are_refused(tmp_path: Path) -> None:
+    message = "pytorch_model.bin' holds pickled weights, which are not read; if you trust them, convert them: "
+    texts, pairs = pickled(bi_encoder(), tmp_path / "texts"), pickled(cross_encoder(), tmp_path / "pairs")
+    for load in (ptg.TokenEncoder, DualEncoder):
+        with pytest.raises(ValueError, match=message):
+            load(texts, device="cpu")
+    for load in (ptg.CrossEncoderReranker, ptg.LGReReranker):
+        with pytest.raises(ValueError, match=message):
+            load(pairs, device="cpu", max_tokens=8)
+    projected = pickled(bi_encoder(), tmp_path / "projected", "2_Dense")
+    listed = json.loads((tmp_path / "projected" / "modules.json").read_text("utf-8"))
+    listed.append(listed[-1] | {"idx": 2, "name": "2", "path": "2_Dense"})
+    (tmp_path / "projected" / "modules.json").write_text(json.dumps(listed), "utf-8")
+    with pytest.raises(ValueError, match=f"2_Dense.{message}"):
+        DualEncoder(projected, device="cpu")
+    hub = OSError("x does not appear to have a file named y. Please do not set `use_safetensors=True`.")
+    with pytest.raises(ValueError, match="'x' has no model.*safetensors, and pickled weights"), loading("x"):
+        raise hub
+
+
+def test_all_weights_are_loaded_as_safetensors() -> None:
+    files = ("AutoTokenizer", "AutoConfig")  # which have no weights
+    calls = [(place, ast.unparse(call)) for place, call in called("from_pretrained")]
+    calls = [(place, text) for place, text in calls if not text.startswith(files)]
+    calls += [(place, text) for place, call in called("kind") if "model_kwargs" in (text := ast.unparse(call))]
+    calls += [
+        (place, text)
+        for place, call in called("SentenceTransformer", "CrossEncoder", "MultiVectorEncoder")
+        if "modules=" not in (text := ast.unparse(call))
+    ]
+    assert len(calls) == 4
+    assert [place for place, text in calls if "SAFE_WEIGHTS" not in text] == []
+    assert SAFE_WEIGHTS["use_safetensors"] is True
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
@@ -282,6 +333,16 @@ def test_tables_that_cannot_be_compared_or_drawn(tmp_path: Path) -> None:
     for score, message in ((np.nan, "token 'b' has no score"), (np.inf, "has the score inf"), (1e308, "1e.308")):
         with pytest.raises(ValueError, match=f"GraphMaxSim.explain.* {message}"):
             plots.token_matches(matches.assign(score=[0.5, score]))
+    with pytest.raises(ValueError, match="node 'a.udcff' is not valid Unicode"):
+        plots.token_matches(matches.assign(node=pd.Series(["x", "a\udcff"], dtype=object)))
+    plots.token_matches(matches.assign(relation=pd.Series(["title", np.zeros(2)])))  # what is no relation has no color
+    curve = pd.DataFrame({"system": "a", "measure": [0.5, "AP"], "value": 0.5, "seed": 0, "k": ["x", 1]})
+    with pytest.raises(ValueError, match="no values of RR: the frame has 0.5, AP"):
+        plots.measure_curve(curve, "RR", x="k")
+    with pytest.raises(ValueError, match="a row per system.*: k must be numbers, got 'x'"):
+        plots.measure_curve(curve.assign(measure="AP"), "AP", x="k")
+    with pytest.raises(TypeError, match="a DataFrame is needed, got None"):
+        plots.effectiveness_latency(None, "AP")  # type: ignore[arg-type]
     for value in (None, "x", [], 10**400):
         with pytest.raises(ValueError, match="loss in a training log must be a number, got "):
             plots.training_curves([{"step": 1, "loss": 0.5}, {"step": 2, "loss": value}])

@@ -85,7 +85,7 @@ def effectiveness_latency(
     source = f"what pt.Experiment(..., eval_metrics=[{str(measure)!r}, {time!r}]) returns"
     experiment = drawable(experiment, ["name", str(measure), time], source, numbers=[str(measure), time])
     x, y = (experiment[column].to_numpy(dtype=float) for column in (time, str(measure)))
-    names = experiment["name"].astype(str).to_numpy()
+    names = experiment["name"].map(str).to_numpy()
     order = np.lexsort((-y, x))
     best_before = np.concatenate([[-np.inf], np.maximum.accumulate(y[order])[:-1]])
     front = order[y[order] > best_before]
@@ -116,13 +116,16 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
         x: Column of the option, such as ``'k'`` (passages per query) or ``'masked'`` (share of masked queries).
     """
     source = "a row per system, value of the option, seed and query"
-    per_query = drawable(per_query, ["system", "measure", "value", "seed", x], source, numbers=["value"])
-    measures = per_query["measure"].astype(str)
+    columns, numbers = ["system", "measure", "value", "seed", x], ["value", "seed"]
+    per_query = drawable(per_query, columns, source, numbers=numbers, texts=["system"])
+    measures = per_query["measure"].map(str)
     rows = per_query[measures == str(measure)]
     if not len(rows):
         raise ValueError(f"no values of {measure}: the frame has {', '.join(measures.unique())}")
     if rows[x].isna().all():
         raise ValueError(f"no system has a value of {x!r}: there is nothing to draw it against")
+    known = drawable(rows[rows[x].notna()], [x], source, numbers=[x])[x]
+    rows = rows.assign(**{x: known.reindex(rows.index)})
     by_seed = rows.groupby(["system", x, "seed"], sort=False, dropna=False)["value"].mean()
     points = by_seed.groupby(["system", x], sort=False, dropna=False).agg(["mean", "std"]).fillna({"std": 0.0})
     ax = ax if ax is not None else new_axes(8, 5)

@@ -135,7 +135,8 @@ def is_word(token: str) -> bool:
 def _bars(ax: Axes | None, names: Iterable[str], lengths: pd.Series, kinds: pd.Series, beside: Iterable[str]) -> Axes:
     """Horizontal bars from top to bottom, colored by relation (no text: gray), with a text beside each."""
     ax = ax if ax is not None else new_axes(9, 1.2 + 0.32 * len(lengths))
-    colors = colors_of(sorted({kind for kind in kinds if isinstance(kind, str)}))
+    kinds = kinds.where([isinstance(kind, str) for kind in kinds], None)
+    colors = colors_of(sorted({*kinds} - {None}))
     place = -np.arange(len(lengths))
     ax.barh(place, lengths, color=[colors.get(kind, NEUTRAL) for kind in kinds])
     ax.set_yticks(place, [*names], fontsize=TEXT, parse_math=False)

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 ROUND = 1.0  # seconds per target and round
 LEAST = 200  # inputs of each target that a total has
-PATIENCE = 400  # seconds until a process that says nothing is ended
+PATIENCE = 700  # seconds until a process that says nothing is ended: more than worker.WAIT
 WORKER = "--worker"
 QUIET = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "Agg"}
 
@@ -99,8 +99,13 @@ class Progress:
         """The number of inputs of a target that are to be made."""
         if total is None:
             return (each or sys.maxsize) - self.made(name)
-        rest = total - sum(map(self.made, self.names))
-        return max(LEAST - self.made(name), rest)
+        if (short := LEAST - self.made(name)) > 0:
+            return short
+        costs = sorted(map(self._cost, self.names))
+        return total - sum(map(self.made, self.names)) if self._cost(name) <= costs[len(costs) // 2] else 0
+
+    def _cost(self, name: str) -> float:
+        return self.targets[name]["seconds"] / max(self.made(name), 1)
 
     def table(self) -> str:
         """A row for each target."""
@@ -121,7 +126,7 @@ def main() -> int:
     parser.add_argument(
         "--total",
         type=int,
-        help=f"of all targets together, {LEAST} of each at least; the rest of it where inputs take the least time",
+        help=f"of all targets together: {LEAST} of each at least, the rest where inputs take less time",
     )
     parser.add_argument("--progress", type=Path, help="a file that says what was run; with one, a run goes on with it")
     parser.add_argument("--list", action="store_true", help="print the names of the targets")

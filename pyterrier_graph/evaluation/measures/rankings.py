@@ -106,7 +106,8 @@ def _highest(qrels: pd.DataFrame) -> pd.DataFrame:
 
 def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
     """The frame with ids as text; raises ValueError if a value is missing."""
-    frame = frame[["query_id", "doc_id", number]]
+    columns = ["query_id", "doc_id", number]
+    frame = frame[columns] if len(frame) else pd.DataFrame(columns=columns)  # ir_measures 0.4.1: [] has no columns
     missing = frame.isna().any(axis=1)
     if missing.any():
         raise ValueError(f"a value is missing in the {name}: {frame[missing].iloc[0].to_dict()}")
