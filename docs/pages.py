@@ -21,6 +21,7 @@ from sphinx.cmd.build import build_main
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NEED_A_CLONE = ("7_patents",)  # of the repository, and run nowhere else
 SERVICES = {
     "Colab": "https://colab.research.google.com/github/{repository}/blob/{version}/notebooks/{name}",
     "Kaggle": "https://kaggle.com/kernels/welcome?src=https://github.com/{repository}/blob/{version}/notebooks/{name}",
@@ -49,7 +50,7 @@ def assemble(folder: Path, repository: str = "", version: str = "main") -> Path:
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = leading_somewhere(cell.source, repository, version)
-        if repository:
+        if repository and path.stem not in NEED_A_CLONE:
             notebook.cells[0].source += f"\n\n{links(path.name, repository, version)}"
         nbformat.write(notebook, folder / "notebooks" / path.name)
         pages.append(f"    notebooks/{path.stem}\n")
