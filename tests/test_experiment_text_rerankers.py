@@ -26,7 +26,7 @@ def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def options(folder: Path, *more: str) -> Any:
     words = (
-        f"texts --encoder {cross_encoder()} --candidates 6 --queries 6 --folds 3 --max-tokens 32 --epochs 1 --pairs 2 "
+        f"texts --encoder {cross_encoder()} --depth 6 --queries 6 --folds 3 --max-tokens 32 --epochs 1 --pairs 2 "
         f"--batch 2 --init identity --learning-rate 0.01 --encoder-learning-rate 0.01 --output {folder}"
     )
     return text_rerankers.command_line().parse_args([*words.split(), *more])
@@ -109,7 +109,7 @@ def test_a_run_instead_of_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = Matches(texts())(texts().all_queries.topics)
     monkeypatch.setattr(text_rerankers, "bm25", lambda *_: pytest.fail("indexed"))
     pt.io.write_results(found, str(tmp_path / "run.txt"))
-    chosen = options(tmp_path, "--run", str(tmp_path / "run.txt"), "--candidates", "2", "--queries", "4")
+    chosen = options(tmp_path, "--run", str(tmp_path / "run.txt"), "--depth", "2", "--queries", "4")
     task = text_rerankers.prepare(texts(), chosen)
     assert task.candidates.groupby("qid").size().tolist() == [2] * 4
     assert len(task.folds) == 3 and sum(map(len, task.folds)) == 4
