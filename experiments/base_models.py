@@ -4,10 +4,11 @@ r"""A cross-encoder that is trained here, for experiments on machines that can d
         --away cranfield=PATH cacm=PATH vaswani=PATH qasper=PATH --output OUTPUT
 
 It starts at a sentence encoder and learns from the training queries of all collections: each relevant passage against
-passages that BM25 and the dual-encoder find, and other passages of the same document. Splits are those of the
-collections, so no test query or test page is in the training. The weights that are best on dev queries of all
-collections are kept, in ``OUTPUT/cross-encoder/cross-encoder``, which ``--encoder`` or ``--teacher`` of other
-experiments takes.
+passages that BM25 and the dual-encoder find, other passages of the same document, and as many passages at random.
+Without the last a sentence encoder does not begin to learn: on hard negatives alone, the loss stayed for hundreds of
+steps where it is by chance. Splits are those of the collections, so no test query or test page is in the training. The
+weights that are best on dev queries of all collections are kept, in ``OUTPUT/cross-encoder``, which ``--checkpoint`` or
+``--teacher`` of other experiments takes. ``--checkpoint`` continues a training, for instance with longer passages.
 
 A call that was killed goes on when it is repeated. Afterwards the model reranks what BM25 and the dual-encoder find, on
 the test queries of these collections, and on all queries of collections that it was not trained on (``--away``).
@@ -23,6 +24,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 from ir_measures import RR, R, nDCG
@@ -30,6 +32,7 @@ from ir_measures.measures import Measure
 
 import pyterrier_graph as ptg
 from experiments.collections import COLLECTIONS, open_collection
+from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Queries, joined
 from experiments.harness.command import add_options, show_progress
 from experiments.harness.first_stage import bm25
@@ -43,7 +46,7 @@ from pyterrier_graph.retrieve.index_writer import base_vectors
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100)
 BM25, DUAL_ENCODER, CROSS_ENCODER = "BM25", "dual-encoder", "cross-encoder"
 FIRST_STAGES = {"bm25": BM25, "dual-encoder": DUAL_ENCODER}
-NEGATIVES = (*FIRST_STAGES, "document")
+NEGATIVES = (*FIRST_STAGES, "document", "random")
 MODELS = ("cross-encoder",)
 
 logger = logging.getLogger(__name__)
@@ -67,8 +70,8 @@ def command_line() -> argparse.ArgumentParser:
         command,
         "examples",
         passages=(0, "size of the sample of MedQuAD; 0: all of it"),
-        negatives=(list(NEGATIVES), "where they are from: found by a first stage, or of the same document", NEGATIVES),
-        per_query=(6, "negatives of a query from each of them"),
+        negatives=([*NEGATIVES], "found by a first stage, of the same document, or at random", NEGATIVES),
+        per_query=(6, "negatives of a query from each of them; at random as many as from all others"),
         train_queries=(int, "training queries of each collection, drawn at random (all)"),
         dev_queries=(30, "validation queries of each collection, drawn at random"),
         dev_candidates=(15, "passages of each that are reranked"),
@@ -76,7 +79,8 @@ def command_line() -> argparse.ArgumentParser:
     add_options(
         command,
         "training",
-        encoder=(DEFAULT, "where it starts"),
+        encoder=(DEFAULT, "where it starts, and the dual-encoder"),
+        checkpoint=(str, "a cross-encoder, at which it starts instead"),
         pairs=(30_000, "pairs of a relevant and another passage"),
         against=(4, "passages that a relevant one is compared with at once"),
         loss=("listwise", "of the ranking", ["listwise", "pointwise", "hinge", "softmax"]),
@@ -152,9 +156,8 @@ def cross_encoder(options: argparse.Namespace) -> ptg.CrossEncoderReranker:
             output_dir=str(options.output / "checkpoints"),
             arguments={"lr_scheduler_type": "linear", "warmup_steps": options.warmup},
         )
-        model = ptg.CrossEncoderReranker(
-            options.encoder, training=training, max_tokens=options.max_tokens, seed=options.seed
-        )
+        start = trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else options.encoder
+        model = ptg.CrossEncoderReranker(start, training=training, max_tokens=options.max_tokens, seed=options.seed)
         places = [Place(name, options) for name in options.collections]
         train, dev = (together(part) for part in zip(*(examples(place, options) for place in places), strict=True))
         logger.info("%d training queries, %d passages", train.run["qid"].nunique(), len(train.run))
@@ -234,12 +237,15 @@ def mined(place: Place, train: Queries, options: argparse.Namespace) -> pd.DataF
     """
     relevant = train.qrels[train.qrels["label"] > 0].groupby("qid")["docno"].agg(list).to_dict()
     sources: list[dict[str, list[str]]] = []
-    for name in options.negatives:
+    hard = [name for name in options.negatives if name != "random"]
+    for name in hard:
         if name == "document":
             sources.append(dict(same_document(place, relevant, options.seed)))
         else:
             found = (place.first_stage(name) % (5 * options.per_query))(train.topics)
             sources.append(found.sort_values("rank").groupby("qid")["docno"].agg(list).to_dict())
+    random, everything = np.random.default_rng(options.seed), [*place.texts]
+    at_random = options.per_query * max(1, len(hard)) if "random" in options.negatives else 0
     rows = []
     for qid, positives in relevant.items():
         chosen, taken = [*positives], {place.texts[docno] for docno in positives}
@@ -247,6 +253,8 @@ def mined(place: Place, train: Queries, options: argparse.Namespace) -> pd.DataF
             others = [docno for docno in source.get(qid, ()) if place.texts[docno] not in taken][: options.per_query]
             taken.update(place.texts[docno] for docno in others)
             chosen += others
+        drawn = [everything[number] for number in random.integers(len(everything), size=at_random)]
+        chosen += [docno for docno in dict.fromkeys(drawn) if place.texts[docno] not in taken]
         rows += [(qid, docno, rank) for rank, docno in enumerate(chosen)]
     return pd.DataFrame(rows, columns=["qid", "docno", "rank"])
 
