@@ -4,11 +4,11 @@ r"""A cross-encoder that is trained here, for experiments on machines that can d
         --away cranfield=PATH cacm=PATH vaswani=PATH qasper=PATH --output OUTPUT
 
 It starts at a sentence encoder and learns from the training queries of all collections: each relevant passage against
-passages that BM25 and the dual-encoder find, other passages of the same document, and as many passages at random.
-Without the last a sentence encoder does not begin to learn: on hard negatives alone, the loss stayed for hundreds of
-steps where it is by chance. Splits are those of the collections, so no test query or test page is in the training. The
-weights that are best on dev queries of all collections are kept, in ``OUTPUT/cross-encoder``, which ``--checkpoint`` or
-``--teacher`` of other experiments takes. ``--checkpoint`` continues a training, for instance with longer passages.
+passages that BM25 and the dual-encoder find, other passages of the same document, and as many passages at random. It
+begins with random ones alone: on hard negatives, the loss stayed for hundreds of steps where it is by chance. Splits
+are those of the collections, so no test query or test page is in the training. The weights that are best on dev queries
+of all collections are kept, in ``OUTPUT/cross-encoder``, which ``--checkpoint`` or ``--teacher`` of other experiments
+takes. ``--checkpoint`` of this one continues a training, for instance with longer passages.
 
 A call that was killed goes on when it is repeated. Afterwards the model reranks what BM25 and the dual-encoder find, on
 the test queries of these collections, and on all queries of collections that it was not trained on (``--away``).
@@ -82,6 +82,8 @@ def command_line() -> argparse.ArgumentParser:
         encoder=(DEFAULT, "where it starts, and the dual-encoder"),
         checkpoint=(str, "a cross-encoder, at which it starts instead"),
         pairs=(30_000, "pairs of a relevant and another passage"),
+        random_pairs=(5000, "before these, pairs with random passages alone"),
+        random_tokens=(48, "tokens of query and passage in these"),
         against=(4, "passages that a relevant one is compared with at once"),
         loss=("listwise", "of the ranking", ["listwise", "pointwise", "hinge", "softmax"]),
         batch=(8, "relevant passages at a time"),
@@ -141,29 +143,40 @@ def cross_encoder(options: argparse.Namespace) -> ptg.CrossEncoderReranker:
     """The trained cross-encoder, from its folder if it is there."""
     folder = options.output / CHECKPOINT
     if not folder.exists():
-        training = ptg.CrossEncoderTraining(
-            epochs=1,
-            batch_size=options.batch,
-            learning_rate=options.learning_rate,
-            encoder_learning_rate=options.encoder_learning_rate,
-            pairs_per_epoch=options.pairs,
-            negatives=options.against,
-            ranking=options.loss,
-            evaluations=options.evaluations,
-            patience=options.patience,
-            validation_candidates=None,
-            seed=options.seed,
-            output_dir=str(options.output / "checkpoints"),
-            arguments={"lr_scheduler_type": "linear", "warmup_steps": options.warmup},
-        )
-        start = trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else options.encoder
-        model = ptg.CrossEncoderReranker(start, training=training, max_tokens=options.max_tokens, seed=options.seed)
         places = [Place(name, options) for name in options.collections]
-        train, dev = (together(part) for part in zip(*(examples(place, options) for place in places), strict=True))
-        logger.info("%d training queries, %d passages", train.run["qid"].nunique(), len(train.run))
-        model.fit(*train, *dev).save(folder)
-        pd.DataFrame(model.training_log).to_csv(options.output / "training.csv", index=False)
+        start = trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else options.encoder
+        if options.random_pairs and not options.checkpoint:
+            begun = options.output / "begun"
+            if not begun.exists():
+                lengths = {"negatives": ["random"], "pairs": options.random_pairs, "max_tokens": options.random_tokens}
+                train(start, places, argparse.Namespace(**vars(options) | lengths | {"evaluations": 1}), begun)
+            start = str(begun / CHECKPOINT)
+        train(start, places, options, folder)
     return ptg.CrossEncoderReranker.load(folder)
+
+
+def train(start: str, places: Sequence[Place], options: argparse.Namespace, folder: Path) -> None:
+    """Trains a cross-encoder, and saves it in a folder; the log and checkpoints are beside it."""
+    training = ptg.CrossEncoderTraining(
+        epochs=1,
+        batch_size=options.batch,
+        learning_rate=options.learning_rate,
+        encoder_learning_rate=options.encoder_learning_rate,
+        pairs_per_epoch=options.pairs,
+        negatives=options.against,
+        ranking=options.loss,
+        evaluations=options.evaluations,
+        patience=options.patience,
+        validation_candidates=None,
+        seed=options.seed,
+        output_dir=f"{folder}.checkpoints",
+        arguments={"lr_scheduler_type": "linear", "warmup_steps": options.warmup},
+    )
+    model = ptg.CrossEncoderReranker(start, training=training, max_tokens=options.max_tokens, seed=options.seed)
+    data, dev = (together(part) for part in zip(*(examples(place, options) for place in places), strict=True))
+    logger.info("%s: %d training queries, %d passages", folder.name, data.run["qid"].nunique(), len(data.run))
+    model.fit(*data, *dev).save(folder)
+    pd.DataFrame(model.training_log).to_csv(f"{folder}.csv", index=False)
 
 
 class Place:
@@ -207,7 +220,7 @@ def examples(place: Place, options: argparse.Namespace) -> tuple[Examples, Examp
     """Training and validation examples of a collection; what was found for training queries is kept in a file."""
     splits = place.collection.split(dev_queries=options.dev_queries)
     train = splits["train"].sample(options.train_queries)
-    file = place.folder / "examples.csv.gz"
+    file = place.folder / f"{'-'.join(options.negatives)}.csv.gz"
     if not file.exists():
         write(mined(place, train, options), file)
     found = pd.read_csv(file, dtype={"qid": str, "docno": str}).merge(train.topics, on="qid")
