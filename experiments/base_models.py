@@ -34,9 +34,9 @@ import pyterrier_graph as ptg
 from experiments.collections import COLLECTIONS, open_collection
 from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Queries, joined
-from experiments.harness.command import add_options, show_progress
+from experiments.harness.command import add_options, check_counts, show_progress
 from experiments.harness.first_stage import bm25
-from experiments.harness.results import Results, claim, write
+from experiments.harness.results import Results, choice, claim, write
 from experiments.harness.significance import differences
 from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.encoders.checkpoints import DEFAULT
@@ -44,10 +44,19 @@ from pyterrier_graph.rerank.cross_encoder import CHECKPOINT
 from pyterrier_graph.retrieve.index_writer import base_vectors
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100)
-BM25, DUAL_ENCODER, CROSS_ENCODER = "BM25", "dual-encoder", "cross-encoder"
-FIRST_STAGES = {"bm25": BM25, "dual-encoder": DUAL_ENCODER}
+FIRST_STAGES = {"bm25": "BM25", "dual-encoder": "dual-encoder"}
+# a first stage, and what reranks its results
+SYSTEMS = {
+    "BM25": ("bm25", ""),
+    "BM25 >> dual-encoder": ("bm25", "dual-encoder"),
+    "BM25 >> cross-encoder": ("bm25", "cross-encoder"),
+    "dual-encoder": ("dual-encoder", ""),
+    "dual-encoder >> cross-encoder": ("dual-encoder", "cross-encoder"),
+}
+CHOICES = {choice(name): name for name in SYSTEMS}
 NEGATIVES = (*FIRST_STAGES, "document", "random")
 MODELS = ("cross-encoder",)
+PASSAGE_TOKENS = 128  # of the dual-encoder
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +108,8 @@ def command_line() -> argparse.ArgumentParser:
     add_options(
         command,
         "test",
-        first_stages=(list(FIRST_STAGES), "whose results are reranked", [*FIRST_STAGES]),
+        systems=([*CHOICES], "what is compared", [*CHOICES]),
+        tests=(str, "only on these collections, joined by ',' (all)"),
         queries=(200, "test queries of each collection, drawn at random"),
         depth=(100, "passages that are reranked"),
         test_max_tokens=(int, "tokens of query and passage in the test (--max-tokens)"),
@@ -124,6 +134,10 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     show_progress()
     command = command_line()
     options = command.parse_args(arguments)
+    try:
+        check_counts(options)
+    except ValueError as error:
+        command.error(str(error))
     if both := {*options.collections} & {*options.away}:
         command.error(f"{min(both)} is used for training: it cannot be in --away")
     return run(options)
@@ -131,12 +145,15 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 
 def run(options: argparse.Namespace) -> pd.DataFrame:
     """Trains the model unless it is there, and tests it; see :func:`command_line`."""
-    claim(options.output, options, ("away", "first_stages"))
+    claim(options.output, options, ("away", "systems", "tests"))
     model = cross_encoder(options)
     if options.test_max_tokens:
         model.max_tokens = options.test_max_tokens
-    places = {name: Place(name, options) for name in (*options.collections, *options.away)}
-    return pd.concat([test(place, model, name, options) for name, place in places.items()], ignore_index=True)
+    names = [*options.collections, *options.away]
+    if options.tests:
+        names = [name for name in names if name.partition("=")[0] in options.tests.split(",")]
+    tables = [test(Place(name, options), model, name, options) for name in names]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
 def cross_encoder(options: argparse.Namespace) -> ptg.CrossEncoderReranker:
@@ -207,9 +224,13 @@ class Place:
         graph = ptg.DocumentGraph(self.folder / "documents")
         if not graph.built():
             graph.index(self.collection.get_corpus_iter())
-        encoder = ptg.DualEncoder(self.options.encoder, max_passage_tokens=128, verbose=False)
-        index = base_vectors(self.folder / "vectors", graph, encoder)
-        return encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
+        index = base_vectors(self.folder / "vectors", graph, self.encoder)
+        return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
+
+    @cached_property
+    def encoder(self) -> ptg.DualEncoder:
+        """The dual-encoder."""
+        return ptg.DualEncoder(self.options.encoder, max_passage_tokens=PASSAGE_TOKENS, verbose=False)
 
     def with_texts(self, run: pd.DataFrame) -> pd.DataFrame:
         """A run with a column ``text``."""
@@ -284,7 +305,7 @@ def same_document(place: Place, relevant: dict[str, list[str]], seed: int) -> It
 
 
 def test(place: Place, model: ptg.CrossEncoderReranker, named: str, options: argparse.Namespace) -> pd.DataFrame:
-    """The table of a collection: the first stages, and the cross-encoder behind each of them."""
+    """The table of a collection: the first stages, and rerankers behind them."""
     if named in options.away:
         queries = place.collection.all_queries
     else:
@@ -293,11 +314,12 @@ def test(place: Place, model: ptg.CrossEncoderReranker, named: str, options: arg
     output = options.output / "tests" / place.name
     output.mkdir(parents=True, exist_ok=True)
     results = Results(output, queries, MEASURES)
-    for name in options.first_stages:
-        first = place.first_stage(name) % options.depth
-        results.add(FIRST_STAGES[name], partial(first, queries.topics))
-        rerank = first >> pt.apply.generic(place.with_texts) >> model
-        results.add(f"{FIRST_STAGES[name]} >> {CROSS_ENCODER}", partial(rerank, queries.topics))
+    rerankers = {"dual-encoder": place.encoder.text_scorer, "cross-encoder": lambda: model}
+    for name in (CHOICES[chosen] for chosen in options.systems):
+        first, reranker = SYSTEMS[name]
+        found = place.first_stage(first) % options.depth
+        pipeline = found >> pt.apply.generic(place.with_texts) >> rerankers[reranker]() if reranker else found
+        results.add(name, partial(pipeline, queries.topics))
     table = results.table()
     differences(results.per_query, output, MEASURES)
     return table.assign(collection=place.name, queries=len(queries.topics))

@@ -188,10 +188,10 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         The table.
     """
     output = options.output
-    claim(output, options, ("systems", "seeds", "query_length", "by_length", "within_groups"))
     encoder = trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else ""
     for make in systems(options, encoder or resolve(options.encoder)).values() if not options.adapt else ():
         make(0)  # what cannot be made is refused before anything is indexed
+    claim(output, options, ("systems", "seeds", "query_length", "by_length", "within_groups"))
     task = prepare(collection.passages(), options)
     encoder = encoder or (adapted(options) if options.adapt else resolve(options.encoder))
     tokenize = AutoTokenizer.from_pretrained(encoder).tokenize

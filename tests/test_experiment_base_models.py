@@ -45,17 +45,19 @@ def options(output: Path, *more: str) -> Any:
 def test_training_and_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = arguments(tmp_path, "--away", "numpydoc-numpy")
     table = base_models.main(given)
-    systems = ["BM25", "BM25 >> cross-encoder", "dual-encoder", "dual-encoder >> cross-encoder"]
+    systems = [*base_models.SYSTEMS]
     assert table["system"].tolist() == 2 * systems
-    assert table["collection"].tolist() == 4 * ["numpydoc"] + 4 * ["numpydoc-numpy"]
+    assert table["collection"].tolist() == 5 * ["numpydoc"] + 5 * ["numpydoc-numpy"]
     assert table["queries"].unique().tolist() == [4, 5]
     log = pd.read_csv(tmp_path / "cross-encoder.csv")
     assert log["nDCG@10"].notna().sum() == 3  # before training, and two
     differences = pd.read_csv(tmp_path / "tests" / "numpydoc" / "differences.csv")
-    assert len(differences) == 3 * 12
+    assert len(differences) == 3 * 20
     monkeypatch.setattr(ptg.CrossEncoderReranker, "fit", lambda *_: pytest.fail("trained again"))
     monkeypatch.setattr(ptg.CrossEncoderReranker, "transform", lambda *_: pytest.fail("all runs are stored"))
     pd.testing.assert_frame_equal(base_models.main(given), table)
+    few = base_models.main([*given, "--tests", "numpydoc-numpy", "--systems", "bm25", "bm25-cross-encoder"])
+    assert few["collection"].tolist() == 2 * ["numpydoc-numpy"] and few["system"].tolist() == systems[::2][:2]
     with pytest.raises(SystemExit, match=r"other options \(pairs\)"):
         base_models.main([*given, "--pairs", "9"])
 

@@ -172,7 +172,7 @@ def test_an_encoder_is_measured() -> None:
     assert duration > 0 and dimension == 16 and parameters > 0
     with pytest.raises(ValueError, match="reads at most"):
         needs.milliseconds(tiny.checkpoint(), 10_000, False)
-    with pytest.raises(ValueError, match="there is no checkpoint"):
+    with pytest.raises(ValueError, match="'nothing-here' cannot be loaded"):
         needs.milliseconds("nothing-here", 8, False)
 
 

@@ -13,7 +13,19 @@ from experiments.collections import COLLECTIONS, open_collection
 from experiments.harness.collection import Collection
 from experiments.harness.needs import Needs, Sizes, say
 
-COUNTS = ("queries", "train_queries", "dev_queries", "depth", "epochs", "pairs", "batch", "max_tokens", "against")
+COUNTS = (
+    "runs",
+    "repeats",
+    "queries",
+    "train_queries",
+    "dev_queries",
+    "depth",
+    "epochs",
+    "pairs",
+    "batch",
+    "max_tokens",
+    "against",
+)
 LEAST_FOLDS = 3
 
 
@@ -119,12 +131,17 @@ def check(options: argparse.Namespace) -> None:
             )
         if not options.collection.startswith("irds:"):
             raise ValueError(f"--{name} is for collections of ir_datasets: {options.collection} has its own queries")
+    check_counts(options)
+    if (folds := getattr(options, "folds", None)) is not None and isinstance(folds, int) and folds < LEAST_FOLDS:
+        raise ValueError(f"--folds {folds}: there are at least {LEAST_FOLDS}, for training, validation and test")
+
+
+def check_counts(options: argparse.Namespace) -> None:
+    """Raises ValueError for a number of things that is not at least 1."""
     for name in COUNTS:
         value = getattr(options, name, None)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
-    if (folds := getattr(options, "folds", None)) is not None and isinstance(folds, int) and folds < LEAST_FOLDS:
-        raise ValueError(f"--folds {folds}: there are at least {LEAST_FOLDS}, for training, validation and test")
 
 
 def show_progress() -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModel
 
-from pyterrier_graph.encoders.checkpoints import resolve
+from pyterrier_graph.encoders.checkpoints import loading, resolve
 from pyterrier_graph.encoders.devices import device_of, precision
 
 BATCH = 32
@@ -141,9 +141,10 @@ def milliseconds(checkpoint: str, tokens: int, training: bool) -> tuple[float, i
     """
     device = device_of(None)
     try:
-        model: Any = AutoModel.from_pretrained(resolve(checkpoint)).to(device)
+        with loading(checkpoint):
+            model: Any = AutoModel.from_pretrained(resolve(checkpoint)).to(device)
     except OSError as error:
-        raise ValueError(f"there is no checkpoint {checkpoint!r}: {error}") from error
+        raise ValueError(str(error)) from error
     limit = getattr(model.config, "max_position_embeddings", tokens)
     if tokens > limit:
         raise ValueError(f"{checkpoint!r} reads at most {limit} tokens, not {tokens}")
