@@ -52,7 +52,8 @@ PISA = ["pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine 
 ADAPTIVE = ["pyterrier-adaptive>=0.2"]
 DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
 TESTS = [
-    "hypothesis>=6",
+    "faiss-cpu>=1.9",
+    "hypothesis>=6.100",
     "ipykernel>=6",
     "mypy>=1.15",
     "nbclient>=0.10",
