@@ -144,15 +144,20 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    command = command_line()
-    collection, options = parse(command, {"medquad": SMALL}, arguments, needs)
+    collection, options = parse(command_line(), {"medquad": SMALL}, arguments, needs, refuse)
+    return run(collection, options)
+
+
+def refuse(options: argparse.Namespace) -> None:
+    """Raises ValueError for values that cannot be used."""
     for name in options.thresholds:
         if not is_thresholds(name):
-            command.error(f"--thresholds {name}: write s_pos/s_neg, 1 >= s_pos > s_neg >= 0, or {CALIBRATED}")
+            raise ValueError(f"--thresholds {name}: write s_pos/s_neg, 1 >= s_pos > s_neg >= 0, or {CALIBRATED}")
     for name in ("hide", "unlabeled_share"):
         if not 0 <= getattr(options, name) < 1:
-            command.error(f"--{name.replace('_', '-')} is a share: 0 or more, and less than 1")
-    return run(collection, options)
+            raise ValueError(f"--{name.replace('_', '-')} is a share: 0 or more, and less than 1")
+    if options.teacher not in (None, LATE_INTERACTION):
+        trained_cross_encoder(options.teacher, "--teacher")
 
 
 def needs(options: argparse.Namespace, sizes: Sizes) -> Needs:
@@ -183,8 +188,6 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     Returns:
         The table.
     """
-    if options.teacher not in (None, LATE_INTERACTION):
-        trained_cross_encoder(options.teacher, "--teacher")  # before anything is indexed
     claim(options.output, options, ("systems", "seeds", "thresholds"))
     bench = Bench(collection, options)
     results = Results(options.output, bench.test, MEASURES)

@@ -114,7 +114,7 @@ def command_line() -> argparse.ArgumentParser:
         run=(str, "a run in TREC's format instead of BM25's; nothing is indexed"),
         depth=(150, "documents per query that are reranked"),
         folds=(int, "divide the queries at random (5, or the folds of the dataset)"),
-        split=(False, "train on the collection's training queries, and test on its test queries, instead of folds"),
+        split=(False, "instead of folds, train on the collection's training queries and test on its test queries"),
         query_length=([3], "groups of queries by numbers of word pieces"),
         by_length=(False, "tables for the groups of --query-length as well"),
         within_groups=(False, "train within these groups, too"),
@@ -152,11 +152,16 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    command = command_line()
-    collection, options = parse(command, PRESETS, arguments, needs)
-    if options.split and (options.folds or options.within_groups):
-        command.error("--split takes the place of folds: leave out --folds and --within-groups")
+    collection, options = parse(command_line(), PRESETS, arguments, needs, refuse)
     return run(collection, options)
+
+
+def refuse(options: argparse.Namespace) -> None:
+    """Raises ValueError for options that do not fit together."""
+    if options.split and options.within_groups:
+        raise ValueError("--split takes the place of folds: leave out --within-groups")
+    if options.checkpoint:
+        trained_cross_encoder(options.checkpoint, "--checkpoint")
 
 
 def needs(options: argparse.Namespace, sizes: Sizes) -> Needs:
