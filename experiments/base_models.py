@@ -20,7 +20,7 @@ import argparse
 import itertools
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -314,7 +314,10 @@ def test(place: Place, model: ptg.CrossEncoderReranker, named: str, options: arg
     output = options.output / "tests" / place.name
     claim(output, argparse.Namespace(queries=options.queries, depth=options.depth), ())
     results = Results(output, queries, MEASURES)
-    rerankers = {"dual-encoder": place.encoder.text_scorer, "cross-encoder": lambda: model}
+    rerankers: dict[str, Callable[[], pt.Transformer]] = {
+        "dual-encoder": lambda: place.encoder.text_scorer(),
+        "cross-encoder": lambda: model,
+    }
     for name, tokens in itertools.product((CHOICES[chosen] for chosen in options.systems), options.test_tokens):
         first, reranker = SYSTEMS[name]
         if reranker != "cross-encoder" and tokens != options.test_tokens[0]:

@@ -194,8 +194,9 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     """
     output = options.output
     encoder = trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else ""
-    for make in systems(options, encoder or resolve(options.encoder)).values() if not options.adapt else ():
-        make(0)  # what cannot be made is refused before anything is indexed
+    if encoder or not options.adapt:
+        for make in systems(options, encoder or resolve(options.encoder)).values():
+            make(0)  # what cannot be made is refused before anything is indexed
     claim(output, options, ("systems", "seeds", "query_length", "by_length", "within_groups"))
     task = prepare(collection.passages(), options)
     encoder = encoder or (adapted(options) if options.adapt else resolve(options.encoder))
@@ -302,7 +303,8 @@ def compare(task: Task, options: argparse.Namespace, encoder: str, output: Path)
             cut = passages_of(task) if name == MAX_PASSAGE else lambda candidates: candidates
             topics = cut(task.candidates)
             if task.train is not None:
-                return make(seed).fit(cut(task.train), task.qrels).transform(topics)
+                model: Any = make(seed)
+                return model.fit(cut(task.train), task.qrels).transform(topics)
             folder = output / "folds" / f"{slug(name)}-{seed}"
             return ptg.cross_validate(lambda _: make(seed), topics, task.qrels, task.folds, output_dir=folder)
 
