@@ -10,7 +10,7 @@ of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 ``--teacher`` is a cross-encoder, such as that of :mod:`experiments.base_models`; its scores become probabilities by
 logistic regression on the dev candidates, and ``--thresholds calibrated`` are those at which it is sure enough there:
 see :mod:`experiments.harness.calibration`. ``--teacher late-interaction`` is for machines without a good
-cross-encoder: see :func:`late_interaction`. With ``--hide`` there are false negatives among the candidates, as there
+cross-encoder: see :mod:`experiments.harness.late_interaction`. With ``--hide`` there are false negatives among the candidates, as there
 are where few documents are judged; ``negatives.csv`` says how many of them each system takes for negatives.
 """
 
@@ -33,17 +33,15 @@ from datasets import Dataset, concatenate_datasets
 from ir_measures import RR, R, nDCG
 from ir_measures.measures import Measure
 from pyterrier_dr import FlexIndex
-from scipy.special import logsumexp
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import pyterrier_graph as ptg
-from experiments.harness.calibration import Probability, calibrated, reliability, sure_thresholds
+from experiments.harness.calibration import calibrated, reliability, sure_thresholds
 from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Collection, Queries, text_of
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.judgments import false_negatives, with_hidden
+from experiments.harness.late_interaction import late_interaction
 from experiments.harness.needs import Needs, Sizes, Work
 from experiments.harness.results import Results, choice, claim, slug, write
 from pyterrier_graph.encoders.checkpoints import DEFAULT
@@ -274,7 +272,10 @@ class Bench:
         options, folder = self.options, self.output / "teacher"
         shape = {"max_tokens": options.max_tokens + QUERY_TOKENS}
         if options.teacher == LATE_INTERACTION:
-            return late_interaction(self)
+            lengths = {"max_passage_tokens": options.max_tokens, "max_query_tokens": QUERY_TOKENS}
+            encoder = ptg.TokenEncoder(options.encoder, **lengths)
+            first = self.bm25 % options.depth
+            return late_interaction(self.collection, encoder, first, self.texts, self.train, self.output)
         if options.teacher is not None:
             checkpoint = trained_cross_encoder(options.teacher, "--teacher")
             return calibrated(ptg.CrossEncoderReranker(checkpoint, **shape), self.found_validation, self.dev.qrels)
@@ -402,42 +403,6 @@ class Bench:
         positives, negatives = (model.encode_docs(triples[name].tolist()) for name in ("positive", "negative_1"))
         products = {"positive_query": queries, "positive_negative": negatives}
         return pd.DataFrame({name: (positives * others).sum(1) for name, others in products.items()})
-
-
-def late_interaction(bench: Bench) -> pt.Transformer:
-    """A teacher that knows a passage's page, and of which only three numbers are trained.
-
-    There are two features: the softmax of the scores of GraphMaxSim over the query's candidates, which aggregates
-    titles and neighbors, and the MaxSim score of the passage alone, per word of the query. Logistic regression learns
-    their weights from the candidates that BM25 finds for the labeled training queries. Relevant passages that BM25 does
-    not find are left out: the regression would recognize them by being hard to find.
-
-    Args:
-        bench: What all systems share; its collection has structured documents.
-    """
-    graph, tokens = ptg.DocumentGraph(bench.output / "graph"), ptg.TokenStore(bench.output / "tokens")
-    if not graph.built():
-        graph.index(bench.collection.get_corpus_iter(verbose=False))
-    lengths = {"max_passage_tokens": bench.options.max_tokens, "max_query_tokens": QUERY_TOKENS}
-    encoder = ptg.TokenEncoder(bench.options.encoder, **lengths)
-    if not tokens.built():
-        tokens.build(graph, encoder)
-    first = bench.bm25 % bench.options.depth
-    found = (first >> bench.texts)(bench.train.topics)
-    weights = {"structural": 1.0, "structural/structural": 1.0, "order": 0.5, "order_i": 0.5}
-    graph_maxsim = ptg.GraphMaxSim(graph, encoder, weights, tokens=tokens).fit(found, bench.train.qrels)
-
-    def share(run: pd.DataFrame) -> pd.DataFrame:
-        every = (first >> graph_maxsim)(run[["qid", "query"]].drop_duplicates())
-        total = every.groupby("qid")["score"].agg(logsumexp)
-        return run.assign(score=np.exp(run["score"] - run["qid"].map(total)))
-
-    per_word = pt.apply.doc_score(lambda row: row["score"] / len(row["query"].split()))
-    maxsim = ptg.GraphMaxSim(graph, encoder, {}, tokens=tokens)
-    scores = (graph_maxsim >> pt.apply.generic(share)) ** (maxsim >> per_word)
-    probability = pt.ltr.RegressionTransformer(make_pipeline(StandardScaler(), Probability()))
-    probability.fit(scores(found), bench.train.qrels)
-    return scores >> probability
 
 
 if __name__ == "__main__":
