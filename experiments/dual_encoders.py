@@ -10,8 +10,10 @@ of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 ``--teacher`` is a cross-encoder, such as that of :mod:`experiments.base_models`; its scores become probabilities by
 logistic regression on the dev candidates, and ``--thresholds calibrated`` are those at which it is sure enough there:
 see :mod:`experiments.harness.calibration`. ``--teacher late-interaction`` is for machines without a good
-cross-encoder: see :mod:`experiments.harness.late_interaction`. With ``--hide`` there are false negatives among the candidates, as there
-are where few documents are judged; ``negatives.csv`` says how many of them each system takes for negatives.
+cross-encoder: see :mod:`experiments.harness.late_interaction`.
+
+With ``--hide`` there are false negatives among the candidates, as there are where few documents are judged;
+``negatives.csv`` says how many of them each system takes for negatives.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 from datasets import Dataset, concatenate_datasets
@@ -35,7 +36,7 @@ from ir_measures.measures import Measure
 from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
-from experiments.harness.calibration import calibrated, reliability, sure_thresholds
+from experiments.harness.calibration import CALIBRATED, calibrated, is_thresholds, reliability, sure_thresholds
 from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Collection, Queries, text_of
 from experiments.harness.command import add_options, parse, parser
@@ -50,7 +51,6 @@ from pyterrier_graph.training.validation import RunEvaluator
 MEASURES: tuple[Measure, ...] = (RR @ 10, R @ 5, R @ 20, R @ 100, nDCG @ 10)
 BM25, START, LATE_INTERACTION = "BM25", "off the shelf", "late-interaction"
 QUERY_TOKENS = 32
-CALIBRATED = "calibrated"
 CORPUS_BATCH = 4096
 SIMILARITIES = 500
 
@@ -209,15 +209,6 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
 
         results.add(name, ranking, seed)
     return results.table(START)
-
-
-def is_thresholds(text: str) -> bool:
-    """Whether a text is s_pos/s_neg, or stands for those of the calibration."""
-    try:
-        positive, negative = map(float, text.split("/"))
-    except ValueError:
-        return text == CALIBRATED
-    return 1 >= positive > negative >= 0
 
 
 class Bench:
