@@ -1,25 +1,26 @@
-"""MaxSim over bare passages: token vectors off the shelf, cut to their principal directions, and projected by training.
+"""MaxSim over bare passages: token vectors off the shelf, cut to their principal directions, and trained.
 
     python -m experiments.token_encoders medquad=PATH numpydoc-numpy trec-car=PATH cranfield=PATH --output OUTPUT
 
-All systems rerank the first 100 passages of BM25. The encoder stays frozen, so that each passage is encoded once: what
-is trained is a projection of token vectors from 384 to 128 dimensions, which starts at their principal directions.
-``home`` is trained on the training queries of all collections that have any, ``away`` without those of the collection
-that is tested. Collections without training queries are only tested, with all of their queries.
+All systems rerank the first 100 passages of BM25. For ``home`` and ``away`` the encoder stays frozen, so that each
+passage is encoded once: what is trained is a projection of token vectors from 384 to 128 dimensions, which starts at
+their principal directions. ``home`` is trained on the training queries of all collections that have any, ``away``
+without those of the collection that is tested. For ``encoder`` the whole encoder is trained on all of them, from there
+on. Collections without training queries are only tested, with all of their queries. ``IDF`` weights the tokens of the
+query by their inverse document frequency.
 
-``OUTPUT/table.csv`` has all collections, and a folder for each of them its own table. All that is made is stored, and a
-second call makes only what is missing.
+``OUTPUT/table.csv`` has all collections, and a folder for each of them its own table. All that is made is stored: a
+second call makes only what is missing, and a training that was interrupted continues.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
@@ -32,16 +33,17 @@ import pyterrier_graph as ptg
 from experiments.collections import open_collection
 from experiments.collections_left_out import Named
 from experiments.harness.command import add_options, show_progress
+from experiments.harness.encoder_training import train_encoder
 from experiments.harness.passage_corpus import PassageCorpus
 from experiments.harness.projections import Projected, train_projection
-from experiments.harness.results import Results, claim, stored, tabulate
+from experiments.harness.results import Results, claim, tabulate
 from pyterrier_graph.encoders.principal_directions import principal_directions, vocabulary_sample
-from pyterrier_graph.encoders.token_weights import passage_frequencies
-from pyterrier_graph.models.maxsim import token_maxima
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, AP @ 100)
 BARE, DIRECTIONS, HOME, AWAY = "off the shelf", "principal directions", "projection, home", "projection, away"
-SYSTEMS = {"bare": BARE, "directions": DIRECTIONS, "home": HOME, "away": AWAY}
+ENCODER = "encoder, home"
+SYSTEMS = {"bare": BARE, "directions": DIRECTIONS, "home": HOME, "away": AWAY, "encoder": ENCODER}
+TRAINED = (HOME, AWAY, ENCODER)
 EVERYTHING = "all"
 WEIGHTS = "projection.safetensors"
 
@@ -68,9 +70,11 @@ def command_line() -> argparse.ArgumentParser:
         "training",
         dimension=(128, "of projected token vectors"),
         max_tokens=(96, "tokens of a passage"),
-        epochs=(6, "at most; training stops when the validation queries are not better after two"),
-        learning_rate=(3e-4, "of Adam"),
+        epochs=(6, "of a projection at most; it stops when the validation queries are not better after two"),
+        learning_rate=(5e-4, "of a projection"),
         scale=(4.0, "factor of MaxSim in the loss"),
+        encoder_epochs=(1, "of the whole encoder"),
+        encoder_learning_rate=(5e-5, "of the whole encoder, but its projection"),
     )
     return command
 
@@ -142,33 +146,49 @@ class Bench:
         """Names of the collections that have training queries."""
         return [name for name, corpus in self.corpora.items() if corpus.trains]
 
+    def whole_encoder(self, seed: int) -> ptg.TokenEncoder:
+        """The encoder that is trained as a whole on all collections; it starts with their projection."""
+        folder = self.options.output / "encoders" / f"{EVERYTHING}-{seed}"
+        if not folder.exists():
+            corpora = [self.corpora[name] for name in self.trained]
+            lengths = {"max_passage_tokens": self.options.max_tokens}
+            start = ptg.TokenEncoder(**lengths).projected(self.projection(tuple(self.trained), seed))
+            folder.parent.mkdir(exist_ok=True)
+            train_encoder(corpora, start, self.options, seed, folder)
+        return ptg.TokenEncoder(str(folder), max_passage_tokens=self.options.max_tokens)
+
     def results(self, name: str) -> pd.DataFrame:
         """Measures of all systems, per query, on one collection."""
         corpus = self.corpora[name]
-        projected = Projected(corpus, self.encoder)
         results = Results(corpus.folder, corpus.queries["test"], MEASURES)
         results.add("BM25", lambda: corpus.candidates["test"])
-        away = tuple(other for other in self.trained if other != name)
         for system in (SYSTEMS[chosen] for chosen in self.options.systems):
-            for seed in self.options.seeds if system in (HOME, AWAY) else [0]:
-                if system == HOME and not corpus.trains:
-                    continue
-                among = tuple(self.trained) if system == HOME else away
-
-                def matrix(system: str = system, among: tuple[str, ...] = among, seed: int = seed) -> Tensor | None:
-                    if system in (HOME, AWAY):
-                        return self.projection(among, seed)
-                    return self.start if system == DIRECTIONS else None
-
-                for suffix, idf in (("", False), (", IDF", True)):
-                    make = partial(self._reranked, projected, matrix, idf)
-                    results.add(f"MaxSim, {system}{suffix}", make, seed)
+            if system == HOME and not corpus.trains:
+                continue
+            for seed in self.options.seeds if system in TRAINED else [0]:
+                make = cache(partial(self._reranked, corpus, system, seed))
+                results.add(f"MaxSim, {system}", make, seed)
+                results.add(f"MaxSim, {system}, IDF", lambda make=make: by_idf(make()), seed)  # type: ignore[misc]
         print(f"\n{name}: {len(corpus.queries['test'].topics)} queries")
         tabulate(results.per_query, corpus.folder, MEASURES, "BM25")
         return results.per_query
 
-    def _reranked(self, projected: Projected, matrix: object, idf: bool) -> pd.DataFrame:
-        return projected.rerank("test", matrix(), idf=idf)  # type: ignore[operator]
+    def _reranked(self, corpus: PassageCorpus, system: str, seed: int) -> pd.DataFrame:
+        if system == ENCODER:
+            return Projected(corpus, self.whole_encoder(seed), f"tokens-{seed}").rerank("test", None, idf=True)
+        away = tuple(other for other in self.trained if other != corpus.name)
+        projections: dict[str, Callable[[], Tensor | None]] = {
+            BARE: lambda: None,
+            DIRECTIONS: lambda: self.start,
+            HOME: lambda: self.projection(tuple(self.trained), seed),
+            AWAY: lambda: self.projection(away, seed),
+        }
+        return Projected(corpus, self.encoder).rerank("test", projections[system](), idf=True)
+
+
+def by_idf(run: pd.DataFrame) -> pd.DataFrame:
+    """The run with the scores that weight query tokens."""
+    return pt.model.add_ranks(run.drop(columns="rank").assign(score=run["idf"]))
 
 
 def save(weight: Tensor, file: Path) -> None:

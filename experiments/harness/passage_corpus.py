@@ -42,8 +42,11 @@ class PassageCorpus:
         self.name, self.folder, self.engine = name, folder, engine
         self.collection = collection.whole() if name in WHOLE else collection
         self.trains = ALL not in self.collection.queries
-        splits = self.collection.split(dev_queries=dev_queries) if self.trains else {"test": self.collection.all_queries}
+        splits = (
+            self.collection.split(dev_queries=dev_queries) if self.trains else {"test": self.collection.all_queries}
+        )
         splits["test"] = splits["test"].sample(queries)
+        self._relevant: dict[str, list[set[int]]] = {}
         self.queries: dict[str, Queries] = {name: splits[name] for name in SPLITS if name in splits}
 
     @cached_property
@@ -66,7 +69,16 @@ class PassageCorpus:
         """The first 100 passages of BM25 for the queries of each split."""
         return {split: (self.bm25 % DEPTH)(queries.topics) for split, queries in self.queries.items()}
 
-    def tokens(self, encoder: ptg.TokenEncoder, name: str = "tokens") -> ptg.TokenStore:
-        """Stored token vectors of all nodes."""
+    def relevant_nodes(self, split: str) -> list[set[int]]:
+        """The nodes of the relevant passages of each query of a split; computed once."""
+        if split not in self._relevant:
+            queries = self.queries[split]
+            judged = queries.qrels[queries.qrels["label"] > 0].groupby("qid")["docno"].apply(list)
+            nodes = [self.graph.nodes_of(judged.get(qid, [])) for qid in queries.topics["qid"]]
+            self._relevant[split] = [set(part.tolist()) for part in nodes]
+        return self._relevant[split]
+
+    def tokens(self, encoder: ptg.TokenEncoder, name: str) -> ptg.TokenStore:
+        """Stored token vectors of all nodes, in a folder of that name."""
         store = ptg.TokenStore(self.folder / name)
         return store if store.built() else store.build(self.graph, encoder)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,11 +47,12 @@ class Projected:
     Args:
         corpus: The corpus.
         encoder: The encoder.
+        name: The encoder's name in the names of files.
     """
 
-    def __init__(self, corpus: PassageCorpus, encoder: ptg.TokenEncoder) -> None:
-        self.corpus, self.encoder = corpus, encoder
-        self.store = corpus.tokens(encoder)
+    def __init__(self, corpus: PassageCorpus, encoder: ptg.TokenEncoder, name: str = "tokens") -> None:
+        self.corpus, self.encoder, self.name = corpus, encoder, name
+        self.store = corpus.tokens(encoder, name)
         self._queries: dict[str, TokenStates] = {}
 
     @cached_property
@@ -62,7 +63,7 @@ class Projected:
     def queries(self, split: str) -> TokenStates:
         """Token vectors of the queries of a split, in their order."""
         if split not in self._queries:
-            file = self.corpus.folder / f"queries-{split}.npz"
+            file = self.corpus.folder / f"{self.name}-{split}.npz"
             if not file.exists():
                 states = self.encoder.encode_queries(self.corpus.queries[split].topics["query"].tolist())
                 np.savez(file, values=states.values.half().numpy(), offsets=states.offsets.numpy())
@@ -77,67 +78,35 @@ class Projected:
         Args:
             split: The split.
             projection: Shape (dimension, d).
-            idf: Whether query tokens are weighted by their inverse document frequency.
+            idf: Whether there is a column ``idf``, with the scores where query tokens are weighted by their inverse
+                document frequency.
         """
         topics, run = self.corpus.queries[split].topics, self.corpus.candidates[split].reset_index(drop=True)
         nodes = self.corpus.graph.nodes_of(run["docno"].tolist())
-        scores = np.zeros(len(run))
+        scores = np.zeros((2, len(run)))
         queries = project(self.queries(split), projection)
         number_of = {qid: number for number, qid in enumerate(topics["qid"])}
         for qid, rows in run.groupby("qid").indices.items():
             number = number_of[qid]
-            maxima = token_maxima(queries[number], project(self.store.states(nodes[rows]), projection))
+            maxima = token_maxima(queries[number], project(self.store.states(nodes[rows]), projection)).numpy()
+            scores[0, rows] = maxima.sum(1)
             if idf:
                 ids = self.encoder.token_ids([topics["query"].iloc[number]], query=True).indices
-                weights = self.frequencies.idf(ids, self.encoder.word_pieces.wordless)
-                maxima = maxima * torch.from_numpy(weights).float()
-            scores[rows] = maxima.sum(1).numpy()
-        return pt.model.add_ranks(run.drop(columns=["score", "rank"]).assign(score=scores))
+                scores[1, rows] = maxima @ self.frequencies.idf(ids, self.encoder.word_pieces.wordless)
+        run = run.drop(columns=["score", "rank"]).assign(score=scores[0])
+        return pt.model.add_ranks(run.assign(idf=scores[1]) if idf else run)
 
     def examples(self, drawn: np.random.Generator) -> list[Example]:
-        """Each training query with a passage of the highest grade, one of the same document, and one of BM25.
-
-        Where all passages of the document are relevant, both of the others are of BM25.
-        """
-        train, graph = self.corpus.queries["train"], self.corpus.graph
-        found = self.corpus.candidates["train"]
-        hard = found[found["rank"] < HARD].groupby("qid")["docno"].apply(list)
-        judged = train.qrels[train.qrels["label"] > 0].groupby("qid")
-        examples = []
-        for number, qid in enumerate(train.topics["qid"]):
-            if qid not in judged.groups or qid not in hard.index:
-                continue
-            relevant = judged.get_group(qid)
-            nodes = graph.nodes_of(relevant["docno"].tolist())
-            best = drawn.choice(np.flatnonzero(relevant["label"] == relevant["label"].max()))
-            document = graph.document_of(documents_of(relevant["docno"].iloc[[best]]).tolist())
-            page = np.setdiff1d(graph.passages_of_documents(document)[1], nodes)
-            wrong = np.setdiff1d(graph.nodes_of(hard[qid]), nodes)
-            wrong = wrong if len(wrong) else np.setdiff1d(graph.passage_nodes, nodes)
-            others = int(drawn.choice(page if len(page) else wrong)), int(drawn.choice(wrong))
-            examples.append(Example(number, int(nodes[best]), others))
-        return examples
+        """Training examples: see :func:`examples_of`."""
+        return examples_of(self.corpus, drawn)
 
     def batch(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Token vectors of queries and of their passages, and which passages a query must not be told from."""
-        queries, passages = self.queries("train").select(torch.tensor([one.query for one in examples])), []
-        for one in examples:
-            passages += [one.relevant, *one.others]
-        relevant = self.relevant
-        same = [[node in relevant[one.query] for node in passages] for one in examples]
-        ignored = torch.tensor(same)
-        width = len(passages) // len(examples)
-        ignored[torch.arange(len(examples)), width * torch.arange(len(examples))] = False
-        parts = padded(queries), padded(self.store.states(np.array(passages)))
+        """Token vectors of queries and of their passages, and which of them belong to other queries as well."""
+        passages = [node for one in examples for node in (one.relevant, *one.others)]
+        queries = padded(self.queries("train").select(torch.tensor([one.query for one in examples])))
         names = ("queries", "query_tokens", "passages", "passage_tokens")
-        return dict(zip(names, [*parts[0], *parts[1]], strict=True)) | {"ignored": ignored}
-
-    @cached_property
-    def relevant(self) -> list[set[int]]:
-        """The nodes of the relevant passages of each training query."""
-        train = self.corpus.queries["train"]
-        judged = train.qrels[train.qrels["label"] > 0].groupby("qid")["docno"].apply(list)
-        return [set(self.corpus.graph.nodes_of(judged.get(qid, [])).tolist()) for qid in train.topics["qid"]]
+        matrices = [*queries, *padded(self.store.states(np.array(passages)))]
+        return dict(zip(names, matrices, strict=True)) | {"ignored": ignored(self.corpus, examples, passages)}
 
 
 class Batches(Dataset):
@@ -180,19 +149,24 @@ class ProjectionLoss(nn.Module):
     def forward(
         self, queries: Tensor, query_tokens: Tensor, passages: Tensor, passage_tokens: Tensor, ignored: Tensor
     ) -> dict[str, Tensor]:
-        """The loss of a batch; the first of the passages of each query is the relevant one."""
+        """The loss of a batch."""
         queries, passages = (functional.normalize(part @ self.weight.T, dim=-1) for part in (queries, passages))
-        each = len(queries), len(passages) // len(queries)
-        scores = colbert_scores(
-            queries,
-            passages.unflatten(0, each),
-            queries_mask=query_tokens,
-            documents_mask=passage_tokens.unflatten(0, each),
-        )
-        # so that long queries do not count more than short ones
-        scores = self.scale * scores / query_tokens.sum(1, keepdim=True).sqrt()
-        labels = torch.arange(each[0]) * each[1]
-        return {"loss": functional.cross_entropy(scores.masked_fill(ignored, -torch.inf), labels)}
+        return {"loss": maxsim_loss(queries, query_tokens, passages, passage_tokens, ignored, self.scale)}
+
+
+def maxsim_loss(
+    queries: Tensor, query_tokens: Tensor, passages: Tensor, passage_tokens: Tensor, ignored: Tensor, scale: float
+) -> Tensor:
+    """Cross-entropy of MaxSim over the passages of a batch; the first passage of each query is the relevant one.
+
+    Scores are divided by the square root of the query's length, so that long queries do not count for more.
+    """
+    each = len(queries), len(passages) // len(queries)
+    masks = {"queries_mask": query_tokens, "documents_mask": passage_tokens.unflatten(0, each)}
+    scores = colbert_scores(queries, passages.unflatten(0, each), **masks)
+    scores = scale * scores / query_tokens.sum(1, keepdim=True).sqrt()
+    labels = torch.arange(each[0]) * each[1]
+    return functional.cross_entropy(scores.masked_fill(ignored, -torch.inf), labels)
 
 
 def train_projection(
@@ -238,6 +212,39 @@ def train_projection(
         verbose=True,
     )
     return model.weight.detach()
+
+
+def examples_of(corpus: PassageCorpus, drawn: np.random.Generator) -> list[Example]:
+    """Each training query with a passage of the highest grade, one of the same document, and one of BM25.
+
+    Where all passages of the document are relevant, both of the others are of BM25.
+    """
+    train, graph, found = corpus.queries["train"], corpus.graph, corpus.candidates["train"]
+    hard = found[found["rank"] < HARD].groupby("qid")["docno"].apply(list)
+    judged = train.qrels[train.qrels["label"] > 0].groupby("qid")
+    examples = []
+    for number, qid in enumerate(train.topics["qid"]):
+        if qid not in judged.groups or qid not in hard.index:
+            continue
+        relevant = judged.get_group(qid)
+        nodes = graph.nodes_of(relevant["docno"].tolist())
+        best = drawn.choice(np.flatnonzero(relevant["label"] == relevant["label"].max()))
+        document = graph.document_of(documents_of(relevant["docno"].iloc[[best]]).tolist())
+        page = np.setdiff1d(graph.passages_of_documents(document)[1], nodes)
+        wrong = np.setdiff1d(graph.nodes_of(hard[qid]), nodes)
+        wrong = wrong if len(wrong) else np.setdiff1d(graph.passage_nodes, nodes)
+        others = int(drawn.choice(page if len(page) else wrong)), int(drawn.choice(wrong))
+        examples.append(Example(number, int(nodes[best]), others))
+    return examples
+
+
+def ignored(corpus: PassageCorpus, examples: Sequence[Example], passages: Sequence[int]) -> Tensor:
+    """Which passages of a batch are relevant to a query that they were not drawn for; shape (queries, passages)."""
+    relevant = corpus.relevant_nodes("train")
+    same = torch.tensor([[node in relevant[one.query] for node in passages] for one in examples])
+    own = torch.arange(len(examples))
+    same[own, own * (len(passages) // len(examples))] = False
+    return same
 
 
 def project(states: TokenStates, projection: Tensor | None) -> TokenStates:

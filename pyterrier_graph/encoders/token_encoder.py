@@ -202,20 +202,33 @@ class TokenEncoder:
         if not 1 <= dimension < self.dimension or len(sample) < dimension:
             sizes = f"{self.dimension} dimensions to {dimension} by a sample of {len(sample)} tokens"
             raise ValueError(f"cannot reduce {sizes}")
-        directions = principal_directions(sample, dimension)
-        projection = Dense(
+        return self.projected(principal_directions(sample, dimension), f"{dimension} principal directions")
+
+    def projected(self, projection: Tensor, name: str = "projected") -> TokenEncoder:
+        """This encoder with token vectors that a matrix projects to another length.
+
+        Args:
+            projection: The matrix, shape (new length, d). It can be trained like any other weight.
+            name: What the new encoder's name has in parentheses.
+
+        Raises:
+            ValueError: If the matrix has another shape.
+        """
+        if projection.ndim != 2 or projection.shape[1] != self.dimension:
+            raise ValueError(f"projection must have shape (any, {self.dimension}), got {tuple(projection.shape)}")
+        head = Dense(
             self.dimension,
-            dimension,
+            len(projection),
             bias=False,
             activation_function=nn.Identity(),
-            init_weight=directions,
+            init_weight=projection,
             module_input_name="token_embeddings",
         )
         modules = [module for module in self.network if not isinstance(module, Normalize)]
-        network = _multi_vector_encoder([*modules, projection], self.network)
+        network = _multi_vector_encoder([*modules, head], self.network)
         options = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
-        encoder = TokenEncoder(network, **{name: getattr(self, name) for name in options})
-        encoder.name = f"{self.name} ({dimension} principal directions)"
+        encoder = TokenEncoder(network, **{option: getattr(self, option) for option in options})
+        encoder.name = f"{self.name} ({name})"
         return encoder
 
     def fingerprint(self) -> str:
