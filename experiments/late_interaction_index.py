@@ -16,6 +16,7 @@ import argparse
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 import pyterrier as pt
@@ -29,7 +30,9 @@ from experiments.harness.collection import Collection, Record
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.passage_corpus import WHOLE
+from experiments.harness.projections import projected_store
 from experiments.harness.results import Results, claim, slug, write
+from experiments.token_encoders import frozen_encoder
 from pyterrier_graph.encoders.principal_directions import principal_directions, vocabulary_sample
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100)
@@ -107,16 +110,17 @@ class Bench:
     """
 
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
-        self.options, self.output, self.costs = options, options.output, []
+        self.options, self.output = options, options.output
+        self.costs: list[dict[str, Any]] = []
         self.graph = ptg.DocumentGraph(self.output / "graph")
         if not self.graph.built():
             self.graph.index(collection.get_corpus_iter())
         self.splits = collection.split(dev_queries=options.dev_queries)
         self.splits["test"] = self.splits["test"].sample(options.queries)
-        self.encoder = self._encoder()
-        self.tokens = ptg.TokenStore(self.output / "tokens")
-        if not self.tokens.built():
-            self.tokens.build(self.graph, self.encoder)
+        frozen = frozen_encoder(options)
+        projection = self._projection(frozen)
+        self.encoder = frozen.projected(projection)
+        self.tokens = projected_store(self._frozen(frozen), self.encoder, projection, self.output / "tokens")
         self.first_stages = {
             "BM25": self._bm25("bare", titles=False),
             "BM25, titles in text": self._bm25("titled", titles=True),
@@ -127,12 +131,16 @@ class Bench:
         }
         self.results = Results(self.output, self.splits["test"], MEASURES)
 
-    def _encoder(self) -> ptg.TokenEncoder:
-        encoder = ptg.TokenEncoder(max_passage_tokens=self.options.max_tokens)
+    def _projection(self, encoder: ptg.TokenEncoder) -> torch.Tensor:
         if self.options.projection:
-            return encoder.projected(load_file(self.options.projection)["weight"])
+            return load_file(self.options.projection)["weight"]
         sample = encoder.encode_passages(vocabulary_sample(encoder)).values
-        return encoder.projected(principal_directions(sample, self.options.dimension))
+        return principal_directions(sample, self.options.dimension)
+
+    def _frozen(self, encoder: ptg.TokenEncoder) -> ptg.TokenStore:
+        """The token vectors before they are projected."""
+        store = ptg.TokenStore(self.output / "frozen")
+        return store if store.built() else store.build(self.graph, encoder)
 
     def _bm25(self, name: str, *, titles: bool) -> pt.Transformer:
         def records() -> Iterator[Record]:

@@ -37,6 +37,7 @@ from experiments.harness.encoder_training import train_encoder
 from experiments.harness.passage_corpus import PassageCorpus
 from experiments.harness.projections import Projected, train_projection
 from experiments.harness.results import Results, claim, tabulate
+from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.principal_directions import principal_directions, vocabulary_sample
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, AP @ 100)
@@ -44,6 +45,7 @@ BARE, DIRECTIONS, HOME, AWAY = "off the shelf", "principal directions", "project
 ENCODER = "encoder, home"
 SYSTEMS = {"bare": BARE, "directions": DIRECTIONS, "home": HOME, "away": AWAY, "encoder": ENCODER}
 TRAINED = (HOME, AWAY, ENCODER)
+TESTED = ("cranfield", "cacm", "vaswani", "qasper")  # collections without training queries
 EVERYTHING = "all"
 WEIGHTS = "projection.safetensors"
 
@@ -65,13 +67,14 @@ def command_line() -> argparse.ArgumentParser:
         first_stage=("pisa", "what BM25 runs on", ["pisa", "terrier"]),
         seeds=([0], "of what is trained"),
     )
+    command.add_argument("--tested", nargs="+", metavar="NAME", help="those of the collections that are tested (all)")
     add_options(
         command,
         "training",
         dimension=(128, "of projected token vectors"),
         max_tokens=(96, "tokens of a passage"),
-        epochs=(6, "of a projection at most; it stops when the validation queries are not better after two"),
-        learning_rate=(5e-4, "of a projection"),
+        epochs=(3, "of a projection at most; it stops when the validation queries are not better after two"),
+        learning_rate=(3e-4, "of a projection"),
         scale=(4.0, "factor of MaxSim in the loss"),
         encoder_epochs=(1, "of the whole encoder"),
         encoder_learning_rate=(5e-5, "of the whole encoder, but its projection"),
@@ -84,27 +87,41 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     show_progress()
     command = command_line()
     options = command.parse_args(arguments)
-    corpora = {}
-    for name, path in options.collections:
-        about = argparse.Namespace(collection=name, path=path, passages=options.passages)
+    names = [name for name, _ in options.collections]
+    if unknown := set(options.tested or ()) - set(names):
+        command.error(f"--tested {min(unknown)} is not among the collections: {', '.join(names)}")
+    paths = dict(options.collections)
+
+    def opened(name: str) -> PassageCorpus:
+        about = argparse.Namespace(collection=name, path=paths[name], passages=options.passages)
         sizes = {"queries": options.queries, "dev_queries": options.dev_queries, "engine": options.first_stage}
         try:
-            corpora[name] = PassageCorpus(name, open_collection(about), options.output / "corpora" / name, **sizes)
+            return PassageCorpus(name, open_collection(about), options.output / "corpora" / name, **sizes)
         except ValueError as error:
             command.error(str(error))
-    return run(corpora, options)
+
+    return run(names, cache(opened), options)
 
 
-def run(corpora: dict[str, PassageCorpus], options: argparse.Namespace) -> pd.DataFrame:
-    """Compares the systems on all collections."""
-    claim(options.output, options, ("collections", "systems", "seeds"))
+def run(names: Sequence[str], opened: Callable[[str], PassageCorpus], options: argparse.Namespace) -> pd.DataFrame:
+    """Compares the systems on all collections.
+
+    Args:
+        names: Names of the collections.
+        opened: Opens a collection by its name.
+        options: See :func:`command_line`.
+
+    Returns:
+        The table: a row per system, a column per collection.
+    """
+    claim(options.output, options, ("collections", "systems", "seeds", "tested"))
     torch.set_num_threads(1)
-    bench = Bench(corpora, options)
-    parts = [bench.results(name).assign(collection=name) for name in corpora]
+    bench = Bench(names, opened, options)
+    parts = [bench.results(name).assign(collection=name) for name in options.tested or names]
     per_query = pd.concat(parts, ignore_index=True)
     per_query.to_csv(options.output / "per_query.csv", index=False)
     means = per_query[per_query["measure"] == str(MEASURES[0])].groupby(["name", "collection"], sort=False)["value"]
-    table = means.mean().unstack().reindex(columns=[*corpora])
+    table = means.mean().unstack().reindex(columns=[*(options.tested or names)])
     table.to_csv(options.output / "table.csv")
     print(f"\n{MEASURES[0]}\n{table.round(4).to_string()}")
     return table
@@ -114,13 +131,20 @@ class Bench:
     """What all systems share: the frozen encoder, its token vectors, and the projections.
 
     Args:
-        corpora: What is searched, by name.
+        names: Names of the collections.
+        opened: Opens a collection by its name.
         options: See :func:`command_line`.
+
+    Attributes:
+        trained: Names of the collections whose training queries are learned from.
     """
 
-    def __init__(self, corpora: dict[str, PassageCorpus], options: argparse.Namespace) -> None:
-        self.corpora, self.options = corpora, options
-        self.encoder = ptg.TokenEncoder(max_passage_tokens=options.max_tokens)
+    def __init__(
+        self, names: Sequence[str], opened: Callable[[str], PassageCorpus], options: argparse.Namespace
+    ) -> None:
+        self.opened, self.options = opened, options
+        self.trained = [name for name in names if name not in TESTED]
+        self.encoder = frozen_encoder(options)
         self.start = self._start()
 
     def _start(self) -> Tensor:
@@ -137,33 +161,27 @@ class Bench:
         file = self.options.output / "projections" / f"{name}-{seed}" / WEIGHTS
         if not file.exists():
             logger.info("training on %s, seed %d", ", ".join(among), seed)
-            parts = [Projected(self.corpora[part], self.encoder) for part in among]
+            parts = [Projected(self.opened(part), self.encoder) for part in among]
             save(train_projection(parts, self.start, self.options, seed, file.parent / "checkpoints"), file)
         return load_file(file)["weight"]
-
-    @property
-    def trained(self) -> list[str]:
-        """Names of the collections that have training queries."""
-        return [name for name, corpus in self.corpora.items() if corpus.trains]
 
     def whole_encoder(self, seed: int) -> ptg.TokenEncoder:
         """The encoder that is trained as a whole on all collections; it starts with their projection."""
         folder = self.options.output / "encoders" / f"{EVERYTHING}-{seed}"
         if not folder.exists():
-            corpora = [self.corpora[name] for name in self.trained]
-            lengths = {"max_passage_tokens": self.options.max_tokens}
-            start = ptg.TokenEncoder(**lengths).projected(self.projection(tuple(self.trained), seed))
+            corpora = [self.opened(name) for name in self.trained]
+            start = frozen_encoder(self.options).projected(self.projection(tuple(self.trained), seed))
             folder.parent.mkdir(exist_ok=True)
             train_encoder(corpora, start, self.options, seed, folder)
-        return ptg.TokenEncoder(str(folder), max_passage_tokens=self.options.max_tokens)
+        return frozen_encoder(self.options, str(folder))
 
     def results(self, name: str) -> pd.DataFrame:
         """Measures of all systems, per query, on one collection."""
-        corpus = self.corpora[name]
+        corpus = self.opened(name)
         results = Results(corpus.folder, corpus.queries["test"], MEASURES)
         results.add("BM25", lambda: corpus.candidates["test"])
         for system in (SYSTEMS[chosen] for chosen in self.options.systems):
-            if system == HOME and not corpus.trains:
+            if system == HOME and name in TESTED:
                 continue
             for seed in self.options.seeds if system in TRAINED else [0]:
                 make = cache(partial(self._reranked, corpus, system, seed))
@@ -184,6 +202,11 @@ class Bench:
             AWAY: lambda: self.projection(away, seed),
         }
         return Projected(corpus, self.encoder).rerank("test", projections[system](), idf=True)
+
+
+def frozen_encoder(options: argparse.Namespace, checkpoint: str = DEFAULT) -> ptg.TokenEncoder:
+    """An encoder of passages of the chosen length; the default one unless there is another checkpoint."""
+    return ptg.TokenEncoder(checkpoint, max_passage_tokens=options.max_tokens)
 
 
 def by_idf(run: pd.DataFrame) -> pd.DataFrame:

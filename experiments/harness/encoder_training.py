@@ -34,9 +34,8 @@ class EncoderLoss(nn.Module):
 
     def forward(self, queries: list[str], passages: list[str], ignored: Tensor) -> dict[str, Tensor]:
         """The loss of a batch."""
-        parts = self.encoder.forward_queries(queries), self.encoder.forward_passages(passages)
-        matrices = [part for states in parts for part in padded(states)]
-        return {"loss": maxsim_loss(*matrices, ignored, self.scale)}  # type: ignore[call-arg]
+        asked, found = padded(self.encoder.forward_queries(queries)), padded(self.encoder.forward_passages(passages))
+        return {"loss": maxsim_loss(*asked, *found, ignored, self.scale)}
 
 
 class TextBatches(Dataset):

@@ -252,6 +252,29 @@ def project(states: TokenStates, projection: Tensor | None) -> TokenStates:
     return states if projection is None else normalized(states.with_values(states.values @ projection.T))
 
 
+def projected_store(
+    frozen: ptg.TokenStore, encoder: ptg.TokenEncoder, projection: Tensor, path: Path
+) -> ptg.TokenStore:
+    """The token vectors of an encoder with a projection, made of stored ones without it: no text is encoded again.
+
+    Args:
+        frozen: What the encoder without the projection has stored.
+        encoder: The encoder with the projection.
+        projection: The projection.
+        path: Folder of the new store, which is made if it is not there.
+    """
+    store = ptg.TokenStore(path)
+    if store.built():
+        return store
+
+    def states_of(nodes: np.ndarray) -> tuple[TokenStates, np.ndarray]:
+        return project(frozen.states(nodes), projection), frozen.ids(nodes).indices
+
+    about = {name: frozen.meta[name] for name in ("titles", "graph_sha256", "dtype")}
+    about |= {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint()}
+    return store.write(states_of, len(frozen), len(projection), about, ids=True, task="projecting")
+
+
 def padded(states: TokenStates) -> tuple[Tensor, Tensor]:
     """Token vectors padded to one length, shape (nodes, tokens, d), and which of them are tokens."""
     matrices = [states[node] for node in range(len(states))]

@@ -116,7 +116,7 @@ class GraphReranker(LearnedModel):
         """Does the work of :meth:`fit`, which has checked the columns of the runs."""
 
     @abstractmethod
-    def search_terms(self, query: torch.Tensor, text: str) -> SearchTerms:
+    def _search_terms(self, query: torch.Tensor, text: str) -> SearchTerms:
         """What a query is searched by in an index of token vectors.
 
         Args:
@@ -125,7 +125,7 @@ class GraphReranker(LearnedModel):
         """
 
     @abstractmethod
-    def searched_tokens(self) -> TokenStore:
+    def _searched_tokens(self) -> TokenStore:
         """The stored token vectors that can be searched; a ValueError says what is missing."""
 
     @abstractmethod

@@ -161,7 +161,7 @@ class GraphMaxSim(GraphReranker):
         own, first = (normalized(part, run["qid"]).to_numpy() for part in (pd.Series(scores), run["score"]))
         return (1 - self.first_stage) * own + self.first_stage * first
 
-    def searched_tokens(self) -> TokenStore:
+    def _searched_tokens(self) -> TokenStore:
         """The stored token vectors, for a :class:`~pyterrier_graph.LateInteractionIndex`."""
         if self.tokens is None:
             raise ValueError(f"{self!r} has no stored tokens to search: give it tokens=")
@@ -169,11 +169,11 @@ class GraphMaxSim(GraphReranker):
             raise ValueError(f"first_stage={self.first_stage:g} needs the scores of a first stage: use first_stage=0")
         return self.tokens
 
-    def search_terms(self, query: torch.Tensor, text: str) -> SearchTerms:
+    def _search_terms(self, query: torch.Tensor, text: str) -> SearchTerms:
         """The tokens of a query that count."""
         assert self.graph is not None  # stored tokens are of a graph
         counted, token_weights = self._query_tokens(text, self._frequencies_of(self.graph))
-        return SearchTerms(query[counted], self.searched_tokens(), self.weights, token_weights)
+        return SearchTerms(query[counted], self._searched_tokens(), self.weights, token_weights)
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))

@@ -196,17 +196,17 @@ class HGATReranker(GraphReranker):
                 SpeedWarning,
             )
 
-    def searched_tokens(self) -> TokenStore:
+    def _searched_tokens(self) -> TokenStore:
         """The stored representations, for a :class:`~pyterrier_graph.LateInteractionIndex`."""
         if self.contextualized is None:
             raise ValueError(f"{self!r} has nothing stored to search: reranker.contextualized = contextualize(path)")
         return self.contextualized
 
-    def search_terms(self, query: torch.Tensor, text: str) -> SearchTerms:
+    def _search_terms(self, query: torch.Tensor, text: str) -> SearchTerms:
         """The token vectors of a query in the network."""
         with torch.inference_mode():
             states = self.network.project(TokenStates.pack([query.to(self._device)], query[:0].to(self._device)))
-        return SearchTerms(states.values, self.searched_tokens(), {})
+        return SearchTerms(states.values, self._searched_tokens(), {})
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))

@@ -45,7 +45,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
         self.index, self.reranker, self.num_results = index, reranker, num_results
         self.nearest, self.probes, self.candidates = nearest, probes, candidates
         self._sources: dict[str, CSR] = {}
-        index.check(reranker.searched_tokens())
+        index.check(reranker._searched_tokens())
 
     def __repr__(self) -> str:
         options = {"nearest": 1000, "probes": 32, "candidates": None}
@@ -87,7 +87,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
 
     def _candidates(self, query: Tensor, text: str) -> np.ndarray:
         """The nodes of the passages that a query's nearest token vectors lead to."""
-        terms, graph = self.reranker.search_terms(query, text), self._graph
+        terms, graph = self.reranker._search_terms(query, text), self._graph
         similarity, token = self.index.search(terms.vectors.cpu().numpy(), self.nearest, self.probes)
         row, place = np.nonzero(token >= 0)
         if not len(row):
