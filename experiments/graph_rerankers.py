@@ -39,6 +39,7 @@ from pyterrier_graph.models.hgat import Variant
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100, AP @ 100, on_documents(RR @ 10))
 SYSTEMS = ("maxsim", "graph-maxsim", "hgat", "hgat-matches")
+TEXTS = {"bare": "", "titled": ", titled"}
 BASELINE = "MaxSim"
 PASSAGE_TOKENS = 96
 SAMPLE = 400  # passages that the encoder's projection is made from
@@ -99,6 +100,7 @@ def command_line() -> argparse.ArgumentParser:
         documents=(20, "documents whose passages are reranked"),
         triples=(1000, "training triples of an HGAT"),
         variants=(["NO_LB", "NO_LB_NS"], "of HGAT", get_args(Variant)),
+        texts=([*TEXTS], "of the passages that are encoded: bare, and with the titles of their sections", [*TEXTS]),
         projection=(str, "file of a projection of token vectors (their principal directions)"),
         choices=(["none"], "of HGAT, trained with each", ["none", "all", *map(choice, CHOICES)]),
     )
@@ -126,9 +128,10 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     bench = Bench(collection, options)
     torch.set_num_threads(1)  # for the small products from here on, several threads mostly wait for one another
     bench.add("BM25", lambda: pt.Transformer.identity())
-    tokens, titled = bench.tokens(titles=False), bench.tokens(titles=True)
     weights = dict.fromkeys(bench.relations, 1.0)
-    stores = {"": tokens, ", titled": titled}
+    stores = {TEXTS[texts]: bench.tokens(titles=texts == "titled") for texts in options.texts}
+    first = next(iter(stores.items()))
+    variant = options.variants[0]
     for suffix, store in stores.items():
         if "maxsim" in options.systems:
             bench.add(f"MaxSim{suffix}", functools.partial(bench.graph_maxsim, {}, store), document=True)
@@ -137,14 +140,14 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
             make = functools.partial(bench.tuned, weights, store)
             bench.add(f"GraphMaxSim{suffix}", make, document=True)
     for seed in options.seeds if "hgat" in options.systems else []:
-        for number, variant in enumerate(options.variants):
-            config = ptg.HGATConfig(variant, **SHAPE)
-            for suffix, store in stores.items() if number == 0 else [("", tokens)]:
-                make = functools.partial(bench.hgat, f"{config.name}{suffix}", seed, store, variant)
+        for number, kind in enumerate(options.variants):
+            config = ptg.HGATConfig(kind, **SHAPE)
+            for suffix, store in stores.items() if number == 0 else [first]:
+                make = functools.partial(bench.hgat, f"{config.name}{suffix}", seed, store, kind)
                 bench.add(f"{config.name}{suffix}", make, seed, document=number == 0)
         for name, changes in CHOICES.items():
             if {"all", choice(name)} & set(options.choices):
-                bench.add(name, functools.partial(bench.hgat, name, seed, tokens, options.variants[0], *changes), seed)
+                bench.add(name, functools.partial(bench.hgat, name, seed, first[1], variant, *changes), seed)
     for seed in options.seeds if "hgat-matches" in options.systems else []:
         for suffix, store in stores.items():
             name = f"HGAT from GraphMaxSim{suffix}"
