@@ -46,7 +46,6 @@ ENCODER = "encoder, home"
 SYSTEMS = {"bare": BARE, "directions": DIRECTIONS, "home": HOME, "away": AWAY, "encoder": ENCODER}
 TRAINED = (HOME, AWAY, ENCODER)
 TESTED = ("cranfield", "cacm", "vaswani", "qasper")  # collections without training queries
-EVERYTHING = "all"
 WEIGHTS = "projection.safetensors"
 
 logger = logging.getLogger(__name__)
@@ -157,8 +156,7 @@ class Bench:
 
     def projection(self, among: tuple[str, ...], seed: int) -> Tensor:
         """The projection that is trained on some collections; shape (dimension, d)."""
-        name = EVERYTHING if set(among) == set(self.trained) else "+".join(among)
-        file = self.options.output / "projections" / f"{name}-{seed}" / WEIGHTS
+        file = self.options.output / "projections" / f"{'+'.join(among)}-{seed}" / WEIGHTS
         if not file.exists():
             logger.info("training on %s, seed %d", ", ".join(among), seed)
             parts = [Projected(self.opened(part), self.encoder) for part in among]
@@ -167,7 +165,7 @@ class Bench:
 
     def whole_encoder(self, seed: int) -> ptg.TokenEncoder:
         """The encoder that is trained as a whole on all collections; it starts with their projection."""
-        folder = self.options.output / "encoders" / f"{EVERYTHING}-{seed}"
+        folder = self.options.output / "encoders" / f"{'+'.join(self.trained)}-{seed}"
         if not folder.exists():
             corpora = [self.opened(name) for name in self.trained]
             start = frozen_encoder(self.options).projected(self.projection(tuple(self.trained), seed))

@@ -62,7 +62,8 @@ def test_projections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = ["BM25", *(f"MaxSim, {system}{more}" for system in systems for more in ("", ", IDF"))]
     assert sorted(table.index) == sorted(expected)
     assert table.loc["MaxSim, projection, home"].isna().tolist() == [False, False, True]
-    assert sorted(path.name for path in (tmp_path / "projections").iterdir()) == ["all-0", "medquad-0", "numpydoc-0"]
+    made = sorted(path.name for path in (tmp_path / "projections").iterdir())
+    assert made == ["medquad-0", "numpydoc+medquad-0", "numpydoc-0"]
     monkeypatch.setattr(token_encoders, "train_projection", lambda *_: pytest.fail("trained again"))
     seen: list[str] = []
     tested = options(tmp_path, "--systems", "bare", "home", "--tested", "medquad")
@@ -76,7 +77,8 @@ def test_a_whole_encoder(tmp_path: Path) -> None:
     names = [name for name, _ in chosen.collections]  # type: ignore[attr-defined]
     table = token_encoders.run(names, opener(tmp_path, []), chosen)  # type: ignore[arg-type]
     assert "MaxSim, encoder, home" in table.index
-    trained = ptg.TokenEncoder(str(tmp_path / "encoders" / "all-0"), max_passage_tokens=24, max_query_tokens=12)
+    folder = str(tmp_path / "encoders" / "numpydoc+medquad-0")
+    trained = ptg.TokenEncoder(folder, max_passage_tokens=24, max_query_tokens=12)
     assert trained.dimension == 8
 
 
