@@ -92,7 +92,8 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         index = bench.index(bench.tokens, "tokens")
         for candidates in options.candidates:
             for system, reranker in bench.rerankers.items():
-                retriever = index.retriever(reranker, KEPT, nearest=options.nearest, candidates=candidates)
+                shape = {"nearest": options.nearest, "candidates": candidates}
+                retriever = index.retriever(reranker, min(KEPT, candidates), **shape)
                 bench.add(f"{system}, index, {candidates} candidates", retriever)
     if "hgat" in options.systems:
         bench.add_hgat()
@@ -198,7 +199,8 @@ class Bench:
             self.add(f"BM25, titles in text % {depth} >> HGAT", first % depth >> hgat)
         index = self.index(hgat.contextualized, "hgat")
         for candidates in options.candidates:
-            retriever = index.retriever(hgat, KEPT, nearest=options.nearest, candidates=candidates)
+            shape = {"nearest": options.nearest, "candidates": candidates}
+            retriever = index.retriever(hgat, min(KEPT, candidates), **shape)
             self.add(f"HGAT, index, {candidates} candidates", retriever)
 
 
