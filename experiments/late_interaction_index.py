@@ -170,7 +170,7 @@ class Bench:
         topics = self.splits["test"].topics
 
         def timed() -> pd.DataFrame:
-            found = system(topics)
+            found: Any = system(topics)
             start = time.process_time()
             for row in range(TIMED):
                 system(topics.iloc[[row % len(topics)]])
