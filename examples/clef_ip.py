@@ -9,6 +9,7 @@ Ten trainings of each model and the paper's tables: ``python -m experiments.clef
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pyterrier as pt
 from ir_measures import AP, R
@@ -47,8 +48,8 @@ def main(folder: str = "clef-ip", documents: int = 1000) -> None:
     (passages >> hgat).fit(train.get_topics(), train.get_qrels())
     systems = [passages, passages >> ptg.GraphMaxSim(graph), passages >> hgat]
     systems = [system >> DocumentCutoff(100) for system in systems]
-    names = ["BM25", "GraphMaxSim", "HGAT"]
-    print(pt.Experiment(systems, test.get_topics(), test.get_qrels(), MEASURES, names=names, batch_size=10))
+    options: Any = {"names": ["BM25", "GraphMaxSim", "HGAT"], "batch_size": 10, "plan": "tree", "verbose": False}
+    print(pt.Experiment(systems, test.get_topics(), test.get_qrels(), MEASURES, **options))
 
 
 if __name__ == "__main__":

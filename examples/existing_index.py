@@ -47,8 +47,8 @@ def main(index: str, name: str) -> None:
 
         bm25 = PisaIndex(index).bm25()
     systems = [bm25 % 100, rerank(bm25 % 100, dataset)]
-    names, measures = ["BM25", "BM25 >> GraphMaxSim"], [nDCG @ 10, RR @ 10]
-    print(pt.Experiment(systems, dataset.get_topics(), dataset.get_qrels(), measures, names=names, baseline=0))
+    options: Any = {"names": ["BM25", "BM25 >> GraphMaxSim"], "baseline": 0, "plan": "tree", "verbose": False}
+    print(pt.Experiment(systems, dataset.get_topics(), dataset.get_qrels(), [nDCG @ 10, RR @ 10], **options))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ def main(folder: str = "quickstart", queries: int = 20) -> None:
             [nDCG @ 10, RR @ 10],
             names=["BM25", "MaxSim", "GraphMaxSim"],
             baseline=0,
+            plan="tree",  # BM25 runs once
+            verbose=False,
         )
     )
 

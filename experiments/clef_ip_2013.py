@@ -24,8 +24,8 @@ from ir_measures.measures import Measure
 from scipy.stats import mannwhitneyu
 
 import pyterrier_graph as ptg
-from experiments.harness.collection import Collection
-from experiments.harness.command import add_options
+from experiments.harness.collection import Collection, Queries
+from experiments.harness.command import add_options, check_counts
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import claim, slug
 from pyterrier_graph.datasets.clef_ip import Archive
@@ -83,7 +83,8 @@ def command_line() -> argparse.ArgumentParser:
     add_options(
         command,
         "candidates",
-        documents=(1000, "documents that BM25 finds for a topic"),
+        depth=(1000, "documents that BM25 finds for a topic"),
+        queries=(int, "test topics, drawn at random (all)"),
         passages=(int, "passages of a document that are handed in (all); MAP(D) and PREC(D) depend on it"),
         language=("en", "of the topics", ["en", "de", "fr"]),
         level=("subclass", "of shared IPC codes", ["subclass", "group"]),
@@ -113,7 +114,12 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the experiment, and returns its table."""
-    options = command_line().parse_args(arguments)
+    command = command_line()
+    options = command.parse_args(arguments)
+    try:
+        check_counts(options)
+    except ValueError as error:
+        command.error(str(error))
     output = options.output
     try:
         bench = prepare(options)
@@ -174,14 +180,15 @@ def prepare(options: argparse.Namespace) -> Bench:
     retrieve = (
         claims
         >> AbstractTerms(frequencies)
-        >> bm25(collection, output / options.first_stage, options.first_stage) % options.documents
+        >> bm25(collection, output / options.first_stage, options.first_stage) % options.depth
         >> pt.rewrite.reset()
         >> NotOwnFamily()
         >> SharedCodes(graph, options.level)
     )
     qrels = train_set.get_qrels()
     judged = claims.transform(train_topics)[["qid", "query", "codes"]].merge(qrels[["qid", "docno"]], on="qid")
-    return Bench(patents, graph, (judged, qrels), retrieve(test_topics), test_set.get_qrels())
+    test_topics, test_qrels = Queries(test_topics, test_set.get_qrels()).sample(options.queries)
+    return Bench(patents, graph, (judged, qrels), retrieve(test_topics), test_qrels)
 
 
 def encoder(options: argparse.Namespace) -> ptg.TokenEncoder:

@@ -40,6 +40,7 @@ from experiments.harness.command import add_options, parse, parser
 from experiments.harness.fine_tuning import fine_tuned
 from experiments.harness.groups import groups_by_overlap
 from experiments.harness.judgments import judged_ranking, relevant_passages
+from experiments.harness.needs import Needs, Sizes, Work
 from experiments.harness.results import Results, choice, claim, slug, tabulate
 from experiments.harness.transfer import DEPTH, KEPT
 from pyterrier_graph import plots
@@ -121,12 +122,18 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    collection, options = parse(command_line(), PASSAGES, arguments)
+    collection, options = parse(command_line(), PASSAGES, arguments, needs)
     if options.collection.startswith("numpydoc"):
         collection = read_see_also("numpy" if options.collection.endswith("numpy") else "all")
     if options.folds != [-1] and "test" in collection.queries:
         raise SystemExit("--folds divides a collection's own queries: this one has test queries")
     return run(collection, options)
+
+
+def needs(options: argparse.Namespace, sizes: Sizes) -> Needs:
+    """What the encoder does; the networks' own time comes on top of it."""
+    texts = sizes.documents + sizes.train + sizes.test
+    return Needs([Work("encoding passages and queries", texts, options.max_tokens)], vectors=2)
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:

@@ -7,7 +7,11 @@ r"""Dual-encoders trained step by step: Tables 2, 3 and 5 of Ren et al. 2021 (PA
 All systems start at the same checkpoint. The default systems give Table 2, the variants of PAIR Table 3, several values
 of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 
-``--teacher late-interaction`` is for machines without a good cross-encoder: see :func:`late_interaction`.
+``--teacher`` is a cross-encoder, such as that of :mod:`experiments.base_models`; its scores become probabilities by
+logistic regression on the dev candidates, and ``--thresholds calibrated`` are those at which it is sure enough there:
+see :mod:`experiments.harness.calibration`. ``--teacher late-interaction`` is for machines without a good
+cross-encoder: see :func:`late_interaction`. With ``--hide`` there are false negatives among the candidates, as there
+are where few documents are judged; ``negatives.csv`` says how many of them each system takes for negatives.
 """
 
 from __future__ import annotations
@@ -30,14 +34,17 @@ from ir_measures import RR, R, nDCG
 from ir_measures.measures import Measure
 from pyterrier_dr import FlexIndex
 from scipy.special import logsumexp
-from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pyterrier_graph as ptg
+from experiments.harness.calibration import Probability, calibrated, reliability, sure_thresholds
+from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Collection, Queries, text_of
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
+from experiments.harness.judgments import false_negatives, with_hidden
+from experiments.harness.needs import Needs, Sizes, Work
 from experiments.harness.results import Results, choice, claim, slug, write
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.training.validation import RunEvaluator
@@ -45,6 +52,7 @@ from pyterrier_graph.training.validation import RunEvaluator
 MEASURES: tuple[Measure, ...] = (RR @ 10, R @ 5, R @ 20, R @ 100, nDCG @ 10)
 BM25, START, LATE_INTERACTION = "BM25", "off the shelf", "late-interaction"
 QUERY_TOKENS = 32
+CALIBRATED = "calibrated"
 CORPUS_BATCH = 4096
 SIMILARITIES = 500
 
@@ -107,13 +115,14 @@ def command_line() -> argparse.ArgumentParser:
         "queries",
         unlabeled=(str, "queries without judgments: a dataset, or a file with one query a line"),
         unlabeled_share=(0.0, "share of the training queries whose judgments are not used"),
+        hide=(0.0, "share of the training queries' relevant passages that lose their judgments; one a query is kept"),
     )
     add_options(
         command,
         "examples",
         negatives=(4, "hard negatives of a positive"),
         depth=(50, "candidates per query"),
-        thresholds=(["0.9/0.1"], "s_pos/s_neg"),
+        thresholds=(["0.9/0.1"], f"s_pos/s_neg, or {CALIBRATED}"),
         teacher=(str, f"a cross-encoder that is trained already, or {LATE_INTERACTION} (one is trained)"),
         teacher_encoder=(str, "where its training starts (--encoder)"),
         teacher_epochs=(2, "epochs"),
@@ -135,8 +144,30 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    collection, options = parse(command_line(), {"medquad": SMALL}, arguments)
+    command = command_line()
+    collection, options = parse(command, {"medquad": SMALL}, arguments, needs)
+    for name in options.thresholds:
+        if not is_thresholds(name):
+            command.error(f"--thresholds {name}: write s_pos/s_neg, 1 >= s_pos > s_neg >= 0, or {CALIBRATED}")
+    for name in ("hide", "unlabeled_share"):
+        if not 0 <= getattr(options, name) < 1:
+            command.error(f"--{name.replace('_', '-')} is a share: 0 or more, and less than 1")
     return run(collection, options)
+
+
+def needs(options: argparse.Namespace, sizes: Sizes) -> Needs:
+    """What the encoder does; a teacher may be larger, and how many positives it finds is not known before."""
+    systems = [SYSTEMS[CHOICES[name]] for name in options.systems]
+    runs = len(options.seeds) * sum(len(options.thresholds) if system.teacher else 1 for system in systems)
+    stages = len(options.seeds) * sum(1 + (system.pretraining is not None) for system in systems)
+    read = sizes.train * options.epochs * (2 + options.negatives)
+    work = [
+        Work("training", stages * read, options.max_tokens, training=True),
+        Work("encoding the corpus for each system", (1 + runs) * sizes.documents, options.max_tokens),
+    ]
+    if any(system.teacher for system in systems):
+        work.insert(0, Work("a teacher's scores", sizes.train * options.depth, options.max_tokens + QUERY_TOKENS))
+    return Needs(work, vectors=1)
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
@@ -152,6 +183,8 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     Returns:
         The table.
     """
+    if options.teacher not in (None, LATE_INTERACTION):
+        trained_cross_encoder(options.teacher, "--teacher")  # before anything is indexed
     claim(options.output, options, ("systems", "seeds", "thresholds"))
     bench = Bench(collection, options)
     results = Results(options.output, bench.test, MEASURES)
@@ -177,6 +210,15 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     return results.table(START)
 
 
+def is_thresholds(text: str) -> bool:
+    """Whether a text is s_pos/s_neg, or stands for those of the calibration."""
+    try:
+        positive, negative = map(float, text.split("/"))
+    except ValueError:
+        return text == CALIBRATED
+    return 1 >= positive > negative >= 0
+
+
 class Bench:
     """What all systems share: queries, first stage, teacher, mined examples.
 
@@ -200,6 +242,7 @@ class Bench:
             self.unlabeled = pt.io.read_topics(options.unlabeled, "singleline", tokenise=False)
         else:
             self.unlabeled = pt.get_dataset(options.unlabeled).get_topics()
+        self.train, self.hidden = with_hidden(self.train, options.hide)
         self._mined: dict[tuple[str, ...], ptg.TrainingExamples] = {}
 
     @cached_property
@@ -207,15 +250,31 @@ class Bench:
         """Candidates of the validation queries."""
         return self.candidates(self.dev)
 
+    @property
+    def found_validation(self) -> pd.DataFrame:
+        """Those that BM25 has found: relevant passages that it has not would be known by their being hard to find."""
+        return self.validation[self.validation["found"]]
+
+    @cached_property
+    def calibration(self) -> tuple[float, float]:
+        """The thresholds at which the teacher is sure enough on the dev candidates; their scores are written."""
+        found = self.found_validation.drop(columns=["score", "rank"])
+        scored = self.teacher.transform(found)
+        reliability(scored, self.dev.qrels).to_csv(self.output / "calibration.csv", index=False)
+        positive, negative = sure_thresholds(scored, self.dev.qrels)
+        logger.info("thresholds by calibration: %.3f/%.3f", positive, negative)
+        return positive, negative
+
     @cached_property
     def teacher(self) -> pt.Transformer:
         """What denoises: ``qid, query, docno, text`` to a probability as ``score``."""
         options, folder = self.options, self.output / "teacher"
-        shape = {"max_tokens": options.max_tokens + QUERY_TOKENS, "probabilities": True}
+        shape = {"max_tokens": options.max_tokens + QUERY_TOKENS}
         if options.teacher == LATE_INTERACTION:
             return late_interaction(self)
         if options.teacher is not None:
-            return ptg.CrossEncoderReranker(options.teacher, **shape)
+            checkpoint = trained_cross_encoder(options.teacher, "--teacher")
+            return calibrated(ptg.CrossEncoderReranker(checkpoint, **shape), self.found_validation, self.dev.qrels)
         if not folder.exists():
             training = ptg.CrossEncoderTraining.paper(
                 epochs=options.teacher_epochs,
@@ -228,7 +287,7 @@ class Bench:
             )
             logger.info("training the teacher")
             encoder = options.teacher_encoder or options.encoder
-            teacher = ptg.CrossEncoderReranker(encoder, training=training, **shape)
+            teacher = ptg.CrossEncoderReranker(encoder, training=training, **shape, probabilities=True)
             teacher.fit(self.candidates(self.train), self.train.qrels, self.validation, self.dev.qrels).save(folder)
         return ptg.CrossEncoderReranker.load(folder)
 
@@ -244,16 +303,20 @@ class Bench:
         logger.log(level, message, teacher, student)
 
     def candidates(self, queries: Queries) -> pd.DataFrame:
-        """What BM25 finds, and the relevant passages that it does not find."""
-        found = (self.bm25 % self.options.depth)(queries.topics)
-        relevant = queries.qrels[["qid", "docno"]].merge(queries.topics, on="qid").assign(score=0.0, rank=0)
+        """What BM25 finds, and the relevant passages that it does not find (``found`` is False)."""
+        found = (self.bm25 % self.options.depth)(queries.topics).assign(found=True)
+        relevant = queries.qrels[["qid", "docno"]].merge(queries.topics, on="qid")
+        relevant = relevant.assign(score=0.0, rank=0, found=False)
         return self.corpus.with_texts(pd.concat([found, relevant]).drop_duplicates(["qid", "docno"]))
 
     def mined(self, kind: str, system: System, thresholds: str) -> Dataset:
         """Examples of a kind: ``labeled``, ``pseudo-labeled``, or ``unlabeled``."""
         key = (kind, str(system.hard_negatives), thresholds if system.teacher else "no teacher")
         if key not in self._mined:
-            positive, negative = map(float, thresholds.split("/"))
+            if thresholds == CALIBRATED:
+                positive, negative = self.calibration if system.teacher else (0.9, 0.1)  # without a teacher: not used
+            else:
+                positive, negative = map(float, thresholds.split("/"))
             miner = ptg.HardNegativeMiner(
                 self.bm25,
                 self.texts,
@@ -272,6 +335,10 @@ class Bench:
             logger.info("%s:\n%s", ", ".join(key), self._mined[key].report.to_string())
             reports = {" ".join(key): made.report for key, made in self._mined.items()}
             pd.concat(reports, names=["examples"]).to_csv(self.output / "mined.csv")
+            wrong = [(" ".join(key), *false_negatives(made.ids, self.hidden)) for key, made in self._mined.items()]
+            pd.DataFrame(wrong, columns=["examples", "negatives", "hidden"]).to_csv(
+                self.output / "negatives.csv", index=False
+            )
         return self._mined[key].dataset
 
     def dual_encoder(self, system: System, seed: int, folder: str | None = None) -> ptg.DualEncoder:
@@ -332,14 +399,6 @@ class Bench:
         positives, negatives = (model.encode_docs(triples[name].tolist()) for name in ("positive", "negative_1"))
         products = {"positive_query": queries, "positive_negative": negatives}
         return pd.DataFrame({name: (positives * others).sum(1) for name, others in products.items()})
-
-
-class Probability(LogisticRegression):
-    """Predicts how probable it is that a document is relevant, not whether it is relevant."""
-
-    def predict(self, X: np.ndarray) -> np.ndarray:  # noqa: N803  # as scikit-learn calls it
-        """Probabilities, shape (documents,)."""
-        return self.predict_proba(X)[:, 1]
 
 
 def late_interaction(bench: Bench) -> pt.Transformer:

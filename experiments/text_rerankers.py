@@ -3,11 +3,16 @@ r"""LGRe against cross-encoders, cross-validated: Tables 2 to 5 of Dong and Niu 
     python -m experiments.text_rerankers vaswani PATH --seeds 0 1 2 --output OUTPUT
     python -m experiments.text_rerankers irds:disks45/nocr/trec-robust-2004 --adapt irds:msmarco-passage/train \
         --output OUTPUT
+    python -m experiments.text_rerankers medquad PATH --passages 0 --split --checkpoint TRAINED --seeds 0 1 2 \
+        --output OUTPUT
 
 All systems rerank the same candidates. All trained systems start at the same checkpoint and learn from the same pairs.
 Several values of ``--word-graph`` give Table 3, of ``--distances`` Table 4; ``--within-groups`` gives Table 5.
 The defaults for Vaswani, Cranfield and MedQuAD take about a quarter of an hour per seed on one core; the defaults for
 all other collections are the paper's. On the former, all systems start at the packaged MiniLM, trained on numpydoc.
+``--checkpoint`` is a cross-encoder that is trained already, such as that of :mod:`experiments.base_models`; all systems
+start at it instead. One that was trained on the collection's training queries needs ``--split``: folds would test it on
+queries that it has seen.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -30,9 +36,11 @@ from transformers import AutoTokenizer
 
 import pyterrier_graph as ptg
 from experiments.collections import read_ir_datasets
-from experiments.harness.collection import Collection, Queries
+from experiments.harness.checkpoints import trained_cross_encoder
+from experiments.harness.collection import Collection, Queries, joined
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
+from experiments.harness.needs import Needs, Sizes, Work
 from experiments.harness.results import Results, claim, slug, tabulate
 from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
 from pyterrier_graph.models.lgre import Init, WordGraph
@@ -46,6 +54,7 @@ MAX_PASSAGE = f"{CROSS_ENCODER}, max passage"
 SYSTEMS = ("off-the-shelf", "cross-encoder", "max-passage", "lgre")
 PASSAGE_WORDS, PASSAGE_STRIDE = 150, 75
 GROUP_QUERIES, GROUP_FOLDS = 100, 10
+FOLDS = 5
 SMALL: dict[str, Any] = {
     "systems": ["off-the-shelf", "cross-encoder", "lgre"],
     "encoder": DEFAULT,
@@ -55,7 +64,7 @@ SMALL: dict[str, Any] = {
     "adapt_learning_rate": 5e-5,
     "layers": ["1"],
     "init": ["identity"],
-    "candidates": 30,
+    "depth": 30,
     "max_tokens": 96,
     "pairs": 128,
     "batch": 16,
@@ -63,7 +72,7 @@ SMALL: dict[str, Any] = {
     "learning_rate": 1e-3,
     "encoder_learning_rate": 3e-5,
 }
-SAMPLE: dict[str, Any] = {"candidates": 20, "folds": 3}
+SAMPLE: dict[str, Any] = {"depth": 20, "folds": 3}
 PRESETS = {
     "vaswani": SMALL,
     "cranfield": SMALL | SAMPLE | {"queries": 60},
@@ -74,16 +83,26 @@ logger = logging.getLogger(__name__)
 
 
 class Task(NamedTuple):
-    """What is compared on: candidates (``qid, query, docno, score, rank, text``), judgments, the qids of each fold."""
+    """What is compared on.
+
+    Attributes:
+        candidates: Of the test queries: ``qid, query, docno, score, rank, text``.
+        qrels: Judgments.
+        folds: The qids of each fold; none if there are other queries for training.
+        train: The candidates of these queries.
+    """
 
     candidates: pd.DataFrame
     qrels: pd.DataFrame
     folds: Sequence[set[str]]
+    train: pd.DataFrame | None = None
 
     @property
     def queries(self) -> Queries:
         """The queries that have candidates."""
-        return Queries(self.candidates[["qid", "query"]].drop_duplicates("qid"), self.qrels)
+        return Queries(self.candidates[["qid", "query"]].drop_duplicates("qid"), self.qrels).among(
+            self.candidates["qid"]
+        )
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -93,8 +112,9 @@ def command_line() -> argparse.ArgumentParser:
         command,
         "candidates",
         run=(str, "a run in TREC's format instead of BM25's; nothing is indexed"),
-        candidates=(150, "documents per query that are reranked"),
+        depth=(150, "documents per query that are reranked"),
         folds=(int, "divide the queries at random (5, or the folds of the dataset)"),
+        split=(False, "train on the collection's training queries, and test on its test queries, instead of folds"),
         query_length=([3], "groups of queries by numbers of word pieces"),
         by_length=(False, "tables for the groups of --query-length as well"),
         within_groups=(False, "train within these groups, too"),
@@ -103,6 +123,7 @@ def command_line() -> argparse.ArgumentParser:
         command,
         "models",
         encoder=("bert-base-uncased", "where all start"),
+        checkpoint=(str, "a trained cross-encoder where all start, instead of --encoder and --adapt"),
         word_graph=(["bipartite+neighbor"], "of LGRe", get_args(WordGraph)),
         distances=(["triangle"], "of LGRe's loss", get_args(Distance)),
         layers=(["all"], "of LGRe: all, or how many of the last"),
@@ -116,6 +137,7 @@ def command_line() -> argparse.ArgumentParser:
         ranking=("hinge", "loss of all systems", get_args(Ranking)),
         epochs=(20, "epochs"),
         pairs=(512, "per epoch"),
+        against=(1, "documents that a relevant one is compared with at once"),
         batch=(32, "pairs at a time"),
         learning_rate=(5e-5, "of what is on top of the encoder"),
         encoder_learning_rate=(1e-5, "of the encoder"),
@@ -130,8 +152,29 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    collection, options = parse(command_line(), PRESETS, arguments)
+    command = command_line()
+    collection, options = parse(command, PRESETS, arguments, needs)
+    if options.split and (options.folds or options.within_groups):
+        command.error("--split takes the place of folds: leave out --folds and --within-groups")
     return run(collection, options)
+
+
+def needs(options: argparse.Namespace, sizes: Sizes) -> Needs:
+    """What the encoder does."""
+    per_system, folds = len(options.seeds), 1 if options.split else options.folds or FOLDS
+    trained = {"cross-encoder", "max-passage"} & {*options.systems}
+    variants = (options.word_graph, options.distances, options.layers, options.steps, options.init)
+    runs = per_system * (len(trained) + ("lgre" in options.systems) * math.prod(map(len, variants)))
+    candidates = sizes.test * options.depth
+    documents = folds * options.epochs * options.pairs * (1 + 1 / options.against)
+    work = [
+        Work("training", runs * documents, options.max_tokens, training=True),
+        Work("validation", 0 if options.split else runs * options.epochs * candidates, options.max_tokens),
+        Work("reranking", (runs + ("off-the-shelf" in options.systems)) * candidates, options.max_tokens),
+    ]
+    if options.adapt and not options.checkpoint:
+        work.insert(0, Work(f"training on {options.adapt}", 2 * options.adapt_pairs, options.max_tokens, training=True))
+    return Needs(work)
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
@@ -145,9 +188,12 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         The table.
     """
     output = options.output
+    encoder = trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else ""
+    for make in systems(options, encoder or resolve(options.encoder)).values() if not options.adapt else ():
+        make(0)  # what cannot be made is refused before anything is indexed
     claim(output, options, ("systems", "seeds", "query_length", "by_length", "within_groups"))
     task = prepare(collection.passages(), options)
-    encoder = adapted(options) if options.adapt else resolve(options.encoder)
+    encoder = encoder or (adapted(options) if options.adapt else resolve(options.encoder))
     tokenize = AutoTokenizer.from_pretrained(encoder).tokenize
     groups = ptg.by_query_length(task.queries.topics, options.query_length, tokenize=tokenize)
     if options.within_groups:
@@ -162,17 +208,26 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
 
 
 def prepare(collection: Collection, options: argparse.Namespace) -> Task:
-    """Finds candidates for the judged queries, and divides the queries into folds."""
-    topics, qrels = collection.all_queries.sample(options.queries)
+    """Finds candidates for the judged queries, and divides the queries into folds, if ``--split`` does not."""
+    if options.split:
+        splits = collection.split(dev_queries=options.dev_queries)
+        test, train = splits["test"].sample(options.queries), splits["train"].sample(options.train_queries)
+        topics, qrels = joined([test, train])
+    else:
+        topics, qrels = collection.all_queries.sample(options.queries)
     if options.run:
         candidates = pt.model.add_ranks(pt.io.read_results(options.run).merge(topics, on="qid"))
-        candidates = candidates[candidates["rank"] < options.candidates]
+        candidates = candidates[candidates["rank"] < options.depth]
     else:
         retriever = bm25(collection, options.output / options.first_stage, options.first_stage)
-        candidates = (retriever % options.candidates)(topics)
+        candidates = (retriever % options.depth)(topics)
     candidates = collection.with_texts(candidates[["qid", "query", "docno", "score", "rank"]])
     qids = set(candidates["qid"])
-    return Task(candidates, qrels[qrels["qid"].isin(qids)].reset_index(drop=True), _folds(qids, options))
+    qrels = qrels[qrels["qid"].isin(qids)].reset_index(drop=True)
+    if not options.split:
+        return Task(candidates, qrels, _folds(qids, options))
+    tested = candidates["qid"].isin(test.topics["qid"])
+    return Task(candidates[tested].reset_index(drop=True), qrels, [], candidates[~tested].reset_index(drop=True))
 
 
 def _folds(qids: set[str], options: argparse.Namespace) -> list[set[str]]:
@@ -182,7 +237,7 @@ def _folds(qids: set[str], options: argparse.Namespace) -> list[set[str]]:
             return [fold & qids for fold in ptg.folds_of(options.collection)]
         except KeyError:  # it has none
             pass
-    return ptg.query_folds(pd.DataFrame({"qid": sorted(qids)}), options.folds or 5)
+    return ptg.query_folds(pd.DataFrame({"qid": sorted(qids)}), options.folds or FOLDS)
 
 
 def within(task: Task, group: pd.DataFrame) -> Task:
@@ -221,7 +276,7 @@ def adapted(options: argparse.Namespace) -> str:
 
 
 def compare(task: Task, options: argparse.Namespace, encoder: str, output: Path) -> Results:
-    """Cross-validates all systems with all seeds.
+    """Trains and tests all systems with all seeds, on each fold or on the split.
 
     Args:
         task: What they are compared on.
@@ -239,7 +294,10 @@ def compare(task: Task, options: argparse.Namespace, encoder: str, output: Path)
         logger.info("%s, seed %d", name, seed)
 
         def ranking(name: str = name, seed: int = seed, make: Callable[[int], pt.Transformer] = make) -> pd.DataFrame:
-            topics = passages_of(task) if name == MAX_PASSAGE else task.candidates
+            cut = passages_of(task) if name == MAX_PASSAGE else lambda candidates: candidates
+            topics = cut(task.candidates)
+            if task.train is not None:
+                return make(seed).fit(cut(task.train), task.qrels).transform(topics)
             folder = output / "folds" / f"{slug(name)}-{seed}"
             return ptg.cross_validate(lambda _: make(seed), topics, task.qrels, task.folds, output_dir=folder)
 
@@ -247,16 +305,15 @@ def compare(task: Task, options: argparse.Namespace, encoder: str, output: Path)
     return results
 
 
-def passages_of(task: Task) -> pd.DataFrame:
-    """Windows of the candidates.
+def passages_of(task: Task) -> pt.Transformer:
+    """Makes windows of candidates.
 
     Raises:
         SystemExit: If the candidates are passages already.
     """
     if task.qrels["docno"].str.contains(PASSAGE_NUMBER).any():
         raise SystemExit("this collection's judgments are of passages, which are not cut: leave out max-passage")
-    cut = pt.text.sliding(text_attr="text", length=PASSAGE_WORDS, stride=PASSAGE_STRIDE, prepend_attr=None)
-    return cut.transform(task.candidates)
+    return pt.text.sliding(text_attr="text", length=PASSAGE_WORDS, stride=PASSAGE_STRIDE, prepend_attr=None)
 
 
 def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[int], pt.Transformer]]:
@@ -265,6 +322,7 @@ def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[in
         "epochs": options.epochs,
         "batch_size": options.batch,
         "pairs_per_epoch": options.pairs,
+        "negatives": options.against,
         "learning_rate": options.learning_rate,
         "encoder_learning_rate": options.encoder_learning_rate,
     }

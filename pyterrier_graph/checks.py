@@ -29,9 +29,12 @@ class WithSignature:
 def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
     """Raises TypeError unless a value has one of these types, which ``expected`` describes in the message."""
     if not isinstance(value, kinds):
-        shown = repr(value)
-        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-        raise TypeError(f"{name} must be {expected}, got {shown} ({type(value).__name__})")
+        raise TypeError(f"{name} must be {expected}, got {_shown(value)} ({type(value).__name__})")
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
@@ -42,12 +45,17 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, below: bool = False) -> None:
     """Raises ValueError unless a value is a finite number from ``low`` to ``high``, or ``below`` ``high``."""
-    number = isinstance(value, (int, float)) or hasattr(value, "__float__")
-    if isinstance(value, bool | str) or not number or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    if isinstance(value, bool | str) or not _is_finite(value):
+        raise ValueError(f"{name} must be a finite number, got {_shown(value)}")
     if not low <= value <= high or (below and value == high):
         between = f"from {low:g} to {'below ' if below else ''}{high:g}" if high < math.inf else f"{low:g} or more"
         raise ValueError(f"{name} must be {between}, got {value!r}")
+
+
+def _is_finite(value: Any) -> bool:
+    with suppress(OverflowError, TypeError, ValueError):  # of a huge whole number, no number, several numbers
+        return math.isfinite(value)
+    return False
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
@@ -94,6 +102,7 @@ def check_frame(
     texts: Iterable[str] = (),
     optional_texts: Iterable[str] = (),
     vectors: Mapping[str, int] | None = None,
+    largest: float = math.inf,
 ) -> Any:
     """A frame whose ids, numbers and texts can be computed with; whether it has a column is PyTerrier's to check.
 
@@ -107,6 +116,7 @@ def check_frame(
         texts: Columns of texts, if they are there; none is missing.
         optional_texts: Columns of texts, of which some may be missing.
         vectors: Columns of arrays of finite numbers, if they are there, with their lengths.
+        largest: Numbers that are larger, or smaller than its negative, are an error.
 
     Raises:
         TypeError: If this is no frame.
@@ -133,7 +143,7 @@ def check_frame(
             _check_vectors(frame[name], dimension, context)
     for name in numbers:
         if name in given:
-            new[name] = _numbers(frame, given[name], context)
+            new[name] = _numbers(frame, given[name], context, largest)
     new = {name: column for name, column in new.items() if column is not given[name]}
     return frame.assign(**new) if new else frame
 
@@ -197,10 +207,14 @@ def _check_unicode(column: Any, name: str, context: Any) -> None:
 
 def is_unicode(text: str) -> bool:
     """Whether a text has no half of a pair of surrogates."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
-def _numbers(frame: Any, column: Any, context: Any) -> Any:
+def _numbers(frame: Any, column: Any, context: Any, largest: float) -> Any:
     """A column of numbers as such."""
     import pandas as pd
 
@@ -216,11 +230,20 @@ def _numbers(frame: Any, column: Any, context: Any) -> Any:
         if not len(column):
             return column.astype(float)
         raise ValueError(f"{_named(context)}: {name} must be numbers, got {value!r:.60} ({column.dtype})")
-    if column.isna().any():
-        row = frame[column.isna().to_numpy()].iloc[0]
-        what = ", ".join(f"{noun}{row[key]!r}" for key, noun in (("qid", "query "), ("docno", "")) if key in frame)
-        raise ValueError(f"{_named(context)}: {what} has no {name}")
-    return column if not pd.api.types.is_extension_array_dtype(column.dtype) else column.astype(float)
+    if (missing := column.isna().to_numpy()).any():
+        raise ValueError(f"{_named(context)}: {_row(frame, missing)} has no {name}")
+    column = column if not pd.api.types.is_extension_array_dtype(column.dtype) else column.astype(float)
+    if (wrong := column.abs().to_numpy() > largest).any():
+        what = f"{_row(frame, wrong)} has the {name} {column[wrong].iloc[0]:g}"
+        raise ValueError(f"{_named(context)}: {what}, it must be from {-largest:g} to {largest:g}")
+    return column
+
+
+def _row(frame: Any, which: Any) -> str:
+    """The first of some rows by its ids or name, or else by its number."""
+    nouns = {"qid": "query ", "docno": "", "name": "", "token": "token "}
+    found = [f"{noun}{frame[key][which].iloc[0]!r}" for key, noun in nouns.items() if key in frame]
+    return ", ".join(found) or f"row {int(which.argmax())}"
 
 
 def _named(context: Any) -> str:

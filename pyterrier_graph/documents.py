@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from numbers import Integral
 from typing import Any, NamedTuple, TypeVar
 
-from pyterrier_graph.checks import check_type
+from pyterrier_graph.checks import check_type, is_unicode
 
 SECTION = "section"
 PASSAGE = "passage"
@@ -245,6 +245,7 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
         yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
     if document.passage_ids:
         yield from _wrong_ids(document.passage_ids, sum(node.kind == PASSAGE for node in nodes))
+    yield from _wrong_letters(document)
     for link in document.links:
         if not (0 <= link.source < len(nodes) and 0 <= link.target < len(nodes)):
             yield f"{link} points outside of its {len(nodes)} nodes"
@@ -271,6 +272,17 @@ def _wrong_types(document: StructuredDocument) -> Iterator[str]:
     for code in document.codes:
         if not isinstance(code, str):
             yield f"a code must be a text, got {code!r:.60}"
+
+
+def _wrong_letters(document: StructuredDocument) -> Iterator[str]:
+    """Half of a pair of surrogates, which JSON may have, and which no file can."""
+    texts = [document.docno, *document.codes, *document.passage_ids]
+    texts += [text for part in (*document.nodes, *document.links, *document.references) for text in part[:1]]
+    texts += [node.text for node in document.nodes] + [reference.target for reference in document.references]
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        yield f"{next(text for text in texts if not is_unicode(text))!r:.60} is not valid Unicode"
 
 
 def _wrong_ids(passage_ids: tuple[str, ...], passages: int) -> Iterator[str]:

@@ -105,6 +105,43 @@ def test_loss(ranking: Any, expected: list[float]) -> None:
         )
 
 
+LISTS = torch.tensor([[1.0, 2.5, -1.0], [3.0, 1.0, 0.5]])  # d+ first
+
+
+@pytest.mark.parametrize(
+    "ranking, expected",
+    [
+        ("hinge", [(2.5 + 0.0) / 2, 0.0]),
+        ("softmax", [(2 / (1 + np.exp(-1.5)) + 2 / (1 + np.exp(2.0))) / 2, None]),
+        ("listwise", [-np.log(np.exp(1.0) / np.exp(LISTS[0].numpy()).sum()), None]),
+    ],
+)
+def test_loss_of_lists(ranking: Any, expected: list[float | None]) -> None:
+    class Scores(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+            return type("Output", (), {"logits": input_ids.float()})
+
+    pairs = PairModel(Scores(), CrossEncoderTraining(ranking=ranking, negatives=2))
+    relevant = torch.tensor([[True, False, False]])
+    losses = [pairs(row[None, :, None], torch.ones(1, 3, 1), row[None, :, None], relevant)["loss"] for row in LISTS]
+    for loss, value in zip(losses, expected, strict=True):
+        assert value is None or loss.item() == pytest.approx(value, abs=1e-5)
+    both = pairs(LISTS[..., None], torch.ones(2, 3, 1), LISTS[..., None], relevant.expand(2, 3))["loss"]
+    assert both.item() == pytest.approx((losses[0] + losses[1]).item() / 2)
+
+
+def test_a_list_is_better_learned_from() -> None:
+    still = {"epochs": 2, "pairs_per_epoch": 24, "negatives": 3, "ranking": "listwise", "batch_size": 2}
+    one = reranker(training=still)
+    before = scores(one)
+    one.fit(RUN, QRELS)
+    assert not np.allclose(scores(one), before)
+    with pytest.raises(ValueError, match="negatives=30 is more than pairs_per_epoch=24"):
+        CrossEncoderTraining(pairs_per_epoch=24, negatives=30)
+    with pytest.raises(ValueError, match="negatives"):
+        CrossEncoderTraining(negatives=0)
+
+
 def test_a_teacher_learns_how_sure_it_may_be() -> None:
     """Binary cross-entropy on both documents of a pair; what is judged above 0 is relevant, whatever beside."""
     still = {"learning_rate": 0.0, "encoder_learning_rate": 0.0, "ranking": "pointwise", "epochs": 1}

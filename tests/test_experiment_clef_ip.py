@@ -42,7 +42,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def arguments(output: Path, miniature: Miniature) -> list[str]:
     pytest.importorskip("pyterrier_pisa", reason="the first stage is PISA, for x86-64 Linux")
     small = {
-        "documents": 4,
+        "depth": 4,
         "passages": 3,
         "repeats": 1,
         "runs": 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from experiment_tools import Matches, pages, texts
 import pyterrier_graph as ptg
 from experiments import dual_encoders
 from experiments.dual_encoders import BM25, CHOICES, PAIR, START, SYSTEMS, Bench
-from experiments.harness.collection import Collection
+from experiments.harness.collection import Collection, Queries
 
 pytestmark = pytest.mark.slow  # whole experiments, on tiny data
 
@@ -127,7 +128,61 @@ def test_a_teacher_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ptg.CrossEncoderReranker, "fit", lambda *_: pytest.fail("trained again"))
     np.testing.assert_array_equal(Bench(collection(), options(tmp_path)).teacher(pairs)["score"], scores)
     other = options(tmp_path, "--teacher", str(tmp_path / "teacher" / "cross-encoder"))
-    np.testing.assert_allclose(Bench(collection(), other).teacher(pairs)["score"], scores, atol=1e-6)
+    given = Bench(collection(), other).teacher(pairs)["score"]  # the same order, other probabilities
+    assert given.between(0, 1).all() and (np.argsort(given) == np.argsort(scores)).all()
+
+
+def test_a_calibrated_teacher_and_false_negatives(tmp_path: Path) -> None:
+    several = texts(1)
+    qrels = several.all_queries.qrels
+    other = qrels.assign(docno=qrels["docno"].str.replace("0", "1"))  # both texts of a word are relevant
+    judged = Queries(several.all_queries.topics, pd.concat([qrels, other], ignore_index=True))
+    several = replace(several, queries={"all": judged})
+    more = ["--hide", "0.4", "--thresholds", "calibrated", "0.9/0.1", "--systems", "hard-negatives", "denoising"]
+    bench = Bench(several, options(tmp_path, *more))
+    bench.teacher = Teacher()
+    assert bench.hidden["qid"].is_unique and len(bench.hidden) == round(0.8 * len(bench.train.topics))
+    assert {*bench.train.qrels["qid"]} == {*bench.train.topics["qid"]}  # one is kept
+    with_all = bench.mined("labeled", SYSTEMS["+ hard negatives"], "calibrated")
+    assert len(with_all) == len(bench.train.qrels)
+    positive, negative = bench.calibration
+    assert 0.05 < negative < positive <= 0.95
+    bench.mined("labeled", SYSTEMS["+ denoising"], "calibrated")
+    wrong = pd.read_csv(tmp_path / "negatives.csv").set_index("examples")["hidden"]
+    assert wrong["labeled True no teacher"] > 0 and wrong["labeled True calibrated"] == 0
+    assert pd.read_csv(tmp_path / "calibration.csv")["relevant"].tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "wrong, problem",
+    [
+        (["--thresholds", "0.1/0.9"], "write s_pos/s_neg"),
+        (["--thresholds", "sure"], "write s_pos/s_neg"),
+        (["--hide", "1"], "--hide is a share"),
+        (["--epochs", "0"], "--epochs must be at least 1"),
+        (["--teacher", "nothing"], "no such checkpoint"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_indexed(
+    wrong: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(dual_encoders, "bm25", lambda *_: pytest.fail("indexed"))
+    with pytest.raises(SystemExit) as ended:
+        dual_encoders.main(["numpydoc-numpy", "--encoder", tiny.checkpoint(), "--output", str(tmp_path), *wrong])
+    assert problem in f"{capsys.readouterr().err}{ended.value}"
+
+
+def test_what_msmarco_needs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    named = ["--train", "irds:msmarco-passage/train/judged", "--test", "irds:msmarco-passage/dev/small"]
+    small = ["--encoder", tiny.checkpoint(), "--max-tokens", "8", "--train-queries", "1000", "--seeds", "0", "1"]
+    few = ["--systems", "in-batch-negatives", "pair", "--epochs", "1", "--negatives", "2", "--depth", "7", "--needs"]
+    with caplog.at_level("INFO"), pytest.raises(SystemExit):
+        dual_encoders.main(["irds:msmarco-passage", *named, *small, *few, "--output", str(tmp_path / "none")])
+    assert "8,841,823 documents, 1,000 queries for training and 6,980 for the test" in caplog.text
+    assert "a teacher's scores: 7,000 texts" in caplog.text
+    assert "training: 24,000 texts" in caplog.text  # one stage and two, two seeds, four texts a query
+    assert "encoding the corpus for each system: 44,209,115 texts" in caplog.text
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -6,18 +6,27 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyterrier as pt
 import pytest
+import tiny
+from datasets import Dataset
 from experiment_tools import WORDS, pages, texts
-from ir_measures import RR
+from ir_measures import RR, nDCG
+from scipy.stats import ttest_rel
 
 from experiments.collections import open_collection
 from experiments.collections.ir_datasets import read_ir_datasets
 from experiments.collections.numpydoc import read_numpydoc, read_see_also
+from experiments.harness import needs
+from experiments.harness.calibration import calibrated, reliability, sure_thresholds
 from experiments.harness.collection import ALL, SPLITS, Collection, Queries, joined
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.cost import fastest, in_process, side_by_side
+from experiments.harness.judgments import false_negatives, with_hidden
 from experiments.harness.results import OPTIONS, Results, choice, claim, slug, stored
+from experiments.harness.significance import differences
 from pyterrier_graph.documents import StructuredDocument
 
 NUMPY = "irds:pyterrier-graph/numpydoc/numpy"
@@ -124,6 +133,112 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         parse(command, presets, ["vaswani", *given])
     assert "vaswani needs the folder" in capsys.readouterr().err
+
+
+def test_wrong_values_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = parser("What it is.", ["one"], ["one"])
+    given = ["irds:vaswani", "--output", str(tmp_path / "out")]
+    for wrong, problem in (
+        (["--train", ""], "--train needs the id of a dataset of ir_datasets"),
+        (["--train", "irds:vaswani"], "--train and --test need each other"),
+        (["--train", "irds:vaswani", "--test", "irds:none"], "ir_datasets has no dataset 'irds:none'"),
+        (["--queries", "0"], "--queries must be at least 1, got 0"),
+    ):
+        with pytest.raises(SystemExit):
+            parse(command, {}, [*given, *wrong])
+        assert problem in capsys.readouterr().err
+
+
+def test_needs(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(needs, "milliseconds", lambda name, tokens, training: (36.0, 10**6, 256) if training else (
+        3.6, 10**6, 256))  # fmt: skip
+    options = Namespace(collection="irds:msmarco-passage", train="irds:msmarco-passage/train/judged", queries=10)
+    options = Namespace(**vars(options), test="irds:msmarco-passage/dev/small", train_queries=None, encoder="e")
+    work = [needs.Work("one", 100_000, 8), needs.Work("other", 200_000, 16, training=True)]
+    seen: list[needs.Sizes] = []
+    with caplog.at_level("INFO"):
+        hours = needs.say(options, lambda _, sizes: seen.append(sizes) or needs.Needs(work, vectors=1))  # type: ignore[func-returns-value]
+    assert seen == [(8_841_823, 502_939, 10)]
+    assert hours == pytest.approx(0.1 + 2.0)
+    operations = 2e6 * (100_000 * 8 + 3 * 200_000 * 16)
+    assert f"computed, not measured: {operations / needs.SUSTAINED / 3600:.1f}" in caplog.text
+    assert f"{8_841_823 * (needs.BM25_BYTES + 1024) / 2**30:.1f} GiB" in caplog.text
+    with pytest.raises(ValueError, match="ir_datasets has no irds:none"):
+        needs.sizes_of(Namespace(**vars(options) | {"collection": "irds:none"}))
+
+
+def test_an_encoder_is_measured() -> None:
+    duration, parameters, dimension = needs.milliseconds(tiny.checkpoint(), 8, True)
+    assert duration > 0 and dimension == 16 and parameters > 0
+    with pytest.raises(ValueError, match="reads at most"):
+        needs.milliseconds(tiny.checkpoint(), 10_000, False)
+    with pytest.raises(ValueError, match="'nothing-here' cannot be loaded"):
+        needs.milliseconds("nothing-here", 8, False)
+
+
+def scored(scores: np.ndarray, relevant: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
+    run = pd.DataFrame({"qid": "1", "docno": [f"d{n}" for n in range(len(scores))], "score": scores})
+    return run, run[["qid", "docno"]].assign(label=relevant.astype(int))
+
+
+def test_thresholds_that_judgments_support() -> None:
+    scores = np.arange(1000) / 1000
+    relevant = scores >= 0.8
+    relevant[[700, 720]] = True
+    relevant[[805, 810, 815]] = False
+    positive, negative = sure_thresholds(*scored(scores, relevant))
+    above, below = scores >= positive, scores < negative
+    assert relevant[above].mean() >= 0.9 and relevant[scores >= positive - 0.001].mean() < 0.9
+    assert relevant[below].mean() <= 0.01 and relevant[scores < negative + 0.002].mean() <= relevant.mean()
+    assert negative < positive
+    for judged in (np.zeros(1000, dtype=bool), np.arange(1000) % 2 == 0):
+        with pytest.raises(ValueError, match="never sure enough"):
+            sure_thresholds(*scored(scores, judged))
+
+
+def test_a_calibrated_score_is_a_probability() -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(size=4000) * 2
+    run, qrels = scored(logits, random.random(4000) < 1 / (1 + np.exp(1 - 0.5 * logits)))
+    by_docno = run.set_index("docno")["score"]
+    reranker = pt.apply.generic(lambda found: found.assign(score=found["docno"].map(by_docno)))
+    found = calibrated(reranker, run, qrels)(run.drop(columns="score"))
+    np.testing.assert_allclose(found["score"], 1 / (1 + np.exp(1 - 0.5 * logits)), atol=0.05)
+    bins = reliability(found, qrels)
+    assert bins["candidates"].sum() == 4000
+    large = bins[bins["candidates"] > 300]
+    np.testing.assert_allclose(large["relevant"], large["probability"], atol=0.07)
+    with pytest.raises(ValueError, match="0 of 4000"):
+        calibrated(reranker, run, qrels.assign(label=0))
+
+
+def test_hidden_judgments() -> None:
+    qrels = pd.DataFrame([(f"{q}", f"d{q}{n}", int(n < 4)) for q in range(10) for n in range(q % 3 + 3)],
+                         columns=["qid", "docno", "label"])  # fmt: skip
+    queries = Queries(pd.DataFrame({"qid": [f"{q}" for q in range(10)], "query": "x"}), qrels)
+    left, hidden = with_hidden(queries, 0.5)
+    assert len(hidden) == round(0.5 * qrels["label"].sum()) and (hidden["label"] == 1).all()
+    assert len(left.qrels) + len(hidden) == len(qrels) and {*left.qrels[left.qrels["label"] > 0]["qid"]} == {
+        *qrels["qid"]
+    }
+    most, _ = with_hidden(queries, 0.99)
+    assert (most.qrels.groupby("qid")["label"].sum() == 1).all()
+    none, nothing = with_hidden(queries, 0.0)
+    assert not len(nothing) and none.qrels.equals(qrels)
+    row = hidden.iloc[0]
+    again = [row["docno"]] * 2  # counts once
+    columns = {"positive_docno": ["a", "b"], "negative_1_docno": again, "negative_2_docno": ["x", "y"]}
+    ids = Dataset.from_dict({"qid": [row["qid"]] * 2, **columns})
+    assert false_negatives(ids, hidden) == (3, 1)
+
+
+def test_differences(tmp_path: Path) -> None:
+    values = [("a", "1", 0.5), ("a", "2", 0.7), ("a", "3", 0.2), ("b", "1", 0.4), ("b", "2", 0.4), ("b", "3", 0.3)]
+    frame = pd.DataFrame(values, columns=["name", "qid", "value"]).assign(measure="nDCG@10")
+    found = differences(frame, tmp_path, [nDCG @ 10]).set_index(["system", "other"])
+    assert found.loc[("a", "b"), "difference"] == pytest.approx(0.1)
+    assert found.loc[("a", "b"), "p"] == pytest.approx(ttest_rel([0.5, 0.7, 0.2], [0.4, 0.4, 0.3]).pvalue)
+    assert len(pd.read_csv(tmp_path / "differences.csv")) == 2
 
 
 def run_of(places: dict[str, int]) -> pd.DataFrame:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyterrier as pt
 import pytest
+import tiny
 from experiment_tools import Matches, cross_encoder, texts
 
 import pyterrier_graph as ptg
 from experiments import text_rerankers
-from experiments.harness.collection import Queries
+from experiments.harness.collection import Collection, Queries
 
 pytestmark = pytest.mark.slow  # whole experiments, on tiny data
 
@@ -26,7 +28,7 @@ def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def options(folder: Path, *more: str) -> Any:
     words = (
-        f"texts --encoder {cross_encoder()} --candidates 6 --queries 6 --folds 3 --max-tokens 32 --epochs 1 --pairs 2 "
+        f"texts --encoder {cross_encoder()} --depth 6 --queries 6 --folds 3 --max-tokens 32 --epochs 1 --pairs 2 "
         f"--batch 2 --init identity --learning-rate 0.01 --encoder-learning-rate 0.01 --output {folder}"
     )
     return text_rerankers.command_line().parse_args([*words.split(), *more])
@@ -109,7 +111,7 @@ def test_a_run_instead_of_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = Matches(texts())(texts().all_queries.topics)
     monkeypatch.setattr(text_rerankers, "bm25", lambda *_: pytest.fail("indexed"))
     pt.io.write_results(found, str(tmp_path / "run.txt"))
-    chosen = options(tmp_path, "--run", str(tmp_path / "run.txt"), "--candidates", "2", "--queries", "4")
+    chosen = options(tmp_path, "--run", str(tmp_path / "run.txt"), "--depth", "2", "--queries", "4")
     task = text_rerankers.prepare(texts(), chosen)
     assert task.candidates.groupby("qid").size().tolist() == [2] * 4
     assert len(task.folds) == 3 and sum(map(len, task.folds)) == 4
@@ -123,6 +125,68 @@ def test_folds_of_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     chosen = options(tmp_path)
     chosen.collection, chosen.folds = "irds:one", None
     assert text_rerankers._folds({"a", "b", "c"}, chosen) == [{"a"}, {"b"}, {"c"}]
+
+
+def splits() -> Collection:
+    """A collection with training and test queries."""
+    everything = texts(4)
+    queries = everything.all_queries
+    qids = queries.topics["qid"]
+    parts = {"train": queries.among(qids[:24]), "dev": queries.among(qids[24:28]), "test": queries.among(qids[28:])}
+    return replace(everything, queries=parts)
+
+
+def test_a_split_instead_of_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = ["--checkpoint", cross_encoder(), "--encoder", "nothing", "--adapt", "irds:nothing"]
+    more = ["--split", "--systems", "off-the-shelf", "cross-encoder", "lgre", "--against", "2", "--queries", "4"]
+    seen: list[set[str]] = []
+    fit = ptg.CrossEncoderReranker.fit
+    monkeypatch.setattr(
+        ptg.CrossEncoderReranker, "fit", lambda self, run, *rest: seen.append({*run["qid"]}) or fit(self, run, *rest)
+    )
+    table = text_rerankers.run(splits(), options(tmp_path, *checkpoint, *more))
+    assert table["system"].tolist() == ["BM25", "off the shelf", "cross-encoder", "LGRe"]
+    per_query = pd.read_csv(tmp_path / "per_query.csv")
+    assert {*per_query["qid"]} <= {*splits().queries["test"].topics["qid"]} and per_query["qid"].nunique() == 4
+    assert seen == [{*splits().queries["train"].topics["qid"]}]
+    training = text_rerankers.systems(options(tmp_path, *more), cross_encoder())["LGRe"](0)
+    assert training.training.negatives == 2  # type: ignore[attr-defined]
+
+
+def test_what_cannot_work_is_refused_before_anything_is_indexed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(text_rerankers, "bm25", lambda *_: pytest.fail("indexed"))
+    with pytest.raises(SystemExit, match="no such checkpoint"):
+        text_rerankers.run(texts(), options(tmp_path, "--checkpoint", str(tmp_path / "nothing")))
+    with pytest.raises(SystemExit, match="no cross-encoder"):
+        text_rerankers.run(texts(), options(tmp_path, "--checkpoint", tiny.checkpoint()))
+    with pytest.raises(ValueError, match="identity"):
+        text_rerankers.run(texts(), options(tmp_path, "--encoder", tiny.checkpoint(), "--systems", "lgre"))
+    monkeypatch.setattr(text_rerankers, "run", lambda *_: pytest.fail("started"))
+    small = ["numpydoc-numpy", "--output", str(tmp_path)]
+    for wrong, problem in (
+        (["--folds", "2"], "--folds 2: there are at least 3"),
+        (["--split", "--folds", "3"], "--split takes the place of folds"),
+        (["--depth", "0"], "--depth must be at least 1"),
+        (["--train", ""], "--train needs the id of a dataset"),
+        (["--train", "irds:vaswani"], "numpydoc-numpy has its own queries"),
+    ):
+        with pytest.raises(SystemExit):
+            text_rerankers.main([*small, *wrong])
+        assert problem in capsys.readouterr().err
+
+
+def test_what_robust04_needs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    robust = ["irds:disks45/nocr/trec-robust-2004", "--output", str(tmp_path / "none"), "--needs"]
+    small = ["--encoder", cross_encoder(), "--max-tokens", "32", "--depth", "10", "--queries", "20", "--epochs", "2"]
+    with caplog.at_level("INFO"), pytest.raises(SystemExit) as ended:
+        text_rerankers.main([*robust, *small])
+    assert ended.value.code == 0 and not (tmp_path / "none").exists()
+    assert "528,155 documents, 250 queries for training and 20 for the test" in caplog.text
+    # three systems, five folds, two epochs of 512 pairs
+    assert "training: 30,720 texts of up to 32 tokens" in caplog.text
+    assert "reranking: 600 texts" in caplog.text and "hours on this machine" in caplog.text
 
 
 def test_passages_are_not_cut() -> None:

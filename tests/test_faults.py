@@ -273,13 +273,13 @@ def test_too_little_memory(tmp_path: Path) -> None:
 # --- Ctrl-C
 
 
-def stopping(after: int, function: Callable[..., Any]) -> Callable[..., Any]:
+def stopping(after: int, function: Callable[..., Any], how: Callable[[], None] = stop) -> Callable[..., Any]:
     """A function that is interrupted when it is called once too often."""
     left = iter(range(after))
 
     def call(*given: Any, **options: Any) -> Any:
         if next(left, None) is None:
-            stop()
+            how()
         return function(*given, **options)
 
     return call
@@ -302,12 +302,20 @@ def weights_of(model: Any) -> dict[str, torch.Tensor]:
     }
 
 
-def check_interrupted(model: Any, method: str, after: int, work: Callable[[], Any]) -> None:
+def check_interrupted(
+    model: Any,
+    method: str,
+    after: int,
+    work: Callable[[], Any],
+    how: Callable[[], None] = stop,
+    error: type[BaseException] = KeyboardInterrupt,
+    message: str = "",
+) -> None:
     """Interrupts work at a call of a method: weights and attributes are those of before."""
     weights, before = weights_of(model), attributes(model)
     original = getattr(model, method)
-    setattr(model, method, stopping(after, original))
-    with pytest.raises(KeyboardInterrupt):
+    setattr(model, method, stopping(after, original, how))
+    with pytest.raises(error, match=message):
         work()
     vars(model).pop(method)
     now = weights_of(model)
@@ -359,6 +367,39 @@ def test_ctrl_c_in_fit(name: str) -> None:
     make, method, fit = TRAININGS[name]
     model = make()
     check_interrupted(model, method, 4 if name == "dual-encoder" else 2, lambda: fit(model))
+
+
+def take_all_memory() -> None:
+    """Asks torch for four times as much memory as the process may still have."""
+    import resource
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), before[1]))
+    try:
+        torch.ones(64 << 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@forks
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*too easy")
+@pytest.mark.parametrize("name", TRAININGS)
+def test_too_little_memory_in_fit(name: str) -> None:
+    make, method, fit = TRAININGS[name]
+    message = r"too little memory for this training.* smaller batch_size than \d+ .*allocate"
+
+    def work() -> None:
+        model = make()
+        after = 4 if name == "dual-encoder" else 2
+        check_interrupted(model, method, after, lambda: fit(model), take_all_memory, MemoryError, message)
+        fit(model)  # the same object can be trained with enough memory
+        assert model.training_log
+        os._exit(7)
+
+    TRAININGS[name][0]()  # its checkpoint is written once
+    assert in_child(work) == 7
 
 
 def test_ctrl_c_while_a_graph_is_indexed(tmp_path: Path) -> None:

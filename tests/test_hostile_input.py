@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
+import torch
 from fuzz.running import is_allowed, run, targets
+from safetensors.torch import load_file
+from test_dual_encoder import checkpoint as bi_encoder
+from test_lgre_reranker import cross_encoder
 
 import pyterrier_graph as ptg
+from pyterrier_graph import plots
 from pyterrier_graph.checks import check_frame
 from pyterrier_graph.documents import Link, Node, StructuredDocument, split_passage_id
-from pyterrier_graph.encoders.checkpoints import loading
+from pyterrier_graph.encoders.checkpoints import SAFE_WEIGHTS, loading
 from pyterrier_graph.evaluation.folds import by_query_length
 from pyterrier_graph.graphs.fold import Fold
 from pyterrier_graph.graphs.passages import Passages
-from pyterrier_graph.patents import NotOwnFamily, SharedCodes
+from pyterrier_graph.patents import DocumentFrequencies, NotOwnFamily, SharedCodes
 from pyterrier_graph.readers.encodings import decode
 from pyterrier_graph.readers.errors import ReaderError
 from pyterrier_graph.readers.front_matter import read_fields
 from pyterrier_graph.readers.outline import Outline
 from pyterrier_graph.readers.xml import parse_xml
+from pyterrier_graph.retrieve.dual_encoder import DualEncoder
 from pyterrier_graph.retrieve.query_weights import QueryWeights
 
 PACKAGE = Path(ptg.__file__).parent
@@ -125,6 +133,51 @@ def test_a_checkpoint_cannot_name_code(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / "modules.json").write_text(content, "utf-8")
         with pytest.raises(ValueError, match="evil.Evil|is damaged"):
             ptg.TokenEncoder(str(tmp_path), device="cpu")
+
+
+def pickled(checkpoint: str, folder: Path, part: str = "") -> str:
+    """A copy of a checkpoint whose weights are pickled."""
+    shutil.copytree(checkpoint, folder)
+    weights = folder / part / "model.safetensors"
+    (folder / part).mkdir(exist_ok=True)
+    torch.save(load_file(folder / "model.safetensors"), weights.with_name("pytorch_model.bin"))
+    weights.unlink(missing_ok=True)
+    return str(folder)
+
+
+def test_pickled_weights_are_refused(tmp_path: Path) -> None:
+    message = "pytorch_model.bin' holds pickled weights, which are not read; if you trust them, convert them: "
+    texts, pairs = pickled(bi_encoder(), tmp_path / "texts"), pickled(cross_encoder(), tmp_path / "pairs")
+    for load in (ptg.TokenEncoder, DualEncoder):
+        with pytest.raises(ValueError, match=message):
+            load(texts, device="cpu")
+    for load in (ptg.CrossEncoderReranker, ptg.LGReReranker):
+        with pytest.raises(ValueError, match=message):
+            load(pairs, device="cpu", max_tokens=8)
+    projected = pickled(bi_encoder(), tmp_path / "projected", "2_Dense")
+    listed = json.loads((tmp_path / "projected" / "modules.json").read_text("utf-8"))
+    listed.append(listed[-1] | {"idx": 2, "name": "2", "path": "2_Dense"})
+    (tmp_path / "projected" / "modules.json").write_text(json.dumps(listed), "utf-8")
+    with pytest.raises(ValueError, match=f"2_Dense.{message}"):
+        DualEncoder(projected, device="cpu")
+    hub = OSError("x does not appear to have a file named y. Please do not set `use_safetensors=True`.")
+    with pytest.raises(ValueError, match="'x' has no model.*safetensors, and pickled weights"), loading("x"):
+        raise hub
+
+
+def test_all_weights_are_loaded_as_safetensors() -> None:
+    files = ("AutoTokenizer", "AutoConfig")  # which have no weights
+    calls = [(place, ast.unparse(call)) for place, call in called("from_pretrained")]
+    calls = [(place, text) for place, text in calls if not text.startswith(files)]
+    calls += [(place, text) for place, call in called("kind") if "model_kwargs" in (text := ast.unparse(call))]
+    calls += [
+        (place, text)
+        for place, call in called("SentenceTransformer", "CrossEncoder", "MultiVectorEncoder")
+        if "modules=" not in (text := ast.unparse(call))
+    ]
+    assert len(calls) == 4
+    assert [place for place, text in calls if "SAFE_WEIGHTS" not in text] == []
+    assert SAFE_WEIGHTS["use_safetensors"] is True
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
@@ -269,6 +322,65 @@ def test_a_run_of_one_passage_is_written(home: Path, tmp_path: Path) -> None:
     run = pt.model.add_ranks(pd.DataFrame({"qid": ["1"], "docno": [f"{docno}%p0"], "score": [1.0]}))
     write_official_run(run, tmp_path / "run.txt", patents, verbose=False)
     assert docno in (tmp_path / "run.txt").read_text("utf-8")
+
+
+def test_tables_that_cannot_be_compared_or_drawn(tmp_path: Path) -> None:
+    rows = [(name, f"t{n}", measure, n / 7) for name in "ab" for n in range(3) for measure in ("AP", "RR")]
+    table = pd.DataFrame(rows, columns=["name", "qid", "measure", "value"])
+    with pytest.raises(ValueError, match="the baseline 'a' has no value of RR, which others have"):
+        ptg.summarize(table[(table["name"] != "a") | (table["measure"] != "RR")], "a")
+    matches = pd.DataFrame({"token": ["a", "b"], "relation": "SELF", "node": "d0%p0", "match": "x", "score": 0.5})
+    for score, message in ((np.nan, "token 'b' has no score"), (np.inf, "has the score inf"), (1e308, "1e.308")):
+        with pytest.raises(ValueError, match=f"GraphMaxSim.explain.* {message}"):
+            plots.token_matches(matches.assign(score=[0.5, score]))
+    with pytest.raises(ValueError, match="node 'a.udcff' is not valid Unicode"):
+        plots.token_matches(matches.assign(node=pd.Series(["x", "a\udcff"], dtype=object)))
+    plots.token_matches(matches.assign(relation=pd.Series(["title", np.zeros(2)])))  # what is no relation has no color
+    curve = pd.DataFrame({"system": "a", "measure": [0.5, "AP"], "value": 0.5, "seed": 0, "k": ["x", 1]})
+    with pytest.raises(ValueError, match="no values of RR: the frame has 0.5, AP"):
+        plots.measure_curve(curve, "RR", x="k")
+    with pytest.raises(ValueError, match="a row per system.*: k must be numbers, got 'x'"):
+        plots.measure_curve(curve.assign(measure="AP"), "AP", x="k")
+    with pytest.raises(TypeError, match="a DataFrame is needed, got None"):
+        plots.effectiveness_latency(None, "AP")  # type: ignore[arg-type]
+    for value in (None, "x", [], 10**400):
+        with pytest.raises(ValueError, match="loss in a training log must be a number, got "):
+            plots.training_curves([{"step": 1, "loss": 0.5}, {"step": 2, "loss": value}])
+    with pytest.raises(ValueError, match="must be a finite number, got 10000.*[.]{3}$"):
+        ptg.GraphMaxSim(tiny.graph(), tiny.encoder(), {"title": 10**400})
+
+
+def test_judgments_that_no_measure_can_be_computed_of() -> None:
+    qrels = pd.DataFrame({"query_id": ["1"], "doc_id": ["d0%p0"], "relevance": [1]})
+    for changed, message in (
+        (qrels.assign(relevance=0.5), "the judgments: relevance must be whole numbers, got .*0.5"),
+        (qrels.assign(relevance=np.inf), "the judgments: relevance must be whole numbers, got .*inf"),
+        (qrels.assign(doc_id=pd.Series(["\ud800"], dtype=object)), "the judgments: docno .* is not valid Unicode"),
+        (qrels.assign(query_id=0.5), "the judgments: a qid must be a text, got 0.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ir_measures.evaluator([ptg.measures.on_documents(ir_measures.nDCG @ 3)], changed)
+
+
+def test_records_that_no_artifact_can_hold(tmp_path: Path) -> None:
+    root, passage = ["section", "", -1], ["passage", "alpha", 0]
+    for fields in (
+        {"docno": "\ud800"},
+        {"nodes": [root, ["passage", "a\udcff", 0]]},
+        {"codes": ["\ud800"]},
+        {"passage_ids": ["\ud800"]},
+        {"references": [["external", 0, "\ud800"]]},
+        {"links": [["\ud800", 0, 1]]},
+    ):
+        with pytest.raises(ValueError, match="'.{0,6}ud[8c].*' is not valid Unicode"):
+            StructuredDocument.from_record({"docno": "d0", "nodes": [root, passage]} | fields)
+    for record, message in (
+        (b"", "a record must be a dictionary with docno, text and language, got b''"),
+        ({"text": "a", "language": "x" * 5000}, "document None needs 'text' and 'language'"),
+        ({"docno": "d", "text": "\ud800", "language": "EN"}, "document 'd': its text is not valid Unicode"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            DocumentFrequencies(tmp_path / "counts").index([record], verbose=False)
 
 
 # --- the fuzzing itself

@@ -272,6 +272,29 @@ def test_pairs_of_an_epoch() -> None:
     assert [QueryPairs(query, label, 12, seed=6)[place] for place in range(12)] != epochs[0]
 
 
+def test_several_negatives() -> None:
+    """They are of the query of d+ and judged lower, and differ where there are enough; all are drawn alike often."""
+    query, label = np.repeat(np.arange(3), [9, 3, 6]), np.r_[2, 1, np.zeros(7), 1, 0, 0, np.ones(2), np.zeros(4)]
+    order = np.random.default_rng(1).permutation(18)
+    query, label = query[order], label[order].astype(int)
+    pairs = QueryPairs(query, label, 24, negatives=4)
+    assert len(pairs) == 6  # lists
+    drawn = []
+    for epoch in range(200):
+        pairs.draw(epoch)
+        drawn += [pairs[place] for place in range(6)]
+    lists = np.array(drawn)
+    assert lists.shape == (1200, 5)
+    assert (query[lists] == query[lists[:, :1]]).all() and (label[lists[:, 1:]] < label[lists[:, :1]]).all()
+    for number, several in ((0, 4), (1, 2), (2, 4)):
+        negatives = lists[query[lists[:, 0]] == number][:, 1:]
+        assert {len({*row}) for row in negatives.tolist()} == {several}
+    times = Counter(lists[query[lists[:, 0]] == 2][:, 1:].flatten().tolist())
+    assert set(times.values()) == {400}  # all four, always
+    nine = lists[(query[lists[:, 0]] == 0) & (label[lists[:, 0]] == 2)][:, 1:]
+    assert np.ptp([*Counter(nine.flatten().tolist()).values()]) < 0.5 * len(nine) and len({*nine.flatten()}) == 8
+
+
 def test_few_documents_give_few_pairs() -> None:
     query, label = np.array([0, 0, 0, 1, 1]), np.array([1, 0, 0, 2, 1])  # three distinct pairs
     assert [len(QueryPairs(query, label, pairs)) for pairs in (64, 6, 5)] == [6, 6, 5]

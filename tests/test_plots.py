@@ -417,7 +417,7 @@ def test_rankings_that_cannot_be_compared(arguments: Any, options: Any, message:
         (lambda: plots.measure_curve(SWEPT, "AP", x="k"), "no values of AP: the frame has nDCG@10"),
         (lambda: plots.measure_curve(SWEPT.assign(k=np.nan), "nDCG@10", x="k"), "no system has a value of 'k'"),
         (lambda: plots.similarity_shift(BEFORE, AFTER[["positive_query"]]), "no column 'positive_negative'.*'after'"),
-        (lambda: plots.similarity_shift(BEFORE * np.nan, AFTER), "'before' has similarities that are missing"),
+        (lambda: plots.similarity_shift(BEFORE * np.nan, AFTER), "'before'.* row 0 has no positive_query"),
         (lambda: plots.similarity_shift(BEFORE, AFTER, axes=[plt.subplots()[1]]), "2 parts, but 1 axes"),
         (lambda: plots.state_map(STATES.drop(columns="side"), QRELS), "no column 'side'.*states"),
         (lambda: plots.embedding_map(VECTORS[:2], "ab"), r"3 or more vectors, .* got \(2, 5\)"),

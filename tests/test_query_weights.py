@@ -324,8 +324,9 @@ def test_processes(small: Any, tmp_path: Path) -> None:
     import joblib
 
     corpus = ptg.DocumentGraph(tmp_path / "corpus.graph").index([document(n) for n in range(6)], verbose=False)
-    index = GraphMean(corpus, checkpoint(positions=128), device="cpu", verbose=False).index(tmp_path / "index")
-    retriever = index.retriever(5)
+    # a dtype by name: `auto` is float32 in this process only
+    model = GraphMean(corpus, checkpoint(positions=128), dtype="float32", device="cpu", verbose=False)
+    retriever = model.index(tmp_path / "index").retriever(5)
     halves = joblib.Parallel(n_jobs=2)(joblib.delayed(retriever)(part) for part in (small.topics[:8], small.topics[8:]))
     pd.testing.assert_frame_equal(pd.concat(halves, ignore_index=True), retriever(small.topics))
 

@@ -26,14 +26,18 @@ def read_ir_datasets(
         test: Likewise for the test.
 
     Raises:
-        KeyError: If ir_datasets does not have a dataset.
-        ValueError: If only one of ``train`` and ``test`` is given.
+        ValueError: If ir_datasets does not have a dataset, or only one of ``train`` and ``test`` is given.
     """
     import ir_datasets
 
     if (train is None) != (test is None):
         raise ValueError("--train and --test need each other")
     names = [name.removeprefix("irds:") for name in ids]
+    for name in filter(None, (*names, train, dev, test)):
+        try:
+            ir_datasets.load(name.removeprefix("irds:"))
+        except KeyError as error:
+            raise ValueError(f"ir_datasets has no dataset {name!r}") from error
     dataset = ir_datasets.load(names[0])
     structured = "nodes" in dataset.docs_cls()._fields
     splits = {"train": train, "dev": dev, "test": test} if train else dict.fromkeys([ALL])

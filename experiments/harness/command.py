@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Names
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.collections import COLLECTIONS, open_collection
 from experiments.harness.collection import Collection
+from experiments.harness.needs import Needs, Sizes, say
+
+COUNTS = (
+    "runs",
+    "repeats",
+    "queries",
+    "train_queries",
+    "dev_queries",
+    "depth",
+    "epochs",
+    "pairs",
+    "batch",
+    "max_tokens",
+    "against",
+)
+LEAST_FOLDS = 3
 
 
 def parser(description: str | None, systems: Names[str], chosen: Sequence[str]) -> argparse.ArgumentParser:
@@ -26,6 +42,7 @@ def parser(description: str | None, systems: Names[str], chosen: Sequence[str]) 
     command.add_argument("path", type=Path, nargs="?", help="its folder; ir_datasets and numpydoc need none")
     command.add_argument("--systems", nargs="+", choices=[*systems], default=[*chosen], metavar="SYSTEM")
     command.add_argument("--output", type=Path, required=True, help="folder for indexes, graphs, runs and tables")
+    command.add_argument("--needs", action="store_true", help="only say what a collection of ir_datasets needs")
     add_options(
         command,
         "collection",
@@ -76,24 +93,55 @@ def parse(
     command: argparse.ArgumentParser,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     arguments: Sequence[str] | None = None,
+    needs_of: Callable[[argparse.Namespace, Sizes], Needs] | None = None,
 ) -> tuple[Collection, argparse.Namespace]:
-    """The collection and the options.
+    """The collection and the options; what cannot work ends with a message before anything is read.
 
     Args:
         command: The command line.
         presets: Defaults by name of the collection; those under ``""`` are for all that have no others.
         arguments: Arguments; by default the program's.
+        needs_of: What the experiment needs; it is said for collections of ir_datasets.
     """
     show_progress()
     presets = presets or {}
     name = command.parse_args(arguments).collection
     command.set_defaults(**presets.get(name, presets.get("", {})))
     options = command.parse_args(arguments)
-    options.output.mkdir(parents=True, exist_ok=True)
     try:
+        check(options)
+        if needs_of is not None and options.collection.startswith("irds:"):
+            say(options, needs_of)
+        if options.needs:
+            command.exit()
+        options.output.mkdir(parents=True, exist_ok=True)
         return open_collection(options), options
-    except ValueError as error:
+    except (ValueError, FileNotFoundError) as error:
         command.error(str(error))
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises ValueError for values that no experiment can use."""
+    for name in ("train", "dev", "test"):
+        if (dataset := getattr(options, name)) is None:
+            continue
+        if not dataset.strip():
+            raise ValueError(
+                f"--{name} needs the id of a dataset of ir_datasets: leave it out for the collection's own"
+            )
+        if not options.collection.startswith("irds:"):
+            raise ValueError(f"--{name} is for collections of ir_datasets: {options.collection} has its own queries")
+    check_counts(options)
+    if (folds := getattr(options, "folds", None)) is not None and isinstance(folds, int) and folds < LEAST_FOLDS:
+        raise ValueError(f"--folds {folds}: there are at least {LEAST_FOLDS}, for training, validation and test")
+
+
+def check_counts(options: argparse.Namespace) -> None:
+    """Raises ValueError for a number of things that is not at least 1."""
+    for name in COUNTS:
+        value = getattr(options, name, None)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
 
 
 def show_progress() -> None:

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 
 from pyterrier_graph.checks import check_choice, check_count
-from pyterrier_graph.encoders.checkpoints import loading
+from pyterrier_graph.encoders.checkpoints import SAFE_WEIGHTS, loading
 from pyterrier_graph.encoders.devices import device_of, keep_full_precision
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
@@ -20,7 +20,7 @@ def load_sentence_transformer(checkpoint: str, device: str | None, seed: int) ->
     """Loads a checkpoint; the seed is for weights that it lacks."""
     with torch.random.fork_rng(), loading(checkpoint):
         torch.manual_seed(seed)
-        network = SentenceTransformer(checkpoint, device=str(device_of(device)), model_kwargs={"dtype": torch.float32})
+        network = SentenceTransformer(checkpoint, device=str(device_of(device)), model_kwargs=SAFE_WEIGHTS)
     for module in network.modules():
         if isinstance(module, Dense):  # in half precision, the normalized vectors would not have length 1
             keep_full_precision(module.linear)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
-import torch
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.base.modules.dense import Dense
@@ -21,7 +20,7 @@ from torch.nn import functional
 
 from pyterrier_graph.artifacts import weights_sha256
 from pyterrier_graph.checks import check_choice, check_count, check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading, resolve
+from pyterrier_graph.encoders.checkpoints import DEFAULT, SAFE_WEIGHTS, checkpoint_name, loading, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
 from pyterrier_graph.encoders.packaged_projection import LATE_INTERACTION, packaged_projection
 from pyterrier_graph.encoders.principal_directions import principal_directions
@@ -252,7 +251,7 @@ def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVect
     """
     with loading(name):
         kind: Any = MultiVectorEncoder if _is_late_interaction(name) else SentenceTransformer
-        network = kind(name, device=str(device_of(device)), model_kwargs={"dtype": torch.float32})
+        network = kind(name, device=str(device_of(device)), model_kwargs=SAFE_WEIGHTS)
     if kind is MultiVectorEncoder:
         return network
     transformer = next((module for module in network if isinstance(module, Transformer)), None)

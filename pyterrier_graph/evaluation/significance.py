@@ -45,6 +45,8 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     table: dict[str, dict[str, str]] = {}
     for measure in per_query["measure"].unique():
         values = values_of(per_query, measure)
+        if baseline not in values.index:
+            raise ValueError(f"per_query: the baseline {baseline!r} has no value of {measure}, which others have")
         marks = significance_marks(values, baseline)
         for name, mean in values.mean(axis=1).items():
             spread = deviation.get((name, measure))

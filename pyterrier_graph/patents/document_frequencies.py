@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
@@ -10,12 +11,13 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.artifacts import BuiltArtifact, check_vacant, kind_of, writing
-from pyterrier_graph.checks import WithSignature
+from pyterrier_graph.checks import WithSignature, check_type, is_unicode
 from pyterrier_graph.graphs.consistency import count_of
 
 BATCH = 64
 BUCKETS = 1 << 22
 WORD = r"\b[^\W\d_]{2,}\b"
+CODE = re.compile(r"[^\W_]{1,20}")  # of a language; it is part of a file's name
 COUNTS = "{}.u4"
 
 
@@ -112,8 +114,12 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
 def _by_language(records: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     texts: dict[str, list[str]] = {}
     for record in records:
+        check_type("a record", record, Mapping, "a dictionary with docno, text and language")
         text, language = record.get("text"), record.get("language")
-        if not isinstance(text, str) or not isinstance(language, str) or not language.isalnum():
-            raise ValueError(f"document {record.get('docno')!r} needs 'text' and 'language' (fields: {sorted(record)})")
+        if not isinstance(text, str) or not isinstance(language, str) or not CODE.fullmatch(language):
+            needed = "'text' and 'language', such as 'EN'"
+            raise ValueError(f"document {record.get('docno')!r:.60} needs {needed} (fields: {sorted(record)!s:.120})")
+        if not is_unicode(text):
+            raise ValueError(f"document {record.get('docno')!r:.60}: its text is not valid Unicode")
         texts.setdefault(language, []).append(text)
     return texts

@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from pyterrier_graph.checks import check_frame, is_unicode
 from pyterrier_graph.graphs.relations import in_words
 from pyterrier_graph.plots.style import COLORS, TEXT, WIDEST
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH = 80
 MARKERS = "^osDvPX"
+LARGEST = 1e30  # what is drawn: matplotlib computes with the squares of numbers
 DPI = 110
 SVG: Any = {"svg.fonttype": "path", "svg.hashsalt": "pyterrier_graph"}
 COLORBAR = "<colorbar>"  # what matplotlib calls the axes of a color bar
@@ -90,13 +92,25 @@ def rows_of_axes(axes: Sequence[Axes] | None, count: int, *, sharey: bool = Fals
     return [*axes]
 
 
-def check_frame(frame: pd.DataFrame, columns: Iterable[str], source: str) -> None:
-    """Raises ValueError if a frame is empty or lacks a column; ``source`` says where such a frame comes from."""
+def drawable(
+    frame: pd.DataFrame, columns: Iterable[str], source: str, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()
+) -> pd.DataFrame:
+    """The frame, checked by :func:`~pyterrier_graph.checks.check_frame`.
+
+    Raises ValueError if it is empty, lacks a column, or has numbers that are missing or too large, or no texts where
+    there must be some; ``source`` says where such a frame comes from.
+    """
+    frame = check_frame(frame, source, numbers=numbers, texts=texts, largest=LARGEST)
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise ValueError(f"no column {', '.join(map(repr, missing))} in {list(frame.columns)}: give {source}")
     if not len(frame):
         raise ValueError(f"the frame is empty, there is nothing to draw: give {source}")
+    for name in columns:
+        wrong = (value for value in frame[name] if isinstance(value, str) and not is_unicode(value))
+        if frame[name].dtype == object and (value := next(wrong, None)) is not None:
+            raise ValueError(f"{source}: {name} {value!r:.60} is not valid Unicode")
+    return frame
 
 
 def look_of(number: int) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,8 +11,8 @@ import pandas as pd
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from pyterrier_graph.plots.axes import (
-    check_frame,
     described,
+    drawable,
     legend_beside,
     listed,
     look_of,
@@ -82,11 +83,9 @@ def effectiveness_latency(
         time: Name of the column of the time: ``'mrt'`` is milliseconds per query.
     """
     source = f"what pt.Experiment(..., eval_metrics=[{str(measure)!r}, {time!r}]) returns"
-    check_frame(experiment, ["name", str(measure), time], source)
+    experiment = drawable(experiment, ["name", str(measure), time], source, numbers=[str(measure), time])
     x, y = (experiment[column].to_numpy(dtype=float) for column in (time, str(measure)))
-    names = experiment["name"].astype(str).to_numpy()
-    if not (finite := np.isfinite(x + y)).all():
-        raise ValueError(f"{names[~finite][0]!r} has no {measure} or no {time}: leave it out")
+    names = experiment["name"].map(str).to_numpy()
     order = np.lexsort((-y, x))
     best_before = np.concatenate([[-np.inf], np.maximum.accumulate(y[order])[:-1]])
     front = order[y[order] > best_before]
@@ -117,13 +116,16 @@ def measure_curve(per_query: pd.DataFrame, measure: Any, *, x: str, ax: Axes | N
         x: Column of the option, such as ``'k'`` (passages per query) or ``'masked'`` (share of masked queries).
     """
     source = "a row per system, value of the option, seed and query"
-    check_frame(per_query, ["system", "measure", "value", "seed", x], source)
-    measures = per_query["measure"].astype(str)
+    columns, numbers = ["system", "measure", "value", "seed", x], ["value", "seed"]
+    per_query = drawable(per_query, columns, source, numbers=numbers, texts=["system"])
+    measures = per_query["measure"].map(str)
     rows = per_query[measures == str(measure)]
     if not len(rows):
         raise ValueError(f"no values of {measure}: the frame has {', '.join(measures.unique())}")
     if rows[x].isna().all():
         raise ValueError(f"no system has a value of {x!r}: there is nothing to draw it against")
+    known = drawable(rows[rows[x].notna()], [x], source, numbers=[x])[x]
+    rows = rows.assign(**{x: known.reindex(rows.index)})
     by_seed = rows.groupby(["system", x, "seed"], sort=False, dropna=False)["value"].mean()
     points = by_seed.groupby(["system", x], sort=False, dropna=False).agg(["mean", "std"]).fillna({"std": 0.0})
     ax = ax if ax is not None else new_axes(8, 5)
@@ -156,11 +158,10 @@ def similarity_shift(
     to the query, and ``positive_negative``, its similarity to another passage.
     """
     kinds = {"positive_query": "s(p+, q)", "positive_negative": "s(p+, p-)"}
-    parts = {"before": before, "after": after}
-    for name, frame in parts.items():
-        check_frame(frame, kinds, f"as {name!r} a row per query with {' and '.join(kinds)}")
-        if not np.isfinite(frame[[*kinds]].to_numpy(dtype=float)).all():
-            raise ValueError(f"{name!r} has similarities that are missing or not finite")
+    parts = {
+        name: drawable(frame, kinds, f"as {name!r} a row per query with {' and '.join(kinds)}", numbers=kinds)
+        for name, frame in (("before", before), ("after", after))
+    }
     axes = rows_of_axes(axes, 2, sharey=True)
     values = pd.concat(parts.values())[[*kinds]].to_numpy(dtype=float)
     bins = np.linspace(values.min(), max(values.max(), values.min() + 1e-6), 31).tolist()
@@ -200,4 +201,13 @@ def _log(training: Any) -> list[dict[str, float]]:
 
 def _points(log: list[dict[str, float]], by: str, key: str) -> np.ndarray:
     """The points of a curve, shape (2, points); an empty array if the log has none."""
-    return np.array([(entry[by], entry[key]) for entry in log if by in entry and key in entry]).T
+    rows = [entry for entry in log if by in entry and key in entry]
+    return np.array([(_number(entry, by), _number(entry, key)) for entry in rows]).T
+
+
+def _number(entry: Mapping[str, Any], key: str) -> float:
+    value = entry[key]
+    with suppress(OverflowError, TypeError, ValueError):
+        if not isinstance(value, str):
+            return float(value)
+    raise ValueError(f"{key} in a training log must be a number, got {value!r:.60}")

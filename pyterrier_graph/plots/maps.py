@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from pyterrier_graph.checks import check_choice
-from pyterrier_graph.plots.axes import MARKERS, check_frame, described, legend_beside, look_of, new_axes, titled
+from pyterrier_graph.plots.axes import MARKERS, described, drawable, legend_beside, look_of, new_axes, titled
 from pyterrier_graph.plots.style import NEUTRAL, shortened
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def state_map(
         qrels: ``qid, docno, label``: a document with a label above 0 is relevant.
         method: ``'tsne'`` (as in the paper, with this ``seed``) or ``'pca'``.
     """
-    check_frame(states, ["qid", "docno", "side", "state"], "what LGReReranker.states() returns")
+    states = drawable(states, ["qid", "docno", "side", "state"], "what LGReReranker.states() returns")
     kinds = ["query", "relevant document", "other document"]
     keys = ["qid", "docno"]
     relevant = pd.MultiIndex.from_frame(qrels.loc[qrels["label"] > 0, keys].astype(str))

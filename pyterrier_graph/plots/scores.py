@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_graph.graphs.relations import in_words
-from pyterrier_graph.plots.axes import check_frame, described, legend_beside, listed, new_axes, titled, with_path
+from pyterrier_graph.plots.axes import described, drawable, legend_beside, listed, new_axes, titled, with_path
 from pyterrier_graph.plots.style import NEUTRAL, TEXT, colors_of, shortened
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weigh
     needed = "a graph model with relations, or a weight per relation"
     if not isinstance(source, pd.DataFrame):
         raise ValueError(f"relation_weights draws a model's weights: give {needed}")
-    check_frame(source, [], needed)
+    source = drawable(source, [], needed, numbers=source.columns)
     ax = ax if ax is not None else new_axes(8, max(2.5, 1 + 0.22 * len(source) * (source.shape[1] + 1)))
     colors = colors_of(source.columns)
     table = source.iloc[::-1, ::-1]  # barh draws from bottom to top
@@ -59,7 +59,10 @@ def token_matches(
     At most ``most`` bars are drawn, of the tokens that add most, in the order of the query. One more bar has the sum of
     all other tokens, to which punctuation and special tokens such as [CLS] belong unless ``all_tokens``.
     """
-    check_frame(explanation, ["token", "relation", "node", "match", "score"], "what GraphMaxSim.explain() returns")
+    columns = ["token", "relation", "node", "match", "score"]
+    explanation = drawable(
+        explanation, columns, "what GraphMaxSim.explain() returns", numbers=["score"], texts=["token"]
+    )
     shown = explanation[explanation["token"].map(is_word)] if not all_tokens else explanation
     shown = shown.loc[shown["score"].abs().sort_values(ascending=False, kind="stable").index[:most]].sort_index()
     others = explanation.drop(shown.index)
@@ -88,7 +91,8 @@ def contributions(
     At most ``most`` nodes are drawn, each with its three strongest words; ``all_tokens`` counts punctuation and special
     tokens such as [CLS] as words.
     """
-    check_frame(explanation, ["node", "relation", "token", "contribution"], "what HGATReranker.explain() returns")
+    columns, source = ["node", "relation", "token", "contribution"], "what HGATReranker.explain() returns"
+    explanation = drawable(explanation, columns, source, numbers=["contribution"], texts=["node", "token"])
     by_node = explanation.groupby("node", sort=False).agg(
         contribution=("contribution", "sum"), relation=("relation", "first")
     )
@@ -111,7 +115,8 @@ def passage_queries(explanation: pd.DataFrame, *, ax: Axes | None = None, title:
     with the largest weights.
     """
     source = "what explain() of GraphMean or GNNEncoder returns"
-    check_frame(explanation, ["qid", "query", "weight", "relation"], source)
+    columns = ["qid", "query", "weight", "relation"]
+    explanation = drawable(explanation, columns, source, numbers=["weight"], texts=["query"])
     shown = explanation.sort_values("weight", ascending=False, kind="stable")[:most]
     names = [f"{shortened(row.query)}  [{row.qid}]" for row in shown.itertuples()]
     ax = _bars(ax, names, shown["weight"], shown["relation"], [f"{weight:.3f}" for weight in shown["weight"]])
@@ -128,9 +133,10 @@ def is_word(token: str) -> bool:
 
 
 def _bars(ax: Axes | None, names: Iterable[str], lengths: pd.Series, kinds: pd.Series, beside: Iterable[str]) -> Axes:
-    """Horizontal bars from top to bottom, colored by relation (None: gray), with a text beside each."""
+    """Horizontal bars from top to bottom, colored by relation (no text: gray), with a text beside each."""
     ax = ax if ax is not None else new_axes(9, 1.2 + 0.32 * len(lengths))
-    colors = colors_of(sorted({kind for kind in kinds if kind is not None}))
+    kinds = kinds.where([isinstance(kind, str) for kind in kinds], None)
+    colors = colors_of(sorted({*kinds} - {None}))
     place = -np.arange(len(lengths))
     ax.barh(place, lengths, color=[colors.get(kind, NEUTRAL) for kind in kinds])
     ax.set_yticks(place, [*names], fontsize=TEXT, parse_math=False)

@@ -260,7 +260,7 @@ class GraphReranker(LearnedModel):
         some = run.head(TITLES_CHECKED)
         nodes = self.graph.nodes_of(some["docno"].tolist())
         texts = zip(some["text"], self.graph.texts(nodes), self.graph.texts(nodes, titles=True), strict=True)
-        if any(text == titled != bare for text, bare, titled in texts):
+        if any(isinstance(text, str) and text == titled != bare for text, bare, titled in texts):
             self._warn_once(
                 "titles",
                 f"the texts of the run begin with titles, but {type(self).__name__} encodes the passages of the graph "

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading
+from pyterrier_graph.encoders.checkpoints import DEFAULT, SAFE_WEIGHTS, checkpoint_name, loading
 from pyterrier_graph.encoders.devices import DType, device_of, score_in_full_precision
 from pyterrier_graph.rerank.text_reranker import TextReranker
 from pyterrier_graph.training.pairs import Batch, CrossEncoderTraining, pair_logits
@@ -72,7 +72,7 @@ class CrossEncoderReranker(TextReranker):
         with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(seed)
             kind = AutoModelForSequenceClassification
-            self.network = kind.from_pretrained(self.checkpoint, num_labels=1, dtype=torch.float32).eval()
+            self.network = kind.from_pretrained(self.checkpoint, num_labels=1, **SAFE_WEIGHTS).eval()
         score_in_full_precision(self.network)
         self.network.to(device_of(device))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, loading
+from pyterrier_graph.encoders.checkpoints import DEFAULT, SAFE_WEIGHTS, checkpoint_name, loading
 from pyterrier_graph.encoders.devices import DType, device_of, precision, score_in_full_precision
 from pyterrier_graph.models.lgre import LGRe, LGReConfig
 from pyterrier_graph.rerank.text_reranker import TextReranker
@@ -101,7 +101,7 @@ class LGReReranker(TextReranker):
         with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(seed)
             kind = AutoModelForSequenceClassification if with_head else AutoModel
-            model = kind.from_pretrained(self.checkpoint, dtype=torch.float32)
+            model = kind.from_pretrained(self.checkpoint, **SAFE_WEIGHTS)
             if with_head:
                 score_in_full_precision(model)
             self.network = LGRe(model, self.config).eval()

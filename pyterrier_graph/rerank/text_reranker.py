@@ -183,7 +183,8 @@ class TextReranker(LearnedModel):
         labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
         judgments = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
         label = labels.reindex(judgments, fill_value=0).to_numpy()
-        pairs = QueryPairs(run["qid"].factorize()[0], options.grades(label), options.pairs_per_epoch, options.seed)
+        queries_of, grades = run["qid"].factorize()[0], options.grades(label)
+        pairs = QueryPairs(queries_of, grades, options.pairs_per_epoch, options.seed, options.negatives)
         self._start_fit()
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
         digest = hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes())

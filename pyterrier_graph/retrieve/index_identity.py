@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import os
 from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any
@@ -43,7 +42,8 @@ def identity_of(index: FlexIndex) -> dict[str, Any]:
     if about is None:
         raise ValueError(f"{index!r} is not a contextual index")
     bytes_needed = 4 * shape[0] * shape[1] if all(isinstance(size, int) for size in shape) else -1
-    if bytes_needed != os.path.getsize(index.index_path / "vecs.f4"):
+    vectors = index.index_path / "vecs.f4"
+    if not vectors.is_file() or bytes_needed != vectors.stat().st_size:
         raise ValueError(f"{index!r} is damaged: its vectors are not {shape[0]!r} of {shape[1]!r} numbers each")
     if not isinstance(about, dict) or not isinstance(about.get("identity"), dict):
         raise ValueError(f"{index!r} is damaged: it does not say what its vectors depend on")

@@ -1,4 +1,4 @@
-"""Training on pairs: a relevant document and a less relevant document of the same query."""
+"""Training on pairs, or short lists: a relevant document and less relevant documents of the same query."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from pyterrier_graph.models.lgre import LGRe
 from pyterrier_graph.models.lgre_losses import LGReLoss, Ranking, pairwise_loss
 from pyterrier_graph.training.options import HeadOptions
 
-PairRanking = Literal[Ranking, "pointwise"]
+PairRanking = Literal[Ranking, "pointwise", "listwise"]
 Batch = dict[str, Tensor]
 REPEATS = 2  # how often a pair is drawn in an epoch, at most, on average
 
@@ -32,6 +32,8 @@ class PairTraining(HeadOptions, ABC):
     Attributes:
         pairs_per_epoch: Number of pairs, drawn anew for each epoch. Few documents give fewer pairs: at most twice as
             many as there are distinct ones.
+        negatives: Number of d- that each d+ is compared with; drawn anew, and different where there are enough. With
+            n of them, n pairs cost n + 1 documents instead of 2 n.
         validation_candidates: Documents per validation query that are scored at each evaluation: the first ones of the
             run. None scores all of them.
     """
@@ -42,11 +44,14 @@ class PairTraining(HeadOptions, ABC):
     encoder_learning_rate: float | None = 5e-5
     patience: int | None = 2
     pairs_per_epoch: int = 64
+    negatives: int = 1
     validation_candidates: int | None = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, pairs_per_epoch=1, validation_candidates=1)
+        check_fields(self, pairs_per_epoch=1, negatives=1, validation_candidates=1)
+        if self.pairs_per_epoch < self.negatives:
+            raise ValueError(f"negatives={self.negatives} is more than pairs_per_epoch={self.pairs_per_epoch}")
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
@@ -61,7 +66,7 @@ class PairTraining(HeadOptions, ABC):
 
     @abstractmethod
     def pair_loss(self, network: Any, inputs: Batch, relevant: Tensor) -> Tensor:
-        """The mean loss of a network, given its arguments, where documents 2 i and 2 i + 1 are d+ and d- of pair i."""
+        """The mean loss of a network, given its arguments; of 1 + ``negatives`` documents, the first is d+."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +82,8 @@ class LGReTraining(PairTraining):
     def pair_loss(self, network: LGRe, inputs: Batch, relevant: Tensor) -> Tensor:
         """See :meth:`PairTraining.pair_loss`; a query with several pairs counts once for each of them."""
         document = torch.arange(len(relevant), device=relevant.device)
-        return self.loss(network(**inputs), inputs["segments"], document % 2 == 0, document // 2, relevant)
+        size = 1 + self.negatives
+        return self.loss(network(**inputs), inputs["segments"], document % size == 0, document // size, relevant)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +92,10 @@ class CrossEncoderTraining(PairTraining):
 
     Attributes:
         ranking: ``'hinge'`` or ``'softmax'``: see :class:`~pyterrier_graph.models.lgre_losses.LGReLoss`.
-            ``'pointwise'``: binary cross-entropy of each document. The sigmoid of a score is then the probability that
-            the document is relevant, in a collection where half of the documents are; labels above 0 are relevant.
+            ``'listwise'``: cross-entropy of d+ among d+ and its ``negatives`` (Gao et al. 2021, `Rethink Training of
+            BERT Rerankers <https://arxiv.org/abs/2101.08751>`_). ``'pointwise'``: binary cross-entropy of each
+            document. The sigmoid of a score is then the probability that the document is relevant, in a collection
+            where one in 1 + ``negatives`` documents is; labels above 0 are relevant.
     """
 
     ranking: PairRanking = "hinge"
@@ -101,25 +109,30 @@ class CrossEncoderTraining(PairTraining):
         scores = pair_logits(network, inputs)
         if self.ranking == "pointwise":
             return functional.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype))
-        return pairwise_loss(scores[1::2] - scores[::2], self.ranking).mean()
+        scores = scores.unflatten(0, (-1, 1 + self.negatives))
+        if self.ranking == "listwise":
+            return -scores.log_softmax(1)[:, 0].mean()
+        return pairwise_loss(scores[:, 1:] - scores[:, :1], self.ranking).mean()
 
 
 class QueryPairs(Dataset):
     """Pairs (d+, d-) of the same query, drawn anew in each epoch.
 
-    As in the authors' code, the queries are visited in random order, and each visit gives one pair. A query with many
-    relevant documents therefore counts no more than another query (Eq. 15). d+ is drawn uniformly from the relevant
-    documents of the query (label > 0), and d- from the documents of the query that have a lower label than d+.
+    As in the authors' code, the queries are visited in random order, and each visit gives one pair, or with several
+    ``negatives`` a list (d+, d-, d-, ...). A query with many relevant documents therefore counts no more than another
+    query (Eq. 15). d+ is drawn uniformly from the relevant documents of the query (label > 0), and d- from the
+    documents of the query that have a lower label than d+: without replacement, where there are enough of them.
 
     Args:
         query: Number of the query of each document, shape (documents,).
         label: Relevance of each document to its query, shape (documents,).
         pairs: Pairs per epoch; fewer if this is more than twice the number of distinct pairs.
         seed: The same seed gives the same pairs in the same epoch.
+        negatives: Number of d- for a d+, which make as many pairs.
     """
 
-    def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0) -> None:
-        self.seed = seed
+    def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0, negatives: int = 1) -> None:
+        self.seed, self.negatives = seed, negatives
         self._order = np.lexsort((label, query))  # by query, the least relevant documents first
         query, label = query[self._order], label[self._order]
         _, first, size = np.unique(query, return_index=True, return_counts=True)
@@ -129,35 +142,41 @@ class QueryPairs(Dataset):
         positive = np.flatnonzero((label > 0) & (lower > start))
         if not len(positive):
             raise ValueError("no training query has both a relevant document among its own and one judged lower")
-        self.pairs = min(pairs, REPEATS * int((lower - start)[positive].sum()))
+        pairs = min(pairs, REPEATS * int((lower - start)[positive].sum()))
+        self.lists = -(-pairs // negatives)
         # d+ is among the last documents of a query, d- between its first document and the first with the label of d+
         self._positives = np.unique(end[positive], return_counts=True)
         self._lower, self._start = lower, start
         self.draw(0)
 
     def __len__(self) -> int:
-        return self.pairs
+        return self.lists
 
-    def __getitem__(self, position: int) -> tuple[int, int]:
-        """Positions of d+ and d- among the documents."""
-        positive, negative = self._drawn[position]
-        return int(positive), int(negative)
+    def __getitem__(self, position: int) -> tuple[int, ...]:
+        """Positions of d+ and of each d- among the documents."""
+        return tuple(self._drawn[position].tolist())
 
     def draw(self, epoch: int) -> None:
         """Draws the pairs of an epoch; the round over the queries continues where the previous epoch ended."""
         queries = len(self._positives[0])
-        turn, offset = divmod(epoch * self.pairs, queries)
-        turns = range(turn, turn + -(-(offset + self.pairs) // queries))
-        self._drawn = np.concatenate([self._turn(number) for number in turns])[offset : offset + self.pairs]
+        turn, offset = divmod(epoch * self.lists, queries)
+        turns = range(turn, turn + -(-(offset + self.lists) // queries))
+        self._drawn = np.concatenate([self._turn(number) for number in turns])[offset : offset + self.lists]
 
     def _turn(self, number: int) -> np.ndarray:
-        """A pair of each query, shape (queries, 2)."""
+        """A pair or list of each query, shape (queries, 1 + negatives)."""
         random = np.random.default_rng([self.seed, number])
         end, count = self._positives
         turn = random.permutation(len(end))
         positive = random.integers((end - count)[turn], end[turn])
-        negative = random.integers(self._start[positive], self._lower[positive])
-        return self._order[np.column_stack([positive, negative])]
+        start, lower = self._start[positive], self._lower[positive]
+        drawn = np.empty((len(end), 0), dtype=np.int64)
+        for number in range(self.negatives):  # Floyd's sampling without replacement
+            last = np.maximum(lower - self.negatives + number, start)
+            negative = random.integers(start, last + 1)
+            again = (drawn == negative[:, None]).any(1)
+            drawn = np.column_stack([drawn, np.where(again, last, negative)])
+        return self._order[np.column_stack([positive, drawn])]
 
 
 def tokenize_pairs(
@@ -179,12 +198,12 @@ class PairCollator:
     documents: Sequence[str]
     relevant: np.ndarray  # whether each document is relevant, shape (documents,)
 
-    def __call__(self, pairs: Sequence[tuple[int, int]]) -> Batch:
+    def __call__(self, pairs: Sequence[tuple[int, ...]]) -> Batch:
         """The arguments of :class:`PairModel`."""
         rows = [row for pair in pairs for row in pair]
         batch = self.tokenize([self.queries[row] for row in rows], [self.documents[row] for row in rows])
         batch["relevant"] = torch.from_numpy(self.relevant[rows])
-        return {name: tensor.unflatten(0, (-1, 2)) for name, tensor in batch.items()}
+        return {name: tensor.unflatten(0, (len(pairs), -1)) for name, tensor in batch.items()}
 
 
 class PairModel(nn.Module):
@@ -204,7 +223,7 @@ class PairModel(nn.Module):
         relevant: Tensor,
         token_type_ids: Tensor | None = None,
     ) -> Batch:
-        """The mean loss of pairs (d+, d-): tensors of shape (pairs, 2, tokens), ``relevant`` of shape (pairs, 2)."""
+        """The mean loss of lists (d+, d-, ...): tensors of shape (lists, documents of each, tokens or none)."""
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "segments": segments}
         if token_type_ids is not None:
             given["token_type_ids"] = token_type_ids

@@ -194,12 +194,13 @@ def run_trainer(
         before training; if no later value is better, the weights from before training are kept.
 
     Raises:
+        MemoryError: If memory does not suffice; the message says what takes less.
         ValueError: If ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
     """
     measured = validate is not None
     given = {"bf16", "fp16"} & options.arguments.keys()  # in place of dtype
     half = None if given else training_dtype(dtype, device)
-    with tempfile.TemporaryDirectory() as scratch, restored_on_error(model):
+    with tempfile.TemporaryDirectory() as scratch, restored_on_error(model), memory_named(options):
         strategy, share = "epoch", 1.0
         if options.evaluations > 1:
             strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
@@ -270,6 +271,23 @@ def restored_on_error(model: nn.Module) -> Iterator[None]:
         model.load_state_dict(before)
         model.eval()
         raise
+
+
+@contextmanager
+def memory_named(options: TrainerOptions) -> Iterator[None]:
+    """A block whose errors of too little memory, of a device or of the machine, say what takes less."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not exhausted and "allocate memory" not in str(error):  # torch has no class for that of the machine
+            raise
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise MemoryError(
+            "there is too little memory for this training, whose weights are those of before: use a smaller batch_size "
+            f"than {options.batch_size} (arguments={{'gradient_accumulation_steps': 2}} doubles the examples of a step "
+            f"again), shorter texts, or a smaller encoder: {what:.200}"
+        ) from error
 
 
 def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, Any]) -> Path | None:

@@ -14,13 +14,13 @@ import time
 from typing import Any
 
 SECONDS = 10  # of a processor, per input: a busy machine is no hang
-WAIT = 60  # seconds for an input that waits
+WAIT = 600  # seconds for an input that waits, of a machine that may be busy
 MEMORY = 4 << 30
 EVERY = 500  # inputs between two collections of garbage
 
 
 def work() -> None:
-    """Reads ``[target, seed, inputs, seconds]`` from each line of stdin; answers ``[inputs, findings]`` on stdout."""
+    """Reads ``[target, seed, inputs, seconds]`` from each line of stdin; answers as :meth:`Worker.run`."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what is printed must not get among the answers
     place = os.open(sys.argv[2], os.O_RDWR)
@@ -36,13 +36,13 @@ def work() -> None:
         if name not in known:
             raise KeyError(name)
         findings: list[Any] = []
-        end, made = time.monotonic() + seconds, 0
+        end, used, made = time.monotonic() + seconds, time.process_time(), 0
         while made < inputs and (time.monotonic() < end or not made):
             os.pwrite(place, f"{seed + made:20}".encode(), 0)
             fresh = name not in begun  # the first input of a target may build what all its inputs share
             begun.add(name)
             signal.setitimer(signal.ITIMER_PROF, SECONDS * (6 if fresh else 1))
-            faulthandler.dump_traceback_later(WAIT * (6 if fresh else 1), exit=True)
+            faulthandler.dump_traceback_later(WAIT, exit=True)
             if finding := run(name, seed + made):
                 findings.append(finding)
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -51,4 +51,4 @@ def work() -> None:
             done += 1
             if done % EVERY == 0:
                 gc.collect()
-        print(json.dumps([made, findings]), file=answers, flush=True)
+        print(json.dumps([made, time.process_time() - used, findings]), file=answers, flush=True)

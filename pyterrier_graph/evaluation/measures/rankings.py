@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyterrier_graph.checks import check_frame
 from pyterrier_graph.graphs.csr import CSR
 
+IDS = {"query_id": "qid", "doc_id": "docno"}  # names of ir_measures, and of PyTerrier
 Fold = Callable[[list[str]], tuple[NDArray[np.intp], list[str]]]
 """Turns ids into those of documents or nodes: per pair the position of an id, ascending, and what it becomes."""
 
@@ -31,7 +32,9 @@ class Judgments:
     def read(cls, qrels: Any) -> Judgments:
         """Reads judgments from a frame, named tuples, or a dictionary; raises ValueError if something is missing."""
         frame = _checked(QrelsConverter(qrels).as_pd_dataframe(), "relevance", "judgments")
-        frame = _highest(frame)
+        if (wrong := frame["relevance"] % 1 != 0).any():  # NaN for infinity
+            raise ValueError(f"the judgments: relevance must be whole numbers, got {frame[wrong].iloc[0].to_dict()}")
+        frame = _highest(frame.astype({"relevance": "int64"}))
         topic, topics = pd.factorize(frame["query_id"])
         return cls(topics.tolist(), topic, frame["doc_id"], frame["relevance"].to_numpy())
 
@@ -103,7 +106,8 @@ def _highest(qrels: pd.DataFrame) -> pd.DataFrame:
 
 def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
     """The frame with ids as text; raises ValueError if a value is missing."""
-    frame = frame[["query_id", "doc_id", number]]
+    columns = ["query_id", "doc_id", number]
+    frame = frame[columns] if len(frame) else pd.DataFrame(columns=columns)  # ir_measures 0.4.1: [] has no columns
     missing = frame.isna().any(axis=1)
     if missing.any():
         raise ValueError(f"a value is missing in the {name}: {frame[missing].iloc[0].to_dict()}")
@@ -111,5 +115,5 @@ def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
         frame = frame.assign(**{number: pd.to_numeric(frame[number])})
     except (TypeError, ValueError) as error:
         raise ValueError(f"the {name}: {number} must be numbers: {error}") from error
-    frame = check_frame(frame, f"the {name}", numbers=(number,))
-    return frame.astype({"query_id": str, "doc_id": str})
+    frame = check_frame(frame.rename(columns=IDS), f"the {name}", numbers=(number,))
+    return frame.astype(dict.fromkeys(IDS.values(), str)).rename(columns={own: other for other, own in IDS.items()})

@@ -1,0 +1,329 @@
+r"""A cross-encoder that is trained here, for experiments on machines that can download none.
+
+    python -m experiments.base_models cross-encoder medquad=PATH numpydoc trec-car=PATH --pairs 30000 \
+        --away cranfield=PATH cacm=PATH vaswani=PATH qasper=PATH --output OUTPUT
+
+It starts at a sentence encoder and learns from the training queries of all collections: each relevant passage against
+passages that BM25 and the dual-encoder find, other passages of the same document, and as many passages at random. It
+begins with random ones alone: on hard negatives, the loss stayed for hundreds of steps where it is by chance. Splits
+are those of the collections, so no test query or test page is in the training. The weights that are best on dev queries
+of all collections are kept, in ``OUTPUT/cross-encoder``, which ``--checkpoint`` or ``--teacher`` of other experiments
+takes. ``--checkpoint`` of this one continues a training, for instance with longer passages.
+
+A call that was killed goes on when it is repeated. Afterwards the model reranks what BM25 and the dual-encoder find, on
+the test queries of these collections, and on all queries of collections that it was not trained on (``--away``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from ir_measures import RR, R, nDCG
+from ir_measures.measures import Measure
+
+import pyterrier_graph as ptg
+from experiments.collections import COLLECTIONS, open_collection
+from experiments.harness.checkpoints import trained_cross_encoder
+from experiments.harness.collection import Queries, joined
+from experiments.harness.command import add_options, check_counts, show_progress
+from experiments.harness.first_stage import bm25
+from experiments.harness.results import Results, choice, claim, write
+from experiments.harness.significance import differences
+from pyterrier_graph.documents import split_passage_id
+from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.rerank.cross_encoder import CHECKPOINT
+from pyterrier_graph.retrieve.index_writer import base_vectors
+
+MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100)
+FIRST_STAGES = {"bm25": "BM25", "dual-encoder": "dual-encoder"}
+# a first stage, and what reranks its results
+SYSTEMS = {
+    "BM25": ("bm25", ""),
+    "BM25 >> dual-encoder": ("bm25", "dual-encoder"),
+    "BM25 >> cross-encoder": ("bm25", "cross-encoder"),
+    "dual-encoder": ("dual-encoder", ""),
+    "dual-encoder >> cross-encoder": ("dual-encoder", "cross-encoder"),
+}
+CHOICES = {choice(name): name for name in SYSTEMS}
+NEGATIVES = (*FIRST_STAGES, "document", "random")
+MODELS = ("cross-encoder",)
+PASSAGE_TOKENS = 128  # of the dual-encoder
+
+logger = logging.getLogger(__name__)
+
+
+class Examples(NamedTuple):
+    """Queries with documents (``qid, query, docno, text, rank``), and judgments for them."""
+
+    run: pd.DataFrame
+    qrels: pd.DataFrame
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The command line."""
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("model", choices=MODELS)
+    named = f"{', '.join(COLLECTIONS)}; those in a folder as NAME=FOLDER"
+    command.add_argument("collections", nargs="+", type=collection_name, help=f"with training queries: {named}")
+    command.add_argument("--output", type=Path, required=True, help="folder for indexes, the model, runs and tables")
+    add_options(
+        command,
+        "examples",
+        passages=(0, "size of the sample of MedQuAD; 0: all of it"),
+        negatives=([*NEGATIVES], "found by a first stage, of the same document, or at random", NEGATIVES),
+        per_query=(6, "negatives of a query from each of them; at random as many as from all others"),
+        train_queries=(int, "training queries of each collection, drawn at random (all)"),
+        dev_queries=(30, "validation queries of each collection, drawn at random"),
+        dev_candidates=(15, "passages of each that are reranked"),
+    )
+    add_options(
+        command,
+        "training",
+        encoder=(DEFAULT, "where it starts, and the dual-encoder"),
+        checkpoint=(str, "a cross-encoder, at which it starts instead"),
+        pairs=(30_000, "pairs of a relevant and another passage"),
+        random_pairs=(5000, "before these, pairs with random passages alone"),
+        random_tokens=(48, "tokens of query and passage in these"),
+        against=(4, "passages that a relevant one is compared with at once"),
+        loss=("listwise", "of the ranking", ["listwise", "pointwise", "hinge", "softmax"]),
+        batch=(8, "relevant passages at a time"),
+        learning_rate=(1e-3, "of the head, at its highest"),
+        encoder_learning_rate=(1e-4, "of the encoder, at its highest"),
+        warmup=(0.05, "share of the steps in which the rates rise; afterwards they fall to 0"),
+        evaluations=(10, "validations"),
+        patience=(4, "validations without improvement after which training ends"),
+        max_tokens=(128, "tokens of query and passage"),
+        seed=(0, "of pairs, head and dropout"),
+    )
+    command.add_argument("--away", nargs="*", default=[], type=collection_name, help="collections for tests only")
+    add_options(
+        command,
+        "test",
+        systems=([*CHOICES], "what is compared", [*CHOICES]),
+        tests=(str, "only on these collections, joined by ',' (all)"),
+        queries=(200, "test queries of each collection, drawn at random"),
+        depth=(100, "passages that are reranked"),
+        test_max_tokens=(int, "tokens of query and passage in the test (--max-tokens)"),
+    )
+    return command
+
+
+def collection_name(text: str) -> str:
+    """A collection, with its folder if it needs one, from the command line."""
+    name, _, path = text.partition("=")
+    if name not in COLLECTIONS:
+        raise argparse.ArgumentTypeError(f"unknown collection {name!r}: name {', '.join(COLLECTIONS)}")
+    if not path and not name.startswith("numpydoc"):
+        raise argparse.ArgumentTypeError(f"{name} needs the folder that it is in: {name}=FOLDER")
+    if path and not Path(path).exists():
+        raise argparse.ArgumentTypeError(f"{name}: {path!r} does not exist")
+    return text
+
+
+def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
+    """Trains and tests the model; returns and writes a row per collection and system."""
+    show_progress()
+    command = command_line()
+    options = command.parse_args(arguments)
+    try:
+        check_counts(options)
+    except ValueError as error:
+        command.error(str(error))
+    if both := {*options.collections} & {*options.away}:
+        command.error(f"{min(both)} is used for training: it cannot be in --away")
+    return run(options)
+
+
+def run(options: argparse.Namespace) -> pd.DataFrame:
+    """Trains the model unless it is there, and tests it; see :func:`command_line`."""
+    claim(options.output, options, ("away", "systems", "tests"))
+    model = cross_encoder(options)
+    if options.test_max_tokens:
+        model.max_tokens = options.test_max_tokens
+    names = [*options.collections, *options.away]
+    if options.tests:
+        names = [name for name in names if name.partition("=")[0] in options.tests.split(",")]
+    tables = [test(Place(name, options), model, name, options) for name in names]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def cross_encoder(options: argparse.Namespace) -> ptg.CrossEncoderReranker:
+    """The trained cross-encoder, from its folder if it is there."""
+    folder = options.output / CHECKPOINT
+    if not folder.exists():
+        places = [Place(name, options) for name in options.collections]
+        start = trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else options.encoder
+        if options.random_pairs and not options.checkpoint:
+            begun = options.output / "begun"
+            if not begun.exists():
+                lengths = {"negatives": ["random"], "pairs": options.random_pairs, "max_tokens": options.random_tokens}
+                train(start, places, argparse.Namespace(**vars(options) | lengths | {"evaluations": 1}), begun)
+            start = str(begun / CHECKPOINT)
+        train(start, places, options, folder)
+    return ptg.CrossEncoderReranker.load(folder)
+
+
+def train(start: str, places: Sequence[Place], options: argparse.Namespace, folder: Path) -> None:
+    """Trains a cross-encoder, and saves it in a folder; the log and checkpoints are beside it."""
+    training = ptg.CrossEncoderTraining(
+        epochs=1,
+        batch_size=options.batch,
+        learning_rate=options.learning_rate,
+        encoder_learning_rate=options.encoder_learning_rate,
+        pairs_per_epoch=options.pairs,
+        negatives=options.against,
+        ranking=options.loss,
+        evaluations=options.evaluations,
+        patience=options.patience,
+        validation_candidates=None,
+        seed=options.seed,
+        output_dir=f"{folder}.checkpoints",
+        arguments={"lr_scheduler_type": "linear", "warmup_steps": options.warmup},
+    )
+    model = ptg.CrossEncoderReranker(start, training=training, max_tokens=options.max_tokens, seed=options.seed)
+    data, dev = (together(part) for part in zip(*(examples(place, options) for place in places), strict=True))
+    logger.info("%s: %d training queries, %d passages", folder.name, data.run["qid"].nunique(), len(data.run))
+    model.fit(*data, *dev).save(folder)
+    pd.DataFrame(model.training_log).to_csv(f"{folder}.csv", index=False)
+
+
+class Place:
+    """A collection of passages, with its first stages.
+
+    Args:
+        named: Name and folder of the collection.
+        options: See :func:`command_line`.
+    """
+
+    def __init__(self, named: str, options: argparse.Namespace) -> None:
+        self.name, _, path = named.partition("=")
+        self.options, self.folder = options, options.output / "collections" / self.name
+        opened = argparse.Namespace(collection=self.name, path=Path(path), passages=options.passages or None)
+        collection = open_collection(opened)
+        self.collection = collection if collection.structured else collection.whole()
+        self.passages = self.collection.passages()
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        """The text of each passage."""
+        return {record["docno"]: record["text"] for record in self.passages.documents()}
+
+    def first_stage(self, name: str) -> pt.Transformer:
+        """``qid, query`` to passages."""
+        if name == "bm25":
+            return bm25(self.passages, self.folder / "pisa")
+        graph = ptg.DocumentGraph(self.folder / "documents")
+        if not graph.built():
+            graph.index(self.collection.get_corpus_iter())
+        index = base_vectors(self.folder / "vectors", graph, self.encoder)
+        return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
+
+    @cached_property
+    def encoder(self) -> ptg.DualEncoder:
+        """The dual-encoder."""
+        return ptg.DualEncoder(self.options.encoder, max_passage_tokens=PASSAGE_TOKENS, verbose=False)
+
+    def with_texts(self, run: pd.DataFrame) -> pd.DataFrame:
+        """A run with a column ``text``."""
+        return run.assign(text=run["docno"].map(self.texts))
+
+
+def examples(place: Place, options: argparse.Namespace) -> tuple[Examples, Examples]:
+    """Training and validation examples of a collection; what was found for training queries is kept in a file."""
+    splits = place.collection.split(dev_queries=options.dev_queries)
+    train = splits["train"].sample(options.train_queries)
+    file = place.folder / f"{'-'.join(options.negatives)}.csv.gz"
+    if not file.exists():
+        write(mined(place, train, options), file)
+    found = pd.read_csv(file, dtype={"qid": str, "docno": str}).merge(train.topics, on="qid")
+    dev = splits["dev"]
+    candidates = (place.first_stage("bm25") % options.dev_candidates)(dev.topics)
+    return tuple(  # type: ignore[return-value]
+        renamed(place.name, Examples(place.with_texts(run), qrels))
+        for run, qrels in ((found, train.qrels), (candidates, dev.qrels))
+    )
+
+
+def renamed(name: str, examples: Examples) -> Examples:
+    """Examples whose ids differ from those of other collections."""
+    run, qrels = (f.assign(qid=f"{name}:" + f["qid"], docno=f"{name}:" + f["docno"]) for f in examples)
+    return Examples(run[["qid", "query", "docno", "text", "rank"]], qrels)
+
+
+def together(parts: Sequence[Examples]) -> Examples:
+    """The examples of several collections."""
+    return Examples(*joined([Queries(*part) for part in parts]))
+
+
+def mined(place: Place, train: Queries, options: argparse.Namespace) -> pd.DataFrame:
+    """The relevant passages of the training queries and, from each source, some others: ``qid, docno, rank``.
+
+    Passages with the text of a relevant one are left out: in some collections the same text stands in several places.
+    """
+    relevant = train.qrels[train.qrels["label"] > 0].groupby("qid")["docno"].agg(list).to_dict()
+    sources: list[dict[str, list[str]]] = []
+    hard = [name for name in options.negatives if name != "random"]
+    for name in hard:
+        if name == "document":
+            sources.append(dict(same_document(place, relevant, options.seed)))
+        else:
+            found = (place.first_stage(name) % (5 * options.per_query))(train.topics)
+            sources.append(found.sort_values("rank").groupby("qid")["docno"].agg(list).to_dict())
+    random, everything = np.random.default_rng(options.seed), [*place.texts]
+    at_random = options.per_query * max(1, len(hard)) if "random" in options.negatives else 0
+    rows = []
+    for qid, positives in relevant.items():
+        chosen, taken = [*positives], {place.texts[docno] for docno in positives}
+        for source in sources:
+            others = [docno for docno in source.get(qid, ()) if place.texts[docno] not in taken][: options.per_query]
+            taken.update(place.texts[docno] for docno in others)
+            chosen += others
+        drawn = [everything[number] for number in random.integers(len(everything), size=at_random)]
+        chosen += [docno for docno in dict.fromkeys(drawn) if place.texts[docno] not in taken]
+        rows += [(qid, docno, rank) for rank, docno in enumerate(chosen)]
+    return pd.DataFrame(rows, columns=["qid", "docno", "rank"])
+
+
+def same_document(place: Place, relevant: dict[str, list[str]], seed: int) -> Iterator[tuple[str, list[str]]]:
+    """The passages of the documents of relevant passages, by query, in random order."""
+    documents: defaultdict[str, list[str]] = defaultdict(list)
+    for docno in place.texts:
+        documents[split_passage_id(docno)[0]].append(docno)
+    for qid, docnos in relevant.items():
+        names = dict.fromkeys(split_passage_id(docno)[0] for docno in docnos)
+        passages = pd.Series([docno for name in names for docno in documents[name]], dtype=str)
+        yield qid, passages.sample(frac=1, random_state=seed).tolist()
+
+
+def test(place: Place, model: ptg.CrossEncoderReranker, named: str, options: argparse.Namespace) -> pd.DataFrame:
+    """The table of a collection: the first stages, and rerankers behind them."""
+    if named in options.away:
+        queries = place.collection.all_queries
+    else:
+        queries = place.collection.split(dev_queries=options.dev_queries)["test"]
+    queries = queries.sample(options.queries)
+    output = options.output / "tests" / place.name
+    output.mkdir(parents=True, exist_ok=True)
+    results = Results(output, queries, MEASURES)
+    rerankers = {"dual-encoder": place.encoder.text_scorer, "cross-encoder": lambda: model}
+    for name in (CHOICES[chosen] for chosen in options.systems):
+        first, reranker = SYSTEMS[name]
+        found = place.first_stage(first) % options.depth
+        pipeline = found >> pt.apply.generic(place.with_texts) >> rerankers[reranker]() if reranker else found
+        results.add(name, partial(pipeline, queries.topics))
+    table = results.table()
+    differences(results.per_query, output, MEASURES)
+    return table.assign(collection=place.name, queries=len(queries.topics))
+
+
+if __name__ == "__main__":
+    main()
