@@ -49,7 +49,7 @@ def late_interaction(
     graph_maxsim = ptg.GraphMaxSim(graph, encoder, weights, tokens=tokens).fit(found, train.qrels)
 
     def share(run: pd.DataFrame) -> pd.DataFrame:
-        every = (first >> graph_maxsim)(run[["qid", "query"]].drop_duplicates())
+        every: pd.DataFrame = (first >> graph_maxsim)(run[["qid", "query"]].drop_duplicates())
         total = every.groupby("qid")["score"].agg(logsumexp)
         return run.assign(score=np.exp(run["score"] - run["qid"].map(total)))
 
