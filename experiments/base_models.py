@@ -17,9 +17,10 @@ the test queries of these collections, and on all queries of collections that it
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -57,6 +58,7 @@ CHOICES = {choice(name): name for name in SYSTEMS}
 NEGATIVES = (*FIRST_STAGES, "document", "random")
 MODELS = ("cross-encoder",)
 PASSAGE_TOKENS = 128  # of the dual-encoder
+TEST_OPTIONS = ("systems", "tests", "queries", "depth", "test_tokens")
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +114,7 @@ def command_line() -> argparse.ArgumentParser:
         tests=(str, "only on these collections, joined by ',' (all)"),
         queries=(200, "test queries of each collection, drawn at random"),
         depth=(100, "passages that are reranked"),
-        test_max_tokens=(int, "tokens of query and passage in the test (--max-tokens)"),
+        test_tokens=([0], "tokens of query and passage, of the cross-encoder; 0: --max-tokens"),
     )
     return command
 
@@ -145,10 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 
 def run(options: argparse.Namespace) -> pd.DataFrame:
     """Trains the model unless it is there, and tests it; see :func:`command_line`."""
-    claim(options.output, options, ("away", "systems", "tests"))
+    claim(options.output, options, ("away", *TEST_OPTIONS))
     model = cross_encoder(options)
-    if options.test_max_tokens:
-        model.max_tokens = options.test_max_tokens
     names = [*options.collections, *options.away]
     if options.tests:
         names = [name for name in names if name.partition("=")[0] in options.tests.split(",")]
@@ -312,14 +312,21 @@ def test(place: Place, model: ptg.CrossEncoderReranker, named: str, options: arg
         queries = place.collection.split(dev_queries=options.dev_queries)["test"]
     queries = queries.sample(options.queries)
     output = options.output / "tests" / place.name
-    output.mkdir(parents=True, exist_ok=True)
+    claim(output, argparse.Namespace(queries=options.queries, depth=options.depth), ())
     results = Results(output, queries, MEASURES)
-    rerankers = {"dual-encoder": place.encoder.text_scorer, "cross-encoder": lambda: model}
-    for name in (CHOICES[chosen] for chosen in options.systems):
+    rerankers: dict[str, Callable[[], pt.Transformer]] = {
+        "dual-encoder": lambda: place.encoder.text_scorer(),
+        "cross-encoder": lambda: model,
+    }
+    for name, tokens in itertools.product((CHOICES[chosen] for chosen in options.systems), options.test_tokens):
         first, reranker = SYSTEMS[name]
+        if reranker != "cross-encoder" and tokens != options.test_tokens[0]:
+            continue
         found = place.first_stage(first) % options.depth
+        model.max_tokens = tokens or options.max_tokens
         pipeline = found >> pt.apply.generic(place.with_texts) >> rerankers[reranker]() if reranker else found
-        results.add(name, partial(pipeline, queries.topics))
+        cut = f", {tokens} tokens" if reranker == "cross-encoder" and tokens else ""
+        results.add(name + cut, partial(pipeline, queries.topics))
     table = results.table()
     differences(results.per_query, output, MEASURES)
     return table.assign(collection=place.name, queries=len(queries.topics))

@@ -10,8 +10,10 @@ of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 ``--teacher`` is a cross-encoder, such as that of :mod:`experiments.base_models`; its scores become probabilities by
 logistic regression on the dev candidates, and ``--thresholds calibrated`` are those at which it is sure enough there:
 see :mod:`experiments.harness.calibration`. ``--teacher late-interaction`` is for machines without a good
-cross-encoder: see :func:`late_interaction`. With ``--hide`` there are false negatives among the candidates, as there
-are where few documents are judged; ``negatives.csv`` says how many of them each system takes for negatives.
+cross-encoder: see :mod:`experiments.harness.late_interaction`.
+
+With ``--hide`` there are false negatives among the candidates, as there are where few documents are judged;
+``negatives.csv`` says how many of them each system takes for negatives.
 """
 
 from __future__ import annotations
@@ -26,24 +28,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 from datasets import Dataset, concatenate_datasets
 from ir_measures import RR, R, nDCG
 from ir_measures.measures import Measure
 from pyterrier_dr import FlexIndex
-from scipy.special import logsumexp
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import pyterrier_graph as ptg
-from experiments.harness.calibration import Probability, calibrated, reliability, sure_thresholds
+from experiments.harness.calibration import CALIBRATED, calibrated, is_thresholds, reliability, sure_thresholds
 from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Collection, Queries, text_of
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.judgments import false_negatives, with_hidden
+from experiments.harness.late_interaction import late_interaction
 from experiments.harness.needs import Needs, Sizes, Work
 from experiments.harness.results import Results, choice, claim, slug, write
 from pyterrier_graph.encoders.checkpoints import DEFAULT
@@ -52,7 +51,6 @@ from pyterrier_graph.training.validation import RunEvaluator
 MEASURES: tuple[Measure, ...] = (RR @ 10, R @ 5, R @ 20, R @ 100, nDCG @ 10)
 BM25, START, LATE_INTERACTION = "BM25", "off the shelf", "late-interaction"
 QUERY_TOKENS = 32
-CALIBRATED = "calibrated"
 CORPUS_BATCH = 4096
 SIMILARITIES = 500
 
@@ -144,15 +142,20 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    command = command_line()
-    collection, options = parse(command, {"medquad": SMALL}, arguments, needs)
+    collection, options = parse(command_line(), {"medquad": SMALL}, arguments, needs, refuse)
+    return run(collection, options)
+
+
+def refuse(options: argparse.Namespace) -> None:
+    """Raises ValueError for values that cannot be used."""
     for name in options.thresholds:
         if not is_thresholds(name):
-            command.error(f"--thresholds {name}: write s_pos/s_neg, 1 >= s_pos > s_neg >= 0, or {CALIBRATED}")
+            raise ValueError(f"--thresholds {name}: write s_pos/s_neg, 1 >= s_pos > s_neg >= 0, or {CALIBRATED}")
     for name in ("hide", "unlabeled_share"):
         if not 0 <= getattr(options, name) < 1:
-            command.error(f"--{name.replace('_', '-')} is a share: 0 or more, and less than 1")
-    return run(collection, options)
+            raise ValueError(f"--{name.replace('_', '-')} is a share: 0 or more, and less than 1")
+    if options.teacher not in (None, LATE_INTERACTION):
+        trained_cross_encoder(options.teacher, "--teacher")
 
 
 def needs(options: argparse.Namespace, sizes: Sizes) -> Needs:
@@ -183,8 +186,6 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     Returns:
         The table.
     """
-    if options.teacher not in (None, LATE_INTERACTION):
-        trained_cross_encoder(options.teacher, "--teacher")  # before anything is indexed
     claim(options.output, options, ("systems", "seeds", "thresholds"))
     bench = Bench(collection, options)
     results = Results(options.output, bench.test, MEASURES)
@@ -208,15 +209,6 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
 
         results.add(name, ranking, seed)
     return results.table(START)
-
-
-def is_thresholds(text: str) -> bool:
-    """Whether a text is s_pos/s_neg, or stands for those of the calibration."""
-    try:
-        positive, negative = map(float, text.split("/"))
-    except ValueError:
-        return text == CALIBRATED
-    return 1 >= positive > negative >= 0
 
 
 class Bench:
@@ -271,7 +263,10 @@ class Bench:
         options, folder = self.options, self.output / "teacher"
         shape = {"max_tokens": options.max_tokens + QUERY_TOKENS}
         if options.teacher == LATE_INTERACTION:
-            return late_interaction(self)
+            lengths = {"max_passage_tokens": options.max_tokens, "max_query_tokens": QUERY_TOKENS}
+            encoder = ptg.TokenEncoder(options.encoder, **lengths)
+            first = self.bm25 % options.depth
+            return late_interaction(self.collection, encoder, first, self.texts, self.train, self.output)
         if options.teacher is not None:
             checkpoint = trained_cross_encoder(options.teacher, "--teacher")
             return calibrated(ptg.CrossEncoderReranker(checkpoint, **shape), self.found_validation, self.dev.qrels)
@@ -399,42 +394,6 @@ class Bench:
         positives, negatives = (model.encode_docs(triples[name].tolist()) for name in ("positive", "negative_1"))
         products = {"positive_query": queries, "positive_negative": negatives}
         return pd.DataFrame({name: (positives * others).sum(1) for name, others in products.items()})
-
-
-def late_interaction(bench: Bench) -> pt.Transformer:
-    """A teacher that knows a passage's page, and of which only three numbers are trained.
-
-    There are two features: the softmax of the scores of GraphMaxSim over the query's candidates, which aggregates
-    titles and neighbors, and the MaxSim score of the passage alone, per word of the query. Logistic regression learns
-    their weights from the candidates that BM25 finds for the labeled training queries. Relevant passages that BM25 does
-    not find are left out: the regression would recognize them by being hard to find.
-
-    Args:
-        bench: What all systems share; its collection has structured documents.
-    """
-    graph, tokens = ptg.DocumentGraph(bench.output / "graph"), ptg.TokenStore(bench.output / "tokens")
-    if not graph.built():
-        graph.index(bench.collection.get_corpus_iter(verbose=False))
-    lengths = {"max_passage_tokens": bench.options.max_tokens, "max_query_tokens": QUERY_TOKENS}
-    encoder = ptg.TokenEncoder(bench.options.encoder, **lengths)
-    if not tokens.built():
-        tokens.build(graph, encoder)
-    first = bench.bm25 % bench.options.depth
-    found = (first >> bench.texts)(bench.train.topics)
-    weights = {"structural": 1.0, "structural/structural": 1.0, "order": 0.5, "order_i": 0.5}
-    graph_maxsim = ptg.GraphMaxSim(graph, encoder, weights, tokens=tokens).fit(found, bench.train.qrels)
-
-    def share(run: pd.DataFrame) -> pd.DataFrame:
-        every = (first >> graph_maxsim)(run[["qid", "query"]].drop_duplicates())
-        total = every.groupby("qid")["score"].agg(logsumexp)
-        return run.assign(score=np.exp(run["score"] - run["qid"].map(total)))
-
-    per_word = pt.apply.doc_score(lambda row: row["score"] / len(row["query"].split()))
-    maxsim = ptg.GraphMaxSim(graph, encoder, {}, tokens=tokens)
-    scores = (graph_maxsim >> pt.apply.generic(share)) ** (maxsim >> per_word)
-    probability = pt.ltr.RegressionTransformer(make_pipeline(StandardScaler(), Probability()))
-    probability.fit(scores(found), bench.train.qrels)
-    return scores >> probability
 
 
 if __name__ == "__main__":

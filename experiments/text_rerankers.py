@@ -114,7 +114,7 @@ def command_line() -> argparse.ArgumentParser:
         run=(str, "a run in TREC's format instead of BM25's; nothing is indexed"),
         depth=(150, "documents per query that are reranked"),
         folds=(int, "divide the queries at random (5, or the folds of the dataset)"),
-        split=(False, "train on the collection's training queries, and test on its test queries, instead of folds"),
+        split=(False, "instead of folds, train on the collection's training queries and test on its test queries"),
         query_length=([3], "groups of queries by numbers of word pieces"),
         by_length=(False, "tables for the groups of --query-length as well"),
         within_groups=(False, "train within these groups, too"),
@@ -152,11 +152,16 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    command = command_line()
-    collection, options = parse(command, PRESETS, arguments, needs)
-    if options.split and (options.folds or options.within_groups):
-        command.error("--split takes the place of folds: leave out --folds and --within-groups")
+    collection, options = parse(command_line(), PRESETS, arguments, needs, refuse)
     return run(collection, options)
+
+
+def refuse(options: argparse.Namespace) -> None:
+    """Raises ValueError for options that do not fit together."""
+    if options.split and options.within_groups:
+        raise ValueError("--split takes the place of folds: leave out --within-groups")
+    if options.checkpoint:
+        trained_cross_encoder(options.checkpoint, "--checkpoint")
 
 
 def needs(options: argparse.Namespace, sizes: Sizes) -> Needs:
@@ -189,8 +194,9 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     """
     output = options.output
     encoder = trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else ""
-    for make in systems(options, encoder or resolve(options.encoder)).values() if not options.adapt else ():
-        make(0)  # what cannot be made is refused before anything is indexed
+    if encoder or not options.adapt:
+        for make in systems(options, encoder or resolve(options.encoder)).values():
+            make(0)  # what cannot be made is refused before anything is indexed
     claim(output, options, ("systems", "seeds", "query_length", "by_length", "within_groups"))
     task = prepare(collection.passages(), options)
     encoder = encoder or (adapted(options) if options.adapt else resolve(options.encoder))
@@ -297,7 +303,8 @@ def compare(task: Task, options: argparse.Namespace, encoder: str, output: Path)
             cut = passages_of(task) if name == MAX_PASSAGE else lambda candidates: candidates
             topics = cut(task.candidates)
             if task.train is not None:
-                return make(seed).fit(cut(task.train), task.qrels).transform(topics)
+                model: Any = make(seed)
+                return model.fit(cut(task.train), task.qrels).transform(topics)
             folder = output / "folds" / f"{slug(name)}-{seed}"
             return ptg.cross_validate(lambda _: make(seed), topics, task.qrels, task.folds, output_dir=folder)
 

@@ -54,9 +54,12 @@ def test_training_and_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     differences = pd.read_csv(tmp_path / "tests" / "numpydoc" / "differences.csv")
     assert len(differences) == 3 * 20
     monkeypatch.setattr(ptg.CrossEncoderReranker, "fit", lambda *_: pytest.fail("trained again"))
+    more = base_models.main([*given, "--test-tokens", "0", "8", "--tests", "numpydoc"])["system"].tolist()
+    assert [name for name in more if name not in systems] == [f"{name}, 8 tokens" for name in systems[2::2]]
     monkeypatch.setattr(ptg.CrossEncoderReranker, "transform", lambda *_: pytest.fail("all runs are stored"))
     pd.testing.assert_frame_equal(base_models.main(given), table)
     few = base_models.main([*given, "--tests", "numpydoc-numpy", "--systems", "bm25", "bm25-cross-encoder"])
+    assert (tmp_path / "tests" / "numpydoc" / "options.json").exists()
     assert few["collection"].tolist() == 2 * ["numpydoc-numpy"] and few["system"].tolist() == systems[::2][:2]
     with pytest.raises(SystemExit, match=r"other options \(pairs\)"):
         base_models.main([*given, "--pairs", "9"])

@@ -135,7 +135,7 @@ def test_table_has_the_paper_s_letters() -> None:
 
 def test_the_defaults_are_the_paper_s() -> None:
     options = clef_ip_2013.command_line().parse_args(["--output", "x"])
-    assert (options.runs, options.documents, options.repeats, options.encoder_learning_rate) == (10, 1000, 1000, 3e-6)
+    assert (options.runs, options.depth, options.repeats, options.encoder_learning_rate) == (10, 1000, 1000, 3e-6)
     assert len(options.variants) == 8 and options.negatives == ["mixed"] and options.language == "en"
     names = [clef_ip_2013.model_name(variant, "mixed") for variant in options.variants]
     assert {"std_BASE", "std_NO_LB", "late_NO_NS", "late_NO_LB_NS"} < {*names}

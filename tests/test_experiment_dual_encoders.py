@@ -16,6 +16,7 @@ from experiment_tools import Matches, pages, texts
 import pyterrier_graph as ptg
 from experiments import dual_encoders
 from experiments.dual_encoders import BM25, CHOICES, PAIR, START, SYSTEMS, Bench
+from experiments.harness import command
 from experiments.harness.collection import Collection, Queries
 
 pytestmark = pytest.mark.slow  # whole experiments, on tiny data
@@ -133,14 +134,26 @@ def test_a_teacher_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_calibrated_teacher_and_false_negatives(tmp_path: Path) -> None:
-    several = texts(1)
+    several = texts(4)
     qrels = several.all_queries.qrels
     other = qrels.assign(docno=qrels["docno"].str.replace("0", "1"))  # both texts of a word are relevant
     judged = Queries(several.all_queries.topics, pd.concat([qrels, other], ignore_index=True))
     several = replace(several, queries={"all": judged})
-    more = ["--hide", "0.4", "--thresholds", "calibrated", "0.9/0.1", "--systems", "hard-negatives", "denoising"]
+    more = [
+        "--dev-queries",
+        "8",
+        "--hide",
+        "0.4",
+        "--thresholds",
+        "calibrated",
+        "0.9/0.1",
+        "--systems",
+        "hard-negatives",
+        "denoising",
+    ]
     bench = Bench(several, options(tmp_path, *more))
-    bench.teacher = Teacher()
+    first = pt.apply.doc_score(lambda row: 0.95 if row["text"].split()[0] == row["query"].split()[0] else 0.05)
+    bench.teacher = first >> pt.apply.generic(pt.model.add_ranks)
     assert bench.hidden["qid"].is_unique and len(bench.hidden) == round(0.8 * len(bench.train.topics))
     assert {*bench.train.qrels["qid"]} == {*bench.train.topics["qid"]}  # one is kept
     with_all = bench.mined("labeled", SYSTEMS["+ hard negatives"], "calibrated")
@@ -166,7 +179,7 @@ def test_a_calibrated_teacher_and_false_negatives(tmp_path: Path) -> None:
 def test_what_cannot_work_is_refused_before_anything_is_indexed(
     wrong: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(dual_encoders, "bm25", lambda *_: pytest.fail("indexed"))
+    monkeypatch.setattr(command, "open_collection", lambda *_: pytest.fail("opened"))
     with pytest.raises(SystemExit) as ended:
         dual_encoders.main(["numpydoc-numpy", "--encoder", tiny.checkpoint(), "--output", str(tmp_path), *wrong])
     assert problem in f"{capsys.readouterr().err}{ended.value}"

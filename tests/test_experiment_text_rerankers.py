@@ -167,7 +167,7 @@ def test_what_cannot_work_is_refused_before_anything_is_indexed(
     small = ["numpydoc-numpy", "--output", str(tmp_path)]
     for wrong, problem in (
         (["--folds", "2"], "--folds 2: there are at least 3"),
-        (["--split", "--folds", "3"], "--split takes the place of folds"),
+        (["--split", "--within-groups"], "--split takes the place of folds"),
         (["--depth", "0"], "--depth must be at least 1"),
         (["--train", ""], "--train needs the id of a dataset"),
         (["--train", "irds:vaswani"], "numpydoc-numpy has its own queries"),

@@ -7,6 +7,7 @@ import pandas as pd
 import pyterrier as pt
 from sklearn.linear_model import LogisticRegression
 
+CALIBRATED = "calibrated"
 SURE_POSITIVE, SURE_NEGATIVE = 0.9, 0.99
 LEAST = 10  # candidates beyond a threshold
 BINS = 10
@@ -81,6 +82,15 @@ def sure_thresholds(scored: pd.DataFrame, qrels: pd.DataFrame) -> tuple[float, f
     place = negative[negative <= positive[0]]
     s_neg = float(score[min(place[-1], len(score) - 1)]) if len(place) else 0.0
     return s_pos, min(s_neg, np.nextafter(s_pos, 0.0))
+
+
+def is_thresholds(text: str) -> bool:
+    """Whether a text is s_pos/s_neg, or stands for those of the calibration."""
+    try:
+        positive, negative = map(float, text.split("/"))
+    except ValueError:
+        return text == CALIBRATED
+    return 1 >= positive > negative >= 0
 
 
 def reliability(scored: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:

@@ -94,6 +94,7 @@ def parse(
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     arguments: Sequence[str] | None = None,
     needs_of: Callable[[argparse.Namespace, Sizes], Needs] | None = None,
+    refuse: Callable[[argparse.Namespace], None] | None = None,
 ) -> tuple[Collection, argparse.Namespace]:
     """The collection and the options; what cannot work ends with a message before anything is read.
 
@@ -102,6 +103,7 @@ def parse(
         presets: Defaults by name of the collection; those under ``""`` are for all that have no others.
         arguments: Arguments; by default the program's.
         needs_of: What the experiment needs; it is said for collections of ir_datasets.
+        refuse: Raises ValueError for options that this experiment cannot use.
     """
     show_progress()
     presets = presets or {}
@@ -110,6 +112,8 @@ def parse(
     options = command.parse_args(arguments)
     try:
         check(options)
+        if refuse is not None:
+            refuse(options)
         if needs_of is not None and options.collection.startswith("irds:"):
             say(options, needs_of)
         if options.needs:
