@@ -76,7 +76,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["pyterrier_graph", "pyterrier_graph.*"]),
-    package_data={"pyterrier_graph": ["py.typed", "__init__.pyi", "pt_docs/*.rst", "encoders/*.safetensors"]},
+    package_data={"pyterrier_graph": ["py.typed", "__init__.pyi", "pt_docs/*.rst"]},
     python_requires=">=3.11,<3.14",
     install_requires=REQUIRES,
     extras_require={
