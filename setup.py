@@ -76,7 +76,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["pyterrier_graph", "pyterrier_graph.*"]),
-    package_data={"pyterrier_graph": ["py.typed", "__init__.pyi", "pt_docs/*.rst"]},
+    package_data={"pyterrier_graph": ["py.typed", "__init__.pyi", "pt_docs/*.rst", "encoders/*.safetensors"]},
     python_requires=">=3.11,<3.14",
     install_requires=REQUIRES,
     extras_require={
@@ -96,6 +96,7 @@ setup(
             "document_frequencies.hashed = pyterrier_graph.patents:DocumentFrequencies",
             "dual_encoder.sbert = pyterrier_graph.retrieve.dual_encoder:DualEncoder.load",
             "gnn_encoder.safetensors = pyterrier_graph.retrieve.gnn_encoder:GNNEncoder.load",
+            "late_interaction_index.faiss = pyterrier_graph.retrieve.late_interaction_index:LateInteractionIndex",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
             "query_passage_graph.csr = pyterrier_graph.graphs.query_passage_graph:QueryPassageGraph",
             "reranker.cross_encoder = pyterrier_graph.rerank.cross_encoder:CrossEncoderReranker.load",

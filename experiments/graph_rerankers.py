@@ -3,10 +3,13 @@
     python -m experiments.graph_rerankers numpydoc-numpy --triples 1500 --seeds 0 1 2 --output OUTPUT
     python -m experiments.graph_rerankers medquad PATH --passages 4000 --seeds 0 1 2 --output OUTPUT
     python -m experiments.graph_rerankers numpydoc-numpy --systems hgat --choices all --seeds 0 1 --output OUTPUT
+    python -m experiments.graph_rerankers trec-car PATH --systems graph-maxsim hgat-matches --output OUTPUT
 
 All systems rerank the passages of the same documents. ``titled`` systems encode passages together with the titles of
 their sections; ``+ document`` adds the score of a document's best passage. ``--choices`` trains HGAT with other
-settings, each of which differs from the default in one choice.
+settings, each of which differs from the default in one choice. ``hgat-matches`` starts at the tuned GraphMaxSim, whose
+matches in the tokens of neighbors it keeps (``HGATConfig(matches=)``). ``--projection`` is a projection of token
+vectors that ``experiments.token_encoders`` has trained.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import pyterrier as pt
 import torch
 from ir_measures import AP, RR, R, nDCG
 from ir_measures.measures import Measure
+from safetensors.torch import load_file
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import SPLITS, Collection, Queries
@@ -34,7 +38,8 @@ from pyterrier_graph.evaluation.measures import on_documents
 from pyterrier_graph.models.hgat import Variant
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100, AP @ 100, on_documents(RR @ 10))
-SYSTEMS = ("maxsim", "graph-maxsim", "hgat")
+SYSTEMS = ("maxsim", "graph-maxsim", "hgat", "hgat-matches")
+TEXTS = {"bare": "", "titled": ", titled"}
 BASELINE = "MaxSim"
 PASSAGE_TOKENS = 96
 SAMPLE = 400  # passages that the encoder's projection is made from
@@ -87,7 +92,7 @@ logger = logging.getLogger(__name__)
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
-    command = parser(__doc__, SYSTEMS, SYSTEMS)
+    command = parser(__doc__, SYSTEMS, SYSTEMS[:3])
     command.set_defaults(dev_queries=100_000)  # all
     add_options(
         command,
@@ -95,6 +100,8 @@ def command_line() -> argparse.ArgumentParser:
         documents=(20, "documents whose passages are reranked"),
         triples=(1000, "training triples of an HGAT"),
         variants=(["NO_LB", "NO_LB_NS"], "of HGAT", get_args(Variant)),
+        texts=([*TEXTS], "of the passages that are encoded: bare, and with the titles of their sections", [*TEXTS]),
+        projection=(str, "file of a projection of token vectors (their principal directions)"),
         choices=(["none"], "of HGAT, trained with each", ["none", "all", *map(choice, CHOICES)]),
     )
     return command
@@ -121,9 +128,10 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     bench = Bench(collection, options)
     torch.set_num_threads(1)  # for the small products from here on, several threads mostly wait for one another
     bench.add("BM25", lambda: pt.Transformer.identity())
-    tokens, titled = bench.tokens(titles=False), bench.tokens(titles=True)
     weights = dict.fromkeys(bench.relations, 1.0)
-    stores = {"": tokens, ", titled": titled}
+    stores = {TEXTS[texts]: bench.tokens(titles=texts == "titled") for texts in options.texts}
+    first = next(iter(stores.items()))
+    variant = options.variants[0]
     for suffix, store in stores.items():
         if "maxsim" in options.systems:
             bench.add(f"MaxSim{suffix}", functools.partial(bench.graph_maxsim, {}, store), document=True)
@@ -132,14 +140,18 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
             make = functools.partial(bench.tuned, weights, store)
             bench.add(f"GraphMaxSim{suffix}", make, document=True)
     for seed in options.seeds if "hgat" in options.systems else []:
-        for number, variant in enumerate(options.variants):
-            config = ptg.HGATConfig(variant, **SHAPE)
-            for suffix, store in stores.items() if number == 0 else [("", tokens)]:
-                make = functools.partial(bench.hgat, f"{config.name}{suffix}", seed, store, variant)
+        for number, kind in enumerate(options.variants):
+            config = ptg.HGATConfig(kind, **SHAPE)
+            for suffix, store in stores.items() if number == 0 else [first]:
+                make = functools.partial(bench.hgat, f"{config.name}{suffix}", seed, store, kind)
                 bench.add(f"{config.name}{suffix}", make, seed, document=number == 0)
         for name, changes in CHOICES.items():
             if {"all", choice(name)} & set(options.choices):
-                bench.add(name, functools.partial(bench.hgat, name, seed, tokens, options.variants[0], *changes), seed)
+                bench.add(name, functools.partial(bench.hgat, name, seed, first[1], variant, *changes), seed)
+    for seed in options.seeds if "hgat-matches" in options.systems else []:
+        for suffix, store in stores.items():
+            name = f"HGAT from GraphMaxSim{suffix}"
+            bench.add(name, functools.partial(bench.hgat_from_graph_maxsim, name, seed, store, weights), seed)
     names = set(bench.results.per_query["name"])
     return bench.results.table(BASELINE if BASELINE in names else None)
 
@@ -174,7 +186,11 @@ class Bench:
         if not folder.exists():
             nodes = self.graph.passage_nodes
             sample = np.random.default_rng(0).choice(nodes, min(SAMPLE, len(nodes)), replace=False)
-            encoder = ptg.TokenEncoder(max_passage_tokens=PASSAGE_TOKENS).reduced(self.graph.texts(sample), 128)
+            encoder = ptg.TokenEncoder(max_passage_tokens=PASSAGE_TOKENS)
+            if self.options.projection:
+                encoder = encoder.projected(load_file(self.options.projection)["weight"])
+            else:
+                encoder = encoder.reduced(self.graph.texts(sample), 128)
             encoder.network.save(str(folder), create_model_card=False)
         return ptg.TokenEncoder(str(folder), max_passage_tokens=PASSAGE_TOKENS)
 
@@ -228,6 +244,13 @@ class Bench:
         shutil.rmtree(folder, ignore_errors=True)
         hgat.contextualized = hgat.contextualize(folder)
         return hgat
+
+    def hgat_from_graph_maxsim(
+        self, name: str, seed: int, tokens: ptg.TokenStore, weights: dict[str, float]
+    ) -> pt.Transformer:
+        """As :meth:`hgat`, with the matches of a tuned GraphMaxSim in the tokens of neighbors."""
+        matches = self.tuned(weights, tokens).weights  # type: ignore[attr-defined]
+        return self.hgat(name, seed, tokens, "NO_LB", {"matches": matches})
 
     def add(self, name: str, make: Callable[[], Any], seed: int = 0, document: bool = False) -> None:
         """Adds a reranker to the table, and, if asked for, with the score of the document's best passage.

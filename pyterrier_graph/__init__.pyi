@@ -36,6 +36,7 @@ from .retrieve.dual_encoder import DualEncoder as DualEncoder
 from .retrieve.gnn_encoder import GNNEncoder as GNNEncoder
 from .retrieve.graph_mean import GraphMean as GraphMean
 from .retrieve.hybrid import Hybrid as Hybrid
+from .retrieve.late_interaction_index import LateInteractionIndex as LateInteractionIndex
 from .training.dual import DualEncoderTraining as DualEncoderTraining
 from .training.masked_graph import GNNEncoderTraining as GNNEncoderTraining
 from .training.mining import HardNegativeMiner as HardNegativeMiner

@@ -710,7 +710,8 @@ def test_queries_in_the_query_language_of_terrier() -> None:
         warnings.simplefilter("default")
         dual().query_encoder()(rewritten)
         query_texts(rewritten)  # as in a reranker that comes after
-    assert len(found) == 1 and re.match(message, str(found[0].message))
+    # one text, which Python shows once, unless a library has changed the filters of warnings in between
+    assert len({text for warning in found if re.match(message, text := str(warning.message))}) == 1
     with pytest.warns(UserWarning, match=message):
         dual(miner=miner(teacher=None), training={"epochs": 1, "learning_rate": 0.0}).fit(rewritten, JUDGED)
 

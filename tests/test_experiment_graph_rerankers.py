@@ -62,3 +62,11 @@ def test_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.relations == graph_rerankers.EIGHT and training.scalar_learning_rate is None
     assert seen["scalars at 5e-3"][1].scalar_learning_rate == 0.005 and seen["std_NO_LB"][1].max_triples == 8
     assert seen["random start"][0].relations == graph_rerankers.RELATIONS
+
+
+def test_hgat_that_starts_at_graph_maxsim(tmp_path: Path) -> None:
+    chosen = options(tmp_path, "--systems", "graph-maxsim", "hgat-matches")
+    table = graph_rerankers.run(pages(), chosen).set_index("system")
+    assert {"GraphMaxSim", "HGAT from GraphMaxSim", "HGAT from GraphMaxSim, titled"} <= set(table.index)
+    best, trained = (float(table.loc[name, "nDCG@10"][:5]) for name in ("GraphMaxSim", "HGAT from GraphMaxSim"))
+    assert trained >= best - 0.05

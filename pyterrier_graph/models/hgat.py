@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pyterrier_graph.checks import check_count, check_fields, check_number
+from pyterrier_graph.checks import check_count, check_fields, check_number, check_weights
 from pyterrier_graph.encoders.token_states import TokenStates
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.models.attention import attend_along_edges, attend_to_each
 from pyterrier_graph.models.edge_blocks import EdgeBlocks
 from pyterrier_graph.models.maxsim import maxsim, normalized
+from pyterrier_graph.models.neighbor_matches import NeighborMatches, check_matches
 from pyterrier_graph.models.propagation import SELF, Hop, Propagation, plan_propagation
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class HGATConfig:
             nearest title). None takes all relations of the graph, without ``title``.
         dimension: Length of a token vector in the network, 128 as in the paper. Longer vectors of an encoder are
             projected by a matrix that is learned with the other weights. None takes them as they are.
+        matches: Weight per relation whose neighbors' tokens are matched directly, too, as GraphMaxSim does: see
+            :mod:`~pyterrier_graph.models.neighbor_matches`. With the weights of a
+            :class:`~pyterrier_graph.GraphMaxSim`, and ``registers=0``, the untrained network is GraphMaxSim. Stored
+            representations then have the tokens of these neighbors, too. None, as in the paper, has no such matches.
 
     Raises:
         ValueError: If an option is unknown or out of range.
@@ -68,6 +73,7 @@ class HGATConfig:
     registers: int = 32
     relations: tuple[str, ...] | None = NEIGHBORHOOD
     dimension: int | None = 128
+    matches: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, layers=1, heads=1, registers=0)
@@ -78,6 +84,9 @@ class HGATConfig:
             object.__setattr__(self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard")
         if self.relations is not None:
             object.__setattr__(self, "relations", tuple(self.relations))
+        if self.matches is not None:
+            object.__setattr__(self, "matches", check_weights(self.matches))
+            check_matches(self.matches, self.framework)
 
     @classmethod
     def paper(cls, variant: Variant = "NO_LB", **options: Any) -> HGATConfig:
@@ -265,11 +274,13 @@ class HGAT(nn.Module):
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
         if self.alpha is not None and config.init == "identity":
             nn.init.zeros_(self.alpha)
+        self.matches = None if config.matches is None else NeighborMatches(config.matches)
 
     def scalars(self) -> list[nn.Parameter]:
-        """The parameters that weight relations and context: W of every layer and relation, lambda and alpha."""
+        """The parameters that weight relations and context: W of every layer and relation, lambda, alpha, matches."""
         scalars = [weight for layer in self.layers for weight in layer.weight.values()]
         scalars += [layer.lambda_ for layer in self.layers if layer.lambda_ is not None]
+        scalars += [self.matches.weights] if self.matches is not None else []
         return scalars + ([self.alpha] if self.alpha is not None else [])
 
     def plan(self, graph: HeteroGraph, targets: np.ndarray, *, tolerance: float = 0.0) -> Propagation:
@@ -277,7 +288,8 @@ class HGAT(nn.Module):
 
         For ``tolerance`` see :func:`~pyterrier_graph.models.propagation.plan_propagation`.
         """
-        return plan_propagation(graph, targets, self.relations, self.config, tolerance)
+        propagation = plan_propagation(graph, targets, self.relations, self.config, tolerance)
+        return propagation if self.matches is None else self.matches.plan(graph, targets, propagation)
 
     def start_projection_at(self, directions: Tensor) -> None:
         """Sets the projection, of shape (d, length of the encoder's vectors)."""
@@ -307,7 +319,10 @@ class HGAT(nn.Module):
         states = inputs
         for layer, hop in zip(self.layers, propagation.hops, strict=True):
             states = layer(states, hop, linear=linear)
-        return normalized(states.select(propagation.targets), linear=linear)
+        states = normalized(states, linear=linear)
+        if self.matches is not None:
+            states = self.matches(states, inputs, propagation)
+        return states.select(propagation.targets)
 
     def score(self, query: Tensor, content: TokenStates, in_context: TokenStates) -> Tensor:
         """Scores of passages for one query, shape (passages,).

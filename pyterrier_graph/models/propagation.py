@@ -48,11 +48,14 @@ class Propagation:
     hops: tuple[Hop, ...]  # the layers, first to last
     targets: Tensor  # for each given target its state after the last layer, shape (targets,)
     inputs: Tensor  # for each given target its position in ``nodes``, shape (targets,)
+    # per relation whose tokens are matched directly: positions in the distinct targets, and of neighbors in ``nodes``
+    matches: tuple[tuple[Tensor, Tensor], ...] = ()
 
     def to(self, device: torch.device | str) -> Propagation:
         """Moves the tensors; ``nodes`` stay, because token vectors are looked up by them."""
         hops = tuple(hop.to(device) for hop in self.hops)
-        return Propagation(self.nodes, hops, self.targets.to(device), self.inputs.to(device))
+        matches = tuple((target.to(device), place.to(device)) for target, place in self.matches)
+        return Propagation(self.nodes, hops, self.targets.to(device), self.inputs.to(device), matches)
 
 
 def plan_propagation(

@@ -62,7 +62,7 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
     cut = f", first {len(layout.nodes)} of {len(layout.nodes) + own} nodes" if own else ""
     cut += f", {len(layout.outside)} of {len(layout.outside) + others} references" if others else ""
     titled(ax, f"{docno}{cut}")
-    ax.set(xlim=(-0.7, margin + 1.5), ylim=(-rows - 0.5, 1))
+    ax.set(xlim=(-0.7, margin + (3 if layout.outside else 1.5)), ylim=(-rows - 0.5, 1))
     ax.axis("off")
     counts = Counter(in_words(relation) for relation, _, _ in layout.edges)
     edges = ", ".join(f"{name}: {count}" for name, count in counts.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -39,6 +39,15 @@ class QueryPassages(NamedTuple):
     query: np.ndarray  # number of the query
     node: np.ndarray  # the passage
     rows: np.ndarray  # position of the row in the run
+
+
+class SearchTerms(NamedTuple):
+    """What the nearest stored token vectors are looked for by."""
+
+    vectors: torch.Tensor  # of the query's tokens that count, shape (query tokens, d)
+    tokens: TokenStore  # what is searched
+    weights: Mapping[str, float]  # of the relations along which passages have the matches of their neighbors
+    token_weights: torch.Tensor | None = None  # shape (query tokens,)
 
 
 class FreshTokens:
@@ -105,6 +114,19 @@ class GraphReranker(LearnedModel):
     @abstractmethod
     def _learn(self, training: Judged, validation: Judged | None) -> None:
         """Does the work of :meth:`fit`, which has checked the columns of the runs."""
+
+    @abstractmethod
+    def _search_terms(self, query: torch.Tensor, text: str) -> SearchTerms:
+        """What a query is searched by in an index of token vectors.
+
+        Args:
+            query: The query's token vectors, as encoded, shape (query tokens, d).
+            text: The query.
+        """
+
+    @abstractmethod
+    def _searched_tokens(self) -> TokenStore:
+        """The stored token vectors that can be searched; a ValueError says what is missing."""
 
     @abstractmethod
     def _shown(self) -> tuple[dict[str, Any], list[str]]:

@@ -18,7 +18,7 @@ from pyterrier_graph.graphs.relations import check_relations, follow
 from pyterrier_graph.models.maxsim import best_of_neighbors, graph_maxsim, token_maxima
 from pyterrier_graph.models.propagation import SELF
 from pyterrier_graph.models.score_normalization import check_finite_scores, normalized
-from pyterrier_graph.rerank.base import GraphReranker, Judged, QueryPassages
+from pyterrier_graph.rerank.base import GraphReranker, Judged, QueryPassages, SearchTerms
 from pyterrier_graph.training.grid_search import coordinate_search
 from pyterrier_graph.training.validation import Validation
 
@@ -160,6 +160,20 @@ class GraphMaxSim(GraphReranker):
         run = run.reset_index(drop=True)
         own, first = (normalized(part, run["qid"]).to_numpy() for part in (pd.Series(scores), run["score"]))
         return (1 - self.first_stage) * own + self.first_stage * first
+
+    def _searched_tokens(self) -> TokenStore:
+        """The stored token vectors, for a :class:`~pyterrier_graph.LateInteractionIndex`."""
+        if self.tokens is None:
+            raise ValueError(f"{self!r} has no stored tokens to search: give it tokens=")
+        if self.first_stage:
+            raise ValueError(f"first_stage={self.first_stage:g} needs the scores of a first stage: use first_stage=0")
+        return self.tokens
+
+    def _search_terms(self, query: torch.Tensor, text: str) -> SearchTerms:
+        """The tokens of a query that count."""
+        assert self.graph is not None  # stored tokens are of a graph
+        counted, token_weights = self._query_tokens(text, self._frequencies_of(self.graph))
+        return SearchTerms(query[counted], self._searched_tokens(), self.weights, token_weights)
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))

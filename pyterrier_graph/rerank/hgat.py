@@ -32,7 +32,7 @@ from pyterrier_graph.graphs.relations import PAPER_RELATIONS, check_relations, f
 from pyterrier_graph.models.hgat import HGAT, HGATConfig
 from pyterrier_graph.models.propagation import SELF
 from pyterrier_graph.ranges.workers import Workers
-from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, Judged, QueryPassages, ranked
+from pyterrier_graph.rerank.base import FreshTokens, GraphReranker, Judged, QueryPassages, SearchTerms, ranked
 from pyterrier_graph.training.options import HGATTraining
 from pyterrier_graph.training.triples import draw_triples, freeze_first_layers, train_on_triples
 from pyterrier_graph.training.validation import Validation, judged
@@ -121,7 +121,7 @@ class HGATReranker(GraphReranker):
             relations = PAPER_RELATIONS if graph is None else paper_relations(graph)
         self.relations = (relations,) if isinstance(relations, str) else tuple(relations)
         if graph is not None:
-            check_relations(graph, self.relations)
+            check_relations(graph, (*self.relations, *(self.config.matches or ())))
         self.training = HGATTraining() if training is None else training
         self.batch_size = batch_size
         self.tolerance = tolerance
@@ -182,7 +182,7 @@ class HGATReranker(GraphReranker):
     def _check_attributes(self) -> None:
         super()._check_attributes()
         if self.graph is not None:
-            check_relations(self.graph, self.relations)
+            check_relations(self.graph, (*self.relations, *(self.config.matches or ())))
         self.contextualized = self.contextualized  # checks it
 
     def _warn_about(self, run: pd.DataFrame) -> None:
@@ -195,6 +195,18 @@ class HGATReranker(GraphReranker):
                 "times slower than to look them up: reranker.contextualized = reranker.contextualize(path) stores them",
                 SpeedWarning,
             )
+
+    def _searched_tokens(self) -> TokenStore:
+        """The stored representations, for a :class:`~pyterrier_graph.LateInteractionIndex`."""
+        if self.contextualized is None:
+            raise ValueError(f"{self!r} has nothing stored to search: reranker.contextualized = contextualize(path)")
+        return self.contextualized
+
+    def _search_terms(self, query: torch.Tensor, text: str) -> SearchTerms:
+        """The token vectors of a query in the network."""
+        with torch.inference_mode():
+            states = self.network.project(TokenStates.pack([query.to(self._device)], query[:0].to(self._device)))
+        return SearchTerms(states.values, self._searched_tokens(), {})
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
@@ -348,7 +360,7 @@ class HGATReranker(GraphReranker):
         # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
         relation_of = {int(target[0]): SELF}
-        for relation in self.relations:
+        for relation in dict.fromkeys((*self.relations, *(self.config.matches or ()))):
             relation_of = dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation) | relation_of
         nodes = propagation.nodes[inputs.row_index.cpu().numpy()]
         pieces = [self.encoder.tokens(text) if text.strip() else [] for text in tokens.texts(propagation.nodes)]
