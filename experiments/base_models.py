@@ -126,8 +126,6 @@ def collection_name(text: str) -> str:
         raise argparse.ArgumentTypeError(f"unknown collection {name!r}: name {', '.join(COLLECTIONS)}")
     if not path and not name.startswith("numpydoc"):
         raise argparse.ArgumentTypeError(f"{name} needs the folder that it is in: {name}=FOLDER")
-    if path and not Path(path).exists():
-        raise argparse.ArgumentTypeError(f"{name}: {path!r} does not exist")
     return text
 
 
@@ -140,6 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         check_counts(options)
     except ValueError as error:
         command.error(str(error))
+    for name, _, path in (text.partition("=") for text in (*options.collections, *options.away)):
+        if path and not Path(path).exists():
+            command.error(f"{name}: {path!r} does not exist")
     if both := {*options.collections} & {*options.away}:
         command.error(f"{min(both)} is used for training: it cannot be in --away")
     return run(options)
