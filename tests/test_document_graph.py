@@ -538,7 +538,7 @@ def test_failing_corpus_leaves_nothing(tmp_path):
 def test_round_trip_as_package(graph, tmp_path):
     package = graph.build_package(str(tmp_path / "graph.tar.lz4"), verbose=False)
     with LZ4FrameFile(package) as file, tarfile.open(fileobj=file) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
+        archive.extractall(tmp_path / "unpacked")  # Python 3.11.2 knows no filter
     loaded = pt.Artifact.load(str(tmp_path / "unpacked"))
     assert isinstance(loaded, DocumentGraph)
     check(loaded, DOCUMENTS)

@@ -18,6 +18,7 @@ import torch
 from fuzz.running import is_allowed, run, targets
 from safetensors.torch import load_file
 from test_dual_encoder import checkpoint as bi_encoder
+from test_dual_encoder import dual, examples
 from test_lgre_reranker import cross_encoder
 
 import pyterrier_graph as ptg
@@ -322,6 +323,20 @@ def test_a_run_of_one_passage_is_written(home: Path, tmp_path: Path) -> None:
     run = pt.model.add_ranks(pd.DataFrame({"qid": ["1"], "docno": [f"{docno}%p0"], "score": [1.0]}))
     write_official_run(run, tmp_path / "run.txt", patents, verbose=False)
     assert docno in (tmp_path / "run.txt").read_text("utf-8")
+
+
+def test_validation_queries_that_are_no_frame() -> None:
+    with pytest.raises(TypeError, match="a DataFrame is needed, got 'qid'"):
+        dual().fit_examples(examples(), "qid")  # type: ignore[arg-type]
+
+
+def test_cross_validation_of_queries_that_are_not_unicode(tmp_path: Path) -> None:
+    run = tiny.run()
+    run["query"] = pd.Series("half a surrogate \ud800", run.index, dtype=object)
+    found = ptg.cross_validate(
+        lambda _: ptg.DocumentEvidence(), run, tiny.qrels(), 2, output_dir=tmp_path, verbose=False
+    )
+    assert set(found["qid"]) == set(run["qid"])
 
 
 def test_tables_that_cannot_be_compared_or_drawn(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def _claim(folder: Path, configuration: dict[str, Any]) -> None:
 
 def _digest(frame: pd.DataFrame, columns: Sequence[str]) -> str:
     text = frame[[column for column in columns if column in frame]].to_csv(index=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _describe(pipeline: pt.Transformer) -> list[str]:

@@ -360,7 +360,7 @@ class DualEncoder(LearnedModel, BiEncoder):
 
     def _validation_run(self, topics: pd.DataFrame | None) -> pd.DataFrame | None:
         """Validation queries with documents and their texts."""
-        if topics is None or not len(topics):
+        if topics is None or not len(topics := check_frame(topics, self)):
             return None
         if "docno" not in topics.columns:
             topics = checked_topics(topics, self)
@@ -368,7 +368,8 @@ class DualEncoder(LearnedModel, BiEncoder):
             miner = self._required_miner("validation queries have no documents", advice)
             found = cast(pd.DataFrame, (miner.candidates >> miner.texts)(topics))
             topics = found.rename(columns={"text": self.text_field})
-        pt.validate.result_frame(check_frame(topics, self), extra_columns=["query", self.text_field], context=self)
+        topics = check_frame(topics, self)
+        pt.validate.result_frame(topics, extra_columns=["query", self.text_field], context=self)
         return topics[["qid", "query", "docno", self.text_field]]
 
     def _validate(self, validation: Validation) -> Callable[[], float]:

@@ -44,12 +44,13 @@ def changed_frame(random: Random, frame: pd.DataFrame, *, many: bool = False) ->
         if isinstance(frame, pd.DataFrame) and len(frame.columns):
             frame = random.choice(CHANGES)(random, frame)
     if many and random.random() < 0.002 and isinstance(frame, pd.DataFrame) and 0 < len(frame) < 1000:
-        frame = pd.concat([frame] * (MANY // len(frame)), ignore_index=True)
+        frame = frame.iloc[np.arange(MANY) % len(frame)].set_axis(pd.RangeIndex(MANY))
     return frame
 
 
 def _without(random: Random, frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.drop(columns=random.choice([*frame.columns]))
+    without = random.randrange(len(frame.columns))  # by position: a name may be None
+    return frame.iloc[:, [column for column in range(len(frame.columns)) if column != without]]
 
 
 def _renamed(random: Random, frame: pd.DataFrame) -> pd.DataFrame:
