@@ -334,7 +334,7 @@ def test_cross_validation_of_queries_that_are_not_unicode(tmp_path: Path) -> Non
     run = tiny.run()
     run["query"] = pd.Series("half a surrogate \ud800", run.index, dtype=object)
     found = ptg.cross_validate(
-        lambda _: ptg.DocumentEvidence(), run, tiny.qrels(), 2, output_dir=tmp_path, verbose=False
+        lambda _: ptg.DocumentEvidence(), run, tiny.qrels(), 3, output_dir=tmp_path, verbose=False
     )
     assert set(found["qid"]) == set(run["qid"])
 
