@@ -168,7 +168,7 @@ def _ids(column: Any, name: str, context: Any) -> Any:
         _refuse(next((value for value in column if not isinstance(value, str)), column.iloc[0]), name, context)
     if kind == "string":
         _check_unicode(column, name, context)
-    return column.astype("str") if kind == "integer" and name == "docno" else column
+    return column.astype("str") if kind != "string" and name == "docno" else column
 
 
 def _check_texts(column: Any, name: str, context: Any) -> None:

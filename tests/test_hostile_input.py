@@ -325,6 +325,12 @@ def test_a_run_of_one_passage_is_written(home: Path, tmp_path: Path) -> None:
     assert docno in (tmp_path / "run.txt").read_text("utf-8")
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64", "datetime64[ns]", "category"])
+def test_ids_of_no_results(dtype: str) -> None:
+    nothing = tiny.run()[:0].assign(docno=pd.Series([], dtype=dtype))
+    assert not len(ptg.DocumentEvidence()(nothing))
+
+
 def test_validation_queries_that_are_no_frame() -> None:
     with pytest.raises(TypeError, match="a DataFrame is needed, got 'qid'"):
         dual().fit_examples(examples(), "qid")  # type: ignore[arg-type]

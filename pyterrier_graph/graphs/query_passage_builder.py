@@ -17,7 +17,7 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import check_frame, check_type
+from pyterrier_graph.checks import check_frame, check_type, is_unicode
 from pyterrier_graph.graphs.array_files import DOCNOS, ArrayFiles, TextWriter, array_file, read_array
 from pyterrier_graph.graphs.consistency import Bounds, count_of, offsets_to
 from pyterrier_graph.graphs.csr import CHUNK, CSR, offsets, write_compressed
@@ -339,8 +339,8 @@ def write_docnos(path: Path, docnos: Iterable[str], *, verbose: bool) -> int:
     count = 0
     with writing_ids(path) as ids:
         for docno in pt.tqdm(docnos, desc="reading docnos", unit="passage", delay=1, disable=not verbose):
-            if not isinstance(docno, str) or not docno or "\0" in docno:
-                raise ValueError(f"a docno must be a text, not empty, without NUL characters, got {docno!r}")
+            if not isinstance(docno, str) or not docno or "\0" in docno or not is_unicode(docno):
+                raise ValueError(f"a docno must be a Unicode text, not empty, without NUL characters, got {docno!r}")
             ids.add(docno)
             count += 1
         if not count:
