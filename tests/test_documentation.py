@@ -20,6 +20,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
+from joblib.externals.loky import get_reusable_executor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 import pyterrier_graph as ptg
@@ -128,6 +129,7 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
     if any("pyterrier_pisa" in block for block in code):
         pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
     monkeypatch.chdir(tmp_path)
+    get_reusable_executor().shutdown(wait=True)  # joblib's processes of an earlier test are in another folder
     namespace = what_a_reader_has(page, tmp_path) if code else {}
     for block in code:
         exec(compile(block, page, "exec"), namespace)

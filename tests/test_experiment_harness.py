@@ -163,7 +163,7 @@ def test_needs(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     operations = 2e6 * (100_000 * 8 + 3 * 200_000 * 16)
     assert f"computed, not measured: {operations / needs.SUSTAINED / 3600:.1f}" in caplog.text
     assert f"{8_841_823 * (needs.BM25_BYTES + 1024) / 2**30:.1f} GiB" in caplog.text
-    with pytest.raises(ValueError, match="ir_datasets has no irds:none"):
+    with pytest.raises(ValueError, match="ir_datasets has no dataset .irds:none"):
         needs.sizes_of(Namespace(**vars(options) | {"collection": "irds:none"}))
 
 

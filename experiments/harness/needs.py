@@ -88,9 +88,14 @@ def _count(name: str, kind: str) -> int:
     import ir_datasets
 
     try:
-        return int(ir_datasets.load(name.removeprefix("irds:")).metadata()[kind]["count"])
+        dataset = ir_datasets.load(name.removeprefix("irds:"))
     except KeyError as error:
-        raise ValueError(f"ir_datasets has no {name} with {kind}: {error}") from error
+        raise ValueError(f"ir_datasets has no dataset {name!r}") from error
+    if count := dataset.metadata().get(kind, {}).get("count"):  # known without a download
+        return int(count)
+    if (items := getattr(dataset, f"{kind}_iter", None)) is None:
+        raise ValueError(f"{name!r} has no {kind}")
+    return sum(1 for _ in items())
 
 
 def say(options: argparse.Namespace, needs_of: Callable[[argparse.Namespace, Sizes], Needs]) -> float:
