@@ -28,6 +28,7 @@ from transformers import (
 )
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import logger as trainer_logger
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from pyterrier_graph.encoders.checkpoints import hidden_bars
@@ -39,6 +40,8 @@ PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 START = "start.safetensors"
 MAY_DIFFER = {"epochs", "output_dir", "patience"}  # options of a training that continues from a checkpoint
 Rates = list[tuple[list[nn.Parameter], float]]
+# Checkpoints that were written within a second are sorted by their steps, as they should be: no news for a user.
+trainer_logger.addFilter(lambda record: "mtime may not" not in record.getMessage())  # type: ignore[arg-type]
 
 
 class RankingTrainer(Trainer):
