@@ -35,7 +35,7 @@ import pyterrier_graph as ptg
 from experiments.collections import COLLECTIONS, open_collection
 from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Queries, joined
-from experiments.harness.command import add_options, check_counts, show_progress
+from experiments.harness.command import Named, add_options, parse_counts, show_progress
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, choice, claim, write
 from experiments.harness.significance import differences
@@ -121,10 +121,8 @@ def command_line() -> argparse.ArgumentParser:
 
 def collection_name(text: str) -> str:
     """A collection, with its folder if it needs one, from the command line."""
-    name, _, path = text.partition("=")
-    if name not in COLLECTIONS:
-        raise argparse.ArgumentTypeError(f"unknown collection {name!r}: name {', '.join(COLLECTIONS)}")
-    if not path and not name.startswith("numpydoc"):
+    name, path = Named.parse(text)
+    if path is None and not name.startswith("numpydoc"):
         raise argparse.ArgumentTypeError(f"{name} needs the folder that it is in: {name}=FOLDER")
     return text
 
@@ -133,14 +131,10 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Trains and tests the model; returns and writes a row per collection and system."""
     show_progress()
     command = command_line()
-    options = command.parse_args(arguments)
-    try:
-        check_counts(options)
-    except ValueError as error:
-        command.error(str(error))
-    for name, _, path in (text.partition("=") for text in (*options.collections, *options.away)):
-        if path and not Path(path).exists():
-            command.error(f"{name}: {path!r} does not exist")
+    options = parse_counts(command, arguments)
+    for name, path in map(Named.parse, (*options.collections, *options.away)):
+        if path and not path.exists():
+            command.error(f"{name}: {str(path)!r} does not exist")
     if both := {*options.collections} & {*options.away}:
         command.error(f"{min(both)} is used for training: it cannot be in --away")
     return run(options)
@@ -152,7 +146,7 @@ def run(options: argparse.Namespace) -> pd.DataFrame:
     model = cross_encoder(options)
     names = [*options.collections, *options.away]
     if options.tests:
-        names = [name for name in names if name.partition("=")[0] in options.tests.split(",")]
+        names = [name for name in names if Named.parse(name).collection in options.tests.split(",")]
     tables = [test(Place(name, options), model, name, options) for name in names]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
@@ -206,9 +200,9 @@ class Place:
     """
 
     def __init__(self, named: str, options: argparse.Namespace) -> None:
-        self.name, _, path = named.partition("=")
+        self.name, path = Named.parse(named)
         self.options, self.folder = options, options.output / "collections" / self.name
-        opened = argparse.Namespace(collection=self.name, path=Path(path), passages=options.passages or None)
+        opened = argparse.Namespace(collection=self.name, path=path, passages=options.passages or None)
         collection = open_collection(opened)
         self.collection = collection if collection.structured else collection.whole()
         self.passages = self.collection.passages()
@@ -222,9 +216,7 @@ class Place:
         """``qid, query`` to passages."""
         if name == "bm25":
             return bm25(self.passages, self.folder / "pisa")
-        graph = ptg.DocumentGraph(self.folder / "documents")
-        if not graph.built():
-            graph.index(self.collection.get_corpus_iter())
+        graph = self.collection.graph(self.folder / "documents")
         index = base_vectors(self.folder / "vectors", graph, self.encoder)
         return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
 

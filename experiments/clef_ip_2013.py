@@ -25,7 +25,7 @@ from scipy.stats import mannwhitneyu
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Queries
-from experiments.harness.command import add_options, check_counts
+from experiments.harness.command import add_options, parse_counts
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import claim, slug
 from pyterrier_graph.datasets.clef_ip import Archive
@@ -114,12 +114,7 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the experiment, and returns its table."""
-    command = command_line()
-    options = command.parse_args(arguments)
-    try:
-        check_counts(options)
-    except ValueError as error:
-        command.error(str(error))
+    options = parse_counts(command_line(), arguments)
     output = options.output
     try:
         bench = prepare(options)

@@ -33,7 +33,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 import pyterrier as pt
@@ -41,7 +40,7 @@ from ir_measures import parse_measure
 
 from experiments.collections import COLLECTIONS, open_collection
 from experiments.harness.collection import ALL, Collection
-from experiments.harness.command import add_options, show_progress
+from experiments.harness.command import Named, add_options, show_progress
 from experiments.harness.judgments import judged_ranking
 from experiments.harness.results import Results, claim, slug, tabulate
 from experiments.left_out import fixed_weights, names, tables
@@ -56,21 +55,6 @@ FOLDS = 5
 CHOSEN = [name for name, system in names.CHOICES.items() if late_chunking() or "late" not in system]
 
 logger = logging.getLogger(__name__)
-
-
-class Named(NamedTuple):
-    """A collection's name, and the folder that it is in."""
-
-    collection: str
-    path: Path | None
-
-    @classmethod
-    def parse(cls, text: str) -> Named:
-        """``NAME`` or ``NAME=FOLDER``."""
-        name, _, folder = text.partition("=")
-        if name not in COLLECTIONS:
-            raise argparse.ArgumentTypeError(f"unknown collection {name!r}: name {', '.join(COLLECTIONS)}")
-        return cls(name, Path(folder) if folder else None)
 
 
 def command_line() -> argparse.ArgumentParser:

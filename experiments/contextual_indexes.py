@@ -216,9 +216,8 @@ class Bench:
         self.test = splits["test"].sample(options.queries)
         # all training queries, in the graph or not
         self.train = joined([self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph])
-        self.documents = ptg.DocumentGraph(options.output / "documents")
-        if not self.documents.built():
-            self.documents.index(collection.get_corpus_iter(), passage_words=options.passage_words or 120)
+        documents = options.output / "documents"
+        self.documents = collection.graph(documents, passage_words=options.passage_words or 120)
         self.texts, self.vectors = self.documents.text_loader(), options.output / "vectors"
         self._graphs: dict[int, ptg.QueryPassageGraph] = {}
         self._models: dict[tuple[Any, ...], ptg.GNNEncoder] = {}

@@ -100,9 +100,7 @@ class Bench:
 
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
         self.options, self.output = options, options.output
-        self.graph = ptg.DocumentGraph(self.output / "graph")
-        if not self.graph.built():
-            self.graph.index(collection.get_corpus_iter())
+        self.graph = collection.graph(self.output / "graph")
         splits = collection.split(dev_queries=options.dev_queries)
         self.dev, self.test = splits["dev"], splits["test"].sample(options.queries)
         sizes = ", ".join(f"{name} {len(part.topics)}" for name, part in splits.items())

@@ -167,9 +167,7 @@ class Bench:
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
         self.options, self.output = options, options.output
         self.relations = (*RELATIONS, *(CAR_RELATIONS if options.collection == "trec-car" else ()))
-        self.graph = ptg.DocumentGraph(self.output / "graph")
-        if not self.graph.built():
-            self.graph.index(collection.get_corpus_iter())
+        self.graph = collection.graph(self.output / "graph")
         logger.info("graph: %s", self.graph.summary())
         splits = collection.split(dev_queries=options.dev_queries)
         splits["train"] = splits["train"].sample(options.train_queries)

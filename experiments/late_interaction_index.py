@@ -114,9 +114,7 @@ class Bench:
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
         self.options, self.output = options, options.output
         self.costs: list[dict[str, Any]] = []
-        self.graph = ptg.DocumentGraph(self.output / "graph")
-        if not self.graph.built():
-            self.graph.index(collection.get_corpus_iter())
+        self.graph = collection.graph(self.output / "graph")
         self.splits = collection.split(dev_queries=options.dev_queries)
         self.splits["test"] = self.splits["test"].sample(options.queries)
         frozen = frozen_encoder(options)

@@ -31,8 +31,7 @@ from torch import Tensor
 
 import pyterrier_graph as ptg
 from experiments.collections import open_collection
-from experiments.collections_left_out import Named
-from experiments.harness.command import add_options, show_progress
+from experiments.harness.command import Named, add_options, show_progress
 from experiments.harness.encoder_training import train_encoder
 from experiments.harness.passage_corpus import PassageCorpus
 from experiments.harness.projections import Projected, train_projection

@@ -53,9 +53,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         collection: What is searched.
         options: See :func:`command_line`.
     """
-    graph = ptg.DocumentGraph(options.output / "graph")
-    if not graph.built():
-        graph.index(collection.get_corpus_iter())
+    graph = collection.graph(options.output / "graph")
     encoder = ptg.TokenEncoder(options.encoder)
     if options.dimension:
         encoder = encoder.reduced(graph.texts(graph.passage_nodes[:1000]), options.dimension)

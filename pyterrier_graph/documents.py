@@ -279,9 +279,7 @@ def _wrong_letters(document: StructuredDocument) -> Iterator[str]:
     texts = [document.docno, *document.codes, *document.passage_ids]
     texts += [text for part in (*document.nodes, *document.links, *document.references) for text in part[:1]]
     texts += [node.text for node in document.nodes] + [reference.target for reference in document.references]
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
+    if not is_unicode("".join(texts)):
         yield f"{next(text for text in texts if not is_unicode(text))!r:.60} is not valid Unicode"
 
 

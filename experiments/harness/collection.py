@@ -6,12 +6,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph import query_folds
+from pyterrier_graph import DocumentGraph, query_folds
 from pyterrier_graph.documents import (
     NO_PARENT,
     PASSAGE,
@@ -125,6 +126,13 @@ class Collection:
     def get_corpus_iter(self, *, verbose: bool = True) -> Iterator[Record]:
         """Iterates over the documents."""
         yield from pt.tqdm(self.documents(), desc=f"{self.name} documents", unit="d", disable=not verbose)
+
+    def graph(self, path: Path, *, passage_words: int = 120, verbose: bool = True) -> DocumentGraph:
+        """The graph of the documents, which is built at a path if it is not there."""
+        graph = DocumentGraph(path)
+        return (
+            graph if graph.built() else graph.index(self.get_corpus_iter(verbose=verbose), passage_words=passage_words)
+        )
 
     def texts(self, docnos: Iterable[str]) -> dict[str, str]:
         """Title and text by docno; documents that the collection lacks are left out."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Names
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.collections import COLLECTIONS, open_collection
 from experiments.harness.collection import Collection
@@ -27,6 +27,21 @@ COUNTS = (
     "against",
 )
 LEAST_FOLDS = 3
+
+
+class Named(NamedTuple):
+    """A collection's name, and the folder that it is in."""
+
+    collection: str
+    path: Path | None
+
+    @classmethod
+    def parse(cls, text: str) -> Named:
+        """``NAME`` or ``NAME=FOLDER``."""
+        name, _, folder = text.partition("=")
+        if name not in COLLECTIONS:
+            raise argparse.ArgumentTypeError(f"unknown collection {name!r}: name {', '.join(COLLECTIONS)}")
+        return cls(name, Path(folder) if folder else None)
 
 
 def parser(description: str | None, systems: Names[str], chosen: Sequence[str]) -> argparse.ArgumentParser:
@@ -138,6 +153,16 @@ def check(options: argparse.Namespace) -> None:
     check_counts(options)
     if (folds := getattr(options, "folds", None)) is not None and isinstance(folds, int) and folds < LEAST_FOLDS:
         raise ValueError(f"--folds {folds}: there are at least {LEAST_FOLDS}, for training, validation and test")
+
+
+def parse_counts(command: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of a command line without a single collection; ends with a message as :func:`check_counts` says."""
+    options = command.parse_args(arguments)
+    try:
+        check_counts(options)
+    except ValueError as error:
+        command.error(str(error))
+    return options
 
 
 def check_counts(options: argparse.Namespace) -> None:

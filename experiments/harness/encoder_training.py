@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from sentence_transformers.base.modules.dense import Dense
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 import pyterrier_graph as ptg
 from experiments.harness.passage_corpus import PassageCorpus
-from experiments.harness.projections import BATCH, MEASURE, Example, examples_of, ignored, maxsim_loss, padded
+from experiments.harness.projections import MEASURE, Batches, Example, ignored, maxsim_loss, padded
 from pyterrier_graph.models.maxsim import maxsim
 from pyterrier_graph.training.options import TrainerOptions
 from pyterrier_graph.training.trainer import train
@@ -38,36 +37,15 @@ class EncoderLoss(nn.Module):
         return {"loss": maxsim_loss(*asked, *found, ignored, self.scale)}
 
 
-class TextBatches(Dataset):
-    """Batches of queries, each with a relevant passage and one other; they are drawn anew in each epoch."""
-
-    def __init__(self, corpora: Sequence[PassageCorpus], seed: int) -> None:
-        self.corpora, self.seed = corpora, seed
-        self.draw(0)
-
-    def draw(self, epoch: int) -> None:
-        """Draws the batches of an epoch."""
-        drawn = np.random.default_rng((self.seed, epoch))
-        self.batches: list[tuple[PassageCorpus, list[tuple[Example, int]]]] = []
-        for corpus in self.corpora:
-            examples = examples_of(corpus, drawn)
-            order = drawn.permutation(len(examples)).tolist()
-            pairs = [(examples[number], int(drawn.choice(examples[number].others))) for number in order]
-            starts = range(0, len(pairs) - BATCH + 1, BATCH)
-            self.batches += [(corpus, pairs[start : start + BATCH]) for start in starts]
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        corpus, pairs = self.batches[number]
-        queries = corpus.queries["train"].topics["query"]
-        nodes = [node for one, other in pairs for node in (one.relevant, other)]
-        return {
-            "queries": [queries.iloc[one.query] for one, _ in pairs],
-            "passages": corpus.graph.texts(np.array(nodes)),
-            "ignored": ignored(corpus, [one for one, _ in pairs], nodes),
-        }
+def text_batch(corpus: PassageCorpus, examples: Sequence[Example]) -> dict[str, Any]:
+    """The texts of queries and of their passages, and which of them belong to other queries as well."""
+    queries = corpus.queries["train"].topics["query"]
+    nodes = [node for one in examples for node in one.passages]
+    return {
+        "queries": [queries.iloc[one.query] for one in examples],
+        "passages": corpus.graph.texts(np.array(nodes)),
+        "ignored": ignored(corpus, examples, nodes),
+    }
 
 
 def train_encoder(
@@ -119,8 +97,8 @@ def train_encoder(
     )
     train(
         model,
-        TextBatches(corpora, seed),
-        lambda one: one[0],
+        Batches(corpora, seed, single=True),
+        lambda one: text_batch(corpora[one[0][0]], one[0][1]),
         settings,
         rates=[(others, options.encoder_learning_rate), (projection, options.learning_rate)],
         validate=validate,

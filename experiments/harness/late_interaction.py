@@ -39,9 +39,7 @@ def late_interaction(
         train: The labeled training queries.
         folder: For the graph and the vectors.
     """
-    graph, tokens = ptg.DocumentGraph(folder / "graph"), ptg.TokenStore(folder / "tokens")
-    if not graph.built():
-        graph.index(collection.get_corpus_iter(verbose=False))
+    graph, tokens = collection.graph(folder / "graph", verbose=False), ptg.TokenStore(folder / "tokens")
     if not tokens.built():
         tokens.build(graph, encoder)
     found = (first >> texts)(train.topics)

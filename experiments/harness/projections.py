@@ -38,7 +38,12 @@ class Example(NamedTuple):
 
     query: int
     relevant: int
-    others: tuple[int, int]
+    others: tuple[int, ...]
+
+    @property
+    def passages(self) -> tuple[int, ...]:
+        """The relevant passage, then the others."""
+        return self.relevant, *self.others
 
 
 class Projected:
@@ -96,13 +101,9 @@ class Projected:
         run = run.drop(columns=["score", "rank"]).assign(score=scores[0])
         return pt.model.add_ranks(run.assign(idf=scores[1]) if idf else run)
 
-    def examples(self, drawn: np.random.Generator) -> list[Example]:
-        """Training examples: see :func:`examples_of`."""
-        return examples_of(self.corpus, drawn)
-
     def batch(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         """Token vectors of queries and of their passages, and which of them belong to other queries as well."""
-        passages = [node for one in examples for node in (one.relevant, *one.others)]
+        passages = [node for one in examples for node in one.passages]
         queries = padded(self.queries("train").select(torch.tensor([one.query for one in examples])))
         names = ("queries", "query_tokens", "passages", "passage_tokens")
         matrices = [*queries, *padded(self.store.states(np.array(passages)))]
@@ -110,26 +111,34 @@ class Projected:
 
 
 class Batches(Dataset):
-    """Batches of training examples, each of one corpus; they are drawn anew in each epoch."""
+    """Batches of training examples, each of one corpus; they are drawn anew in each epoch.
 
-    def __init__(self, parts: Sequence[Projected], seed: int) -> None:
-        self.parts, self.seed = parts, seed
+    Args:
+        corpora: The corpora; a batch has the number of its corpus.
+        seed: Of examples and their order.
+        single: Whether an example keeps one of its two other passages, drawn at random.
+    """
+
+    def __init__(self, corpora: Sequence[PassageCorpus], seed: int, *, single: bool = False) -> None:
+        self.corpora, self.seed, self.single = corpora, seed, single
         self.draw(0)
 
     def draw(self, epoch: int) -> None:
         """Draws the batches of an epoch."""
         drawn = np.random.default_rng((self.seed, epoch))
-        self.batches = []
-        for part in self.parts:
-            examples = part.examples(drawn)
-            order = drawn.permutation(len(examples)).tolist()
-            starts = range(0, len(order) - BATCH + 1, BATCH)
-            self.batches += [(part, [examples[n] for n in order[start : start + BATCH]]) for start in starts]
+        self.batches: list[tuple[int, list[Example]]] = []
+        for number, corpus in enumerate(self.corpora):
+            examples = examples_of(corpus, drawn)
+            examples = [examples[place] for place in drawn.permutation(len(examples))]
+            if self.single:
+                examples = [one._replace(others=(int(drawn.choice(one.others)),)) for one in examples]
+            starts = range(0, len(examples) - BATCH + 1, BATCH)
+            self.batches += [(number, examples[start : start + BATCH]) for start in starts]
 
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __getitem__(self, number: int) -> tuple[Projected, list[Example]]:
+    def __getitem__(self, number: int) -> tuple[int, list[Example]]:
         return self.batches[number]
 
 
@@ -201,8 +210,8 @@ def train_projection(
     )
     train(
         model,
-        Batches(parts, seed),
-        lambda one: one[0][0].batch(one[0][1]),
+        Batches([part.corpus for part in parts], seed),
+        lambda one: parts[one[0][0]].batch(one[0][1]),
         settings,
         rates=[([model.weight], options.learning_rate)],
         validate=validate,

@@ -35,9 +35,7 @@ class Place:
 
 def place_of(collection: Collection, folder: Path, *, dev_queries: int = 300, passage_words: int = 120) -> Place:
     """A collection with the graph of its documents, which is built in a folder if it is not there."""
-    graph = ptg.DocumentGraph(folder / "documents")
-    if not graph.built():
-        graph.index(collection.get_corpus_iter(), passage_words=passage_words)
+    graph = collection.graph(folder / "documents", passage_words=passage_words)
     queries = collection.split(dev_queries=dev_queries)
     if "extra" in queries:
         queries["train"] = joined([queries["train"], queries["extra"]])

@@ -44,10 +44,7 @@ class Corpus:
         self.name, self.collection, self.output, self.engine = name, collection, output, engine
         self._encoder, self.max_tokens = encoder, max_tokens
         self.vectors = output / "vectors"
-        self.graph = ptg.DocumentGraph(output / "documents")
-        if not self.graph.built():
-            words = NO_LIMIT if name in WHOLE else 120
-            self.graph.index(collection.get_corpus_iter(), passage_words=words)
+        self.graph = collection.graph(output / "documents", passage_words=NO_LIMIT if name in WHOLE else 120)
 
     @property
     def pooled(self) -> bool:
