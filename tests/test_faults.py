@@ -402,6 +402,19 @@ def test_too_little_memory_in_fit(name: str) -> None:
     assert in_child(work) == 7
 
 
+@pytest.mark.parametrize("name", TRAININGS)
+def test_network_that_gets_too_little_memory(name: str) -> None:
+    """At its first batch, which may be encoded before the training begins."""
+    make, _, fit = TRAININGS[name]
+    model = make()
+    weights, before = weights_of(model), attributes(model)
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: torch.empty(1 << 50))
+    with hook, pytest.raises(MemoryError, match=r"too little memory (for this|to read).* smaller batch_size.*allocate"):
+        fit(model)
+    assert attributes(model) == before
+    assert all(torch.equal(value, weights[key]) for key, value in weights_of(model).items())
+
+
 def test_ctrl_c_while_a_graph_is_indexed(tmp_path: Path) -> None:
     graph = document_graph(tmp_path / "graph")
     records = [*graph.get_corpus_iter(verbose=False)]

@@ -5,6 +5,8 @@ weights, the sums that make a score, norms, losses and whatever is returned or s
 has no more than 256 steps between two powers of two, and scores would tie.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import torch
@@ -52,11 +54,27 @@ def training_dtype(name: DType, device: torch.device) -> torch.dtype:
     return dtype
 
 
-def precision(name: DType, device: torch.device) -> torch.autocast:
-    """The context in which networks compute in the precision of that name."""
+@contextmanager
+def precision(name: DType, device: torch.device) -> Iterator[None]:
+    """A block in which networks compute in the precision of that name; too little memory is an error that says so."""
     dtype = dtype_of(name, device)
     half = dtype != torch.float32
-    return torch.autocast(device.type, dtype=dtype if half else None, enabled=half)
+    advice = "to read this batch of texts: use a smaller batch_size, or fewer tokens of each text"
+    with memory_named(advice), torch.autocast(device.type, dtype=dtype if half else None, enabled=half):
+        yield
+
+
+@contextmanager
+def memory_named(advice: str) -> Iterator[None]:
+    """A block whose errors of too little memory, of a device or of the machine, say for what, and what takes less."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not exhausted and "allocate memory" not in str(error):  # torch has no class for that of the machine
+            raise
+        first = str(error.__cause__ or error) or type(error).__name__  # a block may be in another one
+        raise MemoryError(f"there is too little memory {advice}: {first.splitlines()[0]:.200}") from error
 
 
 def full_precision(tensor: Tensor) -> torch.autocast:

@@ -32,7 +32,7 @@ from transformers.trainer_utils import logger as trainer_logger
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from pyterrier_graph.encoders.checkpoints import hidden_bars
-from pyterrier_graph.encoders.devices import DType, dtype_name, training_dtype
+from pyterrier_graph.encoders.devices import DType, dtype_name, memory_named, training_dtype
 from pyterrier_graph.training.options import TrainerOptions
 from pyterrier_graph.warning_categories import QualityWarning
 
@@ -203,7 +203,12 @@ def run_trainer(
     measured = validate is not None
     given = {"bf16", "fp16"} & options.arguments.keys()  # in place of dtype
     half = None if given else training_dtype(dtype, device)
-    with tempfile.TemporaryDirectory() as scratch, restored_on_error(model), memory_named(options):
+    memory = memory_named(
+        f"for this training, whose weights are those of before: use a smaller batch_size than {options.batch_size} "
+        "(arguments={'gradient_accumulation_steps': 2} doubles the examples of a step again), shorter texts, or a "
+        "smaller encoder"
+    )
+    with tempfile.TemporaryDirectory() as scratch, restored_on_error(model), memory:
         strategy, share = "epoch", 1.0
         if options.evaluations > 1:
             strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
@@ -274,23 +279,6 @@ def restored_on_error(model: nn.Module) -> Iterator[None]:
         model.load_state_dict(before)
         model.eval()
         raise
-
-
-@contextmanager
-def memory_named(options: TrainerOptions) -> Iterator[None]:
-    """A block whose errors of too little memory, of a device or of the machine, say what takes less."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not exhausted and "allocate memory" not in str(error):  # torch has no class for that of the machine
-            raise
-        what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise MemoryError(
-            "there is too little memory for this training, whose weights are those of before: use a smaller batch_size "
-            f"than {options.batch_size} (arguments={{'gradient_accumulation_steps': 2}} doubles the examples of a step "
-            f"again), shorter texts, or a smaller encoder: {what:.200}"
-        ) from error
 
 
 def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, Any]) -> Path | None:
