@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import sys
@@ -85,10 +86,13 @@ def lgre(at: Setting, module: Any) -> None:
 @example("pair", terrier_only=True)
 def pair(at: Setting, module: Any) -> None:
     short = Collection(at.small.documents, at.collection.topics.head(2 * at.queries), at.collection.qrels)
-    options = ptg.CrossEncoderTraining(epochs=1, pairs_per_epoch=4, validation_candidates=4, ranking="pointwise")
+    options = ptg.CrossEncoderTraining(epochs=1, pairs_per_epoch=16, validation_candidates=4, ranking="pointwise")
+    # the thresholds for a teacher that is hardly trained: each of its scores is near one half
+    miner = functools.partial(ptg.HardNegativeMiner, positive_threshold=0.5, negative_threshold=0.499)
     with (
         mock.patch("pyterrier.get_dataset", lambda _: short),
         mock.patch.object(ptg, "CrossEncoderTraining", lambda **_: options),
+        mock.patch.object(ptg, "HardNegativeMiner", miner),
     ):
         module.main(VASWANI, folder="pair")
 
