@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyterrier as pt
@@ -474,20 +475,20 @@ def test_ctrl_c_while_examples_are_mined(tmp_path: Path) -> None:
     assert test_mining.rows(miner.pseudo_labeled(test_mining.TOPICS)) == test_mining.rows(expected)
 
 
-def test_ctrl_c_in_a_grid_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_a_grid_search() -> None:
     """Before numbers are tried; later the best so far are kept, with a warning, as tests of the search have it."""
     run = tiny.run(3)
     other = pt.Transformer.from_df(run.drop(columns="query").assign(score=range(len(run), 0, -1)))
     hybrid = Hybrid(pt.Transformer.from_df(run.drop(columns="query")), other, verbose=False)
     before = attributes(hybrid)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(hybrid, "_parts", stopping(0, hybrid._parts))
+    stopped = mock.patch.object(hybrid, "_parts", stopping(0, hybrid._parts))
+    with stopped, pytest.raises(KeyboardInterrupt):
         hybrid.fit(tiny.topics(3), tiny.qrels(3))
     assert attributes(hybrid) == before
     model = GraphMaxSim(tiny.graph(3), tiny.encoder(), {"structural": 0.3}, device="cpu", verbose=False)
     before = attributes(model)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(tiny.encoder(), "encode_queries", stopping(0, tiny.encoder().encode_queries))
+    stopped = mock.patch.object(tiny.encoder(), "encode_queries", stopping(0, tiny.encoder().encode_queries))
+    with stopped, pytest.raises(KeyboardInterrupt):
         model.fit(run, tiny.qrels(3))
     assert attributes(model) == before
 
