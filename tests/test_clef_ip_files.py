@@ -216,7 +216,7 @@ def test_workers_give_the_same(tmp_path: Path) -> None:
     alone, two = archive.patents(), archive.patents(workers=2)
     with pytest.warns(UserWarning, match=f"{count - 1} patents read, 1 files skipped") as told:
         assert [*two] == [*alone]
-    assert len(told) == 2
+    assert sum(issubclass(one.category, UserWarning) for one in told) == 2  # Python 3.12 warns of forks
     begun = archive.patents(workers=2)
     next(begun)
     del begun  # ends its processes

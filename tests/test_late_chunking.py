@@ -325,6 +325,6 @@ def test_a_pipeline_without_a_graph_is_told_of() -> None:
     with pytest.warns(UserWarning, match="each text is taken as a document of one passage"):
         model.doc_encoder()(frame)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         model(frame)
         dual(late_chunking=False)(frame)

@@ -105,7 +105,7 @@ def test_fields_are_checked_by_their_types() -> None:
 
 def test_a_copy_keeps_weights_that_fit(saved: LGReReranker) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         copy = saved.apply_attributes(training=LGReTraining(), batch_size=5, seed=saved.seed)
     assert (copy.batch_size, copy.training, copy.training_log) == (5, LGReTraining(), saved.training_log)
     assert scores(copy) == pytest.approx(scores(saved), abs=1e-6)

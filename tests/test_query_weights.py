@@ -244,7 +244,7 @@ def test_graphs_that_lack_relations(small: Any, tmp_path: Path) -> None:
     assert run[run["qid"] == "q3"]["docno"].tolist() == [small.docnos[p] for p in np.argsort(-scores[0])[:5]]
     assert index.query_weights(small.topics).columns.tolist() == ["qid", "query"]
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         assert mean(small, graph=untitled).largest_weights == {"relevant": 1.0}
         titles = mean(small, query_graph=None)
         both = titles.apply_attributes(query_graph=small.queries)
