@@ -346,6 +346,13 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
     assert all(torch.equal(value, before[name]) for name, value in weights(model).items())
 
 
+@pytest.mark.parametrize("text", [{"a": 1}, None, float("nan"), "half a pair: \ud800"])
+def test_validation_documents_without_text(text: object) -> None:
+    run = RUN.assign(text=[text, *RUN["text"][1:]])
+    with pytest.raises(ValueError, match="DualEncoder: (a text must be a text, got|text .* is not valid Unicode)"):
+        dual().fit_examples(examples(), run, QRELS)
+
+
 def test_validation_with_passages_of_judged_documents() -> None:
     model = dual(training={"epochs": 1, "learning_rate": 0.0})
     passages = RUN.assign(docno=RUN["docno"].str[1:] + "%p" + RUN["docno"].str[0].map({"d": "0", "e": "1", "n": "2"}))

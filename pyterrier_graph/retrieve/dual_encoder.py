@@ -368,7 +368,7 @@ class DualEncoder(LearnedModel, BiEncoder):
             miner = self._required_miner("validation queries have no documents", advice)
             found = cast(pd.DataFrame, (miner.candidates >> miner.texts)(topics))
             topics = found.rename(columns={"text": self.text_field})
-        topics = check_frame(topics, self)
+        topics = check_frame(topics, self, texts=(self.text_field,))
         pt.validate.result_frame(topics, extra_columns=["query", self.text_field], context=self)
         return topics[["qid", "query", "docno", self.text_field]]
 
