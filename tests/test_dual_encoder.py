@@ -348,8 +348,8 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
 
 @pytest.mark.parametrize("text", [{"a": 1}, None, float("nan"), "half a pair: \ud800"])
 def test_validation_documents_without_text(text: object) -> None:
-    run = RUN.assign(text=[text, *RUN["text"][1:]])
-    with pytest.raises(ValueError, match="DualEncoder: (a text must be a text, got|text .* is not valid Unicode)"):
+    run = RUN.assign(text=pd.Series([text, *RUN["text"][1:]], dtype=object))
+    with pytest.raises(ValueError, match=r"DualEncoder\(.*: (a text must be a text, got|text .* is not valid Unicode)"):
         dual().fit_examples(examples(), run, QRELS)
 
 
