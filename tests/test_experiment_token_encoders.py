@@ -31,7 +31,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (passage_corpus, late_interaction_index):
         monkeypatch.setattr(module, "bm25", Matches)
     monkeypatch.setattr(projections, "BATCH", 2)
-    monkeypatch.setattr("experiments.harness.encoder_training.BATCH", 2)
 
 
 def options(folder: Path, *more: str) -> object:
