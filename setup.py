@@ -59,7 +59,7 @@ TESTS = [
     "nbclient>=0.10",
     "nbformat>=5.10",
     "pytest>=8",
-    "pytest-xdist>=3.6",
+    "pytest-xdist>=3.7",
     "ruff>=0.9",
 ]
 # The encoder's weights, what reads docstrings, and what lends its own to the corpus beside the packages above.

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +78,12 @@ def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("IR_DATASETS_HOME", str(miniature.home.parent))
     provider.register()
     return miniature.home
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, so that no process waits for another one in the end."""
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -sizes[item.path]))
 
 
 def pytest_collection_finish() -> None:
