@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 if TYPE_CHECKING:
     from clef_ip_miniature import Miniature
+    from xdist.remote import Producer
 
 
 def link_jars(source: Path, target: Path) -> None:
@@ -80,10 +82,25 @@ def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
     return miniature.home
 
 
+NOTEBOOKS = "test_notebooks.py"
+
+
+class FilesAndNotebooks(LoadFileScheduling):
+    """The tests of a file are run by one process, but those of notebooks by any: each takes a minute or more."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if f"{NOTEBOOKS}::" in nodeid else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAndNotebooks:
+    """How tests are divided between processes."""
+    return FilesAndNotebooks(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest come first, so that no process waits for another one in the end."""
     sizes = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -sizes[item.path]))
+    items.sort(key=lambda item: (item.path.name != NOTEBOOKS, -sizes[item.path]))
 
 
 def pytest_collection_finish() -> None:
