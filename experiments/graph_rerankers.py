@@ -8,8 +8,8 @@
 All systems rerank the passages of the same documents. ``titled`` systems encode passages together with the titles of
 their sections; ``+ document`` adds the score of a document's best passage. ``--choices`` trains HGAT with other
 settings, each of which differs from the default in one choice. ``hgat-matches`` starts at the tuned GraphMaxSim, whose
-matches in the tokens of neighbors it keeps (``HGATConfig(matches=)``). ``--projection`` is a projection of token
-vectors that ``experiments.token_encoders`` has trained.
+matches in the tokens of neighbors it keeps (``HGATConfig(matches=)``); it learns slowly, so as not to lose them.
+``--projection`` and ``--encoder`` are what ``experiments.token_encoders`` has trained.
 """
 
 from __future__ import annotations
@@ -70,6 +70,11 @@ TRAINING: dict[str, Any] = {
     "scalar_learning_rate": 0.03,
     "patience": None,
 }
+# of an HGAT that starts at GraphMaxSim: no registers, and what changes scores at once changes slowly
+MATCHES: tuple[dict[str, Any], dict[str, Any]] = (
+    {"registers": None, "aggregation": "mean"},
+    {"learning_rate": 1e-4, "scalar_learning_rate": 0.003, "evaluations": 2},
+)
 # name, changes of the network, changes of its training
 CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "scalars at the rate of the matrices, 1e-3": ({}, {"scalar_learning_rate": None}),
@@ -102,6 +107,7 @@ def command_line() -> argparse.ArgumentParser:
         variants=(["NO_LB", "NO_LB_NS"], "of HGAT", get_args(Variant)),
         texts=([*TEXTS], "of the passages that are encoded: bare, and with the titles of their sections", [*TEXTS]),
         projection=(str, "file of a projection of token vectors (their principal directions)"),
+        encoder=(str, "folder of a token encoder that is taken as it is, instead of a projection"),
         choices=(["none"], "of HGAT, trained with each", ["none", "all", *map(choice, CHOICES)]),
     )
     return command
@@ -179,7 +185,9 @@ class Bench:
         self.encoder = self._encoder()
 
     def _encoder(self) -> ptg.TokenEncoder:
-        """The default encoder, cut from 384 dimensions to the 128 that late-interaction models have."""
+        """The default encoder, cut from 384 dimensions to the 128 that late-interaction models have, or another one."""
+        if self.options.encoder:
+            return ptg.TokenEncoder(self.options.encoder, max_passage_tokens=PASSAGE_TOKENS)
         folder = self.output / "encoder"
         if not folder.exists():
             nodes = self.graph.passage_nodes
@@ -248,7 +256,8 @@ class Bench:
     ) -> pt.Transformer:
         """As :meth:`hgat`, with the matches of a tuned GraphMaxSim in the tokens of neighbors."""
         matches = self.tuned(weights, tokens).weights  # type: ignore[attr-defined]
-        return self.hgat(name, seed, tokens, "NO_LB", {"matches": matches})
+        network, training = MATCHES
+        return self.hgat(name, seed, tokens, "NO_LB", network | {"matches": matches}, training)
 
     def add(self, name: str, make: Callable[[], Any], seed: int = 0, document: bool = False) -> None:
         """Adds a reranker to the table, and, if asked for, with the score of the document's best passage.

@@ -22,7 +22,7 @@ from pyterrier_graph.rerank.hgat import HGATReranker
 from pyterrier_graph.retrieve.late_interaction_index import LateInteractionIndex
 
 WEIGHTS = {"structural": 0.8, "structural/structural": 1.2, "order": 0.5, "order_i": 0.3, "external": 0.7}
-SHAPE = {"heads": 2, "registers": 0, "dimension": None}
+SHAPE = {"heads": 2, "dimension": None}
 
 
 def hgat(graph: object, weights: dict[str, float], **options: object) -> HGATReranker:
@@ -55,6 +55,24 @@ def test_untrained_network_is_graph_maxsim(
     expected = scores(GraphMaxSim(graph, tiny.encoder(), weights, verbose=False), frame)
     found = scores(hgat(graph, weights, layers=layers), frame)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_no_registers_unless_asked_for() -> None:
+    """Registers would match with full weight after the first step of training."""
+    assert (ptg.HGATConfig().registers, ptg.HGATConfig(matches=WEIGHTS).registers) == (32, 0)
+    assert ptg.HGATConfig(matches=WEIGHTS, registers=4).registers == 4
+
+
+@pytest.mark.parametrize(("registers", "most"), [(None, 0.02), (4, 3.0)])
+def test_a_small_step_changes_scores_by_little(registers: int | None, most: float) -> None:
+    """With registers, scores jump as soon as lambda is not 0."""
+    config = ptg.HGATConfig(**SHAPE, matches={"title": 0.9}, relations=("order",), registers=registers)
+    reranker = HGATReranker(tiny.graph(), tiny.encoder(), config=config, verbose=False)
+    before = scores(reranker, tiny.run())
+    with torch.no_grad():
+        reranker.network.layers[0].lambda_.fill_(1e-3)
+    change = np.abs(scores(reranker, tiny.run()) - before).max()
+    assert 0 < change < most and (change > 0.02) == (registers is not None)
 
 
 def test_matrix_of_a_passage() -> None:

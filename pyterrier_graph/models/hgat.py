@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 
 POSITION_FOCUS = 10.0
+REGISTERS = 32
 # The titles of a passage, the passages beside it, and those of its section and of the section around that one.
 NEIGHBORHOOD = ("title", "title/title", "order", "order_i", "title/title_i", "title/title/title_i")
 
@@ -49,14 +50,16 @@ class HGATConfig:
         aggregation: ``'sum'`` over all neighbors as in Eq. 1, or the ``'mean'`` over the neighbors of each relation.
         registers: Rows that are added to the token matrix of every node. They hold what a node aggregates from its
             neighbors, so that this need not be mixed into the vectors of its tokens. Each has a learned query vector.
-            (The paper's matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
+            None takes 32, or 0 with ``matches``: vectors have unit length, so registers match with full weight from
+            the first step of training on, however small lambda is, and the start at GraphMaxSim is lost. (The paper's
+            matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
         relations: The relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
             nearest title). None takes all relations of the graph, without ``title``.
         dimension: Length of a token vector in the network, 128 as in the paper. Longer vectors of an encoder are
             projected by a matrix that is learned with the other weights. None takes them as they are.
         matches: Weight per relation whose neighbors' tokens are matched directly, too, as GraphMaxSim does: see
             :mod:`~pyterrier_graph.models.neighbor_matches`. With the weights of a
-            :class:`~pyterrier_graph.GraphMaxSim`, and ``registers=0``, the untrained network is GraphMaxSim. Stored
+            :class:`~pyterrier_graph.GraphMaxSim`, and without registers, the untrained network is GraphMaxSim. Stored
             representations then have the tokens of these neighbors, too. None, as in the paper, has no such matches.
 
     Raises:
@@ -70,7 +73,7 @@ class HGATConfig:
     dropout: float = 0.0
     init: Literal["random", "identity"] = "identity"
     aggregation: Literal["sum", "mean"] = "sum"
-    registers: int = 32
+    registers: int | None = None
     relations: tuple[str, ...] | None = NEIGHBORHOOD
     dimension: int | None = 128
     matches: Mapping[str, float] | None = None
@@ -87,6 +90,8 @@ class HGATConfig:
         if self.matches is not None:
             object.__setattr__(self, "matches", check_weights(self.matches))
             check_matches(self.matches, self.framework)
+        if self.registers is None:
+            object.__setattr__(self, "registers", REGISTERS if self.matches is None else 0)
 
     @classmethod
     def paper(cls, variant: Variant = "NO_LB", **options: Any) -> HGATConfig:
@@ -128,13 +133,14 @@ class HGATLayer(nn.Module):
         super().__init__()
         self.config, self.positions = config, positions
         names = [SELF, *relations]
-        vectors = nn.functional.normalize(torch.randn(config.registers, dimension), dim=1)
-        self.registers = nn.Parameter(vectors) if first and config.registers else None
+        registers = config.registers or 0
+        vectors = nn.functional.normalize(torch.randn(registers, dimension), dim=1)
+        self.registers = nn.Parameter(vectors) if first and registers else None
         modules = {r: nn.MultiheadAttention(dimension, config.heads, batch_first=True) for r in names}
         self.attention = cast(Mapping[str, nn.MultiheadAttention], nn.ModuleDict(modules))
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). The paper does not say how it starts;
         # uniform in [0, 1], as it says of lambda and alpha.
-        weights = {r: nn.Parameter(torch.rand(positions + config.registers)) for r in names}
+        weights = {r: nn.Parameter(torch.rand(positions + registers)) for r in names}
         self.weight = nn.ParameterDict(weights)
         self.lambda_ = nn.Parameter(torch.rand(())) if config.lambda_ else None
         self.residual = config.init == "identity"
@@ -197,7 +203,7 @@ class HGATLayer(nn.Module):
     def _position_of(self, states: TokenStates) -> Tensor:
         """Index into W of each row: its token position; registers have the last indices."""
         position = states.position
-        tokens = states.lengths[states.row_index] - self.config.registers
+        tokens = states.lengths[states.row_index] - (self.config.registers or 0)
         return torch.where(position < tokens, position, position - tokens + self.positions)
 
     def _messages(
