@@ -143,8 +143,8 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
             bench.add(f"MaxSim{suffix}", functools.partial(bench.graph_maxsim, {}, store), document=True)
     for suffix, store in stores.items():
         if "graph-maxsim" in options.systems:
-            make = functools.partial(bench.tuned, weights, store)
-            bench.add(f"GraphMaxSim{suffix}", make, document=True)
+            bench.add(f"GraphMaxSim, default weights{suffix}", functools.partial(bench.graph_maxsim, None, store))
+            bench.add(f"GraphMaxSim{suffix}", functools.partial(bench.tuned, weights, store), document=True)
     for seed in options.seeds if "hgat" in options.systems else []:
         for number, kind in enumerate(options.variants):
             config = ptg.HGATConfig(kind, **SHAPE)
@@ -205,8 +205,8 @@ class Bench:
         store = ptg.TokenStore(self.output / f"{'titled.' if titles else ''}tokens")
         return store if store.built() else store.build(self.graph, self.encoder, titles=titles)
 
-    def graph_maxsim(self, weights: dict[str, float], tokens: ptg.TokenStore) -> pt.Transformer:
-        """GraphMaxSim, not tuned."""
+    def graph_maxsim(self, weights: dict[str, float] | None, tokens: ptg.TokenStore) -> pt.Transformer:
+        """GraphMaxSim, not tuned; None is for the class's default weights."""
         return ptg.GraphMaxSim(self.graph, self.encoder, weights, tokens=tokens)
 
     def tuned(self, weights: dict[str, float], tokens: ptg.TokenStore) -> pt.Transformer:

@@ -32,9 +32,15 @@ def options(folder: Path, *more: str) -> Any:
 def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = options(tmp_path, "--variants", "NO_LB", "NO_LB_NS", "--seeds", "0", "1")
     table = graph_rerankers.run(pages(), chosen).set_index("system")
+    default = [f"GraphMaxSim, default weights{suffix}" for suffix in ("", ", titled")]
     both = [f"{name}{suffix}" for name in ("MaxSim", "GraphMaxSim") for suffix in ("", ", titled")]
     hgats = ["std_NO_LB", "std_NO_LB, titled"]
-    expected = ["BM25", *(name + more for name in [*both, *hgats] for more in ("", " + document")), "late_NO_LB_NS"]
+    expected = [
+        "BM25",
+        *default,
+        *(name + more for name in [*both, *hgats] for more in ("", " + document")),
+        "late_NO_LB_NS",
+    ]
     assert sorted(table.index) == sorted(expected)
     assert table.loc["std_NO_LB", "nDCG@10"].count("±") == 1 and "±" not in table.loc["GraphMaxSim", "nDCG@10"]
     # only titles tell pages apart
