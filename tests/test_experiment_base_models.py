@@ -124,3 +124,12 @@ def test_what_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert problem in capsys.readouterr().err
     with pytest.raises(SystemExit, match="no such checkpoint"):
         base_models.main(arguments(tmp_path, "--checkpoint", str(tmp_path / "nothing")))
+
+
+def test_an_abstract_is_one_passage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judgments of CACM are of whole records, although these have parts: passages of them would never be relevant."""
+    monkeypatch.setattr(base_models, "open_collection", lambda _: pages())
+    judged = set(pages().all_queries.qrels["docno"])
+    whole, parts = (set(Place(name, options(tmp_path)).texts) for name in ("cacm=folder", "numpydoc"))
+    assert whole == {record["docno"] for record in pages().whole().passages().documents()} != parts
+    assert judged <= parts
