@@ -37,7 +37,7 @@ from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Queries, joined
 from experiments.harness.command import Named, add_options, parse_counts, show_progress
 from experiments.harness.first_stage import bm25
-from experiments.harness.passage_corpus import WHOLE
+from experiments.harness.passage_corpus import judged_passages
 from experiments.harness.results import Results, choice, claim, write
 from experiments.harness.significance import differences
 from pyterrier_graph.documents import split_passage_id
@@ -204,8 +204,7 @@ class Place:
         self.name, path = Named.parse(named)
         self.options, self.folder = options, options.output / "collections" / self.name
         opened = argparse.Namespace(collection=self.name, path=path, passages=options.passages or None)
-        collection = open_collection(opened)
-        self.collection = collection.whole() if self.name in WHOLE or not collection.structured else collection
+        self.collection = judged_passages(self.name, open_collection(opened))
         self.passages = self.collection.passages()
 
     @cached_property

@@ -116,8 +116,14 @@ def command_line() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
     presets = {"trec-car": {"documents": 8}, "medquad": {"passages": 2000}}
-    collection, options = parse(command_line(), presets, arguments)
+    collection, options = parse(command_line(), presets, arguments, refuse=refuse)
     return run(collection, options)
+
+
+def refuse(options: argparse.Namespace) -> None:
+    """Raises ValueError for options that do not fit together."""
+    if options.encoder and options.projection:
+        raise ValueError("--encoder is taken as it is: leave out --projection")
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
@@ -136,6 +142,9 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     bench.add("BM25", lambda: pt.Transformer.identity())
     weights = dict.fromkeys(bench.relations, 1.0)
     stores = {TEXTS[texts]: bench.tokens(titles=texts == "titled") for texts in options.texts}
+    tuned = {
+        suffix: functools.cache(functools.partial(bench.tuned, weights, store)) for suffix, store in stores.items()
+    }
     first = next(iter(stores.items()))
     variant = options.variants[0]
     for suffix, store in stores.items():
@@ -144,7 +153,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     for suffix, store in stores.items():
         if "graph-maxsim" in options.systems:
             bench.add(f"GraphMaxSim, default weights{suffix}", functools.partial(bench.graph_maxsim, None, store))
-            bench.add(f"GraphMaxSim{suffix}", functools.partial(bench.tuned, weights, store), document=True)
+            bench.add(f"GraphMaxSim{suffix}", tuned[suffix], document=True)
     for seed in options.seeds if "hgat" in options.systems else []:
         for number, kind in enumerate(options.variants):
             config = ptg.HGATConfig(kind, **SHAPE)
@@ -157,7 +166,8 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     for seed in options.seeds if "hgat-matches" in options.systems else []:
         for suffix, store in stores.items():
             name = f"HGAT from GraphMaxSim{suffix}"
-            bench.add(name, functools.partial(bench.hgat_from_graph_maxsim, name, seed, store, weights), seed)
+            make = functools.partial(bench.hgat_from_graph_maxsim, name, seed, store, tuned[suffix])
+            bench.add(name, make, seed)
     names = set(bench.results.per_query["name"])
     return bench.results.table(BASELINE if BASELINE in names else None)
 
@@ -252,12 +262,11 @@ class Bench:
         return hgat
 
     def hgat_from_graph_maxsim(
-        self, name: str, seed: int, tokens: ptg.TokenStore, weights: dict[str, float]
+        self, name: str, seed: int, tokens: ptg.TokenStore, tuned: Callable[[], Any]
     ) -> pt.Transformer:
         """As :meth:`hgat`, with the matches of a tuned GraphMaxSim in the tokens of neighbors."""
-        matches = self.tuned(weights, tokens).weights  # type: ignore[attr-defined]
         network, training = MATCHES
-        return self.hgat(name, seed, tokens, "NO_LB", network | {"matches": matches}, training)
+        return self.hgat(name, seed, tokens, "NO_LB", network | {"matches": tuned().weights}, training)
 
     def add(self, name: str, make: Callable[[], Any], seed: int = 0, document: bool = False) -> None:
         """Adds a reranker to the table, and, if asked for, with the score of the document's best passage.

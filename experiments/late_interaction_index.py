@@ -29,7 +29,7 @@ import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Record
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
-from experiments.harness.passage_corpus import WHOLE
+from experiments.harness.passage_corpus import judged_passages
 from experiments.harness.projections import projected_store
 from experiments.harness.results import Results, claim, slug, write
 from experiments.token_encoders import frozen_encoder
@@ -64,7 +64,7 @@ def command_line() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
     collection, options = parse(command_line(), {"medquad": {"passages": 4000}}, arguments)
-    return run(collection.whole() if options.collection in WHOLE else collection, options)
+    return run(judged_passages(options.collection, collection), options)
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:

@@ -49,6 +49,12 @@ def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pd.testing.assert_frame_equal(graph_rerankers.run(pages(), chosen).set_index("system"), table)
 
 
+def test_an_encoder_has_its_own_projection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        graph_rerankers.main(["medquad", str(tmp_path), "--output", "x", "--encoder", "a", "--projection", "b"])
+    assert "leave out --projection" in capsys.readouterr().err
+
+
 def test_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
 

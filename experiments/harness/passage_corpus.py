@@ -17,6 +17,16 @@ DEPTH = 100
 WHOLE = ("cranfield", "cacm", "vaswani")  # collections of abstracts, each of which is one passage
 
 
+def judged_passages(name: str, collection: Collection) -> Collection:
+    """A collection whose passages are what is judged: abstracts, and records without parts, are one passage each.
+
+    Args:
+        name: Name of the collection on the command line.
+        collection: The collection.
+    """
+    return collection.whole() if name in WHOLE or not collection.structured else collection
+
+
 class PassageCorpus:
     """The passages of a collection without their titles; abstracts are taken with theirs.
 
@@ -40,7 +50,7 @@ class PassageCorpus:
         engine: str = "pisa",
     ) -> None:
         self.name, self.folder, self.engine = name, folder, engine
-        self.collection = collection.whole() if name in WHOLE else collection
+        self.collection = judged_passages(name, collection)
         self.trains = ALL not in self.collection.queries
         splits = (
             self.collection.split(dev_queries=dev_queries) if self.trains else {"test": self.collection.all_queries}

@@ -133,14 +133,14 @@ class HGATLayer(nn.Module):
         super().__init__()
         self.config, self.positions = config, positions
         names = [SELF, *relations]
-        registers = config.registers or 0
-        vectors = nn.functional.normalize(torch.randn(registers, dimension), dim=1)
-        self.registers = nn.Parameter(vectors) if first and registers else None
+        self.register_rows = config.registers or 0
+        vectors = nn.functional.normalize(torch.randn(self.register_rows, dimension), dim=1)
+        self.registers = nn.Parameter(vectors) if first and self.register_rows else None
         modules = {r: nn.MultiheadAttention(dimension, config.heads, batch_first=True) for r in names}
         self.attention = cast(Mapping[str, nn.MultiheadAttention], nn.ModuleDict(modules))
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). The paper does not say how it starts;
         # uniform in [0, 1], as it says of lambda and alpha.
-        weights = {r: nn.Parameter(torch.rand(positions + registers)) for r in names}
+        weights = {r: nn.Parameter(torch.rand(positions + self.register_rows)) for r in names}
         self.weight = nn.ParameterDict(weights)
         self.lambda_ = nn.Parameter(torch.rand(())) if config.lambda_ else None
         self.residual = config.init == "identity"
@@ -203,7 +203,7 @@ class HGATLayer(nn.Module):
     def _position_of(self, states: TokenStates) -> Tensor:
         """Index into W of each row: its token position; registers have the last indices."""
         position = states.position
-        tokens = states.lengths[states.row_index] - (self.config.registers or 0)
+        tokens = states.lengths[states.row_index] - self.register_rows
         return torch.where(position < tokens, position, position - tokens + self.positions)
 
     def _messages(
