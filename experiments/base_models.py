@@ -8,7 +8,8 @@ passages that BM25 and the dual-encoder find, other passages of the same documen
 begins with random ones alone: on hard negatives, the loss stayed for hundreds of steps where it is by chance. Splits
 are those of the collections, so no test query or test page is in the training. The weights that are best on dev queries
 of all collections are kept, in ``OUTPUT/cross-encoder``, which ``--checkpoint`` or ``--teacher`` of other experiments
-takes. ``--checkpoint`` of this one continues a training, for instance with longer passages.
+takes. ``--checkpoint`` of this one continues a training, for instance with longer passages. With ``--unseen`` it can be
+a teacher that knows no more than its student: it learns from no question about the pages of the student's sample.
 
 A call that was killed goes on when it is repeated. Afterwards the model reranks what BM25 and the dual-encoder find, on
 the test queries of these collections, and on all queries of collections that it was not trained on (``--away``).
@@ -87,6 +88,7 @@ def command_line() -> argparse.ArgumentParser:
         train_queries=(int, "training queries of each collection, drawn at random (all)"),
         dev_queries=(30, "validation queries of each collection, drawn at random"),
         dev_candidates=(15, "passages of each that are reranked"),
+        unseen=(int, "size of a sample of MedQuAD: no question of its pages is for training or validation (none)"),
     )
     add_options(
         command,
@@ -203,14 +205,24 @@ class Place:
     def __init__(self, named: str, options: argparse.Namespace) -> None:
         self.name, path = Named.parse(named)
         self.options, self.folder = options, options.output / "collections" / self.name
-        opened = argparse.Namespace(collection=self.name, path=path, passages=options.passages or None)
-        self.collection = judged_passages(self.name, open_collection(opened))
+        opened = partial(argparse.Namespace, collection=self.name, path=path)
+        everything = open_collection(opened(passages=options.passages or None))
+        self.collection = judged_passages(self.name, everything)
         self.passages = self.collection.passages()
+        self.unseen: set[str] = set()
+        if self.name == "medquad" and options.unseen:
+            sample = open_collection(opened(passages=options.unseen))
+            self.unseen = {record["docno"] for record in sample.documents()}
 
     @cached_property
     def texts(self) -> dict[str, str]:
         """The text of each passage."""
         return {record["docno"]: record["text"] for record in self.passages.documents()}
+
+    def seen(self, queries: Queries) -> Queries:
+        """The queries to which no document of the unseen sample is relevant."""
+        documents = queries.qrels["docno"].map(lambda docno: split_passage_id(docno)[0])
+        return queries.without(queries.among(queries.qrels["qid"][documents.isin(self.unseen)]))
 
     def first_stage(self, name: str) -> pt.Transformer:
         """``qid, query`` to passages."""
@@ -233,12 +245,11 @@ class Place:
 def examples(place: Place, options: argparse.Namespace) -> tuple[Examples, Examples]:
     """Training and validation examples of a collection; what was found for training queries is kept in a file."""
     splits = place.collection.split(dev_queries=options.dev_queries)
-    train = splits["train"].sample(options.train_queries)
+    train, dev = place.seen(splits["train"]).sample(options.train_queries), place.seen(splits["dev"])
     file = place.folder / f"{'-'.join(options.negatives)}.csv.gz"
     if not file.exists():
         write(mined(place, train, options), file)
     found = pd.read_csv(file, dtype={"qid": str, "docno": str}).merge(train.topics, on="qid")
-    dev = splits["dev"]
     candidates = (place.first_stage("bm25") % options.dev_candidates)(dev.topics)
     return tuple(  # type: ignore[return-value]
         renamed(place.name, Examples(place.with_texts(run), qrels))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError, Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,32 @@ def test_no_test_query_is_learned_from(tmp_path: Path) -> None:
     assert train.qrels["docno"].str.startswith("numpydoc:").all() and train.run["text"].notna().all()
     both = base_models.together([train, dev])
     assert len(both.run) == len(train.run) + len(dev.run)
+
+
+def test_no_question_of_unseen_pages_is_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = pages()
+    records = list(collection.documents())
+
+    def opened(options: Namespace) -> Collection:
+        return replace(collection, documents=lambda: records[: options.passages])
+
+    monkeypatch.setattr(base_models, "open_collection", opened)
+    splits = collection.split(dev_queries=2)
+    learned = {qid for name in ("train", "dev") for qid in splits[name].topics["qid"]}
+    count = len(records) // 2
+    hidden = {record["docno"] for record in records[:count]}
+    about = collection.all_queries.qrels
+    unseen = set(about["qid"][about["docno"].map(lambda docno: docno.partition("%")[0]).isin(hidden)])
+    assert learned & unseen and learned - unseen
+
+    def used(name: str, *more: str) -> set[str]:
+        chosen = options(tmp_path / str(len(more)), "--negatives", "bm25", "random", *more)
+        parts = base_models.examples(Place(name, chosen), chosen)
+        return {qid.partition(":")[2] for part in parts for qid in part.qrels["qid"]}
+
+    assert used("medquad=folder") == learned
+    assert used("medquad=folder", "--unseen", str(count)) == learned - unseen
+    assert used("numpydoc", "--unseen", str(count)) == learned  # the sample is one of MedQuAD
 
 
 def test_what_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
