@@ -7,8 +7,10 @@
 
 All systems rerank the passages of the same documents. ``titled`` systems encode passages together with the titles of
 their sections; ``+ document`` adds the score of a document's best passage. ``--choices`` trains HGAT with other
-settings, each of which differs from the default in one choice. ``hgat-matches`` starts at the tuned GraphMaxSim, whose
-matches in the tokens of neighbors it keeps (``HGATConfig(matches=)``); it learns slowly, so as not to lose them.
+settings, each of which differs from the default in one choice. ``hgat-matches`` starts at GraphMaxSim, whose matches in
+the tokens of neighbors it keeps (``HGATConfig(matches=)``): tuned, or with default weights (``--starts``); it learns
+slowly, so as not to lose them, or as other HGATs do, without or with registers (``--learns``). Which of these to take
+is a question for the dev queries: ``training/`` has what each training measured on them.
 ``--projection`` and ``--encoder`` are what ``experiments.token_encoders`` has trained.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import logging
 import shutil
 from collections.abc import Callable, Sequence
@@ -70,11 +73,14 @@ TRAINING: dict[str, Any] = {
     "scalar_learning_rate": 0.03,
     "patience": None,
 }
-# of an HGAT that starts at GraphMaxSim: no registers, and what changes scores at once changes slowly
-MATCHES: tuple[dict[str, Any], dict[str, Any]] = (
-    {"registers": None, "aggregation": "mean"},
-    {"learning_rate": 1e-4, "scalar_learning_rate": 0.003, "evaluations": 2},
-)
+# how an HGAT that starts at GraphMaxSim learns: changes of the network, changes of its training
+NO_REGISTERS = {"registers": 0, "aggregation": "mean"}
+LEARNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "slowly": (NO_REGISTERS, {"learning_rate": 1e-4, "scalar_learning_rate": 0.003, "evaluations": 2}),
+    "fast": (NO_REGISTERS, {"evaluations": 2}),
+    "with-registers": ({}, {"evaluations": 2}),
+}
+STARTS = {"tuned": "", "default": ", default weights"}
 # name, changes of the network, changes of its training
 CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "scalars at the rate of the matrices, 1e-3": ({}, {"scalar_learning_rate": None}),
@@ -108,6 +114,8 @@ def command_line() -> argparse.ArgumentParser:
         texts=([*TEXTS], "of the passages that are encoded: bare, and with the titles of their sections", [*TEXTS]),
         projection=(str, "file of a projection of token vectors (their principal directions)"),
         encoder=(str, "folder of a token encoder that is taken as it is, instead of a projection"),
+        starts=(["tuned"], "weights of the GraphMaxSim at which hgat-matches starts", [*STARTS]),
+        learns=(["slowly"], "how hgat-matches learns", [*LEARNS]),
         choices=(["none"], "of HGAT, trained with each", ["none", "all", *map(choice, CHOICES)]),
     )
     return command
@@ -136,7 +144,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     Returns:
         The table.
     """
-    claim(options.output, options, ("systems", "seeds", "variants", "choices"))
+    claim(options.output, options, ("systems", "seeds", "variants", "starts", "learns", "choices"))
     bench = Bench(collection, options)
     torch.set_num_threads(1)  # for the small products from here on, several threads mostly wait for one another
     bench.add("BM25", lambda: pt.Transformer.identity())
@@ -164,9 +172,10 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
             if {"all", choice(name)} & set(options.choices):
                 bench.add(name, functools.partial(bench.hgat, name, seed, first[1], variant, *changes), seed)
     for seed in options.seeds if "hgat-matches" in options.systems else []:
-        for suffix, store in stores.items():
-            name = f"HGAT from GraphMaxSim{suffix}"
-            make = functools.partial(bench.hgat_from_graph_maxsim, name, seed, store, tuned[suffix])
+        for (suffix, store), start, way in itertools.product(stores.items(), options.starts, options.learns):
+            name = f"HGAT from GraphMaxSim{STARTS[start]}{'' if way == 'slowly' else f', {way}'}{suffix}"
+            at = tuned[suffix] if start == "tuned" else functools.partial(bench.graph_maxsim, None, store)
+            make = functools.partial(bench.hgat_from_graph_maxsim, name, seed, store, at, LEARNS[way])
             bench.add(name, make, seed)
     names = set(bench.results.per_query["name"])
     return bench.results.table(BASELINE if BASELINE in names else None)
@@ -256,17 +265,24 @@ class Bench:
             seed=seed,
         )
         self.fit(hgat)
+        (self.output / "training").mkdir(exist_ok=True)
+        pd.DataFrame(hgat.training_log).to_csv(self.output / "training" / f"{slug(name)}-{seed}.csv", index=False)
         folder = self.output / f"{slug(name)}-{seed}.tokens"
         shutil.rmtree(folder, ignore_errors=True)
         hgat.contextualized = hgat.contextualize(folder)
         return hgat
 
     def hgat_from_graph_maxsim(
-        self, name: str, seed: int, tokens: ptg.TokenStore, tuned: Callable[[], Any]
+        self,
+        name: str,
+        seed: int,
+        tokens: ptg.TokenStore,
+        start: Callable[[], Any],
+        changes: tuple[dict[str, Any], dict[str, Any]],
     ) -> pt.Transformer:
-        """As :meth:`hgat`, with the matches of a tuned GraphMaxSim in the tokens of neighbors."""
-        network, training = MATCHES
-        return self.hgat(name, seed, tokens, "NO_LB", network | {"matches": tuned().weights}, training)
+        """As :meth:`hgat`, with the matches of a GraphMaxSim in the tokens of neighbors; see ``LEARNS``."""
+        network, training = changes
+        return self.hgat(name, seed, tokens, "NO_LB", network | {"matches": start().weights}, training)
 
     def add(self, name: str, make: Callable[[], Any], seed: int = 0, document: bool = False) -> None:
         """Adds a reranker to the table, and, if asked for, with the score of the document's best passage.

@@ -82,3 +82,15 @@ def test_hgat_that_starts_at_graph_maxsim(tmp_path: Path) -> None:
     assert {"GraphMaxSim", "HGAT from GraphMaxSim", "HGAT from GraphMaxSim, titled"} <= set(table.index)
     best, trained = (float(table.loc[name, "nDCG@10"][:5]) for name in ("GraphMaxSim", "HGAT from GraphMaxSim"))
     assert trained >= best - 0.05
+
+
+def test_ways_to_learn_from_graph_maxsim(tmp_path: Path) -> None:
+    ways = ["--starts", "tuned", "default", "--learns", "slowly", "fast", "with-registers"]
+    chosen = options(tmp_path, "--systems", "hgat-matches", "--texts", "bare", *ways)
+    table = graph_rerankers.run(pages(), chosen)
+    starts = ["HGAT from GraphMaxSim", "HGAT from GraphMaxSim, default weights"]
+    names = [name + more for name in starts for more in ("", ", fast", ", with-registers")]
+    assert sorted(table["system"]) == sorted(["BM25", *names])
+    for name in names:
+        log = pd.read_csv(tmp_path / "training" / f"{graph_rerankers.slug(name)}-0.csv")
+        assert log["nDCG@10"].notna().sum() >= 2  # before training, and after
