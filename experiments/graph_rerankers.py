@@ -33,7 +33,7 @@ from ir_measures.measures import Measure
 from safetensors.torch import load_file
 
 import pyterrier_graph as ptg
-from experiments.harness.collection import SPLITS, Collection, Queries
+from experiments.harness.collection import SPLITS, Collection, Queries, joined
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, choice, claim, slug
@@ -110,6 +110,7 @@ def command_line() -> argparse.ArgumentParser:
         "systems",
         documents=(20, "documents whose passages are reranked"),
         triples=(1000, "training triples of an HGAT"),
+        tune_queries=(0, "training queries on which GraphMaxSim is tuned, beside the dev queries; drawn at random"),
         variants=(["NO_LB", "NO_LB_NS"], "of HGAT", get_args(Variant)),
         texts=([*TEXTS], "of the passages that are encoded: bare, and with the titles of their sections", [*TEXTS]),
         projection=(str, "file of a projection of token vectors (their principal directions)"),
@@ -229,13 +230,15 @@ class Bench:
         return ptg.GraphMaxSim(self.graph, self.encoder, weights, tokens=tokens)
 
     def tuned(self, weights: dict[str, float], tokens: ptg.TokenStore) -> pt.Transformer:
-        """GraphMaxSim, tuned."""
-        return self.fit(self.graph_maxsim(weights, tokens))
-
-    def fit(self, reranker: Any) -> pt.Transformer:
-        """Fits a reranker."""
-        logger.info("fitting %r", reranker)
-        return reranker.fit(*self.candidates["train"], *self.candidates["dev"])
+        """GraphMaxSim, tuned on the dev queries, and on training queries if asked for."""
+        train, dev = (self.candidates[name] for name in ("train", "dev"))
+        qids = pd.Series(train.topics["qid"].unique())
+        some = train.among(qids.sample(min(self.options.tune_queries, len(qids)), random_state=0))
+        queries = joined([dev, some])
+        reranker: Any = self.graph_maxsim(weights, tokens)
+        reranker.fit(*queries)
+        logger.info("tuned on %d queries: %r", queries.topics["qid"].nunique(), reranker)
+        return reranker
 
     def hgat(
         self,
@@ -264,7 +267,8 @@ class Bench:
             training=ptg.HGATTraining(**TRAINING | (training or {}), max_triples=self.options.triples, seed=seed),
             seed=seed,
         )
-        self.fit(hgat)
+        logger.info("training %s, seed %d", name, seed)
+        hgat.fit(*self.candidates["train"], *self.candidates["dev"])
         (self.output / "training").mkdir(exist_ok=True)
         pd.DataFrame(hgat.training_log).to_csv(self.output / "training" / f"{slug(name)}-{seed}.csv", index=False)
         folder = self.output / f"{slug(name)}-{seed}.tokens"

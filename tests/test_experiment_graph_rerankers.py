@@ -94,3 +94,20 @@ def test_ways_to_learn_from_graph_maxsim(tmp_path: Path) -> None:
     for name in names:
         log = pd.read_csv(tmp_path / "training" / f"{graph_rerankers.slug(name)}-0.csv")
         assert log["nDCG@10"].notna().sum() >= 2  # before training, and after
+
+
+def test_tuning_on_training_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[set[str], set[str]]] = []
+
+    def fit(reranker: Any, topics: pd.DataFrame, qrels: pd.DataFrame) -> None:
+        seen.append((set(topics["qid"]), set(qrels["qid"])))
+
+    monkeypatch.setattr(ptg.GraphMaxSim, "fit", fit)
+    for name, queries in (("dev", "0"), ("more", "3")):
+        more = ["--systems", "graph-maxsim", "--texts", "bare", "--tune-queries", queries]
+        graph_rerankers.run(pages(), options(tmp_path / name, *more))
+    splits = pages().split(dev_queries=100)
+    train, dev, test = (set(splits[name].topics["qid"]) for name in ("train", "dev", "test"))
+    (alone, judged), (both, judged_both) = seen
+    assert alone == judged == dev and both == judged_both
+    assert len(both - dev) == 3 and both - dev <= train and not both & test
