@@ -115,6 +115,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"layers": (2, 0)},
     {"per_layer": False},
     {"steps": 0},
+    {"steps": 2},
     {"steps": 3},
     {"gate": "gru"},
     {"readout": "linear"},

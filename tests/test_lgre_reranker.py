@@ -216,6 +216,7 @@ def test_identity_starts_at_the_cross_encoder() -> None:
     assert not np.allclose(scores(lgre(encoder=cross_encoder(), init="random")), expected, atol=1e-2)
     assert lgre().network.config.init == LGReConfig.paper().init == "random"
     assert (LGReConfig().layers, LGReConfig.paper().layers) == ((-1,), None)
+    assert (LGReConfig().steps, LGReConfig.paper().steps) == (1, 2)
 
 
 def test_options_that_cannot_be(tmp_path: Path) -> None:
