@@ -80,7 +80,8 @@ LEARNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fast": (NO_REGISTERS, {"evaluations": 2}),
     "with-registers": ({}, {"evaluations": 2}),
 }
-STARTS = {"tuned": "", "default": ", default weights"}
+# the GraphMaxSim at which it starts: all weights 1 and tuned, or with the default weights, or these and tuned
+STARTS = {"tuned": "", "default": ", default weights", "default-tuned": ", default weights, tuned"}
 # name, changes of the network, changes of its training
 CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "scalars at the rate of the matrices, 1e-3": ({}, {"scalar_learning_rate": None}),
@@ -115,7 +116,7 @@ def command_line() -> argparse.ArgumentParser:
         texts=([*TEXTS], "of the passages that are encoded: bare, and with the titles of their sections", [*TEXTS]),
         projection=(str, "file of a projection of token vectors (their principal directions)"),
         encoder=(str, "folder of a token encoder that is taken as it is, instead of a projection"),
-        starts=(["tuned"], "weights of the GraphMaxSim at which hgat-matches starts", [*STARTS]),
+        starts=(["tuned"], "the GraphMaxSim at which hgat-matches starts", [*STARTS]),
         learns=(["slowly"], "how hgat-matches learns", [*LEARNS]),
         choices=(["none"], "of HGAT, trained with each", ["none", "all", *map(choice, CHOICES)]),
     )
@@ -151,18 +152,19 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     bench.add("BM25", lambda: pt.Transformer.identity())
     weights = dict.fromkeys(bench.relations, 1.0)
     stores = {TEXTS[texts]: bench.tokens(titles=texts == "titled") for texts in options.texts}
-    tuned = {
-        suffix: functools.cache(functools.partial(bench.tuned, weights, store)) for suffix, store in stores.items()
-    }
+    starts: dict[str, Callable[[], Any]] = {}
+    for suffix, store in stores.items():
+        starts["tuned" + suffix] = functools.cache(functools.partial(bench.tuned, weights, store))
+        starts["default" + suffix] = functools.partial(bench.graph_maxsim, None, store)
+        starts["default-tuned" + suffix] = functools.cache(functools.partial(bench.tuned, None, store))
     first = next(iter(stores.items()))
     variant = options.variants[0]
     for suffix, store in stores.items():
         if "maxsim" in options.systems:
             bench.add(f"MaxSim{suffix}", functools.partial(bench.graph_maxsim, {}, store), document=True)
-    for suffix, store in stores.items():
+    for suffix, (start, name) in itertools.product(stores, STARTS.items()):
         if "graph-maxsim" in options.systems:
-            bench.add(f"GraphMaxSim, default weights{suffix}", functools.partial(bench.graph_maxsim, None, store))
-            bench.add(f"GraphMaxSim{suffix}", tuned[suffix], document=True)
+            bench.add(f"GraphMaxSim{name}{suffix}", starts[start + suffix], document=start == "tuned")
     for seed in options.seeds if "hgat" in options.systems else []:
         for number, kind in enumerate(options.variants):
             config = ptg.HGATConfig(kind, **SHAPE)
@@ -175,8 +177,9 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     for seed in options.seeds if "hgat-matches" in options.systems else []:
         for (suffix, store), start, way in itertools.product(stores.items(), options.starts, options.learns):
             name = f"HGAT from GraphMaxSim{STARTS[start]}{'' if way == 'slowly' else f', {way}'}{suffix}"
-            at = tuned[suffix] if start == "tuned" else functools.partial(bench.graph_maxsim, None, store)
-            make = functools.partial(bench.hgat_from_graph_maxsim, name, seed, store, at, LEARNS[way])
+            make = functools.partial(
+                bench.hgat_from_graph_maxsim, name, seed, store, starts[start + suffix], LEARNS[way]
+            )
             bench.add(name, make, seed)
     names = set(bench.results.per_query["name"])
     return bench.results.table(BASELINE if BASELINE in names else None)
@@ -229,7 +232,7 @@ class Bench:
         """GraphMaxSim, not tuned; None is for the class's default weights."""
         return ptg.GraphMaxSim(self.graph, self.encoder, weights, tokens=tokens)
 
-    def tuned(self, weights: dict[str, float], tokens: ptg.TokenStore) -> pt.Transformer:
+    def tuned(self, weights: dict[str, float] | None, tokens: ptg.TokenStore) -> pt.Transformer:
         """GraphMaxSim, tuned on the dev queries, and on training queries if asked for."""
         train, dev = (self.candidates[name] for name in ("train", "dev"))
         qids = pd.Series(train.topics["qid"].unique())

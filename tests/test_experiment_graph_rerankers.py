@@ -32,7 +32,7 @@ def options(folder: Path, *more: str) -> Any:
 def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = options(tmp_path, "--variants", "NO_LB", "NO_LB_NS", "--seeds", "0", "1")
     table = graph_rerankers.run(pages(), chosen).set_index("system")
-    default = [f"GraphMaxSim, default weights{suffix}" for suffix in ("", ", titled")]
+    default = [f"GraphMaxSim, default weights{more}{suffix}" for more in ("", ", tuned") for suffix in ("", ", titled")]
     both = [f"{name}{suffix}" for name in ("MaxSim", "GraphMaxSim") for suffix in ("", ", titled")]
     hgats = ["std_NO_LB", "std_NO_LB, titled"]
     expected = [
@@ -85,10 +85,10 @@ def test_hgat_that_starts_at_graph_maxsim(tmp_path: Path) -> None:
 
 
 def test_ways_to_learn_from_graph_maxsim(tmp_path: Path) -> None:
-    ways = ["--starts", "tuned", "default", "--learns", "slowly", "fast", "with-registers"]
+    ways = ["--starts", *graph_rerankers.STARTS, "--learns", "slowly", "fast", "with-registers"]
     chosen = options(tmp_path, "--systems", "hgat-matches", "--texts", "bare", *ways)
     table = graph_rerankers.run(pages(), chosen)
-    starts = ["HGAT from GraphMaxSim", "HGAT from GraphMaxSim, default weights"]
+    starts = [f"HGAT from GraphMaxSim{name}" for name in graph_rerankers.STARTS.values()]
     names = [name + more for name in starts for more in ("", ", fast", ", with-registers")]
     assert sorted(table["system"]) == sorted(["BM25", *names])
     for name in names:
@@ -108,6 +108,7 @@ def test_tuning_on_training_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         graph_rerankers.run(pages(), options(tmp_path / name, *more))
     splits = pages().split(dev_queries=100)
     train, dev, test = (set(splits[name].topics["qid"]) for name in ("train", "dev", "test"))
-    (alone, judged), (both, judged_both) = seen
+    (alone, judged), *_, (both, judged_both) = seen
+    assert len(seen) == 4  # from two starts
     assert alone == judged == dev and both == judged_both
     assert len(both - dev) == 3 and both - dev <= train and not both & test
