@@ -45,6 +45,7 @@ from pyterrier_graph.documents import split_passage_id
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.rerank.cross_encoder import CHECKPOINT
 from pyterrier_graph.retrieve.index_writer import base_vectors
+from pyterrier_graph.training.validation import documents_of
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100)
 FIRST_STAGES = {"bm25": "BM25", "dual-encoder": "dual-encoder"}
@@ -221,7 +222,7 @@ class Place:
 
     def seen(self, queries: Queries) -> Queries:
         """The queries to which no document of the unseen sample is relevant."""
-        documents = queries.qrels["docno"].map(lambda docno: split_passage_id(docno)[0])
+        documents = documents_of(queries.qrels["docno"])
         return queries.without(queries.among(queries.qrels["qid"][documents.isin(self.unseen)]))
 
     def first_stage(self, name: str) -> pt.Transformer:

@@ -8,9 +8,10 @@
 All systems rerank the passages of the same documents. ``titled`` systems encode passages together with the titles of
 their sections; ``+ document`` adds the score of a document's best passage. ``--choices`` trains HGAT with other
 settings, each of which differs from the default in one choice. ``hgat-matches`` starts at GraphMaxSim, whose matches in
-the tokens of neighbors it keeps (``HGATConfig(matches=)``): tuned, or with default weights (``--starts``); it learns
-slowly, so as not to lose them, or as other HGATs do, without or with registers (``--learns``). Which of these to take
-is a question for the dev queries: ``training/`` has what each training measured on them.
+the tokens of neighbors it keeps (``HGATConfig(matches=)``): tuned from weights of 1, with default weights, or tuned
+from these (``--starts``); it learns slowly, so as not to lose them, or as other HGATs do, without or with registers
+(``--learns``). Which of these to take is a question for the dev queries: ``training/`` has what each training measured
+on them.
 ``--projection`` and ``--encoder`` are what ``experiments.token_encoders`` has trained.
 """
 
@@ -152,11 +153,11 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     bench.add("BM25", lambda: pt.Transformer.identity())
     weights = dict.fromkeys(bench.relations, 1.0)
     stores = {TEXTS[texts]: bench.tokens(titles=texts == "titled") for texts in options.texts}
-    starts: dict[str, Callable[[], Any]] = {}
+    starts: dict[tuple[str, str], Callable[[], Any]] = {}
     for suffix, store in stores.items():
-        starts["tuned" + suffix] = functools.cache(functools.partial(bench.tuned, weights, store))
-        starts["default" + suffix] = functools.partial(bench.graph_maxsim, None, store)
-        starts["default-tuned" + suffix] = functools.cache(functools.partial(bench.tuned, None, store))
+        starts["tuned", suffix] = functools.cache(functools.partial(bench.tuned, weights, store))
+        starts["default", suffix] = functools.partial(bench.graph_maxsim, None, store)
+        starts["default-tuned", suffix] = functools.cache(functools.partial(bench.tuned, None, store))
     first = next(iter(stores.items()))
     variant = options.variants[0]
     for suffix, store in stores.items():
@@ -164,7 +165,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
             bench.add(f"MaxSim{suffix}", functools.partial(bench.graph_maxsim, {}, store), document=True)
     for suffix, (start, name) in itertools.product(stores, STARTS.items()):
         if "graph-maxsim" in options.systems:
-            bench.add(f"GraphMaxSim{name}{suffix}", starts[start + suffix], document=start == "tuned")
+            bench.add(f"GraphMaxSim{name}{suffix}", starts[start, suffix], document=start == "tuned")
     for seed in options.seeds if "hgat" in options.systems else []:
         for number, kind in enumerate(options.variants):
             config = ptg.HGATConfig(kind, **SHAPE)
@@ -178,7 +179,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         for (suffix, store), start, way in itertools.product(stores.items(), options.starts, options.learns):
             name = f"HGAT from GraphMaxSim{STARTS[start]}{'' if way == 'slowly' else f', {way}'}{suffix}"
             make = functools.partial(
-                bench.hgat_from_graph_maxsim, name, seed, store, starts[start + suffix], LEARNS[way]
+                bench.hgat_from_graph_maxsim, name, seed, store, starts[start, suffix], LEARNS[way]
             )
             bench.add(name, make, seed)
     names = set(bench.results.per_query["name"])
@@ -204,6 +205,8 @@ class Bench:
         first = bm25(collection, self.output / options.first_stage, options.first_stage) % options.documents
         found = {name: (first >> self.graph.passages())(splits[name].topics) for name in SPLITS}
         self.candidates = {name: Queries(found[name], splits[name].qrels) for name in SPLITS}
+        more = splits["train"].sample(options.tune_queries).topics["qid"]
+        self.tuning = joined([self.candidates["dev"], self.candidates["train"].among(more)])
         self.results = Results(self.output, splits["test"], MEASURES)
         self.encoder = self._encoder()
 
@@ -234,13 +237,9 @@ class Bench:
 
     def tuned(self, weights: dict[str, float] | None, tokens: ptg.TokenStore) -> pt.Transformer:
         """GraphMaxSim, tuned on the dev queries, and on training queries if asked for."""
-        train, dev = (self.candidates[name] for name in ("train", "dev"))
-        qids = pd.Series(train.topics["qid"].unique())
-        some = train.among(qids.sample(min(self.options.tune_queries, len(qids)), random_state=0))
-        queries = joined([dev, some])
         reranker: Any = self.graph_maxsim(weights, tokens)
-        reranker.fit(*queries)
-        logger.info("tuned on %d queries: %r", queries.topics["qid"].nunique(), reranker)
+        reranker.fit(*self.tuning)
+        logger.info("tuned on %d queries: %r", self.tuning.topics["qid"].nunique(), reranker)
         return reranker
 
     def hgat(
