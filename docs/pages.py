@@ -69,7 +69,7 @@ def links(name: str, repository: str, version: str) -> str:
 
 
 def leading_somewhere(text: str, repository: str, version: str) -> str:
-    """Markdown whose links to files of the repository lead to GitHub, or are no links where that is not known."""
+    """Markdown whose links to repository files lead to GitHub, or become plain text without a repository."""
     target = rf"[\1](https://github.com/{repository}/blob/{version}/\2)" if repository else r"\1"
     return re.sub(r"\[([^\]]*)\]\(\.\./([^)]*)\)", target, text)
 

@@ -15,15 +15,8 @@ import pyterrier as pt
 from ir_measures import AP, R
 
 import pyterrier_graph as ptg
+from pyterrier_graph import clef_ip
 from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
-from pyterrier_graph.patents import (
-    AbstractTerms,
-    ClaimsQuery,
-    DocumentCutoff,
-    DocumentFrequencies,
-    NotOwnFamily,
-    SharedCodes,
-)
 
 TASK = "irds:clef-ip/2013/claims-to-passages"
 MEASURES = [on_documents(PRES @ 100), on_documents(R @ 100), on_documents(AP @ 100), MAPD, PRECD]
@@ -35,19 +28,19 @@ def main(folder: str = "clef-ip", documents: int = 1000) -> None:
     graph = ptg.DocumentGraph(f"{folder}/graph")
     if not graph.built():
         graph.index(patents.get_corpus_iter())
-    frequencies = DocumentFrequencies(f"{folder}/frequencies")
+    frequencies = clef_ip.DocumentFrequencies(f"{folder}/frequencies")
     if not frequencies.built():
         frequencies.index(patents.get_corpus_iter())
     index = pt.terrier.TerrierIndex(f"{folder}/terrier")
     if not index.built():
         index.indexer(meta={"docno": 20}).index(graph.get_corpus_iter("documents"))
     bm25 = pt.rewrite.tokenise() >> index.bm25() % documents >> pt.rewrite.reset()
-    found = ClaimsQuery() >> AbstractTerms(frequencies) >> bm25 >> pt.rewrite.reset()
-    passages = found >> NotOwnFamily() >> SharedCodes(graph) >> graph.passages()
+    found = clef_ip.ClaimsQuery() >> clef_ip.AbstractTerms(frequencies) >> bm25 >> pt.rewrite.reset()
+    passages = found >> clef_ip.NotOwnFamily() >> clef_ip.SharedCodes(graph) >> graph.passages()
     hgat = ptg.HGATReranker(graph)
     (passages >> hgat).fit(train.get_topics(), train.get_qrels())
     systems = [passages, passages >> ptg.GraphMaxSim(graph), passages >> hgat]
-    systems = [system >> DocumentCutoff(100) for system in systems]
+    systems = [system >> clef_ip.DocumentCutoff(100) for system in systems]
     options: Any = {"names": ["BM25", "GraphMaxSim", "HGAT"], "batch_size": 10, "plan": "tree", "verbose": False}
     print(pt.Experiment(systems, test.get_topics(), test.get_qrels(), MEASURES, **options))
 

@@ -1,4 +1,4 @@
-"""A dense index that knows titles, beside a lexical index that is there already. Nothing is trained or tuned.
+"""A dense index that knows titles, next to an existing lexical index. Nothing is trained or tuned.
 
     python examples/hybrid.py INDEX irds:vaswani [FOLDER]
 

@@ -31,7 +31,7 @@ def first_stage(dataset: Any, folder: Path) -> pt.Transformer:
 
 
 def main(name: str = ROBUST04, run: str | None = None, output: str = "lgre") -> None:
-    """Prints the table; the run of each fold is kept in ``output``, so that a second call goes on where it stopped."""
+    """Prints the table; complete folds are kept in ``output``, so that a second call continues."""
     dataset: Any = pt.get_dataset(name)
     topics = dataset.get_topics("title") if name == ROBUST04 else dataset.get_topics()
     qrels = dataset.get_qrels()

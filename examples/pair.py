@@ -31,7 +31,7 @@ def train(bm25: pt.Transformer, texts: Any, topics: Any, qrels: Any, unlabeled: 
         folder: Folder of the examples.
     """
     training = ptg.CrossEncoderTraining(ranking="pointwise")  # its scores are probabilities
-    teacher = ptg.CrossEncoderReranker(training=training, probabilities=True, max_tokens=160)
+    teacher = ptg.CrossEncoderReranker("all-MiniLM-L6-v2", training=training, probabilities=True, max_tokens=160)
     (bm25 % 50 >> texts >> teacher).fit(topics, qrels)
     miner = ptg.HardNegativeMiner(bm25 % 200, texts, teacher=teacher, folder=folder)
     return ptg.DualEncoder(miner=miner).fit(topics, qrels, unlabeled=unlabeled)

@@ -1,7 +1,6 @@
 r"""A cross-encoder that is trained here, for experiments on machines that can download none.
 
-    python -m experiments.base_models cross-encoder medquad=PATH numpydoc trec-car=PATH --pairs 30000 \
-        --away cranfield=PATH cacm=PATH vaswani=PATH qasper=PATH --output OUTPUT
+    python -m experiments.base_models medquad=PATH numpydoc trec-car=PATH --pairs 30000 --output OUTPUT
 
 It starts at a sentence encoder and learns from the training queries of all collections: each relevant passage against
 passages that BM25 and the dual-encoder find, other passages of the same document, and as many passages at random. It
@@ -11,17 +10,16 @@ of all collections are kept, in ``OUTPUT/cross-encoder``, which ``--checkpoint``
 takes. ``--checkpoint`` of this one continues a training, for instance with longer passages. With ``--unseen`` it can be
 a teacher that knows no more than its student: it learns from no question about the pages of the student's sample.
 
-A call that was killed goes on when it is repeated. Afterwards the model reranks what BM25 and the dual-encoder find, on
-the test queries of these collections, and on all queries of collections that it was not trained on (``--away``).
+A call that was killed continues when it is repeated. ``python -m experiments.text_rerankers COLLECTION --split
+--checkpoint OUTPUT/cross-encoder --systems off-the-shelf`` evaluates the model.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -29,8 +27,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from ir_measures import RR, R, nDCG
-from ir_measures.measures import Measure
 
 import pyterrier_graph as ptg
 from experiments.collections import COLLECTIONS, open_collection
@@ -38,30 +34,16 @@ from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Queries, joined
 from experiments.harness.command import Named, add_options, parse_counts, show_progress
 from experiments.harness.first_stage import bm25
-from experiments.harness.passage_corpus import judged_passages
-from experiments.harness.results import Results, choice, claim, write
-from experiments.harness.significance import differences
-from pyterrier_graph.documents import split_passage_id
+from experiments.harness.results import claim, write
+from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.rerank.cross_encoder import CHECKPOINT
-from pyterrier_graph.retrieve.index_writer import base_vectors
+from pyterrier_graph.encoders.stored_vectors import base_vectors
+from pyterrier_graph.lgre.cross_encoder import CHECKPOINT
 from pyterrier_graph.training.validation import documents_of
 
-MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100)
-FIRST_STAGES = {"bm25": "BM25", "dual-encoder": "dual-encoder"}
-# a first stage, and what reranks its results
-SYSTEMS = {
-    "BM25": ("bm25", ""),
-    "BM25 >> dual-encoder": ("bm25", "dual-encoder"),
-    "BM25 >> cross-encoder": ("bm25", "cross-encoder"),
-    "dual-encoder": ("dual-encoder", ""),
-    "dual-encoder >> cross-encoder": ("dual-encoder", "cross-encoder"),
-}
-CHOICES = {choice(name): name for name in SYSTEMS}
-NEGATIVES = (*FIRST_STAGES, "document", "random")
-MODELS = ("cross-encoder",)
+NEGATIVES = ("bm25", "dual-encoder", "document", "random")
 PASSAGE_TOKENS = 128  # of the dual-encoder
-TEST_OPTIONS = ("systems", "tests", "queries", "depth", "test_tokens")
+WHOLE = ("cranfield", "cacm", "vaswani")  # collections of abstracts, each of which is one passage
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +58,6 @@ class Examples(NamedTuple):
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("model", choices=MODELS)
     named = f"{', '.join(COLLECTIONS)}; those in a folder as NAME=FOLDER"
     command.add_argument("collections", nargs="+", type=collection_name, help=f"with training queries: {named}")
     command.add_argument("--output", type=Path, required=True, help="folder for indexes, the model, runs and tables")
@@ -110,16 +91,6 @@ def command_line() -> argparse.ArgumentParser:
         max_tokens=(128, "tokens of query and passage"),
         seed=(0, "of pairs, head and dropout"),
     )
-    command.add_argument("--away", nargs="*", default=[], type=collection_name, help="collections for tests only")
-    add_options(
-        command,
-        "test",
-        systems=([*CHOICES], "what is compared", [*CHOICES]),
-        tests=(str, "only on these collections, joined by ',' (all)"),
-        queries=(200, "test queries of each collection, drawn at random"),
-        depth=(100, "passages that are reranked"),
-        test_tokens=([0], "tokens of query and passage, of the cross-encoder; 0: --max-tokens"),
-    )
     return command
 
 
@@ -131,32 +102,20 @@ def collection_name(text: str) -> str:
     return text
 
 
-def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
-    """Trains and tests the model; returns and writes a row per collection and system."""
+def main(arguments: Sequence[str] | None = None) -> ptg.CrossEncoderReranker:
+    """Trains the model, unless it is there, and returns it."""
     show_progress()
     command = command_line()
     options = parse_counts(command, arguments)
-    for name, path in map(Named.parse, (*options.collections, *options.away)):
+    for name, path in map(Named.parse, options.collections):
         if path and not path.exists():
             command.error(f"{name}: {str(path)!r} does not exist")
-    if both := {*options.collections} & {*options.away}:
-        command.error(f"{min(both)} is used for training: it cannot be in --away")
     return run(options)
 
 
-def run(options: argparse.Namespace) -> pd.DataFrame:
-    """Trains the model unless it is there, and tests it; see :func:`command_line`."""
-    claim(options.output, options, ("away", *TEST_OPTIONS))
-    model = cross_encoder(options)
-    names = [*options.collections, *options.away]
-    if options.tests:
-        names = [name for name in names if Named.parse(name).collection in options.tests.split(",")]
-    tables = [test(Place(name, options), model, name, options) for name in names]
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-
-
-def cross_encoder(options: argparse.Namespace) -> ptg.CrossEncoderReranker:
-    """The trained cross-encoder, from its folder if it is there."""
+def run(options: argparse.Namespace) -> ptg.CrossEncoderReranker:
+    """The trained cross-encoder, from its folder if it is there; see :func:`command_line`."""
+    claim(options.output, options, ())
     folder = options.output / CHECKPOINT
     if not folder.exists():
         places = [Place(name, options) for name in options.collections]
@@ -172,7 +131,7 @@ def cross_encoder(options: argparse.Namespace) -> ptg.CrossEncoderReranker:
 
 
 def train(start: str, places: Sequence[Place], options: argparse.Namespace, folder: Path) -> None:
-    """Trains a cross-encoder, and saves it in a folder; the log and checkpoints are beside it."""
+    """Trains a cross-encoder, and saves it in a folder; the log and checkpoints are next to it."""
     training = ptg.CrossEncoderTraining(
         epochs=1,
         batch_size=options.batch,
@@ -188,7 +147,7 @@ def train(start: str, places: Sequence[Place], options: argparse.Namespace, fold
         output_dir=f"{folder}.checkpoints",
         arguments={"lr_scheduler_type": "linear", "warmup_steps": options.warmup},
     )
-    model = ptg.CrossEncoderReranker(start, training=training, max_tokens=options.max_tokens, seed=options.seed)
+    model = ptg.CrossEncoderReranker(start, training=training, max_tokens=options.max_tokens)
     data, dev = (together(part) for part in zip(*(examples(place, options) for place in places), strict=True))
     logger.info("%s: %d training queries, %d passages", folder.name, data.run["qid"].nunique(), len(data.run))
     model.fit(*data, *dev).save(folder)
@@ -208,7 +167,8 @@ class Place:
         self.options, self.folder = options, options.output / "collections" / self.name
         opened = partial(argparse.Namespace, collection=self.name, path=path)
         everything = open_collection(opened(passages=options.passages or None))
-        self.collection = judged_passages(self.name, everything)
+        whole = self.name in WHOLE or not everything.structured  # what is judged are passages
+        self.collection = everything.whole() if whole else everything
         self.passages = self.collection.passages()
         self.unseen: set[str] = set()
         if self.name == "medquad" and options.unseen:
@@ -236,7 +196,9 @@ class Place:
     @cached_property
     def encoder(self) -> ptg.DualEncoder:
         """The dual-encoder."""
-        return ptg.DualEncoder(self.options.encoder, max_passage_tokens=PASSAGE_TOKENS, verbose=False)
+        return ptg.DualEncoder(
+            self.options.encoder, max_query_tokens=32, max_passage_tokens=PASSAGE_TOKENS, verbose=False
+        )
 
     def with_texts(self, run: pd.DataFrame) -> pd.DataFrame:
         """A run with a column ``text``."""
@@ -307,34 +269,6 @@ def same_document(place: Place, relevant: dict[str, list[str]], seed: int) -> It
         names = dict.fromkeys(split_passage_id(docno)[0] for docno in docnos)
         passages = pd.Series([docno for name in names for docno in documents[name]], dtype=str)
         yield qid, passages.sample(frac=1, random_state=seed).tolist()
-
-
-def test(place: Place, model: ptg.CrossEncoderReranker, named: str, options: argparse.Namespace) -> pd.DataFrame:
-    """The table of a collection: the first stages, and rerankers behind them."""
-    if named in options.away:
-        queries = place.collection.all_queries
-    else:
-        queries = place.collection.split(dev_queries=options.dev_queries)["test"]
-    queries = queries.sample(options.queries)
-    output = options.output / "tests" / place.name
-    claim(output, argparse.Namespace(queries=options.queries, depth=options.depth), ())
-    results = Results(output, queries, MEASURES)
-    rerankers: dict[str, Callable[[], pt.Transformer]] = {
-        "dual-encoder": lambda: place.encoder.text_scorer(),
-        "cross-encoder": lambda: model,
-    }
-    for name, tokens in itertools.product((CHOICES[chosen] for chosen in options.systems), options.test_tokens):
-        first, reranker = SYSTEMS[name]
-        if reranker != "cross-encoder" and tokens != options.test_tokens[0]:
-            continue
-        found = place.first_stage(first) % options.depth
-        model.max_tokens = tokens or options.max_tokens
-        pipeline = found >> pt.apply.generic(place.with_texts) >> rerankers[reranker]() if reranker else found
-        cut = f", {tokens} tokens" if reranker == "cross-encoder" and tokens else ""
-        results.add(name + cut, partial(pipeline, queries.topics))
-    table = results.table()
-    differences(results.per_query, output, MEASURES)
-    return table.assign(collection=place.name, queries=len(queries.topics))
 
 
 if __name__ == "__main__":

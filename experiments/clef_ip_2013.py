@@ -4,7 +4,7 @@
 
 The collection is licensed: without it, this says where to get it and where to put it. The table is the paper's Table 4,
 or, with several ``--negatives``, its Table 3. The run of each training is written in the task's format when it is
-complete, so that an interrupted experiment goes on with the next one. The measures are those of these files.
+complete, so that an interrupted experiment continues with the next one. The measures are those of these files.
 """
 
 from __future__ import annotations
@@ -28,21 +28,19 @@ from experiments.harness.collection import Collection, Queries
 from experiments.harness.command import add_options, parse_counts
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import claim, slug
-from pyterrier_graph.datasets.clef_ip import Archive
-from pyterrier_graph.datasets.clef_ip.layout import archive
-from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
-from pyterrier_graph.models.hgat import Variant
-from pyterrier_graph.patents import (
+from pyterrier_graph.clef_ip import (
     AbstractTerms,
+    Archive,
     ClaimsQuery,
     DocumentCutoff,
     DocumentFrequencies,
     NotOwnFamily,
     SharedCodes,
-    read_official_run,
-    write_official_run,
 )
-from pyterrier_graph.training.negatives import Strategy
+from pyterrier_graph.clef_ip.files import archive
+from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
+from pyterrier_graph.hgat.equations import Variant
+from pyterrier_graph.hgat.training import Strategy
 
 DATASET = "irds:clef-ip/2013/claims-to-passages/{}/{}"
 MEASURES: dict[str, Measure] = {
@@ -59,7 +57,7 @@ STRATEGIES = ("random", "same_doc", "relevant_docs", "shared_codes", "mixed")
 
 
 class Bench(NamedTuple):
-    """What all models share.
+    """The data that all models share.
 
     Attributes:
         patents: The collection.
@@ -125,14 +123,17 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     values = []
 
     def evaluate(model: str, seed: int, make: Callable[[], pt.Transformer]) -> None:
-        file = output / "runs" / f"{slug(model)}-{seed}.txt"
+        file = output / "runs" / f"{slug(model)}-{seed}.csv"
         if not file.exists():
             file.parent.mkdir(exist_ok=True)
             pipeline = bench.graph.passages() >> make() >> cutoff
             # topic by topic: the token vectors of all passages of a thousand patents fit into memory once
             found = pt.tqdm(bench.candidates.groupby("qid", sort=False), desc=f"{model}, {seed}", unit="topic")
-            write_official_run(pd.concat([pipeline(documents) for _, documents in found]), file, bench.patents)
-        run = pt.model.to_ir_measures(read_official_run(file, bench.patents))
+            run = pd.concat([pipeline(documents) for _, documents in found])[["qid", "docno", "score"]]
+            with pt.io.finalized_open(str(file), "b") as out:
+                out.write(run.to_csv(index=False).encode())
+        run = pd.read_csv(file, dtype={"qid": str}, float_precision="round_trip")
+        run = pt.model.to_ir_measures(pt.model.add_ranks(run))
         measured = ir_measures.calc_aggregate(MEASURES.values(), pt.model.to_ir_measures(bench.qrels), run)
         values.append({"model": model, "seed": seed} | {name: measured[MEASURES[name]] for name in MEASURES})
 
@@ -170,7 +171,7 @@ def prepare(options: argparse.Namespace) -> Bench:
     if not frequencies.built():
         frequencies.index(records())
     # the documents as the graph has them, so that their files are not parsed again
-    collection = Collection("CLEF-IP", lambda: graph.get_corpus_iter("documents", verbose=False), {})
+    collection = Collection("CLEF-IP", lambda: graph.get_corpus_iter("documents"), {})
     claims = ClaimsQuery(options.query_tokens)
     retrieve = (
         claims
@@ -204,8 +205,8 @@ def train(
         frozen_encoder_layers=options.frozen_layers,
         seed=seed,
     )
-    config = ptg.HGATConfig.paper(variant)
-    reranker = ptg.HGATReranker(bench.graph, encoder(options), config=config, training=training, seed=seed)
+    config = ptg.HGATConfig.paper(variant, seed=seed)
+    reranker = ptg.HGATReranker(bench.graph, encoder(options), config=config, training=training)
     return reranker.fit(*bench.training)
 
 

@@ -10,7 +10,8 @@ Each collection is named, with the folder that it is in. All systems are measure
 
 - what users try first: BM25; BM25 with context (titles, and the training queries that a passage answers) in the text;
   the dual-encoder; the same with titles in the text; late chunking;
-- GraphMean and the hybrid of BM25 and GraphMean, by default: nothing is tuned;
+- hybrids that anyone can build: of BM25 and the dual-encoder, and of both with context or titles in the text;
+- GraphMean, the hybrid of BM25 and GraphMean, and GraphIndex, by default: nothing is tuned;
 - "from elsewhere": numbers that are best on the validation queries of all other collections on average, and a
   GNN-encoder trained on the other collection with the most training queries. The two sets of queries for numpydoc are
   never elsewhere for one another;
@@ -18,7 +19,7 @@ Each collection is named, with the folder that it is in. All systems are measure
 - the best fixed weights of GraphMean, chosen on the test queries: nobody could choose them, they are a bound.
 
 Queries without splits are divided into five folds, each of which is tested with three others in the query graph.
-Where judgments are pooled and have grades, a measure over judged documents stands beside the usual ones.
+Where judgments are pooled and have grades, a measure over judged documents is added to the usual ones.
 
 ``OUTPUT/table.csv`` has all systems and collections, ``OUTPUT/goals.csv`` what is expected of them, and a folder for
 each collection its own table with all measures. Runs are stored: a second call makes only those that are missing, and

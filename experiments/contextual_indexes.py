@@ -40,21 +40,18 @@ from experiments.harness.command import add_options, parse, parser
 from experiments.harness.fine_tuning import fine_tuned
 from experiments.harness.groups import groups_by_overlap
 from experiments.harness.judgments import judged_ranking, relevant_passages
-from experiments.harness.needs import Needs, Sizes, Work
 from experiments.harness.results import Results, choice, claim, slug, tabulate
 from experiments.harness.transfer import DEPTH, KEPT
-from pyterrier_graph import plots
-from pyterrier_graph.artifacts import META
 from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.sentence_encoder import scale_of
+from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
-from pyterrier_graph.retrieve.index_writer import base_vectors
-from pyterrier_graph.training.dual import scale_of
+from pyterrier_graph.storage.artifact import META
 
 MEASURES = ["nDCG@10", "RR@10", "R@5", "R@20", "R@100"]
 DUAL, MEAN, GNN = "dual-encoder", "GraphMean", "GNNEncoder"
 WITHOUT_EDGES = "network without edges"
 WITHOUT_EDGES_MEAN = f"{WITHOUT_EDGES} + {MEAN}"
-RETRAINED = f"{GNN}, re-trained query encoder"
 JOINT = "joint training"
 JOINT_WITHOUT_GNN = f"{JOINT}, w/o GNN"  # the dual-encoder, trained as long on the same queries
 PAPERS = "papers' network"
@@ -70,7 +67,7 @@ ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 MAIN = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
 NOT_MASKED = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
-CHOICES = {choice(name): name for name in (*MAIN, RETRAINED, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
+CHOICES = {choice(name): name for name in (*MAIN, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
 START = {"title": 1.0, RELEVANT: 0.5}  # weights that tuning starts at; all others start at 0
 K, MASKED = 25, 0.05  # the papers'
 QUERY_TOKENS = 32
@@ -111,10 +108,7 @@ def command_line() -> argparse.ArgumentParser:
         learning_rate=(3e-4, "of networks"),
         unmasked_learning_rate=(1e-3, "of networks without edges"),
         l2_sp=(0.1, "penalty for leaving the first weights, not of the papers' network"),
-        scalar_learning_rate=(0.0, "of the weights of relations"),
-        keep_unanswerable=(False, "loss of masked queries whose positives have no other relevant query, too"),
         encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
-        retraining_learning_rate=(2e-5, "of the query encoder"),
         fine_tuning_epochs=(0, "of the dual-encoder, before all else"),
     )
     return command
@@ -122,18 +116,12 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    collection, options = parse(command_line(), PASSAGES, arguments, needs)
+    collection, options = parse(command_line(), PASSAGES, arguments)
     if options.collection.startswith("numpydoc"):
         collection = read_see_also("numpy" if options.collection.endswith("numpy") else "all")
     if options.folds != [-1] and "test" in collection.queries:
         raise SystemExit("--folds divides a collection's own queries: this one has test queries")
     return run(collection, options)
-
-
-def needs(options: argparse.Namespace, sizes: Sizes) -> Needs:
-    """What the encoder does; the networks' own time comes on top of it."""
-    texts = sizes.documents + sizes.train + sizes.test
-    return Needs([Work("encoding passages and queries", texts, options.max_tokens)], vectors=2)
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
@@ -173,7 +161,9 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     for option in ("k", "masked"):
         if per_query[option].nunique() > 1:
             figure = Figure(figsize=(8, 4), layout="constrained")
-            plots.measure_curve(per_query, measures[0], x=option, ax=figure.subplots())
+            shown = per_query[per_query["measure"].map(str) == str(measures[0])]
+            means = shown.pivot_table("value", option, "system", sort=False).sort_index()
+            means.plot(ax=figure.subplots(), marker=".", ylabel=str(measures[0]))
             figure.savefig(output / f"{option}.svg", bbox_inches="tight")
     return tabulate(per_query, output, measures, baseline)
 
@@ -200,7 +190,7 @@ def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
 
 
 class Bench:
-    """What all systems share: queries, passages, their vectors, the graphs.
+    """The data that all systems share: queries, passages, their vectors, the graphs.
 
     Args:
         collection: Structured, or cut into passages by ``options.passage_words``.
@@ -231,7 +221,7 @@ class Bench:
         if (Path(options.encoder) / META).exists():
             encoder = ptg.DualEncoder.load(options.encoder)
         else:
-            encoder = ptg.DualEncoder(options.encoder, max_passage_tokens=options.max_tokens)
+            encoder = ptg.DualEncoder(options.encoder, max_query_tokens=32, max_passage_tokens=options.max_tokens)
         if options.fine_tuning_epochs:
             index = base_vectors(self.vectors, self.documents, encoder)
             fine_tuned(encoder, index, self.train, self.texts, options.fine_tuning_epochs).save(folder)
@@ -280,7 +270,11 @@ class Bench:
         """The network that was trained without edges, with GraphMean's numbers tuned on top of it."""
         key = (WITHOUT_EDGES_MEAN, seed, k)
         if key not in self._models:
-            self._models[key] = self.without_edges(seed, k).apply_attributes(edges=True).tune(*self.dev)
+            trained = self.without_edges(seed, k)
+            weights = dict.fromkeys(self.options.relations, 0.0)
+            model = self._gnn(seed, k, trained.training, weights=weights)
+            model.network.load_state_dict(trained.network.state_dict())
+            self._models[key] = model.tune(*self.dev)
             logger.info("%s: %s", WITHOUT_EDGES_MEAN, self._models[key].network.weights)
         return self._models[key]
 
@@ -288,8 +282,7 @@ class Bench:
         """The GNN-encoder, which starts at the network without edges with GraphMean on top."""
         key = (GNN, seed, k, masked)
         if key not in self._models:
-            skip = not self.options.keep_unanswerable
-            training = self._training(seed, masked=masked, skip_unanswerable=skip)
+            training = self._training(seed, masked=masked)
             if not {RELEVANT, RETRIEVED} & {*self.options.relations}:  # without edges of queries, none is masked
                 training = self._unmasked(seed, learning_rate=self.options.learning_rate)
             self._models[key] = self._fit(self.without_edges_mean(seed, k).apply_attributes(training=training))
@@ -308,7 +301,8 @@ class Bench:
         """The papers' network and the dual-encoder trained at once, or the dual-encoder alone."""
         rate = self.options.encoder_learning_rate
         training = self._training(seed, masked=masked, scale=self._scale, encoder_learning_rate=rate, l2_sp=0.0)
-        return self._fit(self._gnn(seed, k, training, config=self._config(k, gnn=system == JOINT)))
+        config = self._config(k, **({} if system == JOINT else {"average": 0.0, "edges": False}))
+        return self._fit(self._gnn(seed, k, training, config=config))
 
     def _config(self, k: int, **changes: Any) -> Any:
         features = None if self.options.cross_encoder is None else self.graph(k).edge_features().shape[1]
@@ -317,10 +311,13 @@ class Bench:
     def _shared(self, k: int) -> dict[str, Any]:
         return {"query_graph": self.graph(k), "folder": self.vectors}
 
-    def _gnn(self, seed: int, k: int, training: ptg.GNNEncoderTraining, **network: Any) -> ptg.GNNEncoder:
-        if "config" not in network:
-            network["config"] = ptg.GNNEncoderConfig(network.pop("weights"), heads=self.options.heads)
-        return ptg.GNNEncoder(self.documents, self.encoder, training=training, seed=seed, **self._shared(k), **network)
+    def _gnn(
+        self, seed: int, k: int, training: ptg.GNNEncoderTraining, config: Any = None, **network: Any
+    ) -> ptg.GNNEncoder:
+        """An untrained network: by a configuration, or ours with options."""
+        config = config or ptg.GNNEncoderConfig(heads=self.options.heads, **network)
+        config = replace(config, seed=seed)
+        return ptg.GNNEncoder(self.documents, self.encoder, config=config, training=training, **self._shared(k))
 
     @property
     def _scale(self) -> float:
@@ -333,10 +330,8 @@ class Bench:
             "epochs": options.epochs,
             "batch_size": options.batch,
             "learning_rate": options.learning_rate,
-            "scalar_learning_rate": options.scalar_learning_rate,
             "l2_sp": options.l2_sp,
             "negatives": options.negatives,
-            "skip_unanswerable": False,
             "patience": 5,
             "seed": seed,
         }
@@ -351,7 +346,7 @@ class Bench:
         return model.fit(*self.train, *self.dev)
 
     def ranking(self, system: str, seed: int, k: int, masked: float, path: Path) -> pd.DataFrame:
-        """What a system finds for the test queries: documents by their best passage, where documents are judged.
+        """Ranks the test queries by a system: documents by their best passage, where documents are judged.
 
         Args:
             system: Its name.
@@ -364,13 +359,8 @@ class Bench:
         if system != DUAL:
             model = self._system(system, seed, k, masked)
             shutil.rmtree(path, ignore_errors=True)
-            contextual = model.index(path)
-            index = contextual.flex
-            if system == RETRAINED:
-                rate = self.options.retraining_learning_rate
-                training = ptg.GNNEncoderTraining(epochs=2, batch_size=32, encoder_learning_rate=rate, seed=seed)
-                model.fit_query_encoder(contextual, *self.train, *self.dev, training=training)
-            if system in (RETRAINED, JOINT, JOINT_WITHOUT_GNN):
+            index = model.index(path).flex
+            if system in (JOINT, JOINT_WITHOUT_GNN):
                 queries = model.query_encoder()(self.test.topics)
         found = index.np_retriever(num_results=DEPTH, drop_query_vec=True)(queries)
         shutil.rmtree(path, ignore_errors=True)
@@ -381,7 +371,7 @@ class Bench:
             return self.mean(k)
         if system in (WITHOUT_EDGES, WITHOUT_EDGES_MEAN):
             return (self.without_edges if system == WITHOUT_EDGES else self.without_edges_mean)(seed, k)
-        if system in (GNN, RETRAINED):
+        if system == GNN:
             return self.gnn(seed, k, masked)
         return (self.papers if system in ABLATIONS else self.joint)(system, seed, k, masked)
 

@@ -91,7 +91,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
 
 
 class Bench:
-    """What all systems share: queries, first stage, graph, encoders.
+    """The data that all systems share: queries, first stage, graph, encoders.
 
     Args:
         collection: What is searched.
@@ -126,7 +126,7 @@ class Bench:
         return made.reduced(self.graph.texts(np.sort(sample)), DIMENSIONS)
 
     def best(self, system: pt.Transformer) -> pd.DataFrame:
-        """What a system finds for the test queries."""
+        """The ranking of the test queries by a system."""
         found = system.transform(self.test.topics)
         return found[found["rank"] < KEPT]
 

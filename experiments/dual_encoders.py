@@ -9,8 +9,7 @@ of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 
 ``--teacher`` is a cross-encoder, such as that of :mod:`experiments.base_models`; its scores become probabilities by
 logistic regression on the dev candidates, and ``--thresholds calibrated`` are those at which it is sure enough there:
-see :mod:`experiments.harness.calibration`. ``--teacher late-interaction`` is for machines without a good
-cross-encoder: see :mod:`experiments.harness.late_interaction`.
+see :mod:`experiments.harness.calibration`.
 
 With ``--hide`` there are false negatives among the candidates, as there are where few documents are judged;
 ``negatives.csv`` says how many of them each system takes for negatives.
@@ -42,14 +41,12 @@ from experiments.harness.collection import Collection, Queries, text_of
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.judgments import false_negatives, with_hidden
-from experiments.harness.late_interaction import late_interaction
-from experiments.harness.needs import Needs, Sizes, Work
 from experiments.harness.results import Results, choice, claim, slug, write
 from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.training.validation import RunEvaluator
+from pyterrier_graph.training.validation import Validation
 
 MEASURES: tuple[Measure, ...] = (RR @ 10, R @ 5, R @ 20, R @ 100, nDCG @ 10)
-BM25, START, LATE_INTERACTION = "BM25", "off the shelf", "late-interaction"
+BM25, START = "BM25", "off the shelf"
 QUERY_TOKENS = 32
 CORPUS_BATCH = 4096
 SIMILARITIES = 500
@@ -64,14 +61,12 @@ class System:
         teacher: Whether a teacher denoises them and makes pseudo labels.
         pretraining: Alpha of the first stage, on pseudo labels; None leaves the stage out.
         alpha: Alpha of the second stage.
-        separate_encoders: Whether queries and passages have an encoder each.
     """
 
     hard_negatives: bool = True
     teacher: bool = True
     pretraining: float | None = 0.1
     alpha: float = 0.0
-    separate_encoders: bool = False
 
 
 PAIR = System()
@@ -83,7 +78,6 @@ SYSTEMS = {
     "PAIR, w/o PSR": replace(PAIR, pretraining=0.0),
     "PAIR, w/o KD": replace(PAIR, teacher=False),
     "PAIR, w/ PSR in fine-tuning": replace(PAIR, alpha=0.1),
-    "PAIR, separate encoders": replace(PAIR, separate_encoders=True),
     "PAIR, w/o pre-training": replace(PAIR, pretraining=None),
 }
 CHOICES = {choice(name): name for name in SYSTEMS}
@@ -121,7 +115,7 @@ def command_line() -> argparse.ArgumentParser:
         negatives=(4, "hard negatives of a positive"),
         depth=(50, "candidates per query"),
         thresholds=(["0.9/0.1"], f"s_pos/s_neg, or {CALIBRATED}"),
-        teacher=(str, f"a cross-encoder that is trained already, or {LATE_INTERACTION} (one is trained)"),
+        teacher=(str, "a cross-encoder that is trained already (one is trained)"),
         teacher_encoder=(str, "where its training starts (--encoder)"),
         teacher_epochs=(2, "epochs"),
         teacher_pairs=(10_000, "pairs per epoch"),
@@ -142,7 +136,7 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    collection, options = parse(command_line(), {"medquad": SMALL}, arguments, needs, refuse)
+    collection, options = parse(command_line(), {"medquad": SMALL}, arguments, refuse)
     return run(collection, options)
 
 
@@ -154,30 +148,15 @@ def refuse(options: argparse.Namespace) -> None:
     for name in ("hide", "unlabeled_share"):
         if not 0 <= getattr(options, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} is a share: 0 or more, and less than 1")
-    if options.teacher not in (None, LATE_INTERACTION):
+    if options.teacher is not None:
         trained_cross_encoder(options.teacher, "--teacher")
-
-
-def needs(options: argparse.Namespace, sizes: Sizes) -> Needs:
-    """What the encoder does; a teacher may be larger, and how many positives it finds is not known before."""
-    systems = [SYSTEMS[CHOICES[name]] for name in options.systems]
-    runs = len(options.seeds) * sum(len(options.thresholds) if system.teacher else 1 for system in systems)
-    stages = len(options.seeds) * sum(1 + (system.pretraining is not None) for system in systems)
-    read = sizes.train * options.epochs * (2 + options.negatives)
-    work = [
-        Work("training", stages * read, options.max_tokens, training=True),
-        Work("encoding the corpus for each system", (1 + runs) * sizes.documents, options.max_tokens),
-    ]
-    if any(system.teacher for system in systems):
-        work.insert(0, Work("a teacher's scores", sizes.train * options.depth, options.max_tokens + QUERY_TOKENS))
-    return Needs(work, vectors=1)
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     """Compares the systems.
 
     Writes the table, ``mined.csv`` (what became of each query and candidate) and ``similarities/`` (the paper's Fig. 4,
-    for :func:`pyterrier_graph.plots.similarity_shift`).
+    for :func:`pyterrier_graph.show.plots.similarity_shift`).
 
     Args:
         collection: What is searched.
@@ -212,7 +191,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
 
 
 class Bench:
-    """What all systems share: queries, first stage, teacher, mined examples.
+    """The data that all systems share: queries, first stage, teacher, mined examples.
 
     Args:
         collection: What is searched.
@@ -259,14 +238,9 @@ class Bench:
 
     @cached_property
     def teacher(self) -> pt.Transformer:
-        """What denoises: ``qid, query, docno, text`` to a probability as ``score``."""
+        """The model that denoises: ``qid, query, docno, text`` to a probability as ``score``."""
         options, folder = self.options, self.output / "teacher"
         shape = {"max_tokens": options.max_tokens + QUERY_TOKENS}
-        if options.teacher == LATE_INTERACTION:
-            lengths = {"max_passage_tokens": options.max_tokens, "max_query_tokens": QUERY_TOKENS}
-            encoder = ptg.TokenEncoder(options.encoder, **lengths)
-            first = self.bm25 % options.depth
-            return late_interaction(self.collection, encoder, first, self.texts, self.train, self.output)
         if options.teacher is not None:
             checkpoint = trained_cross_encoder(options.teacher, "--teacher")
             return calibrated(ptg.CrossEncoderReranker(checkpoint, **shape), self.found_validation, self.dev.qrels)
@@ -288,17 +262,15 @@ class Bench:
 
     def check_teacher(self) -> None:
         """Logs how well the teacher ranks: a teacher that is worse than its student has nothing to teach."""
-        evaluate = RunEvaluator("nDCG@10", self.dev.qrels)
+        validation = Validation(self.validation, self.dev.qrels, "nDCG@10", self.teacher)
         rankers = (self.teacher, self.dual_encoder(PAIR, 0).text_scorer())
-        teacher, student = (
-            evaluate(ranker.transform(self.validation)[["qid", "docno", "score"]]) for ranker in rankers
-        )
+        teacher, student = (validation.per_query_of(ranker.transform(self.validation)).mean() for ranker in rankers)
         level = logging.WARNING if teacher < student else logging.INFO
         message = "nDCG@10 on the validation candidates: %.3f the teacher, %.3f the untrained dual-encoder"
         logger.log(level, message, teacher, student)
 
     def candidates(self, queries: Queries) -> pd.DataFrame:
-        """What BM25 finds, and the relevant passages that it does not find (``found`` is False)."""
+        """The results of BM25, and the relevant passages that it does not find (``found`` is False)."""
         found = (self.bm25 % self.options.depth)(queries.topics).assign(found=True)
         relevant = queries.qrels[["qid", "docno"]].merge(queries.topics, on="qid")
         relevant = relevant.assign(score=0.0, rank=0, found=False)
@@ -316,10 +288,12 @@ class Bench:
                 self.bm25,
                 self.texts,
                 teacher=self.teacher if system.teacher else None,
-                hard_negatives=self.options.negatives if system.hard_negatives else 0,
-                depth=self.options.depth,
-                positive_threshold=positive,
-                negative_threshold=negative,
+                config=ptg.MiningConfig(
+                    hard_negatives=self.options.negatives if system.hard_negatives else 0,
+                    depth=self.options.depth,
+                    positive_threshold=positive,
+                    negative_threshold=negative,
+                ),
                 folder=self.output / "examples",
             )
             if kind == "labeled":
@@ -354,12 +328,12 @@ class Bench:
 
         return ptg.DualEncoder(
             options.encoder,
-            training=stage(system.alpha),
-            pretraining=stage(system.pretraining or 0.0),
-            separate_encoders=system.separate_encoders,
+            training=replace(
+                stage(system.alpha),
+                pretraining=stage(system.pretraining or 0.0),
+            ),
             max_query_tokens=QUERY_TOKENS,
             max_passage_tokens=options.max_tokens,
-            seed=seed,
         )
 
     def trained(self, system: System, thresholds: str, seed: int, folder: str) -> ptg.DualEncoder:
@@ -373,7 +347,7 @@ class Bench:
         return model.fit_examples(examples, self.validation, self.dev.qrels, pretraining_examples=first)
 
     def ranking(self, name: str, seed: int, make: Callable[[], ptg.DualEncoder]) -> pd.DataFrame:
-        """What a dual-encoder finds for the test queries; its similarities are stored."""
+        """The ranking of the test queries by a dual-encoder; its similarities are stored."""
         model = make()
         with tempfile.TemporaryDirectory() as folder:
             index = FlexIndex(f"{folder}/passages.flex", verbose=False)
@@ -388,7 +362,7 @@ class Bench:
 
     def similarities(self, model: ptg.DualEncoder) -> pd.DataFrame:
         """s(p+, q) and s(p+, p-) of test queries, their relevant passages, and BM25's best others (Fig. 4)."""
-        miner = ptg.HardNegativeMiner(self.bm25, self.texts, hard_negatives=1, depth=self.options.depth)
+        miner = ptg.HardNegativeMiner(self.bm25, self.texts, config=ptg.MiningConfig(depth=self.options.depth))
         triples = miner.labeled(*self.test).dataset.to_pandas().head(SIMILARITIES)
         queries = model.encode_queries(triples["query"].tolist())
         positives, negatives = (model.encode_docs(triples[name].tolist()) for name in ("positive", "negative_1"))

@@ -1,4 +1,4 @@
-"""What the GNN-encoder's graph attention costs, against PyG's ``GATConv`` over the whole graph at once.
+"""The cost of the GNN-encoder's graph attention, against PyG's ``GATConv`` over the whole graph at once.
 
 ``python -m experiments.gnn_encoder_cost``
 """
@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from experiments.harness.cost import in_process, peak_mib, seconds
+from pyterrier_graph.gnn_encoder.equations import BipartiteAttention, PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RETRIEVED
-from pyterrier_graph.models.bipartite_attention import BipartiteAttention, in_chunks
-from pyterrier_graph.models.gnn_encoder import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 
 GATCONV = "GATConv"
 OURS = "bipartite attention"
@@ -127,13 +126,9 @@ def random_graph(passages: int, queries: int, degree: int, dimension: int) -> Gr
 def attention_pass(graph: Graph, layers: list[BipartiteAttention]) -> Callable[[], Tensor]:
     """Both hops as :class:`PaperGNNEncoderNetwork` computes them, and the sum of squares of the outcome."""
 
-    def hop(layer: BipartiteAttention, targets: Tensor, sources: Tensor, edges: CSR) -> Tensor:
-        prepared = layer.prepare(sources, len(edges.indices))
-        return in_chunks(lambda part: layer(targets[part], prepared, edges.rows(part)), targets)
-
     def both() -> Tensor:
-        queries = hop(layers[0], graph.queries, graph.passages, graph.to_queries)
-        return hop(layers[1], graph.passages, queries, graph.to_passages).square().sum()
+        queries = layers[0](graph.queries, graph.passages, graph.to_queries)
+        return layers[1](graph.passages, queries, graph.to_passages).square().sum()
 
     return both
 
@@ -174,11 +169,10 @@ def streamed_pass(graph: Graph, layers: list[BipartiteAttention]) -> Callable[[]
     def both() -> Tensor:
         with TemporaryFile() as file:
             states = network.query_states(graph.queries, graph.passages, graph.to_queries)
-            prepared = network.prepare({RETRIEVED: states})
             for start in range(0, len(graph.passages), STREAMED_AT_ONCE):
                 part = slice(start, min(start + STREAMED_AT_ONCE, len(graph.passages)))
                 edges = {RETRIEVED: graph.to_passages.rows(part)}
-                network.passage_states(graph.passages[part], prepared, edges).numpy().tofile(file)
+                network.passage_states(graph.passages[part], {RETRIEVED: states}, edges).numpy().tofile(file)
         return torch.zeros(())
 
     return both

@@ -1,4 +1,4 @@
-"""What only a machine with a GPU can show: models, precision, FAISS, memory and speed on it, beside the CPU's.
+"""Checks that need a GPU: models, precision, FAISS, memory and speed, compared with the CPU.
 
 ``python -m experiments.gpu_check --output OUTPUT`` writes one table, ``gpu_check.csv`` and ``gpu_check.md``. Without a
 GPU, its parts are in the table as skipped, the CPU's are measured, and the command succeeds.
@@ -18,29 +18,31 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
 import pyterrier_graph as ptg
 from experiments.harness.cost import random_text, random_vectors
 from experiments.hgat_cost import document
-from pyterrier_graph.encoders.devices import DType, precision
-from pyterrier_graph.encoders.token_states import TokenStates
-from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.models.gnn_encoder import (
+from pyterrier_graph.encoders.checkpoints import DType, precision
+from pyterrier_graph.encoders.token_encoder import TokenStates
+from pyterrier_graph.gnn_encoder.equations import (
     GNNEncoderConfig,
     GNNEncoderNetwork,
     PaperGNNEncoderConfig,
     PaperGNNEncoderNetwork,
     in_batch_loss,
 )
-from pyterrier_graph.models.hgat import HGAT, HGATConfig
-from pyterrier_graph.models.lgre import LGRe, LGReConfig
-from pyterrier_graph.models.maxsim import maxsim
-from pyterrier_graph.models.neighbor_batch import NeighborBatch
-from pyterrier_graph.models.side_by_side import SideBySideConfig, SideBySideNetwork
+from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
+from pyterrier_graph.graph_mean.equations import SideBySide
+from pyterrier_graph.graph_mean.neighbors import NeighborBatch
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.hgat.equations import HGAT, HGATConfig
+from pyterrier_graph.lgre.equations import LGRe, LGReConfig
 
+LENGTHS: dict[str, Any] = {"max_query_tokens": 32, "max_passage_tokens": 128}
 CPU, GPU, NO_GPU = "cpu", "cuda", "skipped: no GPU"
 # largest distance from the CPU's float32, relative to its length: of what comes out, and of the gradients
 TOLERANCES: dict[DType, tuple[float, float]] = {
@@ -105,7 +107,7 @@ def models(dimension: int) -> Iterator[Row]:
 
 
 def passes(network: nn.Module, forward: Forward, device: torch.device, dtype: DType) -> tuple[Tensor, Tensor]:
-    """What comes out of a network on a device, and the gradients of its parameters, all on the CPU."""
+    """The output of a network on a device, and the gradients of its parameters, all on the CPU."""
     network.to(device).zero_grad()
     with precision(dtype, device):
         out = forward(device)
@@ -134,7 +136,7 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
         random_edges(len(batch.sources["relevant"]), len(batch.passages)),
     )
     paper = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), dimension)
-    side = SideBySideNetwork(SideBySideConfig(weights), dimension)
+    side = SideBySide(weights, dimension)
     side.probe = nn.Parameter(torch.ones(dimension))  # it has no parameters: the gradient of its input is compared
     made: dict[str, tuple[nn.Module, Forward]] = {
         "GNNEncoder": (trained, lambda device: trained(batch.to(device))),
@@ -152,7 +154,7 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
 
         def contextualized(device: torch.device, hgat: HGAT = hgat, plan: Any = plan) -> Tensor:
             inputs = states.select(torch.from_numpy(plan.nodes)).to(device)
-            out = hgat(inputs, plan.to(device))
+            out = hgat(inputs, send_to_device(plan, device))
             return maxsim(values[:8].to(device), out)
 
         made[f"HGAT {variant}"] = hgat, contextualized
@@ -173,8 +175,8 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
     return made
 
 
-def _scaled(network: SideBySideNetwork, batch: NeighborBatch) -> Tensor:
-    scaled: dict[str, Any] = {name: vectors * network.probe for name, vectors in batch.sources.items()}  # type: ignore
+def _scaled(network: SideBySide, batch: NeighborBatch) -> Tensor:
+    scaled = {name: vectors * network.get_parameter("probe") for name, vectors in batch.sources.items()}
     return network(NeighborBatch(batch.passages, scaled, batch.edges))
 
 
@@ -242,19 +244,19 @@ def throughput(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def measured(options: argparse.Namespace, device: str, dtype: DType, folder: Path) -> Iterator[Callable[[], int]]:
-    """What is measured: functions that return the number of passages that they have worked on."""
+    """The measured functions, which return the number of passages that they have worked on."""
     texts = texts_of(options.passages)
-    encoder = ptg.DualEncoder(options.encoder, device=device, dtype=dtype, verbose=False)
+    encoder = ptg.DualEncoder(options.encoder, **LENGTHS, device=device, dtype=dtype, verbose=False)
     yield lambda: len(encoder.encode_docs(texts))
     tokens = ptg.TokenEncoder(options.encoder, device=device, dtype=dtype)
     yield lambda: len(tokens.encode_passages(texts))
     one = MemoryGraph.from_documents([document(0, min(64, options.passages), 40, flat=False)])
-    store = ptg.TokenStore(folder / "tokens").build(one, tokens, verbose=False)
+    store = ptg.TokenStore(folder / "tokens", verbose=False).build(one, tokens)
     hgat = ptg.HGATReranker(one, tokens, tokens=store, device=device, dtype=dtype, verbose=False)
     places = (folder / f"{number}.tokens" for number in range(options.repeats + 1))
     yield lambda: len(hgat.contextualize(next(places))) and len(one.passage_nodes)
     records = ({"docno": f"d{number}", "title": text[:20], "text": text} for number, text in enumerate(texts))
-    graph = ptg.DocumentGraph(folder / "graph").index(records, verbose=False)
+    graph = ptg.DocumentGraph(folder / "graph", verbose=False).index(records)
     mean = ptg.GraphMean(graph, encoder, device=device, dtype=dtype, verbose=False)
     paths = (folder / f"{number}.flex" for number in range(options.repeats + 1))
     yield lambda: len(mean.index(next(paths)))
@@ -302,7 +304,7 @@ def sharing(options: argparse.Namespace, device: str = GPU) -> Iterator[Row]:
 
 def encode_alone(encoder: str, passages: int, device: str) -> tuple[float, float]:
     """Seconds to encode, once all is loaded, and the length of all vectors' sum."""
-    model, texts = ptg.DualEncoder(encoder, device=device, verbose=False), texts_of(passages)
+    model, texts = ptg.DualEncoder(encoder, **LENGTHS, device=device, verbose=False), texts_of(passages)
     model.encode_docs(texts[:32])
     start = time.perf_counter()
     vectors = model.encode_docs(texts)

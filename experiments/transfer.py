@@ -86,7 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 
 def run(places: dict[str, Place], options: argparse.Namespace) -> pd.DataFrame:
     """The comparison between collections that are open; see :func:`main`."""
-    encoder = ptg.DualEncoder(options.encoder, max_passage_tokens=options.max_tokens, dtype="auto", verbose=False)
+    encoder = ptg.DualEncoder(
+        options.encoder, max_query_tokens=32, max_passage_tokens=options.max_tokens, dtype="auto", verbose=False
+    )
     measures = [parse_measure(options.measure)]
     tables = []
     for network in (CHOICES[name] for name in options.networks):
@@ -121,7 +123,7 @@ class Trained:
         self.model: ptg.GNNEncoder | None = None
 
     def ranking(self, place: Place) -> pd.DataFrame:
-        """What it finds at a place."""
+        """Its ranking of the test queries of a collection."""
         if self.model is None:
             model = untrained(self.home, self.encoder, self.seed, training=self.training, **self.shape)
             self.model = model.fit(*self.home.queries["train"], *self.home.queries["dev"])

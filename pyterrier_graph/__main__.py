@@ -1,125 +1,111 @@
-"""``python -m pyterrier_graph demo``, ``... search FOLDER QUESTION``, and ``... verify PATH``."""
+"""``python -m pyterrier_graph demo``, and ``... search FOLDER QUESTION``."""
+
+from __future__ import annotations
 
 import argparse
 import logging
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-USAGE = "usage: python -m pyterrier_graph {demo,search,verify} [options]; see demo --help, search --help, verify --help"
-QUIET = "httpx sentence_transformers transformers datasets pyterrier_graph.readers pyterrier_graph.graphs".split()
-BAD_INPUT, INTERRUPTED = 2, 130
-DAMAGED = 1
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pyterrier_graph.search.graph_index import GraphIndex
+
+QUIET = (
+    "httpx sentence_transformers transformers datasets pyterrier_graph.documents.readers pyterrier_graph.graphs".split()
+)
+BAD_INPUT = 2  # exit status
+WIDTH = 100
 
 
 def main() -> None:
     """Runs the command that is named first."""
-    command, arguments = sys.argv[1:2], sys.argv[2:]
-    if command == ["demo"]:
+    made = argparse.ArgumentParser(prog="python -m pyterrier_graph")
+    made.add_argument("command", choices=["demo", "search"], help="add --help for its options")
+    command, arguments = made.parse_args(sys.argv[1:2]).command, sys.argv[2:]
+    if command == "demo":
         from pyterrier_graph import demo
 
         demo.main(arguments)
-    elif command == ["search"]:
-        sys.exit(search(arguments))
-    elif command == ["verify"]:
-        sys.exit(verify(arguments))
     else:
-        print(USAGE, file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        sys.exit(search(arguments))
 
 
-def search_parser() -> argparse.ArgumentParser:
-    """The command line of ``search``."""
+def search(arguments: Sequence[str] | None = None) -> int:
+    """Prints the passages that answer a question. Returns the exit status: 2 for bad input."""
     made = argparse.ArgumentParser(
         prog="python -m pyterrier_graph search",
         description="Finds the passages of a folder's files (Markdown, HTML, reStructuredText, JATS XML, plain text) "
-        "that answer a question. The first call reads all files and builds indexes; later calls read what changed.",
+        "that answer a question. The first call reads all files and builds indexes; later calls read them again if one "
+        "has changed, and encode new texts only.",
     )
     made.add_argument("folder", help="searched with all folders inside")
     made.add_argument("question", nargs="+")
     made.add_argument("-n", "--num-results", type=int, default=5, help="passages to print (5)")
     made.add_argument("--cache", help="folder of the indexes (.pyterrier_graph in the folder, if it can be written)")
-    made.add_argument("--lexical", choices=["auto", "pisa", "terrier", "none"], default="auto", help="runs BM25")
+    made.add_argument("--lexical", choices=["lance", "pisa", "terrier"], default="lance", help="runs BM25")
     made.add_argument("--encoder", help="name or folder of a checkpoint (all-MiniLM-L6-v2)")
-    made.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
-    made.add_argument("--workers", type=int, help="processes that read files")
     made.add_argument("--quiet", action="store_true", help="print results only")
-    return made
-
-
-def search(arguments: Sequence[str] | None = None) -> int:
-    """Prints the passages that answer a question. Returns the exit status: 2 for bad input."""
-    options = search_parser().parse_args(arguments)
+    options = made.parse_args(arguments)
     question = " ".join(options.question)
     for library in QUIET:
         logging.getLogger(library).setLevel(logging.ERROR)
     try:
-        from pyterrier_graph.folders.reading import find_files
-        from pyterrier_graph.folders.snippets import check_question
+        from pyterrier_graph.search.files import FolderFiles
+        from pyterrier_graph.search.snippets import check_question
 
         check_question(question)
-        find_files(Path(options.folder))  # before the imports that take seconds
-        from pyterrier_graph.folders import printing
-        from pyterrier_graph.folders.search import open_folder
+        FolderFiles(Path(options.folder))  # before the imports that take seconds
+        from pyterrier_graph.search.folder import open_folder
 
         given = {"encoder": options.encoder} if options.encoder else {}
-        names = ("cache", "lexical", "dtype", "workers")
-        given |= {name: getattr(options, name) for name in names}
-        folder = open_folder(options.folder, verbose=not options.quiet, **given)
+        given |= {name: getattr(options, name) for name in ("cache", "lexical")}
+        index = open_folder(options.folder, verbose=not options.quiet, **given)
         if not options.quiet:
-            print(printing.state_text(folder), file=sys.stderr, flush=True)
-        found = folder.search(question, options.num_results)
+            print(_state(index), file=sys.stderr, flush=True)
+        found = index.search(question, options.num_results)
     except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print("Interrupted. The next call goes on where this one ended.", file=sys.stderr)
-        return INTERRUPTED
-    styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    width = min(shutil.get_terminal_size((printing.WIDTH, 24)).columns, printing.WIDTH)
-    text = printing.results_text(found, question, Path(options.folder), styled=styled, width=width)
-    sys.stdout.buffer.write(f"{text}\n".encode(errors="replace")) if hasattr(sys.stdout, "buffer") else print(text)
+    sys.stdout.buffer.write(f"{results_text(found, question, options.folder)}\n".encode(errors="replace"))
     return 0
 
 
-def verify_parser() -> argparse.ArgumentParser:
-    """The command line of ``verify``."""
-    made = argparse.ArgumentParser(
-        prog="python -m pyterrier_graph verify",
-        description="Reads all files of artifacts (graphs, indexes, token stores, saved models), and compares them "
-        "with the digests that were stored when they were written. The exit status is 0 if all are equal, and 1 if "
-        "some file is damaged or has no digest.",
-    )
-    made.add_argument("path", nargs="+", help="folder of an artifact, or a folder that has artifacts inside")
-    made.add_argument("--quiet", action="store_true", help="print damaged artifacts only, and show no progress")
-    return made
+def results_text(found: pd.DataFrame, question: str, folder: str) -> str:
+    """The results as lines, each with its titles, file and line, snippet with its words between ``**``, and reason."""
+    from pyterrier_graph.search.snippets import content_stems, matching_words
+
+    wanted, width = content_stems(question), min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
+    texts = []
+    for rank, row in enumerate(found.itertuples(), 1):
+        place = f"{_printable(os.path.join(folder, str(row.file)))}:{row.line}"
+        shown = textwrap.fill(_printable(str(row.snippet)), max(20, width - 4))
+        for start, end in reversed(matching_words(shown, wanted)):
+            shown = f"{shown[:start]}**{shown[start:end]}**{shown[end:]}"
+        below = textwrap.indent(f"{place}\n{shown}\nwhy: {row.why}", "    ")
+        texts.append(f"{rank:>2}. {_printable(str(row.title))}\n{below}\n")
+    return "\n".join(texts)
 
 
-def verify(arguments: Sequence[str] | None = None) -> int:
-    """Verifies artifacts. Returns the exit status: 1 if one is damaged, 2 if there is none at some path."""
-    from pyterrier_graph import integrity
-    from pyterrier_graph.artifacts import NO_DIGESTS
+def _state(index: GraphIndex) -> str:
+    """Describes the index, and names files that could not be read."""
+    from pyterrier_graph.search.files import named
 
-    options = verify_parser().parse_args(arguments)
-    status = 0
-    for place in map(Path, options.path):
-        if not (found := integrity.artifacts_in(place)):
-            print(f"error: no artifact at {str(place)!r} (there is no {integrity.META})", file=sys.stderr)
-            return BAD_INPUT
-        for path in found:
-            try:
-                complete, result = integrity.verify(path, verbose=not options.quiet), "is as it was written"
-            except (OSError, ValueError) as error:
-                complete, result = False, str(error)
-            else:
-                result = f"{str(path)!r} {result if complete else f'has {NO_DIGESTS}'}"
-            if not complete:
-                status = DAMAGED
-            if not (complete and options.quiet):
-                print(result)
-    return status
+    lines = [f"{len(index.graph):,} documents, {len(index):,} passages in {str(index.path)!r}."]
+    if broken := index.meta["source"]["broken"]:
+        lines.append(f"Not readable: {len(broken):,} file{'s' * (len(broken) != 1)}{named(broken)}.")
+    return "\n".join(map(_printable, lines))
+
+
+def _printable(text: str) -> str:
+    """The text without what a terminal would obey."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,75 @@
-"""Checks of arguments: an error names the argument, what was expected and what was given."""
+"""Checks of arguments, categories of warnings, and the bases of public classes.
+
+An error names the argument, the expected kind of value and the value that was given. Warnings can be shown, hidden or
+turned into errors by category: ``warnings.simplefilter("error", ptg.PyTerrierGraphWarning)`` makes all of them errors.
+"""
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, Bo1 and SDM write
 
 
-class _SignatureOfInit:
-    """The signature of a class's ``__init__``, without self. Instances have none: theirs is that of ``__call__``."""
+class PyTerrierGraphWarning(UserWarning):
+    """A warning of this package; its message says what to do."""
 
-    def __get__(self, instance: object | None, cls: type) -> inspect.Signature:
-        if instance is not None:
-            raise AttributeError(f"an instance of {cls.__name__} has no attribute '__signature__'")
-        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]  # type: ignore[misc]
-        return inspect.Signature(parameters)
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+
+class DataWarning(PyTerrierGraphWarning):
+    """Something in files or frames does not fit together, and is left out."""
+
+
+class QualityWarning(PyTerrierGraphWarning):
+    """Results are worse than they could be."""
+
+
+class SpeedWarning(PyTerrierGraphWarning):
+    """Something takes longer than necessary."""
+
+
+class View(NamedTuple):
+    """The parts of an object's display in a notebook; everything but the picture is escaped.
+
+    Attributes:
+        facts: Rows of a table: whole numbers get thousands separators, a dictionary has the weights of relations, a
+            tuple has relations.
+        calls: Code that the user can call next.
+        picture: HTML.
+        title: The class of a transformer, the ``repr`` of another object, unless given.
+    """
+
+    facts: Mapping[str, Any]
+    calls: Sequence[str] = ()
+    picture: str = ""
+    title: str = ""
+
+
+class Shown:
+    """Base of classes that notebooks display: a table, a picture, code to call next, and a transformer's schematic."""
+
+    @abstractmethod
+    def _view(self) -> View:
+        """Returns the parts of the display."""
+
+    def _repr_html_(self) -> str:
+        import pyterrier as pt
+
+        from pyterrier_graph.html import card, schematic
+
+        view = self._view()
+        if isinstance(self, pt.Transformer):
+            return schematic(self) + card(*view._replace(title=view.title or type(self).__name__))
+        return card(*view._replace(title=view.title or repr(self)))
 
 
 class WithSignature:
@@ -23,13 +78,23 @@ class WithSignature:
     Otherwise they show those of ``__new__(cls, *args, **kwargs)``, which PyTerrier's transformers have.
     """
 
-    __signature__ = _SignatureOfInit()
+    __signature__: inspect.Signature
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
+        cls.__signature__ = inspect.Signature(parameters)
 
 
 def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
     """Raises TypeError unless a value has one of these types, which ``expected`` describes in the message."""
     if not isinstance(value, kinds):
         raise TypeError(f"{name} must be {expected}, got {_shown(value)} ({type(value).__name__})")
+
+
+def check_training(training: Any, kind: type) -> None:
+    """Raises TypeError unless the options of a ``fit`` are of a class, whose instances have a ``measure``."""
+    check_type("training", training, kind, f"a {kind.__name__}, such as {kind.__name__}(measure='AP')")
 
 
 def _shown(value: Any) -> str:
@@ -45,17 +110,12 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, below: bool = False) -> None:
     """Raises ValueError unless a value is a finite number from ``low`` to ``high``, or ``below`` ``high``."""
-    if isinstance(value, bool | str) or not _is_finite(value):
+    is_finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_finite:
         raise ValueError(f"{name} must be a finite number, got {_shown(value)}")
     if not low <= value <= high or (below and value == high):
         between = f"from {low:g} to {'below ' if below else ''}{high:g}" if high < math.inf else f"{low:g} or more"
         raise ValueError(f"{name} must be {between}, got {value!r}")
-
-
-def _is_finite(value: Any) -> bool:
-    with suppress(OverflowError, TypeError, ValueError):  # of a huge whole number, no number, several numbers
-        return math.isfinite(value)
-    return False
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
@@ -94,16 +154,7 @@ def check_weights(weights: Any) -> dict[str, float]:
     return {relation: float(weight) for relation, weight in weights.items()}
 
 
-def check_frame(
-    frame: Any,
-    context: Any,
-    *,
-    numbers: Iterable[str] = (),
-    texts: Iterable[str] = (),
-    optional_texts: Iterable[str] = (),
-    vectors: Mapping[str, int] | None = None,
-    largest: float = math.inf,
-) -> Any:
+def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> Any:
     """A frame whose ids, numbers and texts can be computed with; whether it has a column is PyTerrier's to check.
 
     The frame that is returned has an index without duplicates, numbers in columns of numbers, and texts as ids
@@ -114,129 +165,59 @@ def check_frame(
         context: The transformer, or the name of what takes the frame, for messages.
         numbers: Columns of numbers, if they are there, such as ``score``: of integers or floats, none missing.
         texts: Columns of texts, if they are there; none is missing.
-        optional_texts: Columns of texts, of which some may be missing.
-        vectors: Columns of arrays of finite numbers, if they are there, with their lengths.
-        largest: Numbers that are larger, or smaller than its negative, are an error.
 
     Raises:
-        TypeError: If this is no frame.
+        TypeError: If ``frame`` is not a DataFrame.
         ValueError: If two columns have one name, or a value is missing or of another kind; the message has the value.
     """
     import pandas as pd
 
-    if not isinstance(frame, pd.DataFrame):
-        shown = f"{frame!r:.60} ({type(frame).__name__})"
-        raise TypeError(f"{_named(context)}: a DataFrame is needed, got {shown}")
-    wrong = [name for name in frame.columns if not isinstance(name, str)] or frame.columns[frame.columns.duplicated()]
-    if len(wrong):
-        raise ValueError(f"{_named(context)}: names of columns must be different texts, got {wrong[0]!r}")
-    if not _is_plain(frame.index, frame.columns):
-        frame = frame.reset_index(drop=True)
-    given = {name: frame[name] for name in ("qid", "docno", *numbers) if name in frame.columns}
-    new: dict[str, Any] = {name: _ids(given[name], name, context) for name in ("qid", "docno") if name in given}
-    for name in (*texts, *optional_texts):
-        if name in frame.columns:
-            present = frame[name].dropna() if name in optional_texts else frame[name]
-            _check_texts(present, name, context)
-    for name, dimension in (vectors or {}).items():
-        if name in frame.columns:
-            _check_vectors(frame[name], dimension, context)
-    for name in numbers:
-        if name in given:
-            new[name] = _numbers(frame, given[name], context, largest)
-    new = {name: column for name, column in new.items() if column is not given[name]}
-    return frame.assign(**new) if new else frame
+    try:
+        if not isinstance(frame, pd.DataFrame):
+            raise TypeError(f"a DataFrame is needed, got {_shown(frame)} ({type(frame).__name__})")
+        names = frame.columns
+        if len(wrong := [name for name in names if not isinstance(name, str)] or names[names.duplicated()]):
+            raise ValueError(f"names of columns must be different texts, got {wrong[0]!r}")
+        if frame.index.name in names or not frame.index.is_unique:
+            frame = frame.reset_index(drop=True)
+        new = {name: _texts(frame[name]) for name in ("qid", "docno", *texts) if name in names}
+        new |= {name: _numbers(frame, name) for name in numbers if name in names}
+    except (TypeError, ValueError) as error:
+        error.args = (f"{context if isinstance(context, str) else repr(context)}: {error}",)
+        raise
+    return frame.assign(**new)
 
 
-def _is_plain(index: Any, columns: Any) -> bool:
-    """Whether an index is of numbers or texts, without duplicates, and without a name that a column has, too."""
-    import pandas as pd
-
-    if index.dtype == object and pd.api.types.infer_dtype(index, skipna=False) != "string":
-        return False  # it may be of lists
-    return index.is_unique and index.name not in columns
-
-
-def _ids(column: Any, name: str, context: Any) -> Any:
-    """Ids as texts, those of queries perhaps as whole numbers; a category becomes what it stands for."""
+def _texts(column: Any) -> Any:
+    """Ids as texts, those of queries perhaps as whole numbers, or other texts; categories become their values."""
     import pandas as pd
 
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(column.cat.categories.dtype)
-    kind = pd.api.types.infer_dtype(column, skipna=False) if len(column) else "empty"
-    if kind not in ("string", "empty", "integer") or column.isna().any():
-        _refuse(next((value for value in column if not isinstance(value, str)), column.iloc[0]), name, context)
-    if kind == "string":
-        _check_unicode(column, name, context)
-    return column.astype("str") if kind != "string" and name == "docno" else column
+    kind, name = pd.api.types.infer_dtype(column, skipna=False), column.name
+    is_missing = column.isna().any()
+    if name in ("qid", "docno") and kind == "integer" and not is_missing:
+        return column.astype("str") if name == "docno" else column
+    if len(column) and (kind != "string" or is_missing):
+        value = next((value for value in column if not isinstance(value, str)), column.iloc[0])
+        raise ValueError(f"a {name} must be a text, got {_shown(value)} ({type(value).__name__})")
+    return column if len(column) else column.astype("str")
 
 
-def _check_texts(column: Any, name: str, context: Any) -> None:
-    import pandas as pd
-
-    if len(column) and (pd.api.types.infer_dtype(column, skipna=False) != "string" or column.isna().any()):
-        _refuse(next((value for value in column if not isinstance(value, str)), column.iloc[0]), name, context)
-    _check_unicode(column, name, context)
-
-
-def _refuse(value: Any, name: str, context: Any) -> None:
-    raise ValueError(f"{_named(context)}: a {name} must be a text, got {value!r:.60} ({type(value).__name__})")
-
-
-def _check_vectors(column: Any, dimension: int, context: Any) -> None:
-    import numpy as np
-
-    for vector in column:
-        is_vector = isinstance(vector, np.ndarray) and vector.shape == (dimension,) and vector.dtype.kind in "fiu"
-        if not is_vector or not np.isfinite(vector).all():
-            raise ValueError(
-                f"{_named(context)}: a {column.name} must be an array of {dimension} finite numbers, got {vector!r:.80}"
-            )
-
-
-def _check_unicode(column: Any, name: str, context: Any) -> None:
-    """Raises ValueError if a text has half of a pair of surrogates, which no file and no library can hold."""
-    if column.dtype != object:  # then texts have been encoded already
-        return
-    try:
-        "".join(column).encode()
-    except UnicodeEncodeError:
-        value = next(value for value in column if not is_unicode(value))
-        raise ValueError(f"{_named(context)}: {name} {value!r:.60} is not valid Unicode") from None
-
-
-def is_unicode(text: str) -> bool:
-    """Whether a text has no half of a pair of surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _numbers(frame: Any, column: Any, context: Any, largest: float) -> Any:
+def _numbers(frame: Any, name: str) -> Any:
     """A column of numbers as such."""
     import pandas as pd
 
-    name = column.name
-    if column.dtype == object:
-        values = [math.nan if value is None or value is pd.NA else value for value in column]
-        kinds = (int, float) if not any(isinstance(value, bool) for value in values) else ()
-        if all(isinstance(value, kinds) or getattr(value, "ndim", -1) == 0 for value in values):
-            with suppress(TypeError, ValueError, OverflowError):
-                column = pd.Series([float(value) for value in values], column.index, dtype=float)
-    if getattr(column.dtype, "kind", "O") not in "iuf":
-        value = column.iloc[0] if len(column) else column.dtype
-        if not len(column):
-            return column.astype(float)
-        raise ValueError(f"{_named(context)}: {name} must be numbers, got {value!r:.60} ({column.dtype})")
+    column = frame[name]
+    if not len(column):
+        return column.astype(float)
+    if column.dtype == object and pd.api.types.infer_dtype(column) in ("floating", "integer", "mixed-integer-float"):
+        column = column.astype(float)
+    if not pd.api.types.is_any_real_numeric_dtype(column.dtype):
+        raise ValueError(f"{name} must be numbers, got {_shown(column.iloc[0])} ({column.dtype})")
     if (missing := column.isna().to_numpy()).any():
-        raise ValueError(f"{_named(context)}: {_row(frame, missing)} has no {name}")
-    column = column if not pd.api.types.is_extension_array_dtype(column.dtype) else column.astype(float)
-    if (wrong := column.abs().to_numpy() > largest).any():
-        what = f"{_row(frame, wrong)} has the {name} {column[wrong].iloc[0]:g}"
-        raise ValueError(f"{_named(context)}: {what}, it must be from {-largest:g} to {largest:g}")
-    return column
+        raise ValueError(f"{_row(frame, missing)} has no {name}")
+    return column.astype(float) if pd.api.types.is_extension_array_dtype(column.dtype) else column
 
 
 def _row(frame: Any, which: Any) -> str:
@@ -246,5 +227,47 @@ def _row(frame: Any, which: Any) -> str:
     return ", ".join(found) or f"row {int(which.argmax())}"
 
 
-def _named(context: Any) -> str:
-    return context if isinstance(context, str) else repr(context)
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: it has no unpaired surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unwrapped(results: Any) -> Any:
+    """Results with plain values; pyterrier_dr gives an array of one value where a query has a single result."""
+    import numpy as np
+
+    columns = results.columns.intersection(["docno", "docid", "score", "rank"])
+    arrays = [name for name in columns if len(results) and isinstance(results[name].iloc[0], np.ndarray)]
+    return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
+
+
+def query_texts(run: "pd.DataFrame") -> "pd.Series":
+    """Returns the text of each query, by qid in the order of the frame; some of a query's rows may lack it.
+
+    Raises ValueError if a query has no text. Warns as :func:`warn_of_rewritten`.
+    """
+    texts = run.groupby("qid", sort=False)["query"].first()
+    for qid, text in texts.items():
+        if not isinstance(text, str) or not text.strip() or not is_unicode(text):
+            raise ValueError(f"query {qid!r} has no text: {text!r:.60}")
+    warn_of_rewritten(texts.tolist())
+    return texts
+
+
+def warn_of_rewritten(texts: Sequence[str]) -> None:
+    """Warns if queries are in Terrier's query language, which an encoder reads as words.
+
+    The warning of the same queries is the same in all transformers of a pipeline, so Python shows it once.
+    """
+    rewritten = next((text for text in texts if text.startswith(REWRITTEN)), None)
+    if rewritten is not None:
+        warnings.warn(
+            f"queries such as {rewritten[:40]!r} are in Terrier's query language, which an encoder reads as words: put "
+            "pt.rewrite.reset() before it",
+            QualityWarning,
+            stacklevel=1,
+        )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-MODULES = ["", ".evaluation.measures", ".patents", ".plots"]
+MODULES = ["", ".evaluation.measures", ".clef_ip", ".show.plots"]
 CONSTANTS = ("ARTIFACT_FORMAT", "ARTIFACT_TYPE", "FORMAT_VERSION")  # what is written into files
 WIDTH = 120
 
@@ -65,7 +65,7 @@ def fields(name: str, kind: type) -> Iterator[str]:
 
 
 def members(name: str, kind: type) -> Iterator[str]:
-    """What is public in a class and written in this package."""
+    """The public members of a class that are defined in this package."""
     written = {
         name: value
         for cls in reversed(kind.__mro__)
@@ -86,7 +86,7 @@ def members(name: str, kind: type) -> Iterator[str]:
 
 
 def entries(name: str, value: Any) -> Iterator[str]:
-    """What the list says of a public name."""
+    """The entries of a public name in the list."""
     if dataclasses.is_dataclass(value):
         keywords = all(field.kw_only for field in dataclasses.fields(value))
         yield f"{name}({'*, ' if keywords else ''}fields)"

@@ -13,7 +13,7 @@ import tiny
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from experiments.harness.collection import ALL, Collection, Queries, Query, queries_by_split
-from pyterrier_graph.documents import Node
+from pyterrier_graph.documents.document import Node
 
 WORDS = tiny.WORDS
 

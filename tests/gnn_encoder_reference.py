@@ -10,8 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from pyterrier_graph.models.bipartite_attention import BipartiteAttention
-from pyterrier_graph.models.gnn_encoder import GNNEncoderNetwork, PaperGNNEncoderNetwork
+from pyterrier_graph.gnn_encoder.equations import BipartiteAttention, GNNEncoderNetwork, PaperGNNEncoderNetwork
 
 Edges = list[tuple[int, int]]
 
@@ -34,7 +33,6 @@ def gat(
     sources: Tensor,
     edges: Edges,
     features: Tensor | None = None,
-    own_features: Tensor | None = None,
 ) -> tuple[Tensor, list[dict[int | str, list[float]]]]:
     """Eq. 3-5: the sum of each target, and per target the weights of its edges, by number, and of ``'own'``."""
     d = targets.shape[1]
@@ -50,7 +48,7 @@ def gat(
             if target == i
         }
         if layer.own:
-            neighbors["own"] = h_i, None if own_features is None else own_features[i]
+            neighbors["own"] = h_i, None
         out, weights = [], {name: [] for name in neighbors}
         for head in range(layer.heads):
             part = slice(head * size, (head + 1) * size)
@@ -84,13 +82,12 @@ def query_states(
     passages: Tensor,
     edges: Edges,
     features: Tensor | None = None,
-    own_features: Tensor | None = None,
 ) -> Tensor:
     """Eq. 6 and 7."""
     config = network.config
-    if not config.gnn or config.average is not None or config.layers == 1:
+    if config.average is not None or config.layers == 1:
         return queries
-    aggregated, _ = gat(network.query_layer, queries, passages, edges, features, own_features)
+    aggregated, _ = gat(network.query_layer, queries, passages, edges, features)
     weight, bias = network.fusion.weight, network.fusion.bias
     rows = [weight @ torch.cat([h_tilde, h]) + bias for h_tilde, h in zip(aggregated, queries, strict=True)]
     return torch.stack(rows) if rows else queries
@@ -102,16 +99,13 @@ def passage_states(
     queries: Tensor,
     edges: Edges,
     features: Tensor | None = None,
-    own_features: Tensor | None = None,
 ) -> Tensor:
     """Eq. 8-10, or the ablation in their place."""
     config = network.config
-    if not config.gnn:
-        return passages
     if config.average is not None:
         rows = [h + config.average * mean([queries[j] for t, j in edges if t == i], h) for i, h in enumerate(passages)]
         return torch.stack(rows) if rows else passages
-    aggregated, _ = gat(network.passage_layer, passages, queries, edges, features, own_features)
+    aggregated, _ = gat(network.passage_layer, passages, queries, edges, features)
     rows = []
     for h_tilde, h in zip(aggregated, passages, strict=True):
         if config.gate == "filter":

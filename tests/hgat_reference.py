@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pyterrier_graph.graphs.relations import inverse
-from pyterrier_graph.models.hgat import HGAT, HGATLayer
-from pyterrier_graph.models.propagation import SELF
+from pyterrier_graph.graphs.relations import SELF, inverse
+from pyterrier_graph.hgat.equations import HGAT, HGATLayer
 
 
 class EdgeGraph:

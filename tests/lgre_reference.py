@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from pyterrier_graph.models.lgre import LGRe, LGReConfig
-from pyterrier_graph.models.lgre_losses import LGReLoss
+from pyterrier_graph.lgre.equations import LGRe, LGReConfig
+from pyterrier_graph.lgre.losses import LGReLoss
 
 EPSILON = -1e4
 
@@ -20,19 +20,10 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     return sum((a * b for a, b in zip(x, y, strict=True)), torch.zeros((), dtype=x.dtype))
 
 
-def sides(segments: list[int], special_tokens: str) -> list[str]:
+def sides(segments: list[int]) -> list[str]:
     """'q', 'd' or '-' for each of [CLS], the query, [SEP] (or two), the document, [SEP]."""
-    names = []
-    for i, segment in enumerate(segments):
-        if segment >= 0:
-            names.append("qd"[segment])
-        elif i == len(segments) - 1:
-            names.append("d")  # Eq. 4, 5: j up to m + n + 2
-        elif special_tokens == "alone":
-            names.append("-")  # Eq. 4, 5: i from 1, j from m + 2
-        else:
-            names.append("q" if i == 0 else "d")
-    return names
+    names = [{0: "q", 1: "d"}.get(segment, "-") for segment in segments]  # Eq. 4, 5: i from 1, j from m + 2
+    return [*names[:-1], "d"]  # Eq. 4, 5: j up to m + n + 2
 
 
 def linked(i: int, j: int, side: list[str], config: LGReConfig) -> bool:
@@ -42,7 +33,7 @@ def linked(i: int, j: int, side: list[str], config: LGReConfig) -> bool:
     i, j = min(i, j), max(i, j)  # the lower triangle is the upper one's mirror image
     if side[i] == "q" and side[j] == "d":
         return True  # Eq. 4, 5, first line
-    if i == j and (config.word_graph == "bipartite" or config.self_loops == "all"):
+    if i == j:
         return True  # Eq. 4, second line
     if config.word_graph == "bipartite+neighbor":
         return side[i] == side[j] == "d" and j - i <= config.radius  # Eq. 5, second line
@@ -57,8 +48,7 @@ def softmax(row: list[Tensor]) -> list[Tensor]:
 
 def adjacency(model: LGRe, layer: int, e: Tensor, side: list[str]) -> list[list[Tensor]]:
     """Eq. 3 of one layer."""
-    own = layer if model.config.per_layer else 0
-    projected = [e_i @ model.projection[own] + model.projection_bias[own][0] for e_i in e]
+    projected = [e_i @ model.projection[layer] + model.projection_bias[layer][0] for e_i in e]
     rows = []
     for i in range(len(e)):
         row = []
@@ -77,21 +67,12 @@ def refined(model: LGRe, e: Tensor, a: list[list[Tensor]]) -> list[Tensor]:
         new = []
         for i in range(len(h)):
             aggregated = sum(a[i][j] * h[j] for j in range(len(h)))
-            if model.config.gate == "gru":
-                cell = model.cell
-                x = cell.weight_ih @ torch.cat([h[i], aggregated]) + cell.bias_ih
-                y = cell.weight_hh @ h[i] + cell.bias_hh
-                r = torch.sigmoid(x[:size] + y[:size])
-                z = torch.sigmoid(x[size : 2 * size] + y[size : 2 * size])
-                c = torch.tanh(x[2 * size :] + r * y[2 * size :])
-                new.append((1 - z) * c + z * h[i])
-            else:
-                own, neighbors = model.gates.weight[:, :size], model.gates.weight[:, size:]
-                z = torch.sigmoid(own[:size] @ h[i] + neighbors[:size] @ aggregated + model.gates.bias[:size])
-                r = torch.sigmoid(own[size:] @ h[i] + neighbors[size:] @ aggregated + model.gates.bias[size:])
-                own, neighbors = model.candidate.weight[:, :size], model.candidate.weight[:, size:]
-                c = torch.tanh(own @ (r * h[i]) + neighbors @ aggregated + model.candidate.bias)
-                new.append(z * c + (1 - z) * h[i])
+            own, neighbors = model.gates.weight[:, :size], model.gates.weight[:, size:]
+            z = torch.sigmoid(own[:size] @ h[i] + neighbors[:size] @ aggregated + model.gates.bias[:size])
+            r = torch.sigmoid(own[size:] @ h[i] + neighbors[size:] @ aggregated + model.gates.bias[size:])
+            own, neighbors = model.candidate.weight[:, :size], model.candidate.weight[:, size:]
+            c = torch.tanh(own @ (r * h[i]) + neighbors @ aggregated + model.candidate.bias)
+            new.append(z * c + (1 - z) * h[i])
         h = new
     return h
 
@@ -102,27 +83,22 @@ def graph_vector(model: LGRe, h: list[Tensor]) -> Tensor:
     for h_i in h:
         attention = model.attention.weight[0] @ h_i + model.attention.bias[0]
         features = model.features.weight @ h_i + model.features.bias
-        if model.config.readout == "gated":
-            attention, features = torch.sigmoid(attention), torch.tanh(features)
-        words.append(attention * features)
-    summed = sum(words)
-    if model.config.pooling == "mean":
-        summed = summed / len(words)
+        words.append(torch.sigmoid(attention) * torch.tanh(features))
+    summed = sum(words) / len(words)
     return summed + torch.stack([torch.stack([word[k] for word in words]).max() for k in range(len(words[0]))])
 
 
 def score(model: LGRe, input_ids: Tensor, segments: list[int]) -> dict[str, object]:
     """f of one pair, and what it is made of."""
     encoded = model.encoder(input_ids=input_ids[None], output_hidden_states=True)
-    side = sides(segments, model.config.special_tokens)
+    side = sides(segments)
     f = model.combination_bias[0]
     scores, vectors, graphs = [], [], []
     for number, layer in enumerate(model.layers):
         e = encoded.hidden_states[layer][0]
         a = adjacency(model, number, e, side)
         vectors.append(torch.cat([graph_vector(model, refined(model, e, a)), e[0]]))  # Eq. 9
-        own = number if model.config.per_layer else 0
-        scores.append(dot(model.score[own], vectors[-1]) + model.score_bias[own])  # Eq. 10
+        scores.append(dot(model.score[number], vectors[-1]) + model.score_bias[number])  # Eq. 10
         f = f + model.combination[0, number] * scores[-1]  # Eq. 11
         graphs.append(torch.stack([torch.stack(row) for row in a]))
     if model.config.init == "identity":
@@ -135,11 +111,9 @@ def cosine(x: Tensor, y: Tensor) -> Tensor:
     return dot(x, y) / (dot(x, x).sqrt() * dot(y, y).sqrt())
 
 
-def query_document_cosine(pair: dict, similarity: str) -> Tensor:
+def query_document_cosine(pair: dict) -> Tensor:
     query = [e for e, segment in zip(pair["E"], pair["segments"], strict=True) if segment == 0]
     document = [e for e, segment in zip(pair["E"], pair["segments"], strict=True) if segment == 1]
-    if similarity == "means":
-        return cosine(sum(query) / len(query), sum(document) / len(document))
     return sum(cosine(e_q, e_d) for e_q in query for e_d in document) / (len(query) * len(document))
 
 
@@ -155,13 +129,10 @@ def loss_of_query(loss: LGReLoss, pairs: list[dict], y: list[int]) -> tuple[Tens
             else:
                 p = softmax([d["f"], other["f"]])
                 rank = rank + 1 - p[0] + p[1]
-            if loss.pair_layers == "last":  # Eq. 12
-                cosines = cosine(d["E"][0], other["E"][0]) + cosine(d["h"][-1], other["h"][-1])
-                pair_distance = pair_distance + (2 + cosines) / 2
-            else:
-                pair_distance = pair_distance + 1 + cosine(torch.cat(d["h"]), torch.cat(other["h"]))
+            cosines = cosine(d["E"][0], other["E"][0]) + cosine(d["h"][-1], other["h"][-1])  # Eq. 12
+            pair_distance = pair_distance + (2 + cosines) / 2
     for pair, label in zip(pairs, y, strict=True):
-        point = point + 1 + (1 - 2 * label) * query_document_cosine(pair, loss.similarity)  # Eq. 13
+        point = point + 1 + (1 - 2 * label) * query_document_cosine(pair)  # Eq. 13
     number = max(1, len(positive) * len(negative))
     return rank / number, point / len(pairs), pair_distance / number
 
@@ -176,6 +147,5 @@ def total_loss(loss: LGReLoss, queries: list[tuple[list[dict], list[int]]]) -> T
     total = rank
     for distance, kinds in ((point, ("point", "triangle")), (pair, ("pair", "triangle"))):
         if loss.distance in kinds:
-            scale = rank.item() / distance.item() if loss.rescaled else 1
-            total = total + loss.weight * scale * distance
+            total = total + loss.weight * distance
     return total

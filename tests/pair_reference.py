@@ -31,16 +31,16 @@ def query_centric(queries: Tensor, positives: Tensor, negatives: Tensor) -> Tens
     return mean(losses)
 
 
-def passage_centric(queries: Tensor, positives: Tensor, negatives: Tensor, in_batch: str) -> Tensor:
-    """Eq. 5, with the p- of Eq. 3 or, in the authors' code, with the other queries and the hard negatives."""
+def passage_centric(queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    """Eq. 5, as in the authors' code with the other queries and the hard negatives."""
     losses = []
     for i, (q, p) in enumerate(zip(queries, positives, strict=True)):
-        wrong = [*others({"queries": queries, "positives": positives}[in_batch], i), *negatives]
+        wrong = [*others(queries, i), *negatives]
         losses.append(negative_log_likelihood(s(p, q), [s(p, n) for n in wrong]))
     return mean(losses)
 
 
-def combined(queries: Tensor, positives: Tensor, negatives: Tensor, alpha: float, in_batch: str) -> Tensor:
+def combined(queries: Tensor, positives: Tensor, negatives: Tensor, alpha: float) -> Tensor:
     """Eq. 6."""
     query = query_centric(queries, positives, negatives)
-    return (1 - alpha) * query + alpha * passage_centric(queries, positives, negatives, in_batch)
+    return (1 - alpha) * query + alpha * passage_centric(queries, positives, negatives)

@@ -102,6 +102,7 @@ Deep
 
    <p>RAW</p>
 """
+PLAIN_TEXT = "One paragraph\nof two lines.\n\nAnother one.\n\n\n  A third."
 JATS = """<?xml version="1.0"?>
 <!DOCTYPE article SYSTEM "jats.dtd" [<!ENTITY file SYSTEM "file:///etc/passwd">]>
 <article xmlns:xlink="http://www.w3.org/1999/xlink"><front>

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_graph.graphs import CandidateGraph, MemoryGraph
+from pyterrier_graph.graphs.candidate_graph import CandidateGraph
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 RUN = pd.DataFrame(
     [
@@ -21,7 +22,7 @@ RUN = pd.DataFrame(
     columns=["qid", "query", "docno", "text", "score", "title"],
 )
 
-TestCandidateGraph = pt.testing.transformer_test_class(lambda: CandidateGraph(similarity=2))
+TestCandidateGraph = pt.testing.transformer_test_class(lambda: CandidateGraph())
 
 
 def edges(graph: MemoryGraph, relation: str) -> list[tuple[str, str]]:
@@ -37,7 +38,6 @@ def test_graph_of_a_query():
     assert edges(graph, "order_i") == [("d%p3", "d%p1"), ("d%p7", "d%p3")]
     assert edges(graph, "structural") == [*((f"d%p{n}", "d%s0") for n in (1, 3, 7)), ("e", "e%s0")]
     assert edges(graph, "title") == [(f"d%p{n}", "d%s0") for n in (1, 3, 7)]  # "e" has no title
-    assert "similar" not in graph.relations
     assert graph.titles(graph.passage_nodes) == ["Pies", "Pies", "Pies", ""]
     assert graph.texts(graph.nodes_of(["e", "d%s0", "d%p7"])) == ["tart", "Pies", "apple pie with cream"]
     assert graph.docnos_of(graph.document) == ["d"] * 4 + ["e"] * 2
@@ -48,25 +48,6 @@ def test_columns_and_rows_stay():
     pd.testing.assert_frame_equal(out.drop(columns="graph"), RUN)
     assert [graph is out["graph"].iloc[0] for graph in out["graph"]] == [True, True, True, False, True, False]
     assert not any(column.startswith("q") for column in set(out.columns) - set(RUN.columns))
-
-
-def test_similarity():
-    graph = CandidateGraph(similarity=1)(RUN)["graph"].iloc[0]
-    assert graph.relations[10:] == ("similar", "similar_i")
-    assert edges(graph, "similar") == [("d%p1", "e"), ("d%p7", "d%p1"), ("e", "d%p1")]
-    graph = CandidateGraph(similarity=9)(RUN)["graph"].iloc[0]
-    assert {("d%p1", "d%p7"), ("d%p1", "e")} < {*edges(graph, "similar")}
-    assert not any("d%p3" in edge or edge == ("d%p7", "e") for edge in edges(graph, "similar"))  # nothing in common
-
-
-def test_similarity_of_a_single_candidate():
-    graph = CandidateGraph(similarity=3)(RUN.iloc[[2]])["graph"].iloc[0]
-    assert edges(graph, "similar") == []
-
-
-def test_negative_similarity():
-    with pytest.raises(ValueError, match="got -1"):
-        CandidateGraph(similarity=-1)
 
 
 def test_repeated_candidates_are_one_node():
@@ -83,7 +64,7 @@ def test_other_docnos():
 
 def test_candidates_of_another_query():
     graph = CandidateGraph()(RUN)["graph"].iloc[3]
-    with pytest.raises(KeyError, match=r"2 nodes \('e', 'd%p7'\) not in the graph of this query's candidates"):
+    with pytest.raises(KeyError, match=r"2 nodes \('e', 'd%p7'\) not in the graph"):
         graph.nodes_of(["e", "d%p1", "d%p7"])
 
 
@@ -96,8 +77,8 @@ def test_sliding_windows():
 @pytest.mark.parametrize("text", [None, np.nan, 3])
 def test_missing_text(text):
     texts = pd.Series(["x"] * 5 + [text], dtype=object)
-    with pytest.raises(ValueError, match=r"1 candidate \('d%p1'\) without text in 'body'.* pt.text.get_text"):
-        CandidateGraph(text_field="body")(RUN.assign(body=texts))
+    with pytest.raises(ValueError, match="a text must be a text, got "):
+        CandidateGraph()(RUN.assign(text=texts))
 
 
 def test_missing_column():
@@ -107,9 +88,9 @@ def test_missing_column():
 
 @pytest.mark.parametrize("columns", [["qid", "docno", "text"], [*RUN.columns]])
 def test_empty_frame(columns):
-    out = CandidateGraph(similarity=1)(RUN[columns].iloc[:0])
+    out = CandidateGraph()(RUN[columns].iloc[:0])
     assert list(out.columns) == [*columns, "graph"]
-    assert list(CandidateGraph(similarity=1)(RUN[columns]).columns) == list(out.columns)
+    assert list(CandidateGraph()(RUN[columns]).columns) == list(out.columns)
     assert not len(out)
 
 
@@ -130,7 +111,7 @@ def test_graph_is_the_literal_one_in_any_order_of_rows(candidates, random):
     rows = [*range(len(run))]
     random.shuffle(rows)
     for frame in (run, run.iloc[rows]):
-        graph = CandidateGraph(similarity=2)(frame)["graph"].iloc[0]
+        graph = CandidateGraph()(frame)["graph"].iloc[0]
         assert edges(graph, "order") == order
         assert edges(graph, "structural") == [(f"{d}%p{n}", f"{d}%s0") for d, n in ascending]
         assert graph.texts(graph.nodes_of(docnos)) == docnos

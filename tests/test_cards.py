@@ -1,12 +1,12 @@
-"""What a card suggests to call next can be called, on the object that the card shows."""
+"""Objects in notebooks: facts, pictures, and calls to make next, which can be made on the object that is shown."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,13 +14,14 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
-from html_reader import Reader
+from html_reader import HOSTILE, Reader
 
 import pyterrier_graph as ptg
 from pyterrier_graph import plots
-from pyterrier_graph.documents import Node, StructuredDocument
-from pyterrier_graph.plots import html as html_module
-from pyterrier_graph.plots.style import COLORS, DARKEST, LIGHTEST, TEXT, marked_color
+from pyterrier_graph.checks import View
+from pyterrier_graph.documents.document import Node, Reference, StructuredDocument
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.html import card
 
 HGAT = ptg.HGATConfig(layers=1, heads=2, relations=("order", "title"))
 TEXT_RERANKER: dict[str, Any] = {"max_tokens": 32, "device": "cpu", "verbose": False}
@@ -37,7 +38,7 @@ def closed_figures() -> Iterator[None]:
 
 def dual(**options: Any) -> ptg.DualEncoder:
     training = ptg.DualEncoderTraining(epochs=1, batch_size=2, patience=None)
-    options = {"max_passage_tokens": 24, "training": training, "pretraining": training} | QUIET | options
+    options = {"max_passage_tokens": 24, "training": training} | QUIET | options
     return ptg.DualEncoder(tiny.checkpoint(), **options)
 
 
@@ -52,17 +53,11 @@ def trained(reranker: Any) -> Any:
 
 
 def query_graph(path: Path) -> ptg.QueryPassageGraph:
-    return ptg.QueryPassageGraph(path / "queries").build(QUERIES, tiny.graph(), qrels=ANSWERS, verbose=False)
+    return ptg.QueryPassageGraph(path / "queries").build(QUERIES, tiny.graph(), qrels=ANSWERS)
 
 
 def stored(path: Path, documents: list[StructuredDocument]) -> ptg.DocumentGraph:
-    return ptg.DocumentGraph(path / "graph").index(documents, verbose=False)
-
-
-def plain(links: bool) -> list[StructuredDocument]:
-    """Documents without references, and with one passage or two."""
-    nodes = (Node("section", "alpha", -1), Node("passage", "beta", 0), Node("passage", "gamma", 0))[: 3 if links else 2]
-    return [StructuredDocument(f"d{number}", nodes) for number in range(2)]
+    return ptg.DocumentGraph(path / "graph").index(documents)
 
 
 def gnn(path: Path, **options: Any) -> ptg.GNNEncoder:
@@ -72,15 +67,13 @@ def gnn(path: Path, **options: Any) -> ptg.GNNEncoder:
 
 def mined(path: Path) -> ptg.DualEncoder:
     bm25 = pt.Transformer.from_df(tiny.run().assign(score=range(len(tiny.run()))))
-    miner = ptg.HardNegativeMiner(bm25, pt.apply.text(lambda row: row["docno"]), hard_negatives=1)
+    miner = ptg.HardNegativeMiner(bm25, pt.apply.text(lambda row: row["docno"]))
     return dual(miner=miner)
 
 
 # how each card's object is made, and the name that it has in the calls
 CARDS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "document graph": ("graph", lambda path: stored(path, tiny.documents())),
-    "document graph without references": ("graph", lambda path: stored(path, plain(True))),
-    "document graph of single passages": ("graph", lambda path: stored(path, plain(False))),
     "graph in memory": ("graph", lambda path: tiny.graph()),
     "no graph yet": ("graph", lambda path: ptg.DocumentGraph(path / "new")),
     "query graph": ("graph", query_graph),
@@ -151,12 +144,6 @@ def test_all_calls_of_a_card_can_be_made(name: str, tmp_path: Path, recwarn: pyt
     assert calls or name == "GraphMean for queries"
     for number, call in enumerate(calls):
         exec(call, values | {"path": tmp_path / f"new{number}"})  # noqa: S102
-    if name == "document graph":
-        assert any("['external', 'external_i']" in call for call in calls)
-    if name == "document graph without references":
-        assert any("['order', 'order_i']" in call for call in calls)
-    if name == "document graph of single passages":
-        assert not any("corpus_graph" in call for call in calls)
 
 
 def test_the_card_of_a_mean_has_its_weights(tmp_path: Path) -> None:
@@ -167,48 +154,118 @@ def test_the_card_of_a_mean_has_its_weights(tmp_path: Path) -> None:
     assert "largest weightstitles above: 1, query that it answers: 1" in auto.text
 
 
-def test_pipelines_are_text_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts = []
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> ptg.DocumentGraph:
+    return stored(tmp_path_factory.mktemp("graphs"), tiny.documents())
+
+
+def own(html: str) -> Reader:
+    """Our part of what a transformer shows, without PyTerrier's schematic."""
+    return Reader(html[html.rindex('<div class="ptg">') :])
+
+
+def test_a_value_is_escaped_and_complete() -> None:
+    read = Reader(
+        card(
+            *View(
+                {HOSTILE: HOSTILE, "many": 1234567, "weights": {"order": 0.5, "title": 1.0}},
+                [HOSTILE],
+                "<svg></svg>",
+                HOSTILE,
+            )
+        )
+    )
+    assert read.table == {HOSTILE: HOSTILE, "many": "1,234,567", "weights": "next passage: 0.5, section title: 1"}
+    assert "script" not in read.seen and read.seen.count("svg") == 1
+    assert read.text.count(HOSTILE) == 4
+    assert Reader(card(*View({"weights": {}}))).table == {"weights": "none"}
+    assert "next:" not in Reader(card(*View({}))).text
+
+
+def test_a_graph_shows_its_sizes(corpus: ptg.DocumentGraph) -> None:
+    html = corpus._repr_html_()
+    read = Reader(html)
+    assert read.table == {
+        "documents": "6",
+        "sections": "12",
+        "passages": "18",
+        "codes": "1",
+        "order edges": "12, to the next passage",
+        "structural edges": "24, to the section around it",
+        "internal edges": "6, to the linked passage",
+        "external edges": "6, to the cited document (6 unresolved)",
+        "title edges": "24, to the section title",
+    }
+    assert repr(corpus) in read.text and "graph.passages()" in read.text
+    assert "plots.document_graph(graph, 'd0')" in read.text
+    assert "http" not in html  # nothing is loaded
+    assert len(html.encode()) < 40_000
+
+
+def test_names_and_texts_of_documents_are_escaped(tmp_path: Path) -> None:
+    nodes = (Node("section", HOSTILE, -1), Node("passage", HOSTILE * 20, 0), Node("passage", "a\n\tb", 0))
+    documents = [
+        StructuredDocument(HOSTILE, nodes, (), (Reference("external", 0, f"{HOSTILE}2"),)),
+        StructuredDocument(f"{HOSTILE}2", nodes),
+    ]
+    for graph in (MemoryGraph.from_documents(documents), ptg.DocumentGraph(tmp_path / "g").index(documents)):
+        read = Reader(graph._repr_html_())
+        assert "script" not in read.seen and not any(name.startswith("on") for name, _ in read.attributes)
+        assert f"plots.document_graph(graph, {HOSTILE!r})" in read.text
+
+
+def test_a_graph_that_is_not_there(corpus: ptg.DocumentGraph, tmp_path: Path) -> None:
+    nowhere = Reader(ptg.DocumentGraph(tmp_path / "nowhere")._repr_html_())
+    assert nowhere.table == {"documents": "not built yet"} and "graph.index(" in nowhere.text
+    shutil.copytree(corpus.path, tmp_path / "cut")
+    file = max((tmp_path / "cut").iterdir(), key=lambda path: path.stat().st_size)
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "is damaged" in Reader(ptg.DocumentGraph(tmp_path / "cut")._repr_html_()).table["not readable"]
+    empty = Reader(MemoryGraph.from_documents([])._repr_html_())
+    assert empty.table["documents"] == "0"
+
+
+def test_graphs_of_candidates() -> None:
+    run = tiny.run(2).assign(text="alpha beta")
+    maker = ptg.CandidateGraph()
+    graph = maker(run)["graph"].iloc[0]
+    read = Reader(graph._repr_html_())
+    assert read.table["passages"] == "6"
+    assert "CandidateGraph" in maker._repr_html_()
+
+
+def test_a_graph_of_queries_and_passages(tmp_path: Path) -> None:
+    graph = query_graph(tmp_path)
+    assert Reader(graph._repr_html_()).table == {"queries": "2", "passages": "18", "relevant edges": "2"}
+
+
+def test_hgat_before_and_after_training(tmp_path: Path) -> None:
+    reranker = hgat(tiny.graph())
+    new = own(reranker._repr_html_())
+    assert new.table["relations"] == "next passage, section title" and new.table["trained"] == "not yet"
+    assert new.table["parameters"] == f"{sum(weights.numel() for weights in reranker.network.parameters()):,}"
+    trained(reranker)
+    best = max(entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry)
+    loaded = ptg.HGATReranker.load(reranker.save(tmp_path / "hgat").path)
+    for model in (reranker, reranker.apply_attributes(batch_size=3), loaded):
+        shown = own(model._repr_html_())
+        assert shown.table["trained"] == f"{reranker.training_log[-1]['step']} steps"
+        assert shown.table["best nDCG@10"] == f"{best:.4f} on the validation queries"
+    assert shown.table["graph"] == "of each query's candidates"
+    untrained = ptg.HGATReranker.load(hgat(tiny.graph()).save(tmp_path / "untrained").path)
+    assert own(untrained._repr_html_()).table["trained"] == f"loaded from {str(tmp_path / 'untrained')!r}"
+
+
+def test_the_schematic_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    reranker, maxsim = hgat(tiny.graph()), ptg.GraphMaxSim(tiny.graph(), tiny.encoder())
+    titles = re.findall(r'pts-transformer-title">(\w+)<', (reranker >> maxsim)._repr_html_())
+    assert titles == ["HGAT", "GraphMaxSim"]
+    assert re.findall(r'pts-transformer-title">(\w+)<', reranker._repr_html_()) == ["HGAT"]
 
     def fail(*_: Any, **__: Any) -> str:
-        attempts.append(1)
-        raise URLError("no network")
+        raise pt.inspect.InspectError("no schematic")
 
     monkeypatch.setattr(pt.schematic, "draw", fail)
-    monkeypatch.setattr(html_module, "_failed", [])
-    pipeline = pt.text.max_passage() % 3
-    with pytest.warns(UserWarning, match="shown as text: PyTerrier could not load its documentation's index"):
-        first = plots.pipeline(pipeline)._repr_html_()
-    again = plots.pipeline(pipeline)
-    assert Reader(again._repr_html_()).code == [repr(pipeline)] == Reader(first).code
-    assert repr(again) == repr(pipeline) and len(attempts) == 1  # the reason is named once, and nothing is tried again
-
-
-def test_wide_schematics_scroll() -> None:
-    shown = plots.pipeline(pt.text.max_passage() % 3)._repr_html_()
-    assert shown.startswith('<div style="overflow-x: auto"><div style="min-width: max-content">') and "pts-" in shown
-
-
-def luminance(color: tuple[float, ...]) -> float:
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color]
-    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
-
-
-def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    low, high = sorted([luminance(one), luminance(other)])
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize(("page", "text"), [((1, 1, 1), (0, 0, 0)), ((0.07, 0.07, 0.07), (1, 1, 1))])
-def test_contrast_of_words_and_marks(page: tuple[float, ...], text: tuple[float, ...]) -> None:
-    for share in (-1.0, -0.5, 0.0, 0.5, 1.0):
-        *rgb, opacity = map(float, re.findall(r"[\d.]+", marked_color(share)))
-        assert LIGHTEST <= opacity <= DARKEST + 1e-9
-        behind = tuple(part / 255 * opacity + under * (1 - opacity) for part, under in zip(rgb, page, strict=True))
-        assert contrast(behind, text) >= 4.5
-    quiet = tuple(0.85 * over + 0.15 * under for over, under in zip(text, page, strict=True))
-    assert contrast(quiet, page) >= 4.5
-    assert TEXT >= 8
-    for color in COLORS:  # swatches, bars and lines, which are no text
-        rgb = tuple(int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
-        assert contrast(rgb, page) >= 2
+    assert "pts-" not in maxsim._repr_html_() and own(maxsim._repr_html_()).table
+    monkeypatch.setenv("PYTERRIER_DISABLE_NOTEBOOK_SCHEMATIC", "1")
+    assert maxsim._repr_html_().startswith('<div class="ptg">')

@@ -9,15 +9,14 @@ from typing import Any
 from unittest import mock
 
 import pandas as pd
-import pyterrier as pt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_document_graph import DOCUMENTS, corpora
 
 from pyterrier_graph import DocumentGraph, QueryPassageGraph
-from pyterrier_graph.documents import PASSAGE, SECTION, Link, Node, StructuredDocument
-from pyterrier_graph.graphs import HeteroGraph, context
+from pyterrier_graph.graphs import context
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 TOPICS = pd.DataFrame({"qid": ["q1", "q2", "q3"], "query": ["inner product", "matrix times vector", "flat arrays"]})
 QRELS = pd.DataFrame(
@@ -28,16 +27,16 @@ QRELS = pd.DataFrame(
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory) -> DocumentGraph:
-    return DocumentGraph(tmp_path_factory.mktemp("graph") / "graph").index(DOCUMENTS, verbose=False)
+    return DocumentGraph(tmp_path_factory.mktemp("graph") / "graph").index(DOCUMENTS)
 
 
 @pytest.fixture(scope="module")
 def queries(graph, tmp_path_factory) -> QueryPassageGraph:
-    return QueryPassageGraph(tmp_path_factory.mktemp("queries") / "q").build(TOPICS, graph, qrels=QRELS, verbose=False)
+    return QueryPassageGraph(tmp_path_factory.mktemp("queries") / "q").build(TOPICS, graph, qrels=QRELS)
 
 
 def read(graph: DocumentGraph, *arguments: Any, **options: Any) -> dict[str, dict[str, str]]:
-    rows = graph.get_corpus_iter(*arguments, **options, verbose=False)
+    rows = graph.get_corpus_iter(*arguments, **options)
     return {row.pop("docno"): row for row in map(dict, rows)}
 
 
@@ -49,23 +48,6 @@ def test_passages_with_titles_and_queries(graph, queries):
         "numpy.dot%p2": {"text": "Notes\nSee above."},
         "numpy.vdot%p0": {"text": "vdot\nOf two vectors."},
         "numpy.vdot%p1": {"text": "vdot\ninner product\nflat arrays\nFlattens."},
-    }
-
-
-def test_fields(graph, queries):
-    options = {"context": ("relevant", "title/title", "order"), "query_graph": queries, "fields": True}
-    found = read(graph, **options)
-    assert found["numpy.dot%p0"] == {
-        "text": "Dot product.",
-        "relevant": "matrix times vector\ninner product",
-        "title/title": "",
-        "order": "For 2-D arrays.",
-    }
-    assert found["numpy.dot%p1"] == {
-        "text": "For 2-D arrays.",
-        "relevant": "",
-        "title/title": "dot",
-        "order": "See above.",
     }
 
 
@@ -89,18 +71,10 @@ def test_masked_queries_are_left_out(graph, queries):
 
 def test_a_query_graph_of_some_passages(graph, tmp_path):
     some = ["numpy.vdot%p1", "numpy.dot%p0"]  # an index in another order, without the other passages
-    queries = QueryPassageGraph(tmp_path / "q").build(TOPICS, some, qrels=QRELS, verbose=False)
+    queries = QueryPassageGraph(tmp_path / "q").build(TOPICS, some, qrels=QRELS)
     found = read(graph, context="relevant", query_graph=queries)
     assert found["numpy.vdot%p1"]["text"] == "inner product\nflat arrays\nFlattens."
     assert found["numpy.vdot%p0"]["text"] == "Of two vectors."
-
-
-def test_the_number_of_texts_is_limited(graph, queries):
-    found = read(graph, context=("relevant", "structural/structural_i"), query_graph=queries, max_context=1)
-    assert found["numpy.dot%p0"]["text"] == "matrix times vector\nNotes\nDot product."
-    assert found["numpy.dot%p2"]["text"] == "For 2-D arrays.\nSee above."
-    documents = read(graph, "documents", context="title", fields=True, max_context=1)
-    assert documents["numpy.dot"] == {"text": "Dot product.\nNotes\nFor 2-D arrays.\nSee above.", "title": "dot"}
 
 
 @pytest.mark.parametrize(
@@ -110,32 +84,21 @@ def test_the_number_of_texts_is_limited(graph, queries):
         ({"context": "title/up"}, "the graph has no relation 'up' of the path 'title/up'"),
         ({"context": ("title", "relevant")}, r"relevant are relations of queries: give query_graph=QueryPassageGraph"),
         ({"kind": "sections", "context": "title"}, "kind must be one of 'passages', 'documents'"),
-        ({"context": "title", "max_context": 0}, "max_context must be a whole number, 1 or more"),
     ],
 )
 def test_bad_arguments(graph, options, message):
     with pytest.raises(ValueError, match=message):
         graph.get_corpus_iter(**options)
-    with pytest.raises(TypeError, match="a relation in context must be the name"):
-        graph.get_corpus_iter(context=[1])
 
 
 def test_query_graphs_that_do_not_fit(graph, queries, tmp_path):
     with pytest.raises(ValueError, match=r"has no 'retrieved' edges: build it with a retriever"):
         graph.get_corpus_iter(context="retrieved", query_graph=queries)
     qrels = QRELS.iloc[:1].assign(docno="numpy.dot%p7")
-    other = QueryPassageGraph(tmp_path / "q").build(TOPICS, ["numpy.dot%p7"], qrels=qrels, verbose=False)
+    other = QueryPassageGraph(tmp_path / "q").build(TOPICS, ["numpy.dot%p7"], qrels=qrels)
     with pytest.raises(ValueError, match=r"built for other passages: 'numpy.dot%p7' is not in DocumentGraph"):
         graph.get_corpus_iter(context="relevant", query_graph=other)
     assert len(read(graph, context="title", query_graph=other)) == 5  # its relations are not asked for
-
-
-def test_a_relation_with_the_name_of_a_field(tmp_path):
-    nodes = (Node(SECTION, "", -1), Node(PASSAGE, "a", 0), Node(PASSAGE, "b", 0))
-    graph = DocumentGraph(tmp_path / "g").index([StructuredDocument("d", nodes, (Link("text", 1, 2),))], verbose=False)
-    assert read(graph, context="text")["d%p0"] == {"text": "b\na"}
-    with pytest.raises(ValueError, match="the field 'text' is taken"):
-        graph.get_corpus_iter(context="text", fields=True)
 
 
 # --- against plain loops
@@ -143,7 +106,7 @@ def test_a_relation_with_the_name_of_a_field(tmp_path):
 
 def literal(graph: HeteroGraph, kind: str, relations: list[str], fields: bool, most: int) -> list[dict[str, str]]:
     def step(nodes: list[int], relation: str) -> list[int]:
-        return [int(other) for node in nodes for other in graph.adjacency(relation)[node]]
+        return [int(other) for node in nodes for other in graph._adjacency(relation)[node]]
 
     def reached(node: int, path: str) -> set[int]:
         nodes = [node]
@@ -156,7 +119,7 @@ def literal(graph: HeteroGraph, kind: str, relations: list[str], fields: bool, m
     else:
         rows = [
             ([*range(start, end)], graph.docnos_of([document])[0])
-            for document, (start, end) in enumerate(pairwise(graph.node_offsets.tolist()))
+            for document, (start, end) in enumerate(pairwise(graph._node_offsets.tolist()))
         ]
     made = []
     for nodes, docno in rows:
@@ -188,9 +151,9 @@ PATHS = ["title", "title/title", "order", "structural_i", "structural/structural
     st.integers(1, 5),
 )
 def test_records_are_the_literal_ones(documents, kind, relations, fields, most, block):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(context, "BLOCK", block):
-        graph = DocumentGraph(Path(folder) / "graph").index(documents, verbose=False)
-        options = {"context": relations, "fields": fields, "max_context": most, "verbose": False}
+    with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(context, BLOCK=block, MOST=most):
+        graph = DocumentGraph(Path(folder) / "graph").index(documents)
+        options = {"context": relations, "fields": fields}
         assert [*graph.get_corpus_iter(kind, **options)] == literal(graph, kind, relations, fields, most)
 
 
@@ -200,33 +163,9 @@ def test_records_are_the_literal_ones(documents, kind, relations, fields, most, 
 def test_pisa_finds_passages_by_their_context(graph, queries, tmp_path):
     pisa = pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
     plain, known = (pisa.PisaIndex(str(tmp_path / name), stemmer="none") for name in ("plain", "context"))
-    plain.index(graph.get_corpus_iter(verbose=False))
-    known.index(graph.get_corpus_iter(context=("title", "relevant"), query_graph=queries, verbose=False))
+    plain.index(graph.get_corpus_iter())
+    known.index(graph.get_corpus_iter(context=("title", "relevant"), query_graph=queries))
     assert not len(plain.bm25().search("matrix times"))
     assert known.bm25().search("matrix times")["docno"].tolist() == ["numpy.dot%p0"]
     assert {*known.bm25().search("notes")["docno"]} == {"numpy.dot%p1", "numpy.dot%p2"}
     assert len(known) == len(graph.passage_nodes)
-
-
-def test_terrier_weights_fields(graph, queries, tmp_path):
-    if not pt.java.started():
-        try:
-            pt.java.init()
-        except Exception as error:  # no Java, no network to fetch Terrier over, ...: each raises something of its own
-            pytest.skip(f"Terrier cannot start: {error}")
-    context = ("title", "relevant")
-    indexer = pt.IterDictIndexer(str(tmp_path / "index"), text_attrs=["text", *context], fields=True)
-    rows = graph.get_corpus_iter(context=context, query_graph=queries, fields=True, verbose=False)
-    index = pt.IndexFactory.of(indexer.index(rows))
-    assert index.getCollectionStatistics().getNumberOfFields() == 3
-    weights = {f"{kind}.{field}": 1.0 for kind in ("w", "c") for field in range(3)}
-    found = pt.terrier.Retriever(index, wmodel="BM25F", controls=weights).search("matrix")
-    assert found["docno"].tolist() == ["numpy.dot%p0"]
-
-
-def test_memory_is_that_of_a_block(graph):
-    iterated = graph.get_corpus_iter(context="title", verbose=False)
-    with mock.patch.object(context, "BLOCK", 2), mock.patch.object(type(graph), "texts", autospec=True) as texts:
-        texts.side_effect = lambda graph, nodes: [""] * len(nodes)
-        next(iterated)
-        assert 0 < sum(len(call.args[1]) for call in texts.call_args_list) <= 4  # two passages, and a title each

@@ -1,8 +1,7 @@
-"""What all experiments share: collections, stored runs, tables, command lines, measurements."""
+"""Shared by all experiments: collections, stored runs, tables, command lines, measurements."""
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -10,24 +9,20 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-import tiny
 from datasets import Dataset
-from experiment_tools import WORDS, pages, texts
-from ir_measures import RR, nDCG
-from scipy.stats import ttest_rel
+from experiment_tools import pages, texts
+from ir_measures import RR
 
 from experiments.collections import open_collection
 from experiments.collections.ir_datasets import read_ir_datasets
-from experiments.collections.numpydoc import read_numpydoc, read_see_also
-from experiments.harness import needs
+from experiments.collections.numpydoc import read_numpydoc
 from experiments.harness.calibration import calibrated, reliability, sure_thresholds
-from experiments.harness.collection import ALL, SPLITS, Collection, Queries, joined
+from experiments.harness.collection import SPLITS, Collection, Queries
 from experiments.harness.command import add_options, parse, parser
-from experiments.harness.cost import fastest, in_process, side_by_side
+from experiments.harness.cost import in_process
 from experiments.harness.judgments import false_negatives, with_hidden
-from experiments.harness.results import OPTIONS, Results, choice, claim, slug, stored
-from experiments.harness.significance import differences
-from pyterrier_graph.documents import StructuredDocument
+from experiments.harness.results import OPTIONS, Results, claim, stored
+from experiments.text_rerankers import by_query_length
 
 NUMPY = "irds:pyterrier-graph/numpydoc/numpy"
 
@@ -45,13 +40,6 @@ def test_texts_of_documents_and_passages() -> None:
     assert passages.with_texts(run)["text"].tolist() == ["nu", "mu nu"]
     with pytest.raises(KeyError, match="1 candidates are not in the collection: gone"):
         texts().with_texts(pd.DataFrame({"qid": "1", "docno": ["gone", "alpha0"]}))
-
-
-def test_whole_texts_as_passages() -> None:
-    whole = texts().whole()
-    found = {r["docno"]: StructuredDocument.from_record(r) for r in whole.get_corpus_iter(verbose=False)}
-    assert found["alpha0"].passages() == ["alpha\nalpha mu"]
-    assert set(whole.all_queries.qrels["docno"]) == {f"{word}0%p0" for word in WORDS}
 
 
 @pytest.mark.parametrize("fold", range(5))
@@ -74,34 +62,6 @@ def test_validation_queries_are_held_out() -> None:
     assert set(given["dev"].topics["qid"]) == set(read_numpydoc("numpy").queries["dev"].topics["qid"])
     with pytest.raises(ValueError, match="need each other"):
         read_ir_datasets(NUMPY, test=f"{NUMPY}/test")
-
-
-def test_samples() -> None:
-    queries = texts().all_queries
-    some = queries.sample(5)
-    assert len(some.topics) == 5 and set(some.qrels["qid"]) == set(some.topics["qid"])
-    assert some.topics["qid"].tolist() == [qid for qid in queries.topics["qid"] if qid in set(some.topics["qid"])]
-    assert queries.sample(None) is queries.sample(1000) is queries
-    again = joined([some, queries.without(some)])
-    assert set(again.topics["qid"]) == set(queries.topics["qid"])
-
-
-def test_structured_datasets_become_passages() -> None:
-    collection = read_ir_datasets(f"{NUMPY}/test")
-    corpus = {record["docno"]: record["text"] for record in collection.get_corpus_iter(verbose=False)}
-    assert set(collection.queries[ALL].qrels["docno"]) <= corpus.keys() and all("%p" in docno for docno in corpus)
-    some = list(corpus)[5:500:40]
-    assert collection.texts(some) == {docno: corpus[docno] for docno in some}
-
-
-def test_see_also_queries() -> None:
-    collection = read_see_also("numpy")
-    assert {*next(iter(collection.documents()))} == {"docno", "title", "text"}
-    looked_for = [set(collection.queries[name].qrels["docno"]) for name in ("extra", "dev")]
-    assert not looked_for[0] & looked_for[1] and all(looked_for)
-    for part in collection.queries.values():
-        assert set(part.topics["qid"]) == set(part.qrels["qid"]) and part.topics["qid"].is_unique
-        assert not part.qrels["docno"].str.contains("%p").any() and not part.qrels.duplicated(["qid", "docno"]).any()
 
 
 def test_collections_by_name(tmp_path: Path) -> None:
@@ -133,47 +93,6 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         parse(command, presets, ["vaswani", *given])
     assert "vaswani needs the folder" in capsys.readouterr().err
-
-
-def test_wrong_values_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = parser("What it is.", ["one"], ["one"])
-    given = ["irds:vaswani", "--output", str(tmp_path / "out")]
-    for wrong, problem in (
-        (["--train", ""], "--train needs the id of a dataset of ir_datasets"),
-        (["--train", "irds:vaswani"], "--train and --test need each other"),
-        (["--train", "irds:vaswani", "--test", "irds:none"], "ir_datasets has no dataset 'irds:none'"),
-        (["--queries", "0"], "--queries must be at least 1, got 0"),
-    ):
-        with pytest.raises(SystemExit):
-            parse(command, {}, [*given, *wrong])
-        assert problem in capsys.readouterr().err
-
-
-def test_needs(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(needs, "milliseconds", lambda name, tokens, training: (36.0, 10**6, 256) if training else (
-        3.6, 10**6, 256))  # fmt: skip
-    options = Namespace(collection="irds:msmarco-passage", train="irds:msmarco-passage/train/judged", queries=10)
-    options = Namespace(**vars(options), test="irds:msmarco-passage/dev/small", train_queries=None, encoder="e")
-    work = [needs.Work("one", 100_000, 8), needs.Work("other", 200_000, 16, training=True)]
-    seen: list[needs.Sizes] = []
-    with caplog.at_level("INFO"):
-        hours = needs.say(options, lambda _, sizes: seen.append(sizes) or needs.Needs(work, vectors=1))  # type: ignore[func-returns-value]
-    assert seen == [(8_841_823, 502_939, 10)]
-    assert hours == pytest.approx(0.1 + 2.0)
-    operations = 2e6 * (100_000 * 8 + 3 * 200_000 * 16)
-    assert f"computed, not measured: {operations / needs.SUSTAINED / 3600:.1f}" in caplog.text
-    assert f"{8_841_823 * (needs.BM25_BYTES + 1024) / 2**30:.1f} GiB" in caplog.text
-    with pytest.raises(ValueError, match="ir_datasets has no dataset .irds:none"):
-        needs.sizes_of(Namespace(**vars(options) | {"collection": "irds:none"}))
-
-
-def test_an_encoder_is_measured() -> None:
-    duration, parameters, dimension = needs.milliseconds(tiny.checkpoint(), 8, True)
-    assert duration > 0 and dimension == 16 and parameters > 0
-    with pytest.raises(ValueError, match="reads at most"):
-        needs.milliseconds(tiny.checkpoint(), 10_000, False)
-    with pytest.raises(ValueError, match="'nothing-here' cannot be loaded"):
-        needs.milliseconds("nothing-here", 8, False)
 
 
 def scored(scores: np.ndarray, relevant: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -232,15 +151,6 @@ def test_hidden_judgments() -> None:
     assert false_negatives(ids, hidden) == (3, 1)
 
 
-def test_differences(tmp_path: Path) -> None:
-    values = [("a", "1", 0.5), ("a", "2", 0.7), ("a", "3", 0.2), ("b", "1", 0.4), ("b", "2", 0.4), ("b", "3", 0.3)]
-    frame = pd.DataFrame(values, columns=["name", "qid", "value"]).assign(measure="nDCG@10")
-    found = differences(frame, tmp_path, [nDCG @ 10]).set_index(["system", "other"])
-    assert found.loc[("a", "b"), "difference"] == pytest.approx(0.1)
-    assert found.loc[("a", "b"), "p"] == pytest.approx(ttest_rel([0.5, 0.7, 0.2], [0.4, 0.4, 0.3]).pvalue)
-    assert len(pd.read_csv(tmp_path / "differences.csv")) == 2
-
-
 def run_of(places: dict[str, int]) -> pd.DataFrame:
     """A run that has the relevant document of each query at some place."""
     rows = [
@@ -292,21 +202,17 @@ def test_a_folder_belongs_to_some_options(tmp_path: Path) -> None:
     assert '"epochs": "1"' in (tmp_path / OPTIONS).read_text("utf-8")
 
 
-def test_names() -> None:
-    assert slug("2 < length <= 4") != slug("length > 4")
-    assert choice("PAIR, w/ PSR in fine-tuning") == "pair-with-psr-in-fine-tuning"
-    assert choice("papers' network, w/o mask") == "papers-network-without-mask"
-
-
-def test_measurements() -> None:
-    calls: list[str] = []
-    actions = {"one": lambda: (calls.append("one"), time.sleep(0.002)), "two": lambda: time.sleep(0.02)}
-    table = side_by_side(actions, 2)
-    assert calls == ["one"] * 3 and table.loc["one", "ratio"] == 1 and table.loc["two", "ratio"] > 2
-    assert 0.002 <= fastest(actions["one"], 2) < 0.02
-
-
 def test_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "printing.py").write_text("import sys\nprint('a line')\nprint(*sys.argv[1:], 2.5)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert in_process("printing", 1, "7") == [1, 7, 2.5]
+
+
+def test_groups_by_query_length() -> None:
+    frame = pd.DataFrame({"qid": list("012345"), "query": ["", "a", "a b c", "a  b  c", "a b c d", "a b c d e f"]})
+    groups = by_query_length(frame, [1, 4], str.split)
+    assert {name: group["qid"].tolist() for name, group in groups.items()} == {
+        "length <= 1": ["0", "1"],
+        "1 < length <= 4": ["2", "3", "4"],
+        "length > 4": ["5"],
+    }

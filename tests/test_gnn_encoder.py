@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import datasets
 import gnn_encoder_reference as reference
 import numpy as np
 import pandas as pd
@@ -18,26 +17,24 @@ import torch
 from ir_measures import parse_measure
 from pyterrier_dr import FlexIndex
 from safetensors.torch import load_file, save_file
-from tiny import WORDS, checkpoint
+from tiny import WORDS, checkpoint, evaluated
 from torch import Tensor, nn
 from trainings import forks, in_two_processes, interrupt, stop
 
 import pyterrier_graph as ptg
-from pyterrier_graph import plots
-from pyterrier_graph.documents import Node, StructuredDocument
-from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.documents.document import Node, StructuredDocument
+from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
+from pyterrier_graph.gnn_encoder.equations import GNNEncoderConfig, PaperGNNEncoderConfig, PaperGNNEncoderNetwork
+from pyterrier_graph.gnn_encoder.training import GNNEncoderTraining, LossQueries, MaskedGraph, MaskedGraphModel
+from pyterrier_graph.gnn_encoder.training import loss_queries as loss_queries_of
+from pyterrier_graph.graph_mean import tuning
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
+from pyterrier_graph.graph_mean.graph_mean import GraphMean
+from pyterrier_graph.graph_mean.tuning import ISOLATED_NORMS, passages_of, validation
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.models.gnn_encoder import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
-from pyterrier_graph.retrieve.contextual_index import ContextualIndex
-from pyterrier_graph.retrieve.dense_validation import ISOLATED_NORMS, passages_of, validation
-from pyterrier_graph.retrieve.dual_encoder import DualEncoder
-from pyterrier_graph.retrieve.gnn_encoder import GNNEncoder
-from pyterrier_graph.retrieve.gnn_training import loss_queries as loss_queries_of
-from pyterrier_graph.retrieve.graph_mean import GraphMean
+from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.training.grid_search import WEIGHTS
-from pyterrier_graph.training.masked_graph import GNNEncoderTraining, LossQueries
-from pyterrier_graph.training.masked_graph_model import BatchCollator, MaskedGraphModel
-from pyterrier_graph.training.validation import RunEvaluator
 
 COUNT, TINY, FEATURES = 24, 16, 6
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 8, "masked": 0.2, "negatives": 2, "learning_rate": 0.01}
@@ -84,8 +81,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     train, dev = topics[:44], topics[44:]  # 40 in the graph and 4 that are not; 4
     retriever = encoder.query_encoder() >> index.np_retriever()
     load = pt.apply.generic(lambda frame: frame.assign(text=frame["docno"].map(texts)))
-    graph = QueryPassageGraph(folder / "graph").build(topics[:40], index, retriever, k=5, qrels=qrels, verbose=False)
-    graph.add_edge_features(features, load, verbose=False)
+    graph = QueryPassageGraph(folder / "graph").build(topics[:40], index, retriever, k=5, qrels=qrels)
+    graph.add_edge_features(features, load)
     vectors = torch.tensor(np.array(index.payload(return_docnos=False)[0]))
     return SimpleNamespace(**locals())
 
@@ -93,10 +90,16 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def gnn(small: Any, network: Any = None, **options: Any) -> GNNEncoder:
     training = GNNEncoderTraining(**QUICK | options.pop("training", {}))
     graph = small.documents if isinstance(network, dict) and {"title", "order"} & {*network} else None
-    shape = {"weights": network} if isinstance(network, dict) else {"config": network}
+    if network is None or isinstance(network, dict):
+        network = GNNEncoderConfig(network)
+    network = replace(network, edges=options.pop("edges", True), seed=options.pop("seed", 0))
     common = {"training": training, "device": "cpu", "query_graph": small.graph, "vectors": small.index}
-    options = common | {"verbose": False} | shape | options
+    options = common | {"verbose": False, "config": network} | options
     return GNNEncoder(options.pop("graph", graph), options.pop("encoder", small.encoder), **options)
+
+
+def masked_graph(model: GNNEncoder, queries: LossQueries) -> MaskedGraph:
+    return MaskedGraph(queries, model._sampler(), model.training)
 
 
 def mean(small: Any, weights: Any = "auto", **options: Any) -> GraphMean:
@@ -118,7 +121,7 @@ def indexed(model: Any, folder: Path, **options: Any) -> np.ndarray:
 def edges_of(graph: QueryPassageGraph, edge_type: str, masked: set[int]) -> tuple[list[tuple[int, int]], list[int]]:
     """Pairs of a query and a passage, and numbers of these edges."""
     numbers = np.arange(graph.num_edges[edge_type])
-    pairs = [(int(q), int(p)) for q, p in zip(*graph.ends(numbers, edge_type), strict=True)]
+    pairs = [(int(q), int(p)) for q, p in zip(*graph._ends(numbers, edge_type), strict=True)]
     kept = [number for number in numbers.tolist() if pairs[number][0] not in masked]
     return [pairs[number] for number in kept], kept
 
@@ -164,95 +167,14 @@ def test_fusing_equals_the_equations_on_the_whole_graph(small: Any, tmp_path: Pa
         assert len(targets) < COUNT, "passages without edges must be among them"
     found = indexed(model, tmp_path / "index", chunk_size=7)
     np.testing.assert_allclose(found, expected, atol=2e-4)
-    np.testing.assert_allclose(model.vectors(small.docnos), found, atol=1e-5)
-    np.testing.assert_allclose(model.vectors(small.docnos[5:3:-1]), found[5:3:-1], atol=1e-5)
+    np.testing.assert_allclose(model.vectors_of(small.docnos), found, atol=1e-5)
+    np.testing.assert_allclose(model.vectors_of(small.docnos[5:3:-1]), found[5:3:-1], atol=1e-5)
     assert not np.allclose(found, small.vectors, atol=1e-2)
     index = FlexIndex(str(tmp_path / "index"), verbose=False)
     results = (model.query_encoder() >> index.np_retriever(num_results=3))(small.topics[:2])
     scores = small.encoder.encode_queries(small.topics["query"][:2].tolist()) @ expected.T
     best = [small.docnos[p] for row in scores for p in np.argsort(-row)[:3]]
     assert results.sort_values(["qid", "rank"])["docno"].tolist() == best
-
-
-@pytest.fixture(scope="module")
-def before(small: Any) -> Any:
-    """A network with edge features and ours, and indexes that they wrote before queries were added."""
-    larger = small.graph.add(small.folder / "larger", small.dev, small.retriever, qrels=small.qrels, verbose=False)
-    models = {name: randomized(gnn(small, NETWORKS[name])) for name in ("queries", "edge features")}
-    indexes = {name: model.index(small.folder / f"{name}.flex") for name, model in models.items()}
-    return SimpleNamespace(larger=larger, models=models, indexes=indexes)
-
-
-def test_added_queries_touch_only_their_passages(small: Any, before: Any, tmp_path: Path) -> None:
-    index, larger = before.indexes["queries"], before.larger
-    again = before.models["queries"].apply_attributes(query_graph=larger)
-    expected = indexed(again, tmp_path / "anew")
-    found = indexed(again, tmp_path / "added", previous=index)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    touched = {p for t in ("retrieved", "relevant") for q, p in edges_of(larger, t, set())[0] if q >= 40}
-    about = FlexIndex(str(tmp_path / "added")).payload(return_dvecs=False, return_docnos=False)[0]
-    assert about["contextual"]["previous"]["copied"] == COUNT - len(touched) > 0
-    same = (found == np.array(index.flex.payload(return_docnos=False)[0])).all(axis=1)
-    assert {*np.flatnonzero(~same).tolist()} == touched
-    other_base = FlexIndex(str(tmp_path / "base"), verbose=False)
-    other_base.index({"docno": d, "doc_vec": v} for d, v in zip(small.docnos, 2 * small.vectors.numpy(), strict=True))
-    for wrong, message in [
-        (gnn(small, NETWORKS["queries"], query_graph=larger), "another network: index without previous="),
-        (again.apply_attributes(edges=False), "another relations"),
-        (again.apply_attributes(vectors=other_base), "another vectors"),
-        (gnn(small, {"title": 1.0}, query_graph=None), "another network and relations and graph"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            wrong.index(tmp_path / "wrong", previous=index)
-    with pytest.raises(TypeError, match="previous must be a ContextualIndex"):
-        again.index(tmp_path / "wrong", previous=str(index.path))
-    assert not (tmp_path / "wrong").exists()
-
-
-@pytest.mark.parametrize("change", ["k", "query texts", "qrels", "edge features", "masks", "order"])
-def test_an_index_of_a_changed_graph_is_not_updated(small: Any, before: Any, tmp_path: Path, change: str) -> None:
-    """Nor does an interrupted run continue with it: its vectors would be mixed with stale ones."""
-    topics, qrels, k = small.topics[:40].copy(), small.qrels, 5
-    name = "edge features" if change == "edge features" else "queries"
-    message = "relevant edges"
-    if change == "k":
-        k, message = 10, "other retrieved edges than those of the first 40 queries"
-    elif change == "query texts":
-        topics.loc[3, "query"] += " mu mu"
-        message = "other texts"
-    elif change == "qrels":
-        qrels = qrels.assign(docno=[*qrels["docno"][1:], qrels["docno"].iloc[0]])
-    elif change == "order":
-        topics, message = topics[::-1], "with other qids and"
-    if change == "masks":
-        changed = before.larger.without(np.array([2, 7]))
-    else:
-        changed = QueryPassageGraph(tmp_path / "changed")
-        found = (small.encoder.query_encoder() >> small.index.np_retriever(num_results=k))(small.topics[:40])
-        found = found.set_index("qid").loc[topics["qid"].unique()].reset_index()
-        found["query"] = found["qid"].map(dict(zip(topics["qid"], topics["query"], strict=True)))
-        changed.from_results(found, small.index, k=k, qrels=qrels, verbose=False)
-        if change == "edge features":
-            changed.add_edge_features(lambda q, p: features(q, p) + 1, small.load, verbose=False)
-            message = "other retrieved features"
-    model = before.models[name].apply_attributes(query_graph=changed)
-    with pytest.raises(ValueError, match=message):
-        model.index(tmp_path / "index", previous=before.indexes[name])
-    begun = before.models[name].apply_attributes(verbose=False)
-    make = begun._vectors_of
-
-    def failing(sampler: Any) -> Any:
-        vectors_of, calls = make(sampler), iter(range(5))
-        return lambda passages: vectors_of(passages) if next(calls) < 1 else stop()
-
-    begun._vectors_of = failing  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        begun.index(tmp_path / "begun", chunk_size=7)
-    with pytest.raises(ValueError, match="is unfinished work of something else: contextual.identity.quer"):
-        model.index(tmp_path / "begun", chunk_size=7)
-    finished = indexed(before.models[name], tmp_path / "begun", chunk_size=7)
-    written = np.array(before.indexes[name].flex.payload(return_docnos=False)[0])
-    np.testing.assert_allclose(finished, written, atol=1e-6)
 
 
 def ranked(small: Any, scores: np.ndarray) -> pd.DataFrame:
@@ -276,15 +198,12 @@ def test_mean_aggregation(small: Any, tmp_path: Path) -> None:
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert model.weights == {"relevant": 0.7}
     np.testing.assert_allclose(indexed(model, tmp_path / "mean"), expected, atol=1e-5)
-    np.testing.assert_allclose(gnn(small, model.weights).vectors(small.docnos), expected, atol=1e-5)
+    np.testing.assert_allclose(gnn(small, model.weights).vectors_of(small.docnos), expected, atol=1e-5)
     # its weight is found, and the untrained network is the mean with this weight
     scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ expected.T
     graded = ranked(small, scores)
     tuned = mean(small, {"relevant": 0.0})
     assert tuned.fit(small.dev, graded) is tuned and tuned.weights == {"relevant": 0.7}
-    assert repr(tuned) == f"GraphMean(None, {small.encoder!r}, {{'relevant': 0.7}})"
-    copied = pt.inspect.transformer_apply_attributes(tuned, num_candidates=5)
-    assert copied.weights == tuned.weights and copied.num_candidates == 5
     third = mean(small, {"relevant": 1 / 3}).save(tmp_path / "third")
     assert GraphMean.load(third.path).weights == third.weights == {"relevant": pytest.approx(1 / 3)}
 
@@ -292,65 +211,50 @@ def test_mean_aggregation(small: Any, tmp_path: Path) -> None:
 def test_the_norm_of_isolated_passages_is_tuned(small: Any, tmp_path: Path) -> None:
     """A network that starts as the mean keeps the norm."""
     scores = small.encoder.encode_queries(small.dev["query"].tolist())
-    scores = scores @ mean(small, {"relevant": 0.7}).vectors(small.docnos).T
+    scores = scores @ mean(small, {"relevant": 0.7}).vectors_of(small.docnos).T
     isolated = np.array(
         [not any(small.relevant[q] == docno for q in small.topics["qid"][:40]) for docno in small.docnos]
     )
     graded = ranked(small, scores * np.where(isolated, 1.15, 1))
     longer = mean(small, {"relevant": 0.7}).fit(None, None, small.dev, graded)
     assert longer.weights == {"relevant": 0.7} and longer.isolated_norm == 1.15
-    assert repr(longer) == f"GraphMean(None, {small.encoder!r}, {{'relevant': 0.7}}, isolated_norm=1.15)"
-    lengths = np.linalg.norm(longer.vectors(small.docnos), axis=1)
+    lengths = np.linalg.norm(longer.vectors_of(small.docnos), axis=1)
     np.testing.assert_allclose(lengths, np.where(isolated, 1.15, 1), rtol=1e-5)
-    start = gnn(small, longer.config)
-    np.testing.assert_allclose(start.vectors(small.docnos), longer.vectors(small.docnos), atol=1e-5)
-    assert pt.inspect.transformer_apply_attributes(longer, num_candidates=5).isolated_norm == 1.15
+    start = gnn(small, GNNEncoderConfig.starting_at(longer))
+    np.testing.assert_allclose(start.vectors_of(small.docnos), longer.vectors_of(small.docnos), atol=1e-5)
+    assert pt.inspect.transformer_apply_attributes(longer, verbose=True).isolated_norm == 1.15
     loaded = GraphMean.load(longer.save(tmp_path / "saved").path, query_graph=small.graph, vectors=small.index)
-    np.testing.assert_array_equal(loaded.vectors(small.docnos), longer.vectors(small.docnos))
-
-
-@pytest.mark.slow
-def test_two_weights_are_tuned(small: Any) -> None:
-    start = {"relevant": 0.0, "retrieved": 5.0}
-    model = mean(small, start)
-    before = measured(model, small.dev, small.qrels)
-    assert {*model.fit(small.dev, small.qrels).weights} == {*start}
-    assert measured(model, small.dev, small.qrels) > before
-
-
-def test_titles(small: Any) -> None:
-    model = mean(small, {"title": 1.0}, graph=small.documents, query_graph=None)
-    assert model.weights == {"title": 1.0}
-    titled = small.vectors[9].numpy() + small.encoder.encode_docs([WORDS[2]])[0]
-    np.testing.assert_allclose(model.vectors(["d2%p1"])[0], titled / np.linalg.norm(titled), atol=1e-5)
+    np.testing.assert_array_equal(loaded.vectors_of(small.docnos), longer.vectors_of(small.docnos))
 
 
 def test_default_weights(small: Any, tmp_path: Path) -> None:
     plain = MemoryGraph.from_documents([StructuredDocument("d0", (Node("section", "", -1), Node("passage", "mu", 0)))])
-    bare = QueryPassageGraph(tmp_path / "bare").build(
-        small.topics[:3], small.index, small.retriever, k=2, verbose=False
-    )
+    bare = QueryPassageGraph(tmp_path / "bare").build(small.topics[:3], small.index, small.retriever, k=2)
     both = mean(small, graph=small.documents)
     assert both.weights == "auto" and both.largest_weights == {"titles": 1.0, "relevant": 1.0}
-    assert both.config.weights == {"title": 1.0, "relevant": 0.5}
+    assert both.fixed_weights == {"title": 1.0, "relevant": 0.5}
     assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5}
     assert mean(small).largest_weights == {"relevant": 1.0}
     assert mean(small, query_graph=bare).largest_weights == {"retrieved": 1.0}
-    assert mean(small, query_graph=bare).config.weights == gnn(small, query_graph=bare).weights == {"retrieved": 0.5}
+    assert mean(small, query_graph=bare).fixed_weights == gnn(small, query_graph=bare).weights == {"retrieved": 0.5}
     with pytest.warns(UserWarning, match="has no titles: passages aggregate from nothing; give weights=") as said:
         alone = GraphMean(plain, small.encoder, verbose=False)
     assert len(said) == 1
     vector = small.encoder.encode_docs(["mu"])
-    np.testing.assert_allclose(alone.vectors(["d0%p0"]), vector, atol=1e-6)
+    np.testing.assert_allclose(alone.vectors_of(["d0%p0"]), vector, atol=1e-6)
 
 
 def test_numbers_that_are_set_later(small: Any) -> None:
     model = mean(small, {"relevant": 0.5})
     model.set_parameter("weights", {"retrieved": 0.3})
-    np.testing.assert_array_equal(model.vectors(small.docnos), mean(small, {"retrieved": 0.3}).vectors(small.docnos))
-    for name, value in {"weights": {"relevant": -1.0}, "isolated_norm": 0.0, "num_candidates": 0}.items():
+    np.testing.assert_array_equal(
+        model.vectors_of(small.docnos), mean(small, {"retrieved": 0.3}).vectors_of(small.docnos)
+    )
+    for name, value in {"weights": {"relevant": -1.0}, "isolated_norm": 0.0}.items():
+        wrong = mean(small, {"relevant": 0.5})
         with pytest.raises(ValueError, match="must be"):
-            model.set_parameter(name, value)
+            wrong.set_parameter(name, value)
+            wrong.vectors_of(small.docnos)
     with pytest.raises(ValueError, match="title are relations of documents: give graph="):
         model.weights = {"title": 1.0}
 
@@ -359,86 +263,83 @@ def test_the_network_without_edges(small: Any, tmp_path: Path) -> None:
     for name in ("queries", "papers", "relations"):
         model = randomized(gnn(small, NETWORKS[name], edges=False))
         none = randomized(gnn(small, NETWORKS[name], edges=False, query_graph=None, graph=None))
-        np.testing.assert_array_equal(model.vectors(small.docnos), none.vectors(small.docnos))
-        assert model.explain("d0%p0").empty
+        np.testing.assert_array_equal(model.vectors_of(small.docnos), none.vectors_of(small.docnos))
+        assert model.explain("alpha", "d0%p0")["relation"].tolist() == ["own"]
     network: Any = model.network
     own = small.vectors
     with torch.no_grad():
         gate = 2 * torch.sigmoid(own @ network.own_gate.weight.T + network.own_gate.bias)
         expected = nn.functional.normalize(own + gate * (own @ network.own.weight.T), dim=1)
-    np.testing.assert_allclose(model.vectors(small.docnos), expected, atol=1e-5)
-    with_edges = model.apply_attributes(edges=True)
-    assert not np.allclose(with_edges.vectors(small.docnos), expected, atol=1e-2)
+    np.testing.assert_allclose(model.vectors_of(small.docnos), expected, atol=1e-5)
+    with_edges = randomized(gnn(small, NETWORKS[name]))
+    assert not np.allclose(with_edges.vectors_of(small.docnos), expected, atol=1e-2)
     before = [value.clone() for value in network.parameters()]
     model.fit(small.train, small.qrels)
     moved = [not torch.equal(one, other) for one, other in zip(before, network.parameters(), strict=True)]
     assert any(moved) and not any(value.requires_grad and value.grad is not None for value in network.scalars())
 
 
-@pytest.mark.parametrize("name", ["papers", "queries", "relations", "average"])
+@pytest.mark.parametrize("name", [*NETWORKS, "fixed", "auto"])
 def test_explanations(small: Any, name: str) -> None:
-    model = randomized(gnn(small, NETWORKS[name]))
-    docno = small.docnos[6]
-    said = model.explain(docno)
-    assert list(said) == ["qid", "query", "weight", "relation", "gate"]
-    assert said["weight"].is_monotonic_decreasing
+    if name in NETWORKS:
+        model: Any = randomized(gnn(small, NETWORKS[name]))
+    else:
+        model = mean(small, "auto" if name == "auto" else {"relevant": 0.5, "title": 1.0}, graph=small.documents)
     queries = dict(zip(small.topics["qid"], small.topics["query"], strict=True))
-    for relation, rows in said.groupby("relation"):
-        if relation == "retrieved":
-            expected = [small.topics["qid"][q] for q, p in edges_of(small.graph, "retrieved", set())[0] if p == 6]
-        elif relation == "relevant":
-            expected = ["q6", "q30"]
-        elif relation == "title":
-            assert rows["query"].tolist() == [WORDS[1]]
-            expected = rows["qid"].tolist()
-        else:
-            assert {*rows["qid"]} <= {*small.docnos} and docno not in {*rows["qid"]}
-            expected = rows["qid"].tolist()
-        assert sorted(rows["qid"]) == sorted(expected) and rows["gate"].nunique() == 1
-        if relation in small.graph.edge_types:
-            assert rows["query"].tolist() == [queries[qid] for qid in rows["qid"]]
-        total = rows["weight"].sum()
-        assert (0 < total < 1) if name == "papers" else total == pytest.approx(1)
-    if name == "relations":
-        untrained = gnn(small, NETWORKS[name]).explain(docno)
-        assert untrained.groupby("relation")["gate"].first().to_dict() == pytest.approx(NETWORKS[name])
-    plots.passage_queries(said, title=docno)
-    isolated = gnn(small, {"relevant": 0.5}).explain(small.docnos[23])
-    assert isolated.empty and list(isolated) == list(said)
+    for place in (6, 23):  # with queries, and without
+        docno = small.docnos[place]
+        said = model.explain("alpha beta", docno, graph=small.documents)
+        assert list(said) == ["relation", "source", "text", "weight", "score"]
+        assert said.iloc[0][["relation", "source", "text"]].tolist() == ["own", docno, small.texts[docno]]
+        vector = model(pd.DataFrame({"qid": ["1"], "query": ["alpha beta"]}))["query_vec"][0]
+        assert said["score"].sum() == pytest.approx(float(model.vectors_of([docno])[0] @ vector), abs=1e-4)
+        assert said["score"][1:].is_monotonic_decreasing
+        for relation, rows in said[1:].groupby("relation"):
+            if relation == "retrieved":
+                pairs = edges_of(small.graph, "retrieved", set())[0]
+                expected = [small.topics["qid"][q] for q, p in pairs if p == place]
+            elif relation == "relevant":
+                expected = ["q6", "q30"] if place == 6 else [docno]  # in place of queries that it lacks
+                assert place == 6 or name == "auto"
+            elif relation in ("title", "titles"):
+                assert rows["text"].tolist() == [WORDS[place // 4]]
+                expected = rows["source"].tolist()
+            else:
+                assert {*rows["source"]} <= {*small.docnos} and docno not in {*rows["source"]}
+                expected = rows["source"].tolist()
+            assert sorted(rows["source"]) == sorted(expected)
+            if place == 6 and relation in small.graph.edge_types:
+                assert rows["text"].tolist() == [queries[qid] for qid in rows["source"]]
+            total = rows["weight"].sum()
+            own = name in ("papers", "edge features", "one layer")  # attention to the passage itself
+            assert (0 < total < 1) if own else total == pytest.approx(1)
     with pytest.raises(KeyError, match="'unknown' is not a passage of the index"):
-        model.explain("unknown")
+        model.explain("alpha", "unknown")
 
 
-def test_explained_attention_is_that_of_the_equations(small: Any) -> None:
+def test_explained_parts_are_those_of_the_equations(small: Any) -> None:
+    """Of one source: what the score loses without its edge, where attention does not depend on the others."""
+    plain = mean(small, {"relevant": 0.5, "title": 1.0}, graph=small.documents)
+    query, docno = small.encoder.encode_queries(["alpha beta"])[0], small.docnos[6]
+    x = small.vectors[6].numpy()
+    title = small.encoder.encode_docs([WORDS[1]])[0]
+    queries = small.encoder.encode_queries(small.topics.set_index("qid").loc[["q6", "q30"], "query"].tolist())
+    length = np.linalg.norm(x + title + 0.25 * queries.sum(0))
+    said = plain.explain("alpha beta", docno).set_index("source")["score"]
+    expected = {docno: x, "q6": 0.25 * queries[0], "q30": 0.25 * queries[1]}
+    for source, vector in expected.items():
+        assert said[source] == pytest.approx(float(vector @ query) / length, abs=1e-5)
     model = randomized(gnn(small, NETWORKS["papers"]))
     network: Any = model.network
     pairs, _ = edges_of(small.graph, "retrieved", set())
     with torch.no_grad():
-        queries = torch.tensor(small.encoder.encode_queries(small.graph.texts(np.arange(40))))
-        queries = reference.query_states(network, queries, small.vectors, pairs)
+        states = torch.tensor(small.encoder.encode_queries(small.graph.texts(np.arange(40))))
+        states = reference.query_states(network, states, small.vectors, pairs)
         mine = [(0, q) for q, p in pairs if p == 6]
-        _, (weights,) = reference.gat(network.passage_layer, small.vectors[6:7], queries, mine)
-    expected = {small.topics["qid"][q]: np.mean(weights[number]) for number, (_, q) in enumerate(mine)}
-    said = model.explain(small.docnos[6])
-    assert dict(zip(said["qid"], said["weight"], strict=True)) == pytest.approx(expected, abs=1e-4)
-
-
-def test_queries_are_encoded_once(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded: list[str] = []
-    encode = DualEncoder.encode_queries
-
-    def counting(self: DualEncoder, texts: Any, batch_size: int | None = None) -> np.ndarray:
-        encoded.extend(texts)
-        return encode(self, texts, batch_size)
-
-    monkeypatch.setattr(DualEncoder, "encode_queries", counting)
-    model = gnn(small, folder=tmp_path)
-    for docno in small.docnos[:3]:
-        model.explain(docno)
-        model.vectors([docno])
-    assert len(set(encoded)) <= len(encoded) <= 43  # and some for their dimensions
-    gnn(small, folder=tmp_path).explain(small.docnos[0])
-    assert len(encoded) <= 43 and len([*tmp_path.glob("queries-*/vecs.f4")]) == 1
+        _, (weights,) = reference.gat(network.passage_layer, small.vectors[6:7], states, mine)
+    attention = {small.topics["qid"][q]: np.mean(weights[number]) for number, (_, q) in enumerate(mine)}
+    said = model.explain("alpha", docno)[1:]
+    assert dict(zip(said["source"], said["weight"], strict=True)) == pytest.approx(attention, abs=1e-4)
 
 
 # --- masked graph training
@@ -446,11 +347,11 @@ def test_queries_are_encoded_once(small: Any, tmp_path: Path, monkeypatch: pytes
 
 def loss_queries(
     small: Any, qrels: pd.DataFrame | None = None, topics: pd.DataFrame | None = None, graph: Any = None, **options: Any
-) -> LossQueries:
-    model = gnn(small, {"relevant": 0.5, "retrieved": 0.1}, query_graph=graph or small.graph)
-    training = GNNEncoderTraining(**QUICK | options)
+) -> MaskedGraph:
+    model = gnn(small, {"relevant": 0.5, "retrieved": 0.1}, query_graph=graph or small.graph, training=options)
     topics = small.train if topics is None else topics
-    return loss_queries_of(model, topics, small.qrels if qrels is None else qrels, training)
+    queries = loss_queries_of(model, topics, small.qrels if qrels is None else qrels, model.training)
+    return masked_graph(model, queries)
 
 
 def test_the_split_of_algorithm_1(small: Any) -> None:
@@ -469,7 +370,7 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
             left = queries.query_graph.edges_of_passages(everything, edge_type)
             pairs, _ = edges_of(small.graph, edge_type, out)
             assert sorted(zip(left.indices, np.repeat(everything, np.diff(left.indptr)), strict=True)) == sorted(pairs)
-        batch = BatchCollator(queries)(rows[:9])["batch"]
+        batch = queries(rows[:9])["batch"]
         around = queries.sampler.sample(everything, queries.query_graph)
         assert not out & {*around.queries.tolist()} and len(batch.queries) == 9
         where = np.array(rows)
@@ -487,27 +388,16 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
     assert loss_queries(small, negatives=0).negatives[:3].shape == (3, 0)
 
 
-def test_masked_is_a_share_of_the_graphs_queries(small: Any) -> None:
-    few = loss_queries(small, topics=small.train[:10], masked=0.2, skip_unanswerable=False)
-    assert len(few) == 8 == 0.2 * small.graph.num_queries
-    paper = GNNEncoderTraining.paper(batch_size=8)
-    assert (paper.epochs, paper.batch_size, paper.masked, paper.encoder_learning_rate) == (5, 8, 0.05, 2e-6)
-
-
 def test_answerable_positives_are_relevant_to_another_query(small: Any, tmp_path: Path) -> None:
     graph = QueryPassageGraph(tmp_path / "graph")
     inside = small.topics[:25]  # q0 to q19, and q24 to q28
-    graph.build(inside, small.index, small.retriever, k=5, qrels=small.qrels, verbose=False)
+    graph.build(inside, small.index, small.retriever, k=5, qrels=small.qrels)
     queries = loss_queries(small, graph=graph, masked=0.99)
     rows = {small.train["qid"][queries[n]] for n in range(len(queries))}
     other = {f"q{n}": f"q{(n + COUNT) % (2 * COUNT)}" for n in range(2 * COUNT)}  # whose passage is the same
     within = {*inside["qid"]}
-    every = loss_queries(small, graph=graph, skip_unanswerable=False, masked=0.99)
-    assert "q10" in {small.train["qid"][every[n]] for n in range(len(every))}
     assert rows == {qid for qid in small.train["qid"] if other[qid] in within or qid not in within}
     assert "q0" in rows and "q39" in rows and "q10" not in rows
-    with pytest.raises(ValueError, match="no training query can give a loss"):
-        loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph, skip_unanswerable=True)
     with pytest.warns(UserWarning, match="no training query has a positive that is relevant to another query"):
         assert len(loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph)) == 1
 
@@ -515,11 +405,11 @@ def test_answerable_positives_are_relevant_to_another_query(small: Any, tmp_path
 def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) -> None:
     """Its queries have one relevant passage each, and no other query has it: the shortest program has to run."""
     inside = small.topics[:20]
-    graph = QueryPassageGraph(tmp_path / "graph").build(inside, small.index, qrels=small.qrels, verbose=False)
+    graph = QueryPassageGraph(tmp_path / "graph").build(inside, small.index, qrels=small.qrels)
     model = gnn(small, graph=small.documents, query_graph=graph, training={"masked": 0.5})
     assert model.weights == {"title": 1.0, "relevant": 0.5}
     with pytest.warns(UserWarning, match="no training query has a positive that is relevant to another") as caught:
-        queries = loss_queries_of(model, inside, small.qrels, model.training)
+        queries = masked_graph(model, loss_queries_of(model, inside, small.qrels, model.training))
         assert model.fit(inside, small.qrels, small.dev, small.qrels).training_log
     assert [one.filename for one in caught if issubclass(one.category, UserWarning)][-1] == __file__
     assert len(queries) == 10
@@ -542,7 +432,7 @@ def test_judgments_of_documents(small: Any) -> None:
     assert (relevant["docno"].str.split("%").str[0] == relevant["qid"].map(dict(qrels[["qid", "docno"]].values))).all()
     for row, qid in enumerate(small.train["qid"]):
         of_document = [n for n in range(COUNT) if n // 4 == small.docnos.index(small.relevant[qid]) // 4]
-        best = max(of_document, key=lambda n: float(queries.vectors[row] @ small.vectors[n]))
+        best = max(of_document, key=lambda n: float(queries.queries.vectors[row] @ small.vectors[n]))
         assert queries.positives[[row]] == best
         assert not {*queries.negatives[[row]][0]} & {*of_document}
     unknown = pd.concat([small.qrels, small.qrels[:1].assign(docno="elsewhere")])
@@ -559,7 +449,7 @@ def test_judgments_of_documents(small: Any) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_loss_of_a_batch(small: Any, name: str) -> None:
     model = randomized(gnn(small, NETWORKS[name]))
-    queries = loss_queries_of(model, small.train, small.qrels, model.training)
+    queries = masked_graph(model, loss_queries_of(model, small.train, small.qrels, model.training))
     queries.draw(1)
     rows = [queries[n] for n in (0, 3, 7, 9, 10)]
     out = {queries[n] for n in range(8)}
@@ -574,10 +464,11 @@ def test_the_loss_of_a_batch(small: Any, name: str) -> None:
     expected = reference.in_batch_loss(vectors.double(), states[passages].double(), right)
     if [*model.network.parameters()]:  # else there is nothing to train
         with torch.no_grad():
-            loss = MaskedGraphModel(model.network)(**BatchCollator(queries)(rows))["loss"]
+            loss = MaskedGraphModel(model.network)(**queries(rows))["loss"]
         assert loss.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
     # the encoder's own states are the stored ones as long as it has not learned
-    texts = BatchCollator(queries, lambda docnos: [small.texts[docno] for docno in docnos])(rows)
+    queries.passage_texts = lambda docnos: [small.texts[docno] for docno in docnos]
+    texts = queries(rows)
     with torch.no_grad():
         jointly = MaskedGraphModel(model.network, encoder=small.encoder.network)(**texts)["loss"]
     assert jointly.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
@@ -606,10 +497,10 @@ def losses(log: list[dict[str, float]]) -> list[float]:
 
 @pytest.mark.parametrize("name", ["papers", "edge features", "one layer", "queries", "relations"])
 def test_training(small: Any, name: str) -> None:
-    training = {"epochs": 6, "learning_rate": 0.01, "scalar_learning_rate": 0.05}
+    training = {"epochs": 6, "learning_rate": 0.01}
     model, same, other = (gnn(small, NETWORKS[name], training=training | {"seed": n}) for n in (0, 0, 1))
-    queries = loss_queries_of(model, small.train, small.qrels, model.training)
-    batch = BatchCollator(queries)([queries[n] for n in range(len(queries))])
+    queries = masked_graph(model, loss_queries_of(model, small.train, small.qrels, model.training))
+    batch = queries([queries[n] for n in range(len(queries))])
     before = MaskedGraphModel(model.network)(**batch)["loss"].item()
     assert model.fit(small.train, small.qrels) is model and not model.network.training
     assert len(losses(model.training_log)) == 6
@@ -633,7 +524,7 @@ def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> Non
     model = gnn(small, NETWORKS[name])
     first = weights(model)
     plain, penalized = (MaskedGraphModel(model.network, l2_sp=strength) for strength in (0.0, 0.4))
-    batch = BatchCollator(loss_queries_of(model, small.train, small.qrels, model.training))([0, 1, 41])
+    batch = masked_graph(model, loss_queries_of(model, small.train, small.qrels, model.training))([0, 1, 41])
     assert penalized(**batch)["loss"].item() == plain(**batch)["loss"].item()
     randomized(model)
     distance = sum(
@@ -650,41 +541,35 @@ def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> Non
         far.append(sum(float((value - first[part]).square().sum()) for part, value in weights(trained).items()))
     assert far[0] > far[1] > far[2] > 0
     paper = GNNEncoderTraining.paper()
-    assert GNNEncoderTraining().l2_sp == 0.1 and (paper.l2_sp, paper.scalar_learning_rate) == (0, None)
+    assert GNNEncoderTraining().l2_sp == 0.1 and paper.l2_sp == 0
     with pytest.raises(ValueError, match="l2_sp must be 0 or more, got -1"):
         GNNEncoderTraining(l2_sp=-1)
 
 
-def test_weights_of_relations_stay_unless_they_have_a_learning_rate(small: Any) -> None:
-    for rate, stay in ((0.0, True), (None, False), (0.05, False)):
-        training = {} if rate == 0 else {"scalar_learning_rate": rate}
-        model = gnn(small, NETWORKS["relations"], training=training)
-        before = weights(model)
-        model.fit(small.train, small.qrels)
-        assert (model.weights == NETWORKS["relations"]) == stay
-        assert_equal(weights(model), before, False)
+def test_weights_of_relations_stay(small: Any) -> None:
+    model = gnn(small, NETWORKS["relations"])
+    before = weights(model)
+    model.fit(small.train, small.qrels)
+    assert model.weights == NETWORKS["relations"]
+    assert_equal(weights(model), before, False)
 
 
 def test_queries_in_the_graph_are_named(small: Any) -> None:
-    """By qid, and by text under another qid."""
     model = gnn(small)
-    with pytest.warns(UserWarning, match=r"3 of 3 validation queries are in the graph \(0 by their text"):
+    with pytest.warns(UserWarning, match="3 of 3 validation queries are in the graph"):
         measured(model, small.topics[:3], small.qrels)
-    twins = small.topics[:2].assign(qid=["a", "b"], query=small.topics["query"][:2].str.upper() + " ")
-    qrels = pd.DataFrame({"qid": ["a", "b"], "docno": small.docnos[:2], "label": 1})
-    with pytest.warns(UserWarning, match=r"2 of 2 validation queries are in the graph \(2 by their text"):
-        measured(model, twins, qrels)
-    with pytest.warns(UserWarning, match="6 training queries, such as 'q20', are in the graph under another qid"):
-        loss_queries(small, pd.concat([small.qrels, qrels]), pd.concat([small.train, twins]))
 
 
 @pytest.mark.parametrize("candidates", [2, 1000])
-def test_the_measure_is_of_what_is_found_among_all_candidates(small: Any, candidates: int, tmp_path: Path) -> None:
-    model = gnn(small, NETWORKS["queries"], num_candidates=candidates)
+def test_the_measure_is_of_what_is_found_among_all_candidates(
+    small: Any, candidates: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "CANDIDATES", candidates)
+    model = gnn(small, NETWORKS["queries"])
     found = (small.encoder.query_encoder() >> small.index.np_retriever(num_results=candidates))(small.dev)
     relevant = small.qrels[small.qrels["qid"].isin(small.dev["qid"]) & (small.qrels["label"] > 0)]
     everything = sorted({*found["docno"], *relevant["docno"]})
-    vectors = dict(zip(everything, model.vectors(everything), strict=True))
+    vectors = dict(zip(everything, model.vectors_of(everything), strict=True))
     rows = [
         (qid, docno, float(vector @ small.encoder.encode_queries([query])[0]))
         for qid, query in small.dev[["qid", "query"]].itertuples(index=False)
@@ -692,7 +577,7 @@ def test_the_measure_is_of_what_is_found_among_all_candidates(small: Any, candid
     ]
     run = pd.DataFrame(rows, columns=["qid", "docno", "score"])
     run = run[run.groupby("qid")["score"].rank(ascending=False, method="first") <= candidates]
-    literal = RunEvaluator("nDCG@10", small.qrels[small.qrels["qid"].isin(small.dev["qid"])])(run)
+    literal = evaluated("nDCG@10", small.qrels[small.qrels["qid"].isin(small.dev["qid"])], run)
     value = measured(model, small.dev, small.qrels)
     assert value == pytest.approx(literal, abs=1e-6)
     if candidates > len(small.docnos):
@@ -711,7 +596,7 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
     with torch.no_grad():
         model.network.relation["relevant"].weight.fill_(0.7)
         model.network.isolated_norm.fill_(1.1)
-    graded = ranked(small, queries @ model.vectors(small.docnos).T)
+    graded = ranked(small, queries @ model.vectors_of(small.docnos).T)
     values, measure = {}, validation(model, small.dev, graded, "nDCG@10")
     for weight, length in itertools.product(WEIGHTS, ISOLATED_NORMS):
         with torch.no_grad():
@@ -735,25 +620,17 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
         gnn(small, NETWORKS["papers"]).tune(small.dev, small.qrels)
 
 
-def test_half_precision(small: Any) -> None:
-    for network in (NETWORKS["edge features"], NETWORKS["queries"]):
-        full, half = (gnn(small, network, training={"arguments": a}) for a in ({}, {"bf16": True}))
-        logs = [losses(model.fit(small.train, small.qrels).training_log) for model in (full, half)]
-        np.testing.assert_allclose(*logs, rtol=0.1)
-        assert all(value.dtype == torch.float32 for value in half.network.parameters())
-
-
 def test_a_training_that_was_interrupted_goes_on(small: Any, tmp_path: Path) -> None:
     training = {"epochs": 2, "evaluations": 2, "patience": None, "masked": 0.5}
     data = small.train, small.qrels, small.dev, small.qrels
     expected = gnn(small, NETWORKS["queries"], training=training).fit(*data)
     training["output_dir"] = str(tmp_path)
-    model = interrupt(gnn(small, NETWORKS["queries"], training=training), 4, stop, "_vectors_of")
+    model = interrupt(gnn(small, NETWORKS["queries"], training=training), 4, stop, "_compute")
     before = weights(model)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*data)
     assert_equal(weights(model), before)
-    del model._vectors_of
+    del model._compute
     for resumed in (model, gnn(small, NETWORKS["queries"], training=training)):
         resumed.fit(*data)
         assert_equal(weights(resumed), weights(expected))
@@ -771,87 +648,38 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
     training = {"encoder_learning_rate": 0.001, "epochs": 1, "patience": None}
     frozen = {name: value.clone() for name, value in small.encoder.network.state_dict().items()}
     untrained = measured(gnn(small, NETWORKS["queries"]), small.dev, small.qrels)
-    for network in (NETWORKS["queries"], PaperGNNEncoderConfig(gnn=False)):
-        model = gnn(small, network, training=training)
-        model.fit(small.train, small.qrels, small.dev, small.qrels, texts=small.load)
+    for network in (NETWORKS["queries"], PaperGNNEncoderConfig(average=0.0, edges=False)):
+        edges = network is NETWORKS["queries"]
+        model = gnn(small, network, training=training, graph=small.documents, edges=edges)
+        model.fit(small.train, small.qrels, small.dev, small.qrels)
         if network is NETWORKS["queries"]:
             assert measures(model.training_log)[0] == pytest.approx(untrained)
         else:
             assert not model._relations  # so that no query of the graph is encoded
-    model = gnn(small, NETWORKS["queries"], training=training).fit(small.train, small.qrels, texts=small.load)
+    model = gnn(small, NETWORKS["queries"], training=training, graph=small.documents).fit(small.train, small.qrels)
     assert_equal(frozen, small.encoder.network.state_dict())
     assert model.encoder is not small.encoder and model.encoder.model_name != small.encoder.model_name
-    with pytest.raises(ValueError, match="the passages' vectors are needed"):
-        model.vectors(small.docnos[:1])
     base = FlexIndex(str(tmp_path / "base"), verbose=False)
     texts = ({"docno": docno, "text": text} for docno, text in small.texts.items())
     (model.encoder.doc_encoder() >> base).index(texts)
     model.vectors = base
     found = indexed(model, tmp_path / "index")
-    np.testing.assert_allclose(model.vectors(small.docnos), found, atol=1e-5)
+    np.testing.assert_allclose(model.vectors_of(small.docnos), found, atol=1e-5)
     loaded = GNNEncoder.load(model.save(tmp_path / "model").path, vectors=base, query_graph=small.graph, device="cpu")
-    np.testing.assert_allclose(loaded.vectors(small.docnos), found, atol=1e-5)
-    # with a document graph texts come from it, and so do the vectors of the encoder that has learned
-    graph = gnn(small, NETWORKS["queries"], training=training, graph=small.documents).fit(small.train, small.qrels)
-    np.testing.assert_allclose(graph.vectors(small.docnos), found, atol=1e-5)
-    for options, message in [
-        ({}, "training the encoder needs the passages' texts: give graph="),
-        ({"texts": pt.apply.generic(lambda run: run.assign(text=None))}, "has no text of passage 'd"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            gnn(small, training=training).fit(small.train, small.qrels, **options)
+    np.testing.assert_allclose(loaded.vectors_of(small.docnos), found, atol=1e-5)
+    with pytest.raises(ValueError, match="training the encoder needs the passages' texts: give graph="):
+        gnn(small, training=training).fit(small.train, small.qrels)
     plain = SimpleNamespace(encode_queries=small.encoder.encode_queries, encode_docs=small.encoder.encode_docs)
-    with pytest.raises(ValueError, match="only a DualEncoder learns"):
-        gnn(small, encoder=plain, training=training).fit(small.train, small.qrels, texts=small.load)
+    with pytest.raises(ValueError, match="only a DualEncoder without late_chunking learns"):
+        gnn(small, encoder=plain, training=training).fit(small.train, small.qrels)
     late = small.encoder.apply_attributes(late_chunking=True)
-    with pytest.raises(ValueError, match="joint training reads each passage by itself"):
-        gnn(small, encoder=late, training=training).fit(small.train, small.qrels, texts=small.load)
+    with pytest.raises(ValueError, match="only a DualEncoder without late_chunking learns"):
+        gnn(small, encoder=late, training=training).fit(small.train, small.qrels)
     with pytest.raises(ValueError, match="has nothing to learn"):
         gnn(small, NETWORKS["average"]).fit(small.train, small.qrels)
 
 
-def test_the_query_encoder_is_trained_anew(small: Any, tmp_path: Path) -> None:
-    model = gnn(small, NETWORKS["papers"])
-    index = model.index(tmp_path / "index")
-    text = ["alpha beta"]
-    before, vectors = small.encoder.encode_queries(text), np.array(index.flex.payload(return_docnos=False)[0])
-    training = GNNEncoderTraining(epochs=3, batch_size=8, encoder_learning_rate=0.003, patience=None)
-    data = small.train, small.qrels
-    assert model.fit_query_encoder(index, *data, training=training) is model
-    after = model.query_encoder()(pd.DataFrame({"qid": ["1"], "query": text}))["query_vec"][0]
-    assert not np.allclose(after, before[0], atol=1e-3)
-    np.testing.assert_array_equal(small.encoder.encode_queries(text), before)
-    assert losses(model.query_training_log)[-1] < losses(model.query_training_log)[0]
-    np.testing.assert_allclose(model.vectors(small.docnos), vectors, atol=1e-5)  # do not depend on it
-    model.save(tmp_path / "model")
-    assert index.encoder is model.query_model
-    reopened = ContextualIndex(index.path, small.documents, model)
-    np.testing.assert_allclose(reopened.encoder.encode_queries(text)[0], after, atol=1e-6)
-    loaded = GNNEncoder.load(tmp_path / "model", vectors=small.index, query_graph=small.graph, device="cpu")
-    assert loaded.query_model is not None and model.query_model is not None
-    np.testing.assert_allclose(loaded.query_model.encode_queries(text)[0], after, atol=1e-6)
-    np.testing.assert_allclose(loaded.vectors(small.docnos), vectors, atol=1e-5)
-    again = gnn(small, NETWORKS["papers"]).fit_query_encoder(index, *data, small.dev, small.qrels, training=training)
-    scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ vectors.T
-    right = [(row > row[small.docnos.index(small.relevant[q])]).sum() for q, row in zip(small.dev["qid"], scores)]  # noqa: B905
-    expected = np.mean([1 / np.log2(2 + rank) if rank < 10 else 0 for rank in right])
-    assert measures(again.query_training_log)[0] == pytest.approx(expected)
-    with pytest.raises(TypeError, match="index must be a ContextualIndex"):
-        model.fit_query_encoder(small.index, *data)
-
-
 # --- frames, artifacts, copies
-
-_given: dict[str, Any] = {}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def given(small: Any) -> None:
-    _given["small"] = small
-
-
-TestGNNEncoder = pt.testing.transformer_test_class(lambda: gnn(_given["small"]))
-TestGraphMean = pt.testing.transformer_test_class(lambda: mean(_given["small"]))
 
 
 def test_frames(small: Any) -> None:
@@ -860,82 +688,51 @@ def test_frames(small: Any) -> None:
     np.testing.assert_allclose(
         np.stack(encoded["query_vec"]), small.encoder.encode_queries(small.topics["query"][:3].tolist()), atol=1e-5
     )
-    empty = model(small.topics[:0])
-    assert len(empty) == 0 and list(empty) == list(encoded)
-    assert model.vectors([]).shape == (0, TINY)
+    assert model.vectors_of([]).shape == (0, TINY)
     for text in (None, float("nan"), " "):
         with pytest.raises(ValueError, match="query 'q0' has no text"):
             gnn(small).fit(small.train.assign(query=[text, *small.train["query"][1:]]), small.qrels)
-    for topics, qrels in [
-        (small.train[["qid"]], small.qrels),
-        (small.train, small.qrels[["qid", "docno"]]),
-    ]:
-        with pytest.raises(pt.validate.InputValidationError):
-            gnn(small).fit(topics, qrels)
     for topics, qrels in [(small.train[:0], small.qrels), (small.train, small.qrels[:0])]:
         with pytest.raises(KeyError, match="no relevant passage is in the index"):
             gnn(small).fit(topics, qrels)
     with pytest.raises(ValueError, match="there are no judgments"):
         gnn(small).fit(small.train, small.qrels, small.dev)
     with pytest.raises(KeyError, match="'elsewhere%p0' is not a passage of the index"):
-        model.vectors(["d0%p0", "elsewhere%p0"])
-    assert "aggregates from" in model._repr_html_() and repr(model).startswith("GNNEncoder(None, DualEncoder(")
-    assert "GraphMean" in mean(small)._repr_html_()
+        model.vectors_of(["d0%p0", "elsewhere%p0"])
 
 
 def test_artifacts(small: Any, tmp_path: Path) -> None:
     model = randomized(gnn(small, NETWORKS["relations"])).save(tmp_path / "model")
-    graphs = {"query_graph": small.graph, "graph": small.documents, "device": "cpu"}
-    loaded = GNNEncoder.load(tmp_path / "model", vectors=small.index, **graphs)
-    assert loaded.training == model.training
-    np.testing.assert_allclose(loaded.vectors(small.docnos), model.vectors(small.docnos), atol=1e-6)
     serving = GNNEncoder.load(tmp_path / "model", device="cpu")
     np.testing.assert_allclose(
         serving(small.topics[:2])["query_vec"].tolist(), model(small.topics[:2])["query_vec"].tolist(), atol=1e-6
     )
-    with pytest.raises(ValueError, match="the passages' vectors are needed: give graph="):
-        serving.explain(small.docnos[0])
+    with pytest.raises(ValueError, match="passages need vectors: give graph="):
+        serving.explain("alpha", small.docnos[0])
     with pytest.raises(ValueError, match="are relations of queries: give query_graph="):
         GNNEncoder.load(tmp_path / "model", vectors=small.index)
     other = DualEncoder(checkpoint(), device="cpu", max_query_tokens=11, max_passage_tokens=24)
     with pytest.raises(ValueError, match="the encoder must be .*, got"):
         GNNEncoder.load(tmp_path / "model", encoder=other)
-    small.encoder.apply_attributes().save(tmp_path / "encoder")
-    with pytest.raises(ValueError, match="'dual_encoder'.*is needed"):
-        GNNEncoder.load(tmp_path / "encoder")
-    with pytest.raises(FileNotFoundError, match="no artifact"):
-        GNNEncoder.load(tmp_path / "none")
-    with pytest.raises(FileExistsError):
-        model.save(tmp_path / "model")
     plain = SimpleNamespace(
         encode_queries=small.encoder.encode_queries, encode_docs=small.encoder.encode_docs, model_name="plain"
     )
     gnn(small, encoder=plain).save(tmp_path / "plain")
     with pytest.raises(ValueError, match="plain is not part of the artifact: give encoder="):
         GNNEncoder.load(tmp_path / "plain")
-    shutil.copytree(tmp_path / "model", tmp_path / "damaged")
-    file = tmp_path / "damaged" / "network.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
-    with pytest.raises(ValueError, match="damaged"):
-        GNNEncoder.load(tmp_path / "damaged")
+    named = GNNEncoder(config=GNNEncoderConfig({}), encoder=checkpoint(), verbose=False).save(tmp_path / "named")
+    assert not (named.path / "encoder").exists()  # its name is enough
+    assert GNNEncoder.load(named.path).encoder.model_name == named.encoder.model_name
 
 
 def test_copies(small: Any) -> None:
-    model = randomized(gnn(small, NETWORKS["papers"]))
-    copy = pt.inspect.transformer_apply_attributes(model, num_candidates=3)
-    before = model.vectors(small.docnos)
-    np.testing.assert_array_equal(copy.vectors(small.docnos), before)
-    copy.fit(small.train, small.qrels)
-    assert copy.num_candidates == 3 and not np.allclose(copy.vectors(small.docnos), before, atol=1e-4)
-    np.testing.assert_array_equal(model.vectors(small.docnos), before)
-    one, same = (pt.inspect.transformer_apply_attributes(model, seed=1) for _ in range(2))
-    for lost in ({"seed": 2}, {"encoder": small.encoder.apply_attributes(batch_size=4)}):
-        with pytest.warns(
-            UserWarning, match=rf"is not trained: with another {[*lost][0]} the trained weights do not fit"
-        ):
-            copy.apply_attributes(**lost)
-    assert_equal(weights(one), weights(same))
-    assert_equal(weights(one), weights(gnn(small, NETWORKS["papers"], seed=1)))
+    model = gnn(small, NETWORKS["queries"], edges=False).fit(small.train, small.qrels)
+    other = model.apply_attributes(verbose=True)
+    assert_equal(weights(other), weights(model))
+    assert other.verbose and not model.verbose and other.training_log
+    for lost in ({"config": replace(model.config, seed=2)}, {"encoder": small.encoder.apply_attributes(batch_size=4)}):
+        with pytest.warns(UserWarning, match=rf"with another {[*lost][0]} the trained weights do not fit"):
+            assert not model.apply_attributes(**lost).training_log
 
 
 def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
@@ -947,57 +744,49 @@ def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
     queries = QueryPassageGraph(tmp_path / "queries")
     qrels = pd.DataFrame({"qid": ["a", "b"], "docno": docnos[:2], "label": 1})
     topics = pd.DataFrame({"qid": ["a", "b"], "query": WORDS[:2]})
-    queries.build(topics, own._base(), qrels=qrels, verbose=False)
+    queries.build(topics, own._sampler().index, qrels=qrels)
     there: dict[str, Any] = {"graph": graph, "query_graph": queries, "folder": tmp_path / "vectors"}
     made = gnn(small, NETWORKS["relations"], **there, vectors=None)
-    untrained = made.vectors(docnos)
+    untrained = made.vectors_of(docnos)
     made.network.load_state_dict(model.network.state_dict())
     model.save(tmp_path / "model")
-    before = model.vectors(small.docnos)
+    before = model.vectors_of(small.docnos)
     options: dict[str, Any] = {"device": "cpu", "verbose": False, "encoder": small.encoder}
     for other in (
         model.apply_attributes(**there, vectors=None),
         GNNEncoder.load(tmp_path / "model", **there, **options),
     ):
-        np.testing.assert_allclose(other.vectors(docnos), made.vectors(docnos), atol=1e-6)
-        assert np.abs(other.vectors(docnos) - untrained).max() > 1e-3
+        np.testing.assert_allclose(other.vectors_of(docnos), made.vectors_of(docnos), atol=1e-6)
+        assert np.abs(other.vectors_of(docnos) - untrained).max() > 1e-3
         assert other.training_log == model.training_log
-    np.testing.assert_array_equal(model.vectors(small.docnos), before)
+    np.testing.assert_array_equal(model.vectors_of(small.docnos), before)
     with pytest.raises(ValueError, match="relevant are relations of queries: give query_graph="):
         model.apply_attributes(graph=graph, query_graph=None, vectors=None)
 
 
 def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
-    wide, other, strange = (FlexIndex(str(tmp_path / name), verbose=False) for name in ("wide", "other", "strange"))
+    wide, other = (FlexIndex(str(tmp_path / name), verbose=False) for name in ("wide", "other"))
     wide.index({"docno": docno, "doc_vec": np.ones(8, dtype=np.float32)} for docno in small.docnos)
     other.index({"docno": f"x{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy()))
-    strange.index(
-        {"docno": d, "doc_vec": -vector} for d, vector in zip(small.docnos, small.vectors.numpy(), strict=True)
-    )
     bare = QueryPassageGraph(tmp_path / "bare")
-    bare.build(small.topics[:3], small.index, small.retriever, k=2, verbose=False)
+    bare.build(small.topics[:3], small.index, small.retriever, k=2)
     short = small.encoder.apply_attributes(max_passage_tokens=20)
-    made = GraphMean(small.documents, short, {}, folder=tmp_path, verbose=False)._base()
+    made = GraphMean(small.documents, short, {}, folder=tmp_path, verbose=False)._sampler().index
     contextual = mean(small).index(tmp_path / "contextual").flex
     for options, message in [
         ({"vectors": wide, "graph": small.documents}, "has vectors of another encoder than DualEncoder"),
         ({"vectors": made, "graph": None}, "has vectors of another encoder than DualEncoder"),
-        ({"vectors": strange, "graph": small.documents}, "has vectors of another encoder than DualEncoder"),
         ({"vectors": contextual}, "is a contextual index: give the encoder's own vectors"),
         ({"vectors": other}, "was built for the passages of another index"),
         ({"query_graph": bare, "network": {"relevant": 1.0}}, "no 'relevant' edges: build it with qrels="),
         ({"network": {"order": 1.0}, "graph": None}, "order are relations of documents: give graph="),
         ({"network": {"relevant": 1.0}, "query_graph": None}, "are relations of queries: give query_graph="),
         ({"network": {"above": 1.0}, "graph": small.documents}, "the graph has no relation 'above'"),
-        ({"num_candidates": 0}, "num_candidates must be a whole number, 1 or more"),
-        ({"network": PaperGNNEncoderConfig(), "weights": {"title": 1.0}}, "no weights of relations"),
     ]:
         with pytest.raises(ValueError, match=message):
             gnn(small, **options)
     for wrong, message in [
         (lambda: GraphMean(small.encoder), "graph must be a DocumentGraph"),
-        (lambda: GNNEncoder("corpus.graph"), "graph must be a DocumentGraph"),
-        (lambda: GraphMean(small.graph), "graph must be a DocumentGraph"),
         (lambda: mean(small, query_graph=small.documents), "query_graph must be a QueryPassageGraph"),
         (lambda: mean(small, vectors="base.flex"), "vectors must be a FlexIndex"),
         (lambda: gnn(small, encoder=3), "encoder must be the name of a checkpoint"),
@@ -1010,7 +799,7 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no index at"):
         mean(small, vectors=FlexIndex(str(tmp_path / "none")))
     with pytest.raises(KeyError, match="has no features"):
-        gnn(small, NETWORKS["edge features"], query_graph=bare).vectors(small.docnos)
+        gnn(small, NETWORKS["edge features"], query_graph=bare).vectors_of(small.docnos)
     for wrong, message in [
         ({"masked": 1.0}, "masked is a share"),
         ({"negatives": -1}, "negatives must be a whole number"),
@@ -1029,7 +818,7 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def corpus(small: Any) -> ptg.DocumentGraph:
-    return ptg.DocumentGraph(small.folder / "corpus.graph").index(map(document, range(6)), verbose=False)
+    return ptg.DocumentGraph(small.folder / "corpus.graph").index(map(document, range(6)))
 
 
 def test_a_mean_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path: Path) -> None:
@@ -1046,13 +835,13 @@ def test_a_mean_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path:
     texts = ptg.ContextualIndex(index.path, None, checkpoint(positions=128)).retriever(3)(small.topics[:2])
     pd.testing.assert_frame_equal(texts, found.drop(columns="text"))
     assert "'corpus.flex'" in repr(again) or "corpus.flex" in repr(again)
-    other = ptg.DocumentGraph(tmp_path / "other").index([document(7)], verbose=False)
-    changed = ptg.DocumentGraph(tmp_path / "changed").index([*map(document, range(5)), document(5)], verbose=False)
+    other = ptg.DocumentGraph(tmp_path / "other").index([document(7)])
+    changed = ptg.DocumentGraph(tmp_path / "changed").index([*map(document, range(5)), document(5)])
     assert ptg.ContextualIndex(index.path, changed, checkpoint(positions=128))  # an equal graph
     renamed = [StructuredDocument(f"d{n}", (Node("section", "mu", -1), *document(n).nodes[1:])) for n in range(6)]
-    changed = ptg.DocumentGraph(tmp_path / "renamed").index(renamed, verbose=False)
+    changed = ptg.DocumentGraph(tmp_path / "renamed").index(renamed)
     for path, graph, encoder, error, message in [
-        (index.path, other, checkpoint(positions=128), ValueError, "has passages that are not in"),
+        (index.path, other, checkpoint(positions=128), ValueError, "was made of another graph"),
         (index.path, changed, checkpoint(positions=128), ValueError, "was made of another graph"),
         (index.path, corpus, small.encoder, ValueError, "needs encoder="),
         (small.index.path, corpus, small.encoder, ValueError, "is not a contextual index"),
@@ -1070,83 +859,12 @@ def test_an_index_in_a_pipeline(small: Any, corpus: ptg.DocumentGraph, tmp_path:
     pd.testing.assert_frame_equal((index % 1)(small.topics[:2]), first)
     pd.testing.assert_frame_equal((index.retriever() % 1).compile()(small.topics[:2]), first)
     assert len(index.search("alpha")) == COUNT
-    assert repr(index.retriever()) == f"{index!r}.retriever()" and repr(index.retriever(5)) == f"{index!r}.retriever(5)"
     assert pt.inspect.transformer_inputs(index.retriever()) == [["qid", "query"]]
     assert "corpus.flex" in index._repr_html_() and str(COUNT) in index._repr_html_()
-    graph = ptg.QueryPassageGraph(tmp_path / "queries").build(small.topics[:2], index.flex, index, k=1, verbose=False)
+    graph = ptg.QueryPassageGraph(tmp_path / "queries").build(small.topics[:2], index.flex, index, k=1)
     assert graph.num_edges == {"retrieved": 2}
     with pytest.raises(TypeError, match="encoder must be the name of a checkpoint, or a bi-encoder"):
         GraphMean(corpus, ptg.TokenEncoder(checkpoint(), max_passage_tokens=9, max_query_tokens=9))
-
-
-@pytest.mark.filterwarnings("error:Converting a tensor")
-def test_no_warning_of_numbers_with_gradients(small: Any) -> None:
-    model = mean(small, {"relevant": 1.0})
-    model.fit(small.dev, small.qrels)
-    model.explain(small.docnos[0])
-
-
-def test_vectors_are_made_once_and_after_a_kill_completed(
-    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pyterrier_graph.retrieve import index_writer
-
-    monkeypatch.setattr(index_writer, "PASSAGES_AT_ONCE", 7)
-    graph = ptg.DocumentGraph(tmp_path / "corpus.graph").index(map(document, range(6)), verbose=False)
-    encoded: list[int] = []
-    encode = DualEncoder.encode_docs
-
-    def counting(self: DualEncoder, texts: Any, batch_size: int | None = None) -> np.ndarray:
-        encoded.append(len(texts))
-        if len(encoded) == 4:
-            raise KeyboardInterrupt
-        return encode(self, texts, batch_size)
-
-    monkeypatch.setattr(DualEncoder, "encode_docs", counting)
-    with pytest.raises(KeyboardInterrupt):
-        GraphMean(graph, small.encoder, {}, verbose=False).vectors(small.docnos)
-    assert encoded == [1, 7, 7, 7]  # the first one tells the dimensions
-    found = GraphMean(graph, small.encoder, {}, verbose=False).vectors(small.docnos)
-    assert encoded[4:] == [1, 7, 3]
-    np.testing.assert_allclose(found, nn.functional.normalize(small.vectors, dim=1), atol=1e-5)
-    model = GNNEncoder(graph, small.encoder, edges=False, verbose=False)
-    np.testing.assert_allclose(model.vectors(small.docnos), found, atol=1e-5)
-    assert len(encoded) == 7
-    assert [place.name.split("-")[0] for place in (tmp_path / "corpus.graph.vectors").iterdir()] == ["passages"]
-
-
-def test_a_network_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path: Path) -> None:
-    queries = ptg.QueryPassageGraph(tmp_path / "queries")
-    queries.build(small.topics[:40], corpus, small.retriever, k=5, qrels=small.qrels, verbose=False)
-    training = GNNEncoderTraining(**QUICK)
-    model = GNNEncoder(
-        corpus, checkpoint(positions=128), query_graph=queries, training=training, device="cpu", verbose=False
-    )
-    model.fit(small.train, small.qrels, small.dev, small.qrels)
-    found = model.index(tmp_path / "corpus.flex").retriever(num_results=3)(small.dev)
-    assert found["text"].map({text: docno for docno, text in small.texts.items()}).tolist() == found["docno"].tolist()
-    loaded = GNNEncoder.load(model.save(tmp_path / "model").path, graph=corpus, query_graph=queries, device="cpu")
-    np.testing.assert_allclose(loaded.vectors(small.docnos), model.vectors(small.docnos), atol=1e-5)
-    assert not (tmp_path / "model" / "encoder").exists()  # its name is enough
-
-
-def test_examples_of_a_miner(small: Any) -> None:
-    """Positives and negatives come from it; passages that the index lacks are left out."""
-    rows = [("q0", small.docnos[3], small.docnos[5], small.docnos[6]), ("q1", small.docnos[4], small.docnos[7], "gone")]
-    columns = ["qid", "positive_docno", "negative_1_docno", "negative_2_docno"]
-    ids = datasets.Dataset.from_pandas(pd.DataFrame(rows, columns=columns))
-    model = gnn(small, {"retrieved": 0.1}, training={"masked": 0.5})
-    examples = ptg.TrainingExamples(ids, ids, pd.DataFrame())
-    with pytest.raises(TypeError, match="examples must be what HardNegativeMiner"):
-        model.fit(small.train, None, examples=ids)
-    queries = loss_queries_of(model, small.train, None, model.training, examples)
-    assert sorted(queries.texts[row] for row in (queries[0], queries[1])) == sorted(small.train["query"][:2])
-    where = np.array([0, 1])
-    assert queries.positives[where].tolist() == [3, 4]
-    assert {*queries.negatives[where][0]} <= {5, 6} and {*queries.negatives[where][1]} == {7}
-    assert model.fit(small.train, None, examples=examples).training_log
-    with pytest.raises(ValueError, match="there are no judgments: give qrels_tr, or examples="):
-        model.fit(small.train, None)
 
 
 # --- several processes

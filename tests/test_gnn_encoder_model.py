@@ -14,21 +14,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
-from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
-from pyterrier_graph.models import bipartite_attention
-from pyterrier_graph.models.bipartite_attention import FEATURES, BipartiteAttention, mean_of_sources, weighted_sum
-from pyterrier_graph.models.gnn_encoder import (
+from pyterrier_graph.gnn_encoder.equations import (
+    BipartiteAttention,
     GNNEncoderConfig,
     GNNEncoderNetwork,
     PaperGNNEncoderConfig,
     PaperGNNEncoderNetwork,
     in_batch_loss,
 )
-from pyterrier_graph.models.losses import pair_loss
-from pyterrier_graph.models.neighbor_batch import NeighborBatch
-from pyterrier_graph.models.passage_network import PassageNetwork
-from pyterrier_graph.training.masked_graph_model import Batch, MaskedGraphModel
+from pyterrier_graph.graph_mean.equations import FixedMean, mean_of_sources, weighted_sum
+from pyterrier_graph.graph_mean.neighbors import FEATURES
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.pair.losses import pair_loss
 
 D, D_E = 8, 5
 Edges = reference.Edges
@@ -39,14 +37,13 @@ def csr(
     targets: int,
     dtype: torch.dtype = torch.int64,
     features: Tensor | None = None,
-    own_features: Tensor | None = None,
 ) -> CSR:
     """Edges in the order of their targets."""
     assert edges == sorted(edges, key=lambda edge: edge[0])
     degrees = np.bincount([target for target, _ in edges], minlength=targets)
     indptr = torch.tensor([0, *np.cumsum(degrees)], dtype=dtype)
-    data, row_data = ({} if given is None else {FEATURES: given} for given in (features, own_features))
-    return CSR(indptr, torch.tensor([source for _, source in edges], dtype=dtype), data, row_data)
+    data = {} if features is None else {FEATURES: features}
+    return CSR(indptr, torch.tensor([source for _, source in edges], dtype=dtype), data)
 
 
 @st.composite
@@ -131,8 +128,7 @@ def gatconv(layer: BipartiteAttention, dtype: torch.dtype) -> GATConv:
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("form", ["001", "001 with edge features", "000"])
 @pytest.mark.parametrize("own", [True, False])
-@pytest.mark.parametrize("beforehand", [True, False])
-def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool, beforehand: bool) -> None:
+def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool) -> None:
     """In 32 bits, which training has; the target is one more source, after all others."""
     targets, sources, edges = BIPARTITE[graph]
     torch.manual_seed(0)
@@ -141,11 +137,8 @@ def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool, befo
     peer = gatconv(layer, torch.float32)
     h_t, h_s = torch.randn(targets, D, requires_grad=True), torch.randn(sources, D, requires_grad=True)
     features = torch.randn(len(edges), D_E, requires_grad=True) if d_e else None
-    own_features = torch.randn(targets, D_E, requires_grad=True) if d_e and own else None
 
-    prepared = layer.prepare(h_s, None if beforehand else 0)
-    assert prepared.projected == beforehand
-    ours = layer(h_t, prepared, csr(edges, targets, features=features, own_features=own_features))
+    ours = layer(h_t, h_s, csr(edges, targets, features=features))
     pairs = [(j, i) for i, j in edges] + [(sources + i, i) for i in range(targets) if own]
     index = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
     everyone = torch.cat([h_s, h_t]) if own else h_s
@@ -154,9 +147,9 @@ def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool, befo
         index = torch.stack([index[0], index[1] + offset])
         theirs = peer(torch.cat([everyone, h_t]), index)[offset:]
     else:
-        edge_attr = None if features is None else torch.cat([features] + ([own_features] if own else []))
+        edge_attr = None if features is None else torch.cat([features] + [torch.zeros(targets, D_E)] * own)
         theirs = peer((everyone, h_t), index, edge_attr=edge_attr)
-    inputs = [tensor for tensor in (h_t, h_s, features, own_features) if tensor is not None]
+    inputs = [tensor for tensor in (h_t, h_s, features) if tensor is not None]
     assert_same(ours, theirs, inputs, rtol=1e-5, atol=1e-5)
     parameters = [peer.lin.weight if form == "000" else peer.lin_src.weight, peer.att_dst, peer.att_src]
     mine = [layer.source.weight, layer.attention, layer.attention]
@@ -192,18 +185,6 @@ def test_attention_and_its_weights_equal_the_equations(
         assert computed.edges[number].tolist() == pytest.approx(weights[target][number])
     for target in range(queries):
         assert computed.own[target].tolist() == pytest.approx(weights[target].get("own", [0.0] * heads))
-
-
-def test_features_of_a_node_to_itself_default_to_nothing() -> None:
-    layer = randomized(BipartiteAttention(D, 2, edge_features=D_E))
-    targets, sources, edges = BIPARTITE["some isolated"]
-    h_t, h_s, features = values(targets, D), values(sources, D, seed=1), values(len(edges), D_E, seed=2)
-    without = csr(edges, targets, features=features)
-    own = torch.zeros(targets, D_E, dtype=torch.float64)
-    zeros = csr(edges, targets, features=features, own_features=own)
-    others = csr(edges, targets, features=features, own_features=values(targets, D_E, seed=3))
-    assert torch.equal(layer(h_t, h_s, without), layer(h_t, h_s, zeros))
-    assert not torch.allclose(layer(h_t, h_s, without), layer(h_t, h_s, others))
 
 
 def test_large_logits_stay_finite() -> None:
@@ -243,7 +224,6 @@ def test_half_a_precision_is_only_for_what_surrounds_attention() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(layer(h_t, h_s, lists), layer(h_t.float(), h_s, lists))
         assert layer(h_t.bfloat16(), h_s.bfloat16(), lists).dtype == torch.float32
-    assert layer(h_t, h_s, lists).equal(layer(h_t, layer.prepare(h_s), lists))
 
 
 @pytest.mark.parametrize("changes", [{"init": "mean"}, {}])
@@ -255,45 +235,9 @@ def test_mean_start(changes: dict[str, Any]) -> None:
     assert torch.allclose(layer(h_t, h_s, lists), expected, atol=1e-6) == bool(changes)
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (lambda: BipartiteAttention(8, 3), "heads must divide"),
-        (
-            lambda: BipartiteAttention(D)(torch.zeros(1, D), torch.zeros(1, D), CSR.empty(2, "cpu")),
-            "row per target, 1, got 2",
-        ),
-        (
-            lambda: BipartiteAttention(D)(torch.zeros(1, D + 1), torch.zeros(1, D), CSR.empty(1, "cpu")),
-            "targets must have",
-        ),
-        (lambda: BipartiteAttention(D)(torch.zeros(1, D), torch.zeros(D), CSR.empty(1, "cpu")), "sources must have"),
-        (
-            lambda: BipartiteAttention(D)(
-                torch.zeros(1, D), torch.zeros(1, D), csr([(0, 0)], 1, features=torch.zeros(1, D_E))
-            ),
-            "made without edge features",
-        ),
-        (
-            lambda: BipartiteAttention(D, edge_features=D_E)(
-                torch.zeros(1, D), torch.zeros(1, D), csr([(0, 0)], 1, features=torch.zeros(1, D_E + 1))
-            ),
-            f"must have {D_E} columns",
-        ),
-        (
-            lambda: BipartiteAttention(D, edge_features=D_E)(torch.zeros(1, D), torch.zeros(1, D), csr([(0, 0)], 1)),
-            "needs edge features",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(broken: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        broken()
-
-
-def test_a_source_that_does_not_exist_is_refused() -> None:
-    with pytest.raises((IndexError, RuntimeError), match="range"):
-        BipartiteAttention(D)(torch.zeros(1, D), torch.zeros(1, D), csr([(0, 1)], 1))
+def test_heads_divide_the_dimensions() -> None:
+    with pytest.raises(ValueError, match="heads must divide"):
+        BipartiteAttention(8, 3)
 
 
 # --- the papers' network ---
@@ -308,7 +252,6 @@ SWITCHES: list[dict[str, Any]] = [
     {"edge_features": D_E, "layers": 1},
     {"shared_weights": True},
     {"shared_weights": True, "gate": 0.5},
-    {"gnn": False},
     {"average": 0.3},
 ]
 
@@ -318,29 +261,24 @@ def both_hops(
     graph: tuple[int, int, Edges],
     *,
     cached: Tensor | None = None,
-    with_own_features: bool = True,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Ours, the reference's, and what gradients can be taken of."""
     queries, passages, edges = graph
     back, order = transposed(edges)
     h_q, h_p = values(queries, D), values(passages, D, seed=1)
     first = h_p if cached is None else cached
-    f = f_q = f_p = f_back = None
+    f = f_back = None
     inputs = [h_q, h_p, *network.parameters()]
     if network.config.edge_features:
         f = values(len(edges), D_E, seed=2)
         f_back = f[order]
         inputs.append(f)
-        if with_own_features:
-            f_q, f_p = values(queries, D_E, seed=3), values(passages, D_E, seed=4)
-            inputs += [f_q, f_p]
-    to_queries = csr(edges, queries, features=f, own_features=f_q)
-    to_passages = csr(back, passages, features=f_back, own_features=f_p)
+    to_queries, to_passages = csr(edges, queries, features=f), csr(back, passages, features=f_back)
     states = network.query_states(h_q, first, to_queries)
     ours = network.passage_states(h_p, {RETRIEVED: states}, {RETRIEVED: to_passages})
-    theirs = reference.query_states(network, h_q, first, edges, f, f_q)
+    theirs = reference.query_states(network, h_q, first, edges, f)
     torch.testing.assert_close(states, theirs)
-    return ours, reference.passage_states(network, h_p, theirs, back, f_back, f_p), inputs
+    return ours, reference.passage_states(network, h_p, theirs, back, f_back), inputs
 
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
@@ -354,18 +292,6 @@ def test_network_equals_the_equations(switches: dict[str, Any], graph: tuple[int
 GRAPH = (4, 6, [(0, 1), (0, 3), (1, 3), (1, 0), (2, 3), (2, 1)])
 
 
-@pytest.mark.parametrize("switches", SWITCHES, ids=str)
-@pytest.mark.parametrize("at_once", [1, 4])
-def test_parts_give_what_the_whole_gives(
-    switches: dict[str, Any], at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(**{"heads": 2, **switches}), D))
-    monkeypatch.setattr(bipartite_attention, "TARGETS_AT_ONCE", at_once)
-    with torch.no_grad():
-        ours, expected, _ = both_hops(network, GRAPH)
-    torch.testing.assert_close(ours, expected)
-
-
 def test_first_hop_on_cached_passages_alone() -> None:
     """001, Sect. 3.4: passages in Eq. 6 are cached, those of Eq. 8 to 10 are not."""
     network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), D))
@@ -374,14 +300,7 @@ def test_first_hop_on_cached_passages_alone() -> None:
     assert not torch.allclose(both_hops(network, GRAPH, cached=cached)[0], both_hops(network, GRAPH)[0])
 
 
-def test_edge_features_matter_and_own_ones_may_be_missing() -> None:
-    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(edge_features=D_E), D))
-    without, expected, _ = both_hops(network, GRAPH, with_own_features=False)
-    torch.testing.assert_close(without, expected)
-    assert not torch.allclose(without, both_hops(network, GRAPH)[0])
-
-
-@pytest.mark.parametrize("switches", [{}, {"average": 0.3}, {"gnn": False}], ids=str)
+@pytest.mark.parametrize("switches", [{}, {"average": 0.3}], ids=str)
 def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None:
     """The same parameters, and nothing of any query."""
     network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(**switches), D))
@@ -393,22 +312,6 @@ def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None
     )
 
 
-def test_what_switches_leave_in_the_network() -> None:
-    def names(**switches: Any) -> set[str]:
-        network = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(**switches), D)
-        return {name.rpartition(".")[0] or name for name, _ in network.named_parameters()}
-
-    layer = {"source", "target"}
-    passage, query = ({f"{side}_layer.{part}" for part in layer} for side in ("passage", "query"))
-    attention = {"passage_layer", "query_layer"}
-    assert names() == {*passage, *query, *attention, "fusion", "gate"}
-    assert names(gate=0.2) == names() - {"gate"}
-    assert names(layers=1) == {*passage, "passage_layer", "gate"}
-    assert names(shared_weights=True) == names() - {"passage_layer.target", "query_layer.target"}
-    assert names(edge_features=3) == names() | {"passage_layer.edge", "query_layer.edge"}
-    assert names(gnn=False) == names(average=0.1) == set()
-
-
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
@@ -417,7 +320,6 @@ def test_what_switches_leave_in_the_network() -> None:
         (PaperGNNEncoderConfig, {"gate": "open"}, "gate, unless it is 'filter', must be a finite number"),
         (PaperGNNEncoderConfig, {"edge_features": 0}, "edge_features must be a whole number, 1 or more"),
         (PaperGNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "shared_weights leaves no W_e"),
-        (PaperGNNEncoderConfig, {"gnn": False, "average": 0.1}, "no average either"),
         (GNNEncoderConfig, {"weights": {RELEVANT: -1.0}}, "the weight of 'relevant' must be 0 or more"),
         (GNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
         (GNNEncoderConfig, {"isolated_norm": 0.0}, "isolated_norm must be"),
@@ -464,10 +366,6 @@ def test_our_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
     expected = reference.relation_passage_states(network, passages, sources, edges)
     inputs = [passages, sources[RELEVANT], sources["title"], *network.parameters()]
     assert_same(network.passage_states(passages, sources, lists), expected, inputs)
-    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bipartite_attention, "TARGETS_AT_ONCE", 2)
-        parts = network.passage_states(passages, network.prepare(sources), lists)
-    torch.testing.assert_close(parts, expected)
 
 
 @pytest.mark.parametrize("heads", [1, 4])
@@ -481,23 +379,11 @@ def test_the_untrained_network_is_the_mean(heads: int) -> None:
         states = network.passage_states(passages, dict.fromkeys(lists, queries), lists)
     mean = reference.graph_mean(passages, queries, edges[RELEVANT], weight=0.7)
     torch.testing.assert_close(states, mean, rtol=0, atol=1e-6)
+    fixed = FixedMean({RETRIEVED: 0.0, RELEVANT: 0.7}, D).passage_states(passages, dict.fromkeys(lists, queries), lists)
+    assert fixed.equal(states)
     targets = torch.isin(torch.arange(6), torch.tensor([target for target, _ in edges[RELEVANT]]))
     assert torch.allclose(states[~targets], passages[~targets], atol=1e-6)
     assert not torch.isclose(states[targets], passages[targets], atol=1e-3).all(1).any()
-
-
-def test_network_without_edges_is_an_adapter_of_equal_parameters() -> None:
-    network = randomized(GNNEncoderNetwork(GNNEncoderConfig(RELATIONS), D))
-    assert "isolated_norm" in network.state_dict() and "isolated_norm" not in dict(network.named_parameters())
-    passages, sources, _ = inputs_of(GRAPH)
-    with_lists = network.passage_states(
-        passages, sources, {name: CSR.empty(len(passages), "cpu") for name in RELATIONS}
-    )
-    without = network.passage_states(passages, {}, {})
-    assert with_lists.equal(without)
-    gate = 2 * torch.sigmoid(passages @ network.own_gate.weight.T + network.own_gate.bias)
-    adapted = passages + gate * (passages @ network.own.weight.T)
-    torch.testing.assert_close(without, adapted / adapted.norm(dim=1, keepdim=True))
 
 
 def test_every_part_of_the_network_learns_from_its_start() -> None:
@@ -518,29 +404,6 @@ def test_every_part_of_the_network_learns_from_its_start() -> None:
     assert len(network.scalars()) == len(RELATIONS)
 
 
-@pytest.mark.parametrize(
-    "network",
-    [PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), D), GNNEncoderNetwork(GNNEncoderConfig({RETRIEVED: 0.1}), D)],
-    ids=["papers'", "ours"],
-)
-def test_relations_are_checked(network: PassageNetwork) -> None:
-    passages, lists = torch.zeros(2, D), CSR.empty(2, "cpu")
-    with pytest.raises(KeyError, match="relations must be among retrieved, got other"):
-        network.passage_states(passages, {}, {"other": lists})
-    with pytest.raises(KeyError, match="relations must be among retrieved, got other"):
-        network.prepare({"other": passages})
-    with pytest.raises(KeyError, match="retrieved has edges, but no sources"):
-        network.passage_states(passages, {}, {RETRIEVED: lists})
-    with pytest.raises(ValueError, match="row for each of the 2 passages, got 3"):
-        network.passage_states(passages, {RETRIEVED: passages}, {RETRIEVED: CSR.empty(3, "cpu")})
-
-
-def test_queries_are_checked() -> None:
-    network = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), D)
-    with pytest.raises(ValueError, match="row for each of the 2 queries, got 3"):
-        network.query_states(torch.zeros(2, D), torch.zeros(1, D), CSR.empty(3, "cpu"))
-
-
 # --- loss ---
 
 
@@ -555,38 +418,3 @@ def test_in_batch_loss() -> None:
     torch.testing.assert_close(own, pair_loss(queries, passages[:4], passages[4:], alpha=0))
     with torch.autocast("cpu", torch.bfloat16):
         assert in_batch_loss(queries.bfloat16(), passages.bfloat16(), torch.tensor(positives)).dtype == torch.float32
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_l2_sp_keeps_what_the_encoder_knows(seed: int) -> None:
-    """Home queries are about half of the dimensions, others about all of them; only the penalty knows of the others."""
-    random, dimension, passages = torch.Generator().manual_seed(seed), 32, 200
-
-    def collection(dimensions: int) -> tuple[Tensor, Tensor]:
-        vectors = torch.randn(passages, dimension, generator=random)
-        about = vectors * (torch.arange(dimension) < dimensions)
-        queries = about + torch.randn(passages, dimension, generator=random)
-        return nn.functional.normalize(queries, dim=1), nn.functional.normalize(vectors, dim=1)
-
-    train, home, elsewhere = collection(16), collection(16), collection(32)
-
-    def measured(l2_sp: float, steps: int) -> list[float]:
-        """RR at home and elsewhere."""
-        network = GNNEncoderNetwork(GNNEncoderConfig({}), dimension)
-        model = MaskedGraphModel(network, l2_sp=l2_sp)
-        optimizer = torch.optim.Adam(model.parameters(), 0.01)
-        for _ in range(steps):
-            optimizer.zero_grad()
-            batch = Batch(train[0], torch.arange(passages), NeighborBatch(train[1], {}, {}), None)
-            model(batch)["loss"].backward()
-            optimizer.step()
-        found = []
-        for queries, vectors in (home, elsewhere):
-            with torch.no_grad():
-                scores = queries @ network(NeighborBatch(vectors, {}, {})).T
-            found.append(float((1 / (scores >= scores.diag()[:, None]).sum(1)).mean()))
-        return found
-
-    start, plain, penalized = measured(0.0, 0), measured(0.0, 100), measured(0.1, 100)
-    assert penalized[0] > max(start[0], plain[0]) + 0.1
-    assert 0 < 4 * (start[1] - penalized[1]) < start[1] - plain[1]

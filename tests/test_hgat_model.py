@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 import pytest
+import tiny
 import torch
-from hgat_reference import EdgeGraph, in_context, relevance
+from hgat_reference import EdgeGraph, relevance
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_graph_maxsim import corpora
 
-from pyterrier_graph.encoders.principal_directions import principal_directions
-from pyterrier_graph.encoders.token_states import TokenStates
-from pyterrier_graph.models import attention
-from pyterrier_graph.models.edge_blocks import EdgeBlocks
-from pyterrier_graph.models.hgat import HGAT, HGATConfig, Variant
-from pyterrier_graph.models.maxsim import maxsim
+import pyterrier_graph as ptg
+from pyterrier_graph.encoders.token_encoder import TokenStates
+from pyterrier_graph.encoders.token_store import TokenStore
+from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
+from pyterrier_graph.graph_maxsim.index import LateInteractionIndex
+from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.hgat import attention
+from pyterrier_graph.hgat.attention import EdgeBlocks
+from pyterrier_graph.hgat.equations import HGAT, HGATConfig, Variant
+from pyterrier_graph.hgat.reranker import HGATReranker
 
 VARIANTS = get_args(Variant)
 DIMENSION = 8
@@ -63,18 +73,47 @@ def fast_scores(
     return model.score(query, inputs.select(propagation.inputs), model(inputs, propagation))
 
 
-@pytest.mark.parametrize("aggregation", ["sum", "mean"])
-@pytest.mark.parametrize("framework", ["standard", "late"])
+def literal_scores(
+    model: HGAT, graph: EdgeGraph, texts: list[torch.Tensor], query: torch.Tensor, targets: list[int]
+) -> torch.Tensor:
+    return torch.stack([relevance(model, graph, texts, query, target) for target in targets])
+
+
+BOTH = (literal_scores, fast_scores)
+
+
+def gradients_of(
+    model: HGAT,
+    graph: EdgeGraph,
+    texts: list[torch.Tensor],
+    query: torch.Tensor,
+    targets: list[int],
+    scores_of: Callable[..., torch.Tensor],
+) -> list[torch.Tensor]:
+    """Scores, and the gradients of parameters and texts."""
+    texts = [text.requires_grad_() for text in texts]
+    scores = scores_of(model, graph, texts, query, targets)
+    value = (scores * torch.arange(1, len(scores) + 1)).sum() + 0 * sum(text.sum() for text in texts)
+    found = torch.autograd.grad(value, [*model.parameters(), *texts], allow_unused=True, materialize_grads=True)
+    return [scores.detach(), *found]
+
+
+OPTIONS = [
+    *({"framework": name, "aggregation": kind} for name in ("standard", "late") for kind in ("sum", "mean")),
+    *({"registers": 3, "init": init} for init in ("random", "identity")),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), seed=st.integers(0, 1000))
-def test_equals_the_equations(variant: str, framework: str, aggregation: str, graph: EdgeGraph, seed: int) -> None:
-    model = model_of(graph, variant, seed, framework=framework, aggregation=aggregation)
+def test_equals_the_equations(variant: str, options: dict[str, Any], graph: EdgeGraph, seed: int) -> None:
+    model = model_of(graph, variant, seed, **options)
     texts = texts_of(graph, seed)
     query = texts[0]
     targets = [node for node in range(graph.num_nodes) if len(texts[node])]
-    slow = torch.stack([relevance(model, graph, texts, query, target) for target in targets])
-    fast = fast_scores(model, graph, texts, query, targets)
+    slow, fast = (scores_of(model, graph, texts, query, targets) for scores_of in BOTH)
     torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-4)
 
 
@@ -83,27 +122,9 @@ def test_equals_the_equations(variant: str, framework: str, aggregation: str, gr
 @given(graph=graphs(), seed=st.integers(0, 1000))
 def test_gradients_equal_those_of_the_equations(variant: str, graph: EdgeGraph, seed: int) -> None:
     model = model_of(graph, variant, seed)
-    query = texts_of(graph, seed + 1)[0]
-    gradients = []
-    for slow in (True, False):
-        texts = [text.requires_grad_() for text in texts_of(graph, seed, empty=False)]
-        targets = list(range(graph.num_nodes))
-        if slow:
-            scores = torch.stack([relevance(model, graph, texts, query, target) for target in targets])
-        else:
-            scores = fast_scores(model, graph, texts, query, targets)
-        model.zero_grad()
-        connected = sum(0 * p.sum() for p in model.parameters())  # an isolated No self target has no gradient at all
-        ((scores * torch.arange(1, len(scores) + 1)).sum() + connected).backward()
-        found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-        found |= {f"text {number}": text.grad for number, text in enumerate(texts) if text.grad is not None}
-        gradients.append(found)
-    for name in {*gradients[0], *gradients[1]}:
-        zero = torch.zeros(())
-        slow_gradient, fast_gradient = (g.get(name, zero) for g in gradients)
-        torch.testing.assert_close(
-            fast_gradient + 0 * slow_gradient, slow_gradient + 0 * fast_gradient, atol=2e-4, rtol=1e-3
-        )
+    query, targets = texts_of(graph, seed + 1)[0], list(range(graph.num_nodes))
+    slow, fast = (gradients_of(model, graph, texts_of(graph, seed, empty=False), query, targets, by) for by in BOTH)
+    torch.testing.assert_close(fast, slow, atol=2e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("registers", [0, 2])
@@ -117,19 +138,12 @@ def test_nodes_with_the_same_neighbors(variant: str, registers: int, monkeypatch
     graph = EdgeGraph(7, {"order": beside, "structural": [(i, j) for i in passages for j in (0, 6)]})
     model = model_of(graph, variant, layers=2, registers=registers)
     assert any(edges.blocks for edges in model.plan(graph, np.arange(7)).hops[-1].edges.values())
-    gradients = []
-    for slow in (True, False):
-        texts = [text.requires_grad_() for text in texts_of(graph, 1, empty=False)]
+    found = []
+    for scores_of in BOTH:
+        texts = texts_of(graph, 1, empty=False)
         texts[6] = texts[6][:0]
-        query, targets = texts_of(graph, 2)[0], [1, 3]
-        if slow:
-            scores = torch.stack([relevance(model, graph, texts, query, target) for target in targets])
-        else:
-            scores = fast_scores(model, graph, texts, query, targets)
-        weights = [*model.parameters()]
-        found = torch.autograd.grad((scores * torch.tensor([1.0, 2.0])).sum(), weights, materialize_grads=True)
-        gradients.append([scores.detach(), *found])
-    torch.testing.assert_close(gradients[1], gradients[0], atol=2e-4, rtol=1e-3)
+        found.append(gradients_of(model, graph, texts, texts_of(graph, 2)[0], [1, 3], scores_of))
+    torch.testing.assert_close(found[1], found[0], atol=2e-4, rtol=1e-3)
 
 
 @settings(max_examples=25, deadline=None)
@@ -141,18 +155,11 @@ def test_each_edge_is_in_one_block_or_a_pair(given_edges: set[tuple[int, int]]) 
     for block in edges.blocks:
         for row, column in block.allowed.nonzero().tolist():
             found.append((int(block.nodes[column]), int(block.neighbors[row])))
-        assert block.complete == bool(block.allowed.all())
     assert sorted((int(edges.nodes[i]), int(edges.neighbors[j])) for i, j in found) == sorted(given_edges)
     values = torch.randn(len(edges.neighbors), 2, 3)
     of_edge = values[torch.searchsorted(edges.neighbors, torch.from_numpy(neighbor))]
     sums = torch.zeros(13, 2, 3).index_add(0, torch.from_numpy(node), of_edge)
     torch.testing.assert_close(edges.sum(values), sums[edges.nodes], atol=1e-5, rtol=1e-5)
-
-
-def test_passages_of_a_section_are_one_block() -> None:
-    i, j = np.nonzero(~np.eye(6, dtype=bool))
-    edges = EdgeBlocks.of(np.append(i, [10, 11]), np.append(j, [11, 12]))
-    assert [block.allowed.shape for block in edges.blocks] == [(6, 6)] and edges.pairs.shape == (2, 2)
 
 
 @pytest.mark.parametrize("framework", ["standard", "late"])
@@ -174,51 +181,6 @@ def test_a_projection_equals_the_same_network_on_projected_vectors(init: str, fr
     assert model.projection.weight.grad.abs().sum() > 0
     shorter = model_of(graph, "NO_LB", init=init, dimension=DIMENSION)
     assert shorter.projection is None and shorter.project(inputs) is inputs
-    with pytest.raises(ValueError, match="the network has no projection"):
-        shorter.start_projection_at(torch.eye(DIMENSION))
-
-
-def test_principal_directions() -> None:
-    vectors = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 5, 1, 9, 1, 1])
-    directions = principal_directions(vectors, 2)
-    torch.testing.assert_close(directions @ directions.T, torch.eye(2), atol=1e-5, rtol=1e-5)
-    assert directions.argmax(1).tolist() == [3, 1] and (directions.amax(1) > 0.9).all()
-    torch.testing.assert_close(principal_directions(-vectors, 2), directions)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_states_shared_within_a_tolerance(variant: str) -> None:
-    """A node with many neighbors has one state for all targets; without a tolerance it has one for each."""
-    edges = [(0, passage) for passage in range(1, 21)]
-    graph = EdgeGraph(21, {"structural": edges, "order": [(i, i + 1) for i in range(1, 20)]})
-    model, texts = model_of(graph, variant, layers=2), texts_of(graph, 1, empty=False)
-    targets = np.arange(1, 21)
-
-    def represented(tolerance: float) -> tuple[int, torch.Tensor]:
-        propagation = model.plan(graph, targets, tolerance=tolerance)
-        inputs = pack(texts).select(torch.from_numpy(propagation.nodes))
-        return len(propagation.hops[0].previous), model(inputs, propagation).values
-
-    (states, exact), (same, unchanged), (fewer, shared) = map(represented, (0.0, 0.01, 0.05))
-    assert states == same and torch.equal(exact, unchanged)
-    if model.config.no_out:
-        assert fewer < states and not torch.equal(exact, shared)
-        assert (exact * shared).sum(1).mean() > 0.95
-    else:
-        assert torch.equal(exact, shared)
-
-
-@pytest.mark.parametrize("init", ["random", "identity"])
-@pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(graph=graphs(), seed=st.integers(0, 1000))
-def test_registers_equal_the_equations(variant: Variant, init: str, graph: EdgeGraph, seed: int) -> None:
-    model = model_of(graph, variant, seed, registers=3, init=init)
-    texts = texts_of(graph, seed)
-    targets = [node for node in range(graph.num_nodes) if len(texts[node])]
-    slow = torch.stack([relevance(model, graph, texts, texts[0], target) for target in targets])
-    fast = fast_scores(model, graph, texts, texts[0], targets)
-    torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -250,57 +212,6 @@ def test_identity_start_can_learn(variant: str) -> None:
     gated = [model.alpha, *(layer.lambda_ for layer in model.layers)]
     gated += [layer.attention["structural"].out_proj.weight for layer in model.layers]
     assert any(value is not None and value.grad is not None and value.grad.abs().sum() > 0 for value in gated)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_whether_neighbors_aggregate_from_the_target(variant: str) -> None:
-    """No out: the neighbors of a target do not depend on the content of the target (Sect. 3.3, F1).
-
-    With No self, the target's representation consists of its neighbors' messages only. If No out holds too, it does not
-    change when the content of the target changes.
-    """
-    graph = EdgeGraph(3, {"order": [(0, 1), (1, 2)]})
-    # each text has one token: the attention weights are then 1 whatever the query, which comes from the target
-    generator = torch.Generator().manual_seed(5)
-    texts = [torch.randn(1, DIMENSION, generator=generator) for _ in range(3)]
-    model = model_of(graph, variant)
-    before = in_context(model, graph, texts, 0)
-    changed = [texts[0] + 1, *texts[1:]]
-    after = in_context(model, graph, changed, 0)
-    independent = torch.allclose(before, after, atol=1e-6)
-    assert independent == (model.config.no_out and model.config.no_self)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_neighbor_states_depend_on_the_target_in_the_no_out_variants(variant: str) -> None:
-    """One state per node serves all targets exactly where the config says so."""
-    graph = EdgeGraph(4, {"order": [(0, 1), (1, 2), (2, 3)]})
-    model = model_of(graph, variant)
-    hops = model.plan(graph, np.array([0, 1, 2, 3])).hops
-    shared = all(len(hop.previous) <= graph.num_nodes for hop in hops)
-    assert shared == (not (model.config.no_out or model.config.no_self))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=5, deadline=None)
-@given(graph=graphs(), seed=st.integers(0, 1000))
-def test_a_score_does_not_depend_on_the_batch(variant: str, graph: EdgeGraph, seed: int) -> None:
-    model, texts = model_of(graph, variant, seed), texts_of(graph, seed, empty=False)
-    query = texts[0]
-    targets = list(range(graph.num_nodes))
-    together = fast_scores(model, graph, texts, query, targets)
-    alone = torch.cat([fast_scores(model, graph, texts, query, [target]) for target in targets])
-    backwards = fast_scores(model, graph, texts, query, targets[::-1]).flip(0)
-    repeated = fast_scores(model, graph, texts, query, targets * 2)
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(together, backwards, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(repeated, together.repeat(2), atol=1e-5, rtol=1e-5)
-
-
-def test_a_target_without_neighbors_and_without_self_has_no_representation() -> None:
-    graph = EdgeGraph(2, {"order": []})
-    model, texts = model_of(graph, "NS"), texts_of(graph, 0, empty=False)
-    assert fast_scores(model, graph, texts, texts[0], [0]).item() == 0.0
 
 
 def test_relation_weights_add_up() -> None:
@@ -341,18 +252,116 @@ def test_wrong_options_are_named(wrong: dict[str, object]) -> None:
 
 
 def test_a_network_that_does_not_fit() -> None:
-    def made(heads: int = 2, relations: tuple[str, ...] = ("order",)) -> HGAT:
-        return HGAT(HGATConfig(heads=heads), dimension=DIMENSION, relations=relations, positions=6)
-
     with pytest.raises(ValueError, match="3 heads do not divide 8 dimensions"):
-        made(heads=3)
-    with pytest.raises(ValueError, match="relations must be distinct"):
-        made(relations=("order", "order"))
-    with pytest.raises(ValueError, match="not contain SELF"):
-        made(relations=("SELF",))
+        HGAT(HGATConfig(heads=3), dimension=DIMENSION, relations=("order",), positions=6)
 
 
 def test_the_shape_of_the_publication() -> None:
     config = HGATConfig.paper("LB", heads=4)
     assert (config.layers, config.heads, config.dropout, config.init, config.registers) == (3, 4, 0.7, "random", 0)
     assert config.variant == "LB" and config.relations is None and config.dimension == 128
+
+
+# --- tokens of neighbors that are matched directly: untrained, the network is GraphMaxSim
+
+WEIGHTS = {"structural": 0.8, "structural/structural": 1.2, "order": 0.5, "order_i": 0.3, "external": 0.7}
+MATCHING = {"heads": 2, "dimension": None}
+
+
+def hgat(graph: object, weights: dict[str, float], **options: object) -> HGATReranker:
+    """An untrained HGAT with matches."""
+    shape = {**MATCHING, "relations": ("order", "structural_i", "internal"), "matches": weights}
+    config = ptg.HGATConfig(**shape | {name: options.pop(name) for name in ("layers", "variant") if name in options})
+    return HGATReranker(graph, tiny.encoder(), config=config, verbose=False, **options)  # type: ignore[arg-type]
+
+
+def scores(reranker: object, frame: pd.DataFrame) -> np.ndarray:
+    return reranker(frame).sort_values(["qid", "docno"])["score"].to_numpy()  # type: ignore[operator]
+
+
+def frame_of(graph: MemoryGraph, query: str) -> pd.DataFrame:
+    return pd.DataFrame({"qid": "1", "query": query, "docno": graph.ids_of(graph.passage_nodes)})
+
+
+@pytest.mark.filterwarnings("ignore::pyterrier_graph.checks.PyTerrierGraphWarning")
+@settings(max_examples=12, deadline=None)
+@given(
+    corpora(),
+    st.dictionaries(st.sampled_from([*WEIGHTS]), st.sampled_from([0.0, 0.3, 0.8, 1.0, 1.5]), min_size=1),
+    st.sampled_from(tiny.WORDS),
+    st.integers(1, 2),
+)
+def test_untrained_network_is_graph_maxsim(
+    graph: MemoryGraph, weights: dict[str, float], query: str, layers: int
+) -> None:
+    frame = frame_of(graph, query)
+    expected = scores(GraphMaxSim(graph, tiny.encoder(), weights, verbose=False), frame)
+    found = scores(hgat(graph, weights, layers=layers), frame)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_no_registers_unless_asked_for() -> None:
+    """Registers would match with full weight after the first step of training."""
+    assert (ptg.HGATConfig().registers, ptg.HGATConfig(matches=WEIGHTS).registers) == (32, 0)
+    assert ptg.HGATConfig(matches=WEIGHTS, registers=4).registers == 4
+
+
+@pytest.mark.parametrize(("registers", "most"), [(None, 0.02), (4, 3.0)])
+def test_a_small_step_changes_scores_by_little(registers: int | None, most: float) -> None:
+    """With registers, scores jump as soon as lambda is not 0."""
+    config = ptg.HGATConfig(**MATCHING, matches={"title": 0.9}, relations=("order",), registers=registers)
+    reranker = HGATReranker(tiny.graph(), tiny.encoder(), config=config, verbose=False)
+    before = scores(reranker, tiny.run())
+    with torch.no_grad():
+        reranker.network.layers[0].lambda_.fill_(1e-3)
+    change = np.abs(scores(reranker, tiny.run()) - before).max()
+    assert 0 < change < most and (change > 0.02) == (registers is not None)
+
+
+def test_weights_learn() -> None:
+    """Queries that only the title matches raise its weight, and lower that of the passage beside."""
+    reranker = hgat(tiny.graph(), {"title": 0.2, "order": 0.9})
+    reranker.training = ptg.HGATTraining(epochs=3, scalar_learning_rate=0.05, learning_rate=1e-3)
+    start = reranker.network.matches.weights.tolist()
+    assert start == pytest.approx([0.2, 0.9])
+    reranker.fit(tiny.run(), tiny.qrels())
+    assert reranker.network.matches.weights.tolist() != pytest.approx(start, abs=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::pyterrier_graph.checks.PyTerrierGraphWarning")
+def test_stored_representations_and_saving(tmp_path: Path) -> None:
+    graph = ptg.DocumentGraph(tmp_path / "graph").index(tiny.documents())
+    tokens = TokenStore(tmp_path / "tokens", verbose=False).build(graph, tiny.encoder())
+    weights = {"title": 0.9, "order": 0.5}
+    reranker = hgat(graph, weights, tokens=tokens)
+    expected = scores(reranker, tiny.run())
+    reranker.contextualized = reranker.contextualize(tmp_path / "contextualized")
+    np.testing.assert_allclose(scores(reranker, tiny.run()), expected, atol=2e-3)
+    index = LateInteractionIndex(tmp_path / "index", verbose=False).index(reranker.contextualized)
+    found = index.retriever(reranker, 18, nearest=10_000)(tiny.topics())
+    np.testing.assert_allclose(found.sort_values(["qid", "docno"])["score"], expected, atol=2e-3)
+    reranker.save(tmp_path / "saved")
+    again = HGATReranker.load(tmp_path / "saved", graph=graph, tokens=tokens, verbose=False)
+    assert again.config.matches == weights
+    np.testing.assert_allclose(scores(again, tiny.run()), expected, atol=1e-5)
+
+
+def test_explanation_adds_up() -> None:
+    reranker = hgat(tiny.graph(), {"title": 0.9, "title/title": 0.9, "order": 0.5})
+    explained = reranker.explain("alpha beta", "d0%p1")
+    frame = pd.DataFrame([{"qid": "1", "query": "alpha beta", "docno": "d0%p1"}])
+    assert explained["score"].sum() == pytest.approx(reranker(frame)["score"].iloc[0], abs=1e-4)
+    assert "title" in set(explained["relation"])
+
+
+def test_matches_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="the weight of 'title'"):
+        ptg.HGATConfig(matches={"title": -1.0})
+    with pytest.raises(ValueError, match="a relation, such as"):
+        ptg.HGATConfig(matches={})
+    with pytest.raises(ValueError, match="framework='standard'"):
+        ptg.HGATConfig("NO_LB_NS", matches={"title": 1.0})
+    with pytest.raises(TypeError, match="a weight per relation"):
+        ptg.HGATConfig(matches="title")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no relation 'beside'"):
+        hgat(tiny.graph(), {"beside": 1.0})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from functools import cache
 from pathlib import Path
@@ -15,22 +16,19 @@ import tiny
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pyterrier_dr import FlexIndex
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.base.modules.dense import Dense
+from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.nn.functional import normalize
 from transformers import BertModel, RobertaConfig, RobertaModel
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents import Node, StructuredDocument
-from pyterrier_graph.encoders.late_chunking import LateChunking, batches_of, lay_out, longest_input
-from pyterrier_graph.encoders.vector_files import VECTORS
-from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.retrieve import index_writer
-from pyterrier_graph.retrieve.dual_encoder import DualEncoder
-from pyterrier_graph.retrieve.index_identity import encoder_name, vector_space
+from pyterrier_graph.documents.document import Node, StructuredDocument
+from pyterrier_graph.encoders import stored_vectors
+from pyterrier_graph.encoders.late_chunking import LateChunking, longest_input
+from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.pair.dual_encoder import DualEncoder
 
 POSITIONS, WINDOW, HALF = 16, 14, 7  # of the small encoder: with and without [CLS] and [SEP], and half a window
 SHAPES = st.lists(st.lists(st.integers(0, 33), max_size=6), min_size=1, max_size=4)
@@ -73,7 +71,7 @@ def graph_of(shapes: list[list[int]], folder: Path | None = None) -> Any:
         documents.append(StructuredDocument(f"d{number}", tuple(nodes), (), (), ()))
     if folder is None:
         return MemoryGraph.from_documents(documents)
-    return ptg.DocumentGraph(folder).index(documents, verbose=False)
+    return ptg.DocumentGraph(folder).index(documents)
 
 
 def pieces_of(lengths: list[int]) -> list[tuple[int, int, int]]:
@@ -133,18 +131,6 @@ def test_the_vectors_of_the_reference(shapes: list[list[int]], batch_size: int, 
         np.testing.assert_allclose(model.encode_passages(graph, nodes[some]), expected[some], atol=1e-5)
 
 
-def test_a_passage_reads_its_document() -> None:
-    graph, other = graph_of([[3, 3]]), graph_of([[3, 4]])
-    model = dual()
-    ours, theirs = (model.encode_passages(of, of.passage_nodes) for of in (graph, other))
-    assert graph.texts(graph.passage_nodes)[0] == other.texts(other.passage_nodes)[0]
-    assert np.abs(ours[0] - theirs[0]).max() > 1e-3
-    usual = dual(late_chunking=False)
-    np.testing.assert_array_equal(
-        usual.encode_passages(graph, graph.passage_nodes), usual.encode_docs(graph.texts(graph.passage_nodes))
-    )
-
-
 def test_a_text_is_a_document_of_one_passage() -> None:
     lengths = [0, 1, 5, 13, 14, 15, 40]
     texts = [text_of(length, length) for length in lengths]
@@ -169,7 +155,8 @@ def test_what_follows_the_mean_is_applied() -> None:
     """Prompts before each window, a projection, normalization, and cut dimensions."""
     graph = graph_of([[30, 2], [3]])
     bare = dual().encode_passages(graph, graph.passage_nodes)
-    projected = dual(checkpoint(dense=8), similarity="cosine")
+    projected = dual(checkpoint(dense=8))
+    projected.network.append(Normalize())
     layer = next(module for module in projected.network if isinstance(module, Dense))
     with torch.inference_mode():
         expected = normalize(layer({"sentence_embedding": torch.tensor(bare)})["sentence_embedding"], dim=1)
@@ -189,7 +176,9 @@ def test_a_prompt_is_read_and_not_counted() -> None:
 
 
 def test_separate_encoders() -> None:
-    model = dual(separate_encoders=True)
+    model = dual()
+    modules = [*model.network.children()]
+    model.network = SentenceTransformer(modules=[Router.for_query_document(copy.deepcopy(modules), modules)])
     graph = graph_of([[30, 2]])
     before = model.encode_passages(graph, graph.passage_nodes)
     router: Any = model.network[0]
@@ -213,65 +202,21 @@ def test_the_number_of_positions() -> None:
             roberta(torch.full((1, 17), 5))
 
 
-@settings(max_examples=50, deadline=None)
-@given(SHAPES.filter(lambda shapes: any(map(len, shapes))), st.integers(1, 20))
-def test_each_token_is_in_one_piece_within_a_window(shapes: list[list[int]], window: int) -> None:
-    lengths = np.array([length for shape in shapes for length in shape])
-    bounds, documents = (np.append(0, np.cumsum(of)) for of in (lengths, [len(shape) for shape in shapes]))
-    layout = lay_out(bounds, documents, np.arange(len(lengths)), window)
-    assert (layout.places >= 0).all() and (layout.lengths <= window).all()
-    assert (layout.places + layout.tokens <= layout.lengths[layout.windows]).all()
-    np.testing.assert_array_equal(np.bincount(layout.passages, layout.tokens), lengths)
-    starts = (layout.starts[layout.windows] + layout.places)[layout.tokens > 0]
-    assert (np.diff(starts) > 0).all() and len(set(layout.starts)) == len(layout.starts)
-
-
-def test_batches_are_sorted_and_bounded() -> None:
-    batches = [part.tolist() for part in batches_of(np.array([3, 9, 4, 0, 4, 0]), 8)]
-    assert batches == [[1], [2, 4], [0, 3], [5]]
-
-
 # --- indexes
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
-    encode, calls = DualEncoder.encode_passages, iter(range(100))
-
-    def killed(self: DualEncoder, *given: Any) -> np.ndarray:
-        if next(calls) == call:
-            raise KeyboardInterrupt
-        return encode(self, *given)
-
-    monkeypatch.setattr(DualEncoder, "encode_passages", killed)
-
-
-def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though blocks of passages end within documents."""
-    monkeypatch.setattr(index_writer, "PASSAGES_AT_ONCE", 4)
-    graph = graph_of([[9, 20, 0, 3, 14, 2, 8, 8, 30], [5], [], [7, 7, 7]], tmp_path / "graph")
-    model = dual(batch_size=2)
-    whole = index_writer.base_vectors(tmp_path / "whole", graph, model, verbose=False)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        kill_at(patch, 2)
-        index_writer.base_vectors(tmp_path / "killed", graph, model, verbose=False)
-    index = index_writer.base_vectors(tmp_path / "killed", graph, model, verbose=False)
-    assert (index.index_path / VECTORS).read_bytes() == (whole.index_path / VECTORS).read_bytes()
-    np.testing.assert_allclose(index.payload()[1], model.encode_passages(graph, graph.passage_nodes), atol=1e-5)
-    index_writer.check_vectors(index, model, graph, 16)
-    with pytest.raises(ValueError, match="vectors of another encoder"):
-        index_writer.check_vectors(index, dual(late_chunking=False), graph, 16)
 
 
 def test_names_tell_late_chunking(tmp_path: Path) -> None:
     late, usual = dual(), dual(late_chunking=False)
-    assert encoder_name(late) != encoder_name(usual) and vector_space(late) != vector_space(usual)
+    assert encoder_name(late) != encoder_name(usual)
     graph = graph_of([[9, 20], [5]], tmp_path / "graph")
-    indexes = [index_writer.base_vectors(tmp_path / "vectors", graph, model, verbose=False) for model in (late, usual)]
+    indexes = [
+        stored_vectors.base_vectors(tmp_path / "vectors", graph, model, verbose=False) for model in (late, usual)
+    ]
     assert indexes[0].index_path != indexes[1].index_path
     copied = usual.apply_attributes(late_chunking=True)
     assert encoder_name(copied) == encoder_name(late) and not usual.late_chunking
     loaded = DualEncoder.load(late.save(tmp_path / "model").path, device="cpu")
-    assert loaded.late_chunking and vector_space(loaded) == vector_space(late)
+    assert loaded.late_chunking and encoder_name(loaded) == encoder_name(late)
     assert not DualEncoder.load(tmp_path / "model", device="cpu", late_chunking=False).late_chunking
     assert "whole documents" in late._repr_html_()
 
@@ -286,21 +231,6 @@ def test_a_contextual_index_of_late_chunked_vectors(tmp_path: Path) -> None:
         ptg.ContextualIndex(tmp_path / "index", graph, dual(late_chunking=False))
 
 
-def test_texts_with_titles_in_an_ordinary_pipeline(tmp_path: Path) -> None:
-    """``graph.texts(nodes, titles=True)`` has passages with their titles, for any pipeline of a FlexIndex."""
-    graph, model = graph_of([[9, 20], [5, 8]]), dual(late_chunking=False)
-    texts = graph.texts(graph.passage_nodes, titles=True)
-    assert all(text.startswith("alpha - beta: ") for text in texts)
-    rows = [
-        {"docno": docno, "text": text} for docno, text in zip(graph.ids_of(graph.passage_nodes), texts, strict=True)
-    ]
-    index = FlexIndex(str(tmp_path / "index"), verbose=False)
-    (model >> index).index(rows)
-    np.testing.assert_allclose(index.payload()[1], model.encode_docs(texts), atol=1e-6)
-    found = (model >> index.np_retriever())(pd.DataFrame({"qid": ["1"], "query": ["alpha"]}))
-    assert set(found["docno"]) == {row["docno"] for row in rows}
-
-
 # --- what is refused, and told of
 
 
@@ -309,12 +239,12 @@ def test_what_is_refused() -> None:
         dual(checkpoint("cls"))
     model = dual(checkpoint("cls"), late_chunking=False)
     with pytest.raises(ValueError, match="pooling_mode='cls'"):
-        model.late_chunking = True
+        model.apply_attributes(late_chunking=True)
     with pytest.raises(TypeError, match="late_chunking must be True or False, got 'yes'"):
         dual(late_chunking="yes")
     graph = graph_of([[3, 3]])
     with pytest.raises(ValueError, match="these nodes have sections"):
-        dual().encode_passages(graph, graph.roots)
+        dual().encode_passages(graph, graph._roots)
     with pytest.raises(TypeError, match="graph must be a DocumentGraph"):
         dual().encode_passages("graph", graph.passage_nodes)  # type: ignore[arg-type]
 
@@ -326,5 +256,4 @@ def test_a_pipeline_without_a_graph_is_told_of() -> None:
         model.doc_encoder()(frame)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        model(frame)
         dual(late_chunking=False)(frame)

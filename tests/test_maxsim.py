@@ -6,10 +6,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sentence_transformers.util import similarity
 
-from pyterrier_graph.encoders.token_states import TokenStates
-from pyterrier_graph.models.maxsim import best_of_neighbors, graph_maxsim, maxsim, normalized, token_maxima
+from pyterrier_graph.encoders.token_encoder import TokenStates
+from pyterrier_graph.graph_maxsim.graph_reranker import (
+    best_of_neighbors,
+    graph_maxsim,
+    maxsim,
+    normalized,
+    token_maxima,
+)
 
 DIMENSION = 4
 INFINITY = float("inf")
@@ -36,14 +41,6 @@ def test_maxima_by_loops(query_tokens: int, lengths: list[int], seed: int) -> No
     ).reshape(len(passages), query_tokens)
     torch.testing.assert_close(token_maxima(query, passages), slow, atol=1e-6, rtol=0)
     torch.testing.assert_close(maxsim(query, passages), slow.sum(1), atol=1e-5, rtol=0)
-
-
-@settings(deadline=None)
-@given(st.integers(1, 4), st.lists(st.integers(1, 4), min_size=1, max_size=5), SEEDS)
-def test_maxsim_of_sentence_transformers(query_tokens: int, lengths: list[int], seed: int) -> None:
-    query, passages = vectors(query_tokens, seed), passages_of(lengths, seed)
-    theirs = similarity.maxsim([query], [passages[node] for node in range(len(passages))])[0]
-    torch.testing.assert_close(maxsim(query, passages), theirs, atol=1e-5, rtol=0)
 
 
 def test_a_negative_best_match_is_not_raised_to_zero() -> None:

@@ -12,11 +12,9 @@ import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_graph.documents import Node, StructuredDocument, split_passage_id
-from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.training.negatives import NegativeSampler, Strategy
-from pyterrier_graph.training.options import HGATTraining
-from pyterrier_graph.training.triples import draw_triples
+from pyterrier_graph.documents.document import Node, StructuredDocument, split_passage_id
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.hgat.training import HGATTraining, NegativeSampler, Strategy, draw_triples
 
 STRATEGIES = get_args(Strategy)
 
@@ -138,14 +136,6 @@ def test_every_passage_of_the_pool_can_be_drawn(strategy: str) -> None:
     assert 0.85 * expected <= found <= expected
 
 
-def test_codes_lead_to_documents_evenly_however_many_passages_they_have() -> None:
-    documents = documents_of([1, 1, 30], [{"a"}, {"a"}, {"a"}])
-    graph = MemoryGraph.from_documents(documents)
-    sampler = NegativeSampler(graph, judgments([("q", "d0%p0", 1)]), "shared_codes", seed=0)
-    drawn = [graph.ids_of(sampler.sample()[:, 2])[0] for _ in range(600)]
-    assert 0.4 < drawn.count("d1%p0") / 600 < 0.6
-
-
 def test_codes_of_the_query_go_before_those_of_its_relevant_documents() -> None:
     documents = documents_of([1, 2, 2, 2], [{"a"}, {"a"}, {"b"}, {"c"}])
     graph = MemoryGraph.from_documents(documents)
@@ -163,16 +153,6 @@ def test_codes_in_a_run_are_those_of_its_queries() -> None:
     assert len(triples) == 18  # without codes in the run, the documents of odd number have none
     assert {docno.split("%")[0] for docno in graph.ids_of(triples[:, 3])} <= {"d0", "d2", "d4"}
     assert len(draw_triples(tiny.run(), tiny.qrels(), tiny.graph(), options)[2]) == 9
-
-
-def test_mixed_is_four_to_six() -> None:
-    # the relevant document has hundreds of passages, of which few are relevant, and is one of a hundred with its code
-    documents = documents_of([500] + [1] * 99, [{"a"}] * 100)
-    graph = MemoryGraph.from_documents(documents)
-    qrels = judgments([(f"q{n}", "d0%p0", 1) for n in range(4000)])
-    triples = NegativeSampler(graph, qrels, "mixed", seed=0).sample()
-    same = (graph.document[triples[:, 2]] == 0).mean()
-    assert same == pytest.approx(0.4 + 0.6 / 100, abs=0.03)
 
 
 def test_mixed_is_four_to_six_when_draws_are_rejected() -> None:
@@ -232,11 +212,7 @@ def test_the_order_and_type_of_judgments_do_not_matter() -> None:
 def test_what_cannot_be_sampled() -> None:
     graph, qrels = tiny.graph(), tiny.qrels()
     with pytest.raises(ValueError, match="negatives must be one of 'random', 'same_doc', .* got 'hard'"):
-        NegativeSampler(graph, qrels, "hard")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="negatives must be one of 'random', 'same_doc', .* got 'hard'"):
         HGATTraining(negatives="hard")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="needs the first stage's passages"):
-        NegativeSampler(graph, qrels, "candidates")
     with pytest.raises(ValueError, match="no training query has a relevant passage"):
         NegativeSampler(graph, qrels.assign(label=0), "random")
     with pytest.raises(KeyError, match="d77%p0"):

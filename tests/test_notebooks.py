@@ -88,8 +88,6 @@ def as_stored(output: NotebookNode, widgets: Mapping[str, Any]) -> NotebookNode 
         if not bar:
             return None
         data["text/plain"] = bar
-    if "image/png" in data:
-        data.pop("text/html", None)  # the same picture once more, as SVG: both would be too large to store
     for other in ("text/plain", "text/latex") if len(data) > 1 else ():  # what it would be without a browser
         data.pop(other, None)
     for kind, content in data.items():
@@ -133,12 +131,12 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
 
 
 def outputs(notebook: NotebookNode) -> Iterator[dict[str, Any]]:
-    """What is shown, by MIME type."""
+    """The outputs by MIME type."""
     return (output.data for cell in code_cells(notebook) for output in cell.outputs if "data" in output)
 
 
 def kinds(notebook: NotebookNode) -> list[list[list[str]]]:
-    """What each cell shows, but for its content and for progress."""
+    """The kinds of outputs of each cell, except for progress."""
     return [
         [sorted(output.get("data", [output.output_type])) for output in cell.outputs if not is_progress(output)]
         for cell in code_cells(notebook)
@@ -190,24 +188,6 @@ def test_holds_nothing_of_a_machine_and_is_small(path: Path) -> None:
         assert not (found := ABSOLUTE.search(text)), text[found.start() : found.start() + 80]
     assert max(len(data.get("image/png", "")) for data in outputs(notebook)) <= LARGEST_PICTURE
     assert path.stat().st_size <= LARGEST_NOTEBOOK
-
-
-def test_a_bar_is_kept_as_text() -> None:
-    def bar(visibility: str | None) -> dict[str, Any]:
-        children = ["IPY_MODEL_a", "IPY_MODEL_b", "IPY_MODEL_c"]
-        states: dict[str, Any] = {
-            "box": {"children": children, "layout": "IPY_MODEL_l"},
-            "a": {"value": "encoding:\u2007\u200750%"},
-            "b": {"value": 5.0, "max": 10.0},
-            "c": {"value": "\u20075/10\u2007[00:01&lt;00:01]"},
-            "l": {"visibility": visibility},
-        }
-        return {name: {"state": state} for name, state in states.items()}
-
-    assert progress("box", bar(None)) == f"encoding:  50%|{'█' * 10}{' ' * 10}| 5/10 [00:01<00:01]"
-    assert progress("box", bar("hidden")) == progress("other", bar(None)) == ""
-    written = nbformat.v4.new_output("stream", name="stderr", text="one 1%\rone 2%\rdone\n")
-    assert as_stored(written, {})["text"] == "done\n"  # type: ignore[index]
 
 
 def main(names: list[str]) -> None:

@@ -20,10 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.datasets import numpydoc, provider
-from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, VerbatimCopies, build_corpus, words
-from pyterrier_graph.datasets.docstrings import parse_docstring, plain_text
+from pyterrier_graph.datasets.docstring_corpus import (
+    DocstringCorpus,
+    VerbatimCopies,
+    build_corpus,
+    parse_docstring,
+    plain_text,
+    words,
+)
 from pyterrier_graph.datasets.sources import DocumentedObject, read_package
-from pyterrier_graph.documents import Link, Reference, StructuredDocument
+from pyterrier_graph.documents.document import Link, Reference, StructuredDocument
 
 TOY = {
     "__init__.py": """
@@ -234,17 +240,14 @@ def test_an_object_has_all_its_public_names(toy_objects: list[DocumentedObject])
     assert {found.module for found in toy_objects if found.name.startswith("toy.compiled")} == {"toy.compiled"}
 
 
-def test_missing_package_is_named() -> None:
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(numpydoc.PACKAGES, "incomplete", ("no_such_package",))
+    with pytest.raises(ModuleNotFoundError, match=r"'no_such_package' is not installed: pip install"):
+        numpydoc.load_corpus("incomplete")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         read_package("no_such_package")
     with pytest.raises(ModuleNotFoundError, match="sys"):  # has no sources
         read_package("sys")
-
-
-def test_missing_package_of_a_corpus_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(numpydoc.PACKAGES, "incomplete", ("no_such_package",))
-    with pytest.raises(ModuleNotFoundError, match=r"'no_such_package' is not installed: pip install"):
-        numpydoc.load_corpus("incomplete")
 
 
 # cutting docstrings
@@ -381,11 +384,6 @@ def test_no_copy_is_left(lines: list[list[str]], text: str) -> None:
         assert copies.remove(text) == text
 
 
-def test_only_the_copy_goes() -> None:
-    copies = VerbatimCopies([words("Sort the array."), words("the array")])
-    assert copies.remove("First: sort the\n  array. Then use the array.") == "First: Then use the array."
-
-
 # documents
 
 
@@ -430,26 +428,6 @@ def test_records_are_structured_documents(numpy_corpus: DocstringCorpus) -> None
         assert record["title"] == document.title == document.docno
 
 
-def test_size_of_the_numpy_corpus(numpy_corpus: DocstringCorpus) -> None:
-    documents = numpy_corpus.documents.values()
-    assert 750 < len(documents) < 1100 and 4500 < sum(len(document.passages()) for document in documents) < 8000
-    assert 0.85 < len(numpy_corpus.summaries) / len(documents) <= 1
-    assert len(numpy_corpus.see_also) > 200
-    assert sum(len(document.links) for document in documents) > 1000
-    references = [reference.target for document in documents for reference in document.references]
-    assert 0 < sum(target not in numpy_corpus.documents for target in references) < 0.25 * len(references)
-    assert {"numpy.linalg.norm", "numpy.sort", "numpy.array", "numpy.polynomial.Chebyshev.fit"} < {
-        *numpy_corpus.documents
-    }
-
-
-def test_documents_have_enough_text(numpy_corpus: DocstringCorpus) -> None:
-    for document in numpy_corpus.documents.values():
-        passages = document.passages()
-        assert all(3 <= len(passage.split()) <= 150 for passage in passages)
-        assert sum(len(passage.split()) for passage in passages) >= 10
-
-
 # queries
 
 
@@ -484,22 +462,6 @@ def test_queries_of_the_toy_corpus(toy: DocstringCorpus) -> None:
     }
 
 
-def test_equal_summaries_are_one_query(numpy_corpus: DocstringCorpus) -> None:
-    lines = Counter(words(query.text) for query in numpy_corpus.summaries)
-    assert max(lines.values()) == 1
-    shared = next(query for query in numpy_corpus.summaries if "numpy.polynomial.hermite.hermdiv" in query.relevant)
-    assert shared.relevant == ("numpy.polynomial.hermite.hermdiv", "numpy.polynomial.hermite_e.hermediv")
-
-
-def test_see_also_queries_are_paraphrases(numpy_corpus: DocstringCorpus) -> None:
-    summaries = {docno: set(words(query.text)) for query in numpy_corpus.summaries for docno in query.relevant}
-    for query in numpy_corpus.see_also:
-        said = set(words(query.text))
-        summary = summaries.get(query.relevant[0], set())
-        assert len(words(query.text)) >= 3 and len(query.relevant) == 1
-        assert len(said & summary) < 0.8 * len(said | summary)
-
-
 # splits and relevance
 
 
@@ -514,9 +476,6 @@ def test_split_depends_on_the_name_alone() -> None:
     names = [f"package.function{number}" for number in range(5000)]
     shares = Counter(numpydoc.split_of(name, numpydoc.SPLITS) for name in names)
     assert {split: round(count / 5000, 1) for split, count in shares.items()} == numpydoc.SPLITS
-    assert [numpydoc.split_of(name, numpydoc.SPLITS, "salt") for name in names] != [
-        numpydoc.split_of(name, numpydoc.SPLITS) for name in names
-    ]
 
 
 def test_splits_divide_the_queries_by_document(numpy_corpus: DocstringCorpus) -> None:
@@ -558,10 +517,7 @@ def test_documents_can_be_sliced_and_looked_up(numpy_corpus: DocstringCorpus) ->
     docs = dataset("numpy/see-also/dev")
     names = [*numpy_corpus.documents]
     assert docs.docs_count() == len(names)
-    assert [doc.doc_id for doc in docs.docs_iter()[10:20][2:4]] == names[12:14]
-    assert docs.docs_iter()[-1].doc_id == names[-1]
-    assert [doc.doc_id for doc in docs.docs_iter()[-9::2][1:]] == names[-9::2][1:]
-    assert [doc.doc_id for doc in docs.docs_iter()[: 1 / 3]] == names[: len(names) // 3]
+    assert [doc.doc_id for doc in docs.docs_iter()[5:][5:15]] == names[10:20]
     assert [doc.doc_id for doc in docs.docs_iter()] == names
     store = docs.docs_store()
     assert store.get("numpy.sort").doc_id == "numpy.sort"
@@ -571,19 +527,6 @@ def test_documents_can_be_sliced_and_looked_up(numpy_corpus: DocstringCorpus) ->
     assert ir_datasets.docs_parent_id("pyterrier-graph/numpydoc/numpy/see-also/dev").endswith("numpydoc/numpy")
     loaded = pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy").text_loader()(pd.DataFrame({"docno": names[:2]}))
     assert {"title", "text"} < {*loaded.columns} and loaded["title"].tolist() == names[:2]
-
-
-def test_topics_and_qrels_as_frames() -> None:
-    test = pt.get_dataset("pyterrier-graph:numpydoc/numpy/test")
-    topics, qrels = test.get_topicsqrels()
-    assert [*topics.columns] == ["qid", "query"] and {"qid", "docno", "label"} <= {*qrels.columns}
-    assert {*qrels["qid"]} == {*topics["qid"]}
-
-
-@pytest.mark.parametrize("name", ["irds:pyterrier-graph/numpydoc/nothing", "pyterrier-graph:numpydoc/numpy/nothing"])
-def test_unknown_dataset_is_a_key_error(name: str) -> None:
-    with pytest.raises(KeyError):
-        pt.get_dataset(name)
 
 
 @pytest.mark.skipif(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pair_reference as reference
@@ -19,15 +19,13 @@ from sentence_transformers import (
 )
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import dot_score
 from torch import Tensor
 from trainings import forks, in_two_processes
-from transformers import AutoTokenizer
 
-from pyterrier_graph.models.losses import InBatch, PAIRLoss, pair_loss
+from pyterrier_graph.pair.losses import PAIRLoss, pair_loss
 
-IN_BATCH = get_args(InBatch)
 ALPHAS = [0.0, 0.1, 1.0]
 QUERIES = tiny.WORDS[:5]
 POSITIVES = [f"{word} mu" for word in tiny.WORDS[5:10]]
@@ -80,75 +78,15 @@ def assert_same_step(one: tuple[Tensor, list[Tensor]], other: tuple[Tensor, list
 # --- the equations
 
 
-@pytest.mark.parametrize("in_batch", IN_BATCH)
 @pytest.mark.parametrize("negatives", [0, 1, 4])
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 5])
-def test_equations_forward_and_backward(batch: int, negatives: int, in_batch: InBatch) -> None:
+def test_equations_forward_and_backward(batch: int, negatives: int) -> None:
     given = [part.requires_grad_() for part in vectors(batch, negatives)]
     for alpha in ALPHAS:
-        expected = reference.combined(*given, alpha=alpha, in_batch=in_batch)
-        loss = pair_loss(*given, alpha=alpha, in_batch=in_batch)
+        expected = reference.combined(*given, alpha=alpha)
+        loss = pair_loss(*given, alpha=alpha)
         torch.testing.assert_close(loss, expected)
         torch.testing.assert_close(gradients(loss, given), gradients(expected, given))
-
-
-def test_two_queries_by_hand() -> None:
-    queries, positives = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 1.0], [0.0, 3.0]])
-    negatives = torch.tensor([[2.0, 0.0]])
-    # queries: 1 against 0 and 2; 6 against 2 and 0
-    query = -(np.log(np.exp(1) / np.exp([1, 0, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 2, 0]).sum())) / 2
-    # positives: 1 against q2 (2) or p2 (3), and n (2); 6 against q1 (0) or p1 (3), and n (0)
-    with_queries = -(np.log(np.exp(1) / np.exp([1, 2, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 0, 0]).sum())) / 2
-    with_positives = -(np.log(np.exp(1) / np.exp([1, 3, 2]).sum()) + np.log(np.exp(6) / np.exp([6, 3, 0]).sum())) / 2
-    assert pair_loss(queries, positives, negatives).item() == pytest.approx(0.9 * query + 0.1 * with_queries)
-    literal = pair_loss(queries, positives, negatives, 0.1, in_batch="positives")
-    assert literal.item() == pytest.approx(0.9 * query + 0.1 * with_positives)
-
-
-def test_which_texts_a_positive_ranks() -> None:
-    for in_batch, ranked in {"queries": (True, False), "positives": (False, True)}.items():
-        given = [part.requires_grad_() for part in vectors(3, 2)]
-        loss = pair_loss(*given, alpha=1.0, in_batch=in_batch, rows=slice(0, 1))
-        queries, positives, negatives = (gradient.abs().sum(1) > 0 for gradient in gradients(loss, given))
-        assert queries.tolist() == [True, ranked[0], ranked[0]]
-        assert positives.tolist() == [True, ranked[1], ranked[1]]
-        assert negatives.all()
-
-
-def test_where_it_matters_what_a_positive_ranks() -> None:
-    for batch, negatives in [(2, 0), (3, 1), (4, 4)]:
-        given = vectors(batch, negatives)
-        assert not torch.isclose(pair_loss(*given), pair_loss(*given, in_batch="positives"))
-        assert pair_loss(*given, 0.0) == pair_loss(*given, 0.0, in_batch="positives")
-    alone = vectors(1, 3)
-    torch.testing.assert_close(pair_loss(*alone, 1.0), pair_loss(*alone, 1.0, in_batch="positives"))
-    assert pair_loss(*vectors(1, 0)) == 0
-
-
-@pytest.mark.parametrize("in_batch", IN_BATCH)
-def test_rows_are_parts_of_the_whole(in_batch: InBatch) -> None:
-    given = vectors(5, 2)
-    parts = [
-        pair_loss(*given, in_batch=in_batch, rows=slice(start, start + 2)) * min(2, 5 - start) for start in (0, 2, 4)
-    ]
-    torch.testing.assert_close(sum(parts) / 5, pair_loss(*given, in_batch=in_batch))
-
-
-def test_the_order_of_negatives_does_not_matter_but_that_of_positives_does() -> None:
-    queries, positives, negatives = vectors(4, 2)
-    loss = pair_loss(queries, positives, negatives)
-    torch.testing.assert_close(pair_loss(queries, positives, negatives.flip(0)), loss)
-    assert not torch.isclose(pair_loss(queries, positives.flip(0), negatives), loss)
-
-
-def test_scale() -> None:
-    queries, positives, negatives = vectors(4, 1)
-    for in_batch in IN_BATCH:  # of all similarities: as if vectors were longer
-        longer = [part * 2 for part in (queries, positives, negatives)]
-        torch.testing.assert_close(
-            pair_loss(queries, positives, negatives, in_batch=in_batch, scale=4.0),
-            pair_loss(*longer, in_batch=in_batch),
-        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -167,44 +105,15 @@ def test_half_precision(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shapes", "message"),
-    [
-        (((4, 3), (4, 2), (0, 3)), r"positives must have the shape of queries, \(4, 3\), got \(4, 2\)"),
-        (((4, 3), (5, 3), (0, 3)), r"positives must have the shape of queries, \(4, 3\), got \(5, 3\)"),
-        (((4, 3), (4, 3), (4, 2)), r"negatives must have shape \(any number, 3\).*got \(4, 2\)"),
-        (((4, 3), (4, 3), (4, 2, 3)), r"negatives must have shape \(any number, 3\).*got \(4, 2, 3\)"),
-        (((0, 3), (0, 3), (4, 3)), r"queries must have shape \(batch, dimensions\), with one at least, got \(0, 3\)"),
-        (((3,), (3,), (0, 3)), r"queries must have shape \(batch, dimensions\)"),
-    ],
-)
-def test_shapes_that_do_not_fit(shapes: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        pair_loss(*(torch.zeros(shape) for shape in shapes))
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"alpha": 1.5}, "alpha must be from 0 to 1, got 1.5"),
         ({"alpha": float("nan")}, "alpha must be a finite number, got nan"),
-        ({"in_batch": "literal"}, "in_batch must be one of .*'positives'.*got 'literal'"),
-        ({"scale": 0.0}, "scale must be above 0"),
     ],
 )
 def test_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        pair_loss(*vectors(2, 1), **options)
-    with pytest.raises(ValueError, match=message):
         PAIRLoss(torch.nn.Identity(), **options)
-
-
-@pytest.mark.parametrize(("number", "name"), [(0, "queries"), (1, "positives"), (2, "negatives")])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_vectors_that_are_not_finite(number: int, name: str, value: float) -> None:
-    given = vectors(3, 1)
-    given[number][1, 2] = value
-    with pytest.raises(ValueError, match=f"the loss is not finite: {name} hold NaN or infinity"):
-        pair_loss(*given)
 
 
 # --- in sentence-transformers
@@ -214,8 +123,8 @@ def test_vectors_that_are_not_finite(number: int, name: str, value: float) -> No
 def test_the_loss_of_texts_is_that_of_their_vectors(negatives: int) -> None:
     model = dual_encoder()
     queries, positives, *hard = (torch.tensor(model.encode(texts)) for texts in examples(negatives).values())
-    expected = pair_loss(queries, positives, torch.cat([torch.zeros(0, 16), *hard]), 0.3, in_batch="positives")
-    loss = PAIRLoss(model, 0.3, in_batch="positives")(columns(model, negatives))
+    expected = pair_loss(queries, positives, torch.cat([torch.zeros(0, 16), *hard]), 0.3)
+    loss = PAIRLoss(model, 0.3)(columns(model, negatives))
     torch.testing.assert_close(loss, expected)
 
 
@@ -228,20 +137,19 @@ def test_alpha_0_is_the_usual_loss(negatives: int) -> None:
     assert_same_step(step(PAIRLoss(model, 0, scale=3), model, negatives), step(sharper, model, negatives))
 
 
-@pytest.mark.parametrize("in_batch", IN_BATCH)
 @pytest.mark.parametrize("negatives", [0, 1, 4])
-def test_cached_gradients_are_those_of_the_whole_batch(negatives: int, in_batch: InBatch) -> None:
+def test_cached_gradients_are_those_of_the_whole_batch(negatives: int) -> None:
     model = dual_encoder().double()
-    whole = step(PAIRLoss(model, 0.4, in_batch=in_batch), model, negatives)
+    whole = step(PAIRLoss(model, 0.4), model, negatives)
     for size in (2, 64):
-        cached = PAIRLoss(model, 0.4, in_batch=in_batch, mini_batch_size=size)
+        cached = PAIRLoss(model, 0.4, mini_batch_size=size)
         assert_same_step(step(cached, model, negatives), whole)
         with torch.no_grad():
             torch.testing.assert_close(cached(columns(model, negatives)), whole[0], atol=1e-9, rtol=0)
 
 
 def test_cached_gradients_with_dropout() -> None:
-    """What is encoded again is what was encoded: one mini-batch is the whole batch, by the same random numbers."""
+    """Encoding again gives the same: one mini-batch is the whole batch, by the same random numbers."""
     model = dual_encoder(dropout=0.3).double().train()
     steps = []
     for size in (None, 5):
@@ -272,30 +180,6 @@ def test_separate_encoders_for_queries_and_passages() -> None:
         PAIRLoss(model, 0, mini_batch_size=size)([dict(features) for features in routed]).backward()
         of_route = {name: [w.grad for w in route.parameters()] for name, route in modules[0].sub_modules.items()}
         assert all(any(g is not None and g.abs().max() > 0 for g in found) for found in of_route.values())
-
-
-def test_columns_that_are_missing() -> None:
-    model = dual_encoder()
-    for size in (None, 2):
-        with pytest.raises(ValueError, match="a column of queries, one of positives, then any of negatives, got 1"):
-            PAIRLoss(model, mini_batch_size=size)(columns(model, 0)[:1])
-
-
-def test_a_query_without_positive() -> None:
-    model = dual_encoder()
-    uneven = [model.preprocess(texts) for texts in (QUERIES, POSITIVES[:3])]
-    with pytest.raises(ValueError, match=r"positives must have the shape of queries, \(5, 16\), got \(3, 16\)"):
-        PAIRLoss(model)(uneven)
-
-
-def test_mini_batches_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="mini_batch_size must be a whole number, 1 or more, got 0"):
-        PAIRLoss(dual_encoder(), mini_batch_size=0)
-    static = StaticEmbedding(AutoTokenizer.from_pretrained(tiny.checkpoint()), embedding_dim=8)
-    model = SentenceTransformer(modules=[static], device="cpu")
-    with pytest.raises(ValueError, match="StaticEmbedding cannot be split"):
-        PAIRLoss(model, mini_batch_size=2)
-    assert PAIRLoss(model)(columns(model, 1)).isfinite()
 
 
 def test_a_model_that_normalizes_gives_a_warning(recwarn: pytest.WarningsRecorder) -> None:
@@ -338,7 +222,7 @@ def similarities(model: SentenceTransformer) -> tuple[np.ndarray, np.ndarray, np
     return *own, queries @ np.concatenate([positives, negatives]).T
 
 
-@pytest.mark.parametrize("options", [{"in_batch": "positives"}, {"mini_batch_size": 3}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"mini_batch_size": 3}], ids=str)
 def test_training_brings_positives_to_queries_and_away_from_negatives(options: dict[str, Any], tmp_path: Path) -> None:
     model = dual_encoder()
     own, of_negative, ranked = similarities(model)
@@ -351,14 +235,6 @@ def test_training_brings_positives_to_queries_and_away_from_negatives(options: d
     model.save(str(tmp_path / "model"))
     loaded = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     np.testing.assert_allclose(similarities(loaded)[2], ranked, atol=1e-4)
-
-
-def test_training_in_bfloat16(tmp_path: Path) -> None:
-    """Where the trainer, and not a context, sees to autocast, also when texts are encoded again."""
-    for size in (None, 2):
-        model = dual_encoder()
-        losses = train(model, PAIRLoss(model, mini_batch_size=size), tmp_path, num_train_epochs=5, bf16=True)
-        assert np.isfinite(losses).all() and losses[-1] < losses[0] - 0.5
 
 
 # --- several processes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from functools import partial
 from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 import pytest
 import tiny
 from pyterrier_dr import FlexIndex
@@ -23,7 +21,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
-from pyterrier_graph.folders.places import PassagePlaces
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DOCUMENTS = 60
@@ -37,9 +34,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A graph on disk with stored tokens, contextual indexes, and a run."""
     folder = tmp_path_factory.mktemp("parallel")
     with warnings.catch_warnings(action="ignore"):
-        graph = ptg.DocumentGraph(folder / "graph").index(tiny.documents(DOCUMENTS), verbose=False)
+        graph = ptg.DocumentGraph(folder / "graph").index(tiny.documents(DOCUMENTS))
         tokens = TokenEncoder(tiny.checkpoint(), device="cpu", dtype="float32", **LENGTHS)
-        store = ptg.TokenStore(folder / "tokens").build(graph, tokens, verbose=False)
+        store = ptg.TokenStore(folder / "tokens", verbose=False).build(graph, tokens)
         transformer = Transformer(tiny.checkpoint())
         network = SentenceTransformer(modules=[transformer, Pooling(16), Normalize()], device="cpu")
         network.save(place := mkdtemp(prefix="tiny-"), create_model_card=False)
@@ -83,7 +80,7 @@ def graph_maxsim(small: Any, **options: Any) -> Any:
 
 
 MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "GraphMaxSim": (partial(graph_maxsim, token_weights="idf"), lambda small: small.run),
+    "GraphMaxSim": (graph_maxsim, lambda small: small.run),
     "HGATReranker": (hgat, lambda small: small.run),
     "contextualized": (contextualized, lambda small: small.run),
     "LGReReranker": (lambda small: ptg.LGReReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32), text_run),
@@ -118,8 +115,9 @@ def check(small: Any, name: str, backend: str) -> None:
     joined = expected.merge(found, on=keys, validate="one_to_one")
     assert len(joined) == len(expected) == len(found) > 0
     np.testing.assert_allclose(joined["score_x"], joined["score_y"], atol=1e-5)
-    tied = joined["rank_x"] != joined["rank_y"]
-    assert not tied.any() or joined[tied].duplicated(["qid", "score_x"], keep=False).all()
+    scores = joined.set_index(["qid", "rank_x"])["score_x"]  # results may change places where their scores are equal
+    there = scores.loc[[*zip(joined["qid"], joined["rank_y"], strict=True)]]
+    np.testing.assert_allclose(joined["score_x"], there, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -131,7 +129,7 @@ def test_joblib(small: Any, name: str) -> None:
 @pytest.fixture(scope="module")
 def ray() -> Any:
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield ray
     ray.shutdown()
 
@@ -143,9 +141,9 @@ def test_ray(small: Any, ray: Any, name: str) -> None:
 
 
 def test_files_are_opened_in_each_worker_instead_of_copied(small: Any) -> None:
-    """What is pickled after use does not grow with the files."""
+    """The size of a pickle after use does not grow with the files."""
     for opened in (small.graph, small.store, small.vectors, small.index.flex):
-        assert len(cloudpickle.dumps(opened)) < 500
+        assert len(cloudpickle.dumps(opened)) < 2000
     networks = {"tokens": len(cloudpickle.dumps(small.tokens)), "dual": len(cloudpickle.dumps(small.dual))}
     models: list[tuple[Any, Any, int]] = [
         (graph_maxsim(small), small.run, networks["tokens"]),
@@ -159,21 +157,6 @@ def test_files_are_opened_in_each_worker_instead_of_copied(small: Any) -> None:
         before = len(cloudpickle.dumps(model))
         model.transform(tiny.topics() if model is small.mean else small.run)
         assert len(cloudpickle.dumps(model)) < before + 500
-
-
-def test_lines_of_passages_are_opened_too(small: Any) -> None:
-    np.save(small.folder / "lines.npy", np.arange(len(small.graph.passage_nodes), dtype=np.int32))
-    places = PassagePlaces(small.graph, np.load(small.folder / "lines.npy", mmap_mode="r"))
-    pickled = cloudpickle.dumps(places)
-    assert len(pickled) < 1000
-    pd.testing.assert_frame_equal(cloudpickle.loads(pickled)(small.run), places(small.run))
-
-
-def test_a_copy_of_an_index_weights_queries_alike(small: Any) -> None:
-    copied = cloudpickle.loads(cloudpickle.dumps(small.index))
-    pd.testing.assert_frame_equal(copied.query_weights(tiny.topics()), small.index.query_weights(tiny.topics()))
-    pd.testing.assert_frame_equal(copied(tiny.topics()), small.index(tiny.topics()))
-    assert copied.flex.sim_fn == small.index.flex.sim_fn and not copied.flex.verbose
 
 
 def test_a_trained_encoder_is_pickled(small: Any) -> None:
@@ -197,9 +180,3 @@ def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
     expected = model(run)
     for made in (cloudpickle.loads(cloudpickle.dumps(model)), copy.deepcopy(model), model):
         np.testing.assert_array_equal(made(run)["score"], expected["score"])
-
-
-def test_a_pipeline(small: Any) -> None:
-    pipeline: pt.Transformer = small.index.retriever(10) >> graph_maxsim(small)
-    copied = cloudpickle.loads(cloudpickle.dumps(pipeline))
-    pd.testing.assert_frame_equal(copied(tiny.topics()), pipeline(tiny.topics()))

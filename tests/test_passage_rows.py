@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import tempfile
 from pathlib import Path
@@ -18,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents import PASSAGE, SECTION, Node, StructuredDocument
-from pyterrier_graph.graphs import DocumentGraph, MemoryGraph, builder
-from pyterrier_graph.integrity import meta_text
+from pyterrier_graph.documents.document import PASSAGE, SECTION, Node, StructuredDocument
+from pyterrier_graph.graphs import builder
+from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.training.validation import documents_of, judged_ids
 
 ROWS = [
@@ -37,11 +37,11 @@ def graph(tmp_path_factory) -> DocumentGraph:
 
 
 def build(folder: Path, rows: Any, **options: Any) -> DocumentGraph:
-    return DocumentGraph(folder / "graph").index(rows, **options, verbose=False)
+    return DocumentGraph(folder / "graph").index(rows, **options)
 
 
 def test_rows_keep_their_ids(graph):
-    assert graph.own_ids and graph.summary()["documents"] == 3
+    assert graph._own_ids and graph.summary()["documents"] == 3
     assert graph.ids_of(graph.passage_nodes) == ["1", "2", "3", "Bees"]
     assert graph.texts(graph.nodes_of(["Bees", "2", "Ants%s0"])) == [
         "A band from Sydney.",
@@ -52,13 +52,13 @@ def test_rows_keep_their_ids(graph):
     assert graph.texts(graph.nodes_of(["2"]), titles=True) == ["Ants: Ants carry leaves."]
     ants = graph.nodes_of(["1", "2"])
     assert graph.neighbors(ants, "order")[1].tolist() == [ants[1]]
-    assert [record["docno"] for record in graph.get_corpus_iter(verbose=False)] == ["1", "2", "3", "Bees"]
+    assert [record["docno"] for record in graph.get_corpus_iter()] == ["1", "2", "3", "Bees"]
     assert pickle.loads(pickle.dumps(graph)).ids_of(ants) == ["1", "2"]
     with pytest.raises(KeyError, match="'7'.*built from another corpus"):
         graph.nodes_of(["7"])
-    with pytest.raises(KeyError, match=r"ids of documents.*put graph.passages\(\) before"):
+    with pytest.raises(KeyError, match=r"documents are not nodes.*put graph.passages\(\) before"):
         graph.nodes_of(["Ants"])
-    assert graph.find(["Ants%p0", "7", None, "3"]).tolist() == [-1, -1, -1, int(graph.nodes_of(["3"])[0])]
+    assert graph._find(["Ants%p0", "7", None, "3"]).tolist() == [-1, -1, -1, int(graph.nodes_of(["3"])[0])]
 
 
 def test_passages_of_both_kinds_of_runs(graph):
@@ -102,23 +102,14 @@ def test_fold_and_measures(graph):
         ([{"docno": 1, "text": "a", "title": "A"}], {}, "a passage needs a text as 'docno', got 1"),
         ([{"docno": "1", "title": "A"}], {}, "a passage needs a text as 'text', got None"),
         (["1"], {}, "a corpus consists of rows with 'docno' and 'text', not of '1'"),
-        (ROWS, {"order": "place"}, "document 'Ants': its rows cannot be ordered by 'place'"),
-        (ROWS, {"document": None, "order": "place"}, "order= is for a corpus of passages"),
         ([{"docno": "1\0", "text": "a", "title": "A"}], {}, "NUL"),
         ([], {}, "needs documents"),
     ],
 )
 def test_bad_rows_leave_nothing(tmp_path, rows, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         build(tmp_path, rows, **({"document": "title"} | options))
     assert not any(tmp_path.iterdir())
-
-
-def test_bad_arguments(tmp_path):
-    with pytest.raises(TypeError, match="document must be the name of a field, or a function"):
-        build(tmp_path, ROWS, document=["title"])
-    with pytest.raises(TypeError, match="order must be the name of a field"):
-        build(tmp_path, ROWS, document="title", order=1)
 
 
 def test_passage_ids_of_all_documents_or_of_none(tmp_path):
@@ -138,12 +129,12 @@ def test_passage_ids_of_all_documents_or_of_none(tmp_path):
     assert build(tmp_path, [empty, documents[0], empty.__class__("g", nodes[:1])]).nodes_of(["x"]).tolist() == [2]
 
 
-def test_order_and_titles_of_sections(tmp_path):
+def test_titles_of_sections(tmp_path):
     rows = pd.DataFrame(
-        [("b", 7, 2, "Two", "x"), ("a", 7, 1, "One", "y"), ("c", 7, 3, "Two", "z"), ("d", 8, 0, None, "w")],
-        columns=["docno", "url", "place", "title", "text"],
+        [("a", 7, "One", "y"), ("b", 7, "Two", "x"), ("c", 7, "Two", "z"), ("d", 8, None, "w")],
+        columns=["docno", "url", "title", "text"],
     )
-    graph = build(tmp_path, rows, document="url", order="place")
+    graph = build(tmp_path, rows, document="url")
     assert graph.docnos_of(np.arange(2)) == ["7", "8"]
     assert graph.ids_of(graph.passage_nodes) == ["a", "b", "c", "d"]
     assert graph.titles(graph.passage_nodes) == ["One", "Two", "Two", ""]
@@ -184,15 +175,6 @@ def test_a_row_may_be_a_document(tmp_path):
     run = pd.DataFrame({"qid": "1", "docno": ["d2", "d0"], "score": [2.0, 1.0]})
     assert graph.passages()(run)["docno"].tolist() == graph.fold("document")(run)["docno"].tolist() == ["d2", "d0"]
     assert judged_ids(run["docno"], run, graph).tolist() == ["d2", "d0"]
-
-
-def test_graphs_of_earlier_versions_have_numbered_ids(tmp_path):
-    graph = DocumentGraph(tmp_path / "graph").index(tiny.documents(), verbose=False)
-    file = graph.path / "pt_meta.json"
-    meta = json.loads(file.read_text())
-    assert meta.pop("own_ids") is False and "passages.npids" not in meta["files"]
-    file.write_text(meta_text(meta))
-    assert DocumentGraph(graph.path).ids_of(graph.passage_nodes[:2]) == ["d0%p0", "d0%p1"]
 
 
 # --- through the package
@@ -249,10 +231,10 @@ def test_hgat_learns_from_own_ids(tiny_graph, level):
 def test_query_graphs_and_context(tiny_graph, tmp_path):
     qrels = tiny.qrels()
     queries = ptg.QueryPassageGraph(tmp_path / "q")
-    queries.build(tiny.topics(), tiny_graph, qrels=qrels.assign(docno=own(qrels["docno"])), verbose=False)
+    queries.build(tiny.topics(), tiny_graph, qrels=qrels.assign(docno=own(qrels["docno"])))
     rows = {
         row["docno"]: row["text"]
-        for row in tiny_graph.get_corpus_iter(context=("title", "relevant"), query_graph=queries, verbose=False)
+        for row in tiny_graph.get_corpus_iter(context=("title", "relevant"), query_graph=queries)
     }
     assert rows["d0-x"] == "alpha\nalpha alpha mu"
     assert rows["d1-y"] == "lambda\nbeta\nkappa lambda"

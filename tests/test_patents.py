@@ -6,7 +6,6 @@ import inspect
 import math
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,17 @@ from clef_ip_miniature import Miniature
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_graph.datasets.clef_ip import Archive, read_run
-from pyterrier_graph.documents import Node, StructuredDocument
-from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.patents import (
+from pyterrier_graph.clef_ip import (
     AbstractTerms,
+    Archive,
     ClaimsQuery,
     DocumentCutoff,
     DocumentFrequencies,
     NotOwnFamily,
     SharedCodes,
-    read_official_run,
-    write_official_run,
 )
+from pyterrier_graph.documents.document import Node, StructuredDocument
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 CORPUS = [
     {"docno": "1", "language": "EN", "text": "The laser of the cutter, 20 mm wide"},
@@ -47,7 +44,7 @@ def patents(miniature: Miniature) -> Archive:
 
 @pytest.fixture(scope="module")
 def frequencies(tmp_path_factory: pytest.TempPathFactory) -> DocumentFrequencies:
-    return DocumentFrequencies(tmp_path_factory.mktemp("frequencies")).index(CORPUS, verbose=False)
+    return DocumentFrequencies(tmp_path_factory.mktemp("frequencies"), verbose=False).index(CORPUS)
 
 
 def topics(**columns: Any) -> pd.DataFrame:
@@ -125,13 +122,6 @@ def test_wrong_arguments_are_named(name: str, make: Any, arguments: Any, error: 
         make(**arguments)
 
 
-def test_signatures_have_no_args_and_kwargs() -> None:
-    for transformer in (ClaimsQuery, AbstractTerms, SharedCodes, NotOwnFamily, DocumentCutoff, DocumentFrequencies):
-        assert not {"args", "kwargs"} & {*inspect.signature(transformer).parameters}, transformer
-    assert [*inspect.signature(DocumentCutoff).parameters] == ["documents", "passages"]
-    assert repr(NotOwnFamily()) == "NotOwnFamily()" and repr(DocumentCutoff(5, passages=2)) == "DocumentCutoff(5, 2)"
-
-
 def test_shared_codes_of_a_graph_without_codes_warns() -> None:
     with pytest.warns(UserWarning, match="no document of the graph has codes"):
         assert not len(SharedCodes(graph_of({"EP-1-A1": ()}))(results("EP-1-A1")))
@@ -156,21 +146,15 @@ def test_document_frequencies(frequencies: DocumentFrequencies) -> None:
 def test_frequencies_are_complete_or_not_there(tmp_path: Path) -> None:
     frequencies = DocumentFrequencies(tmp_path / "new")
     no_language = [*CORPUS, {"docno": "x", "text": "y"}]
-    for corpus, message in (([], "no document"), (no_language, "'x' needs 'text' and 'language'")):
+    for corpus, message in (([], "no document"), (no_language, "'x' needs a 'language'")):
         with pytest.raises(ValueError, match=message):
-            frequencies.index(corpus, verbose=False)
+            frequencies.index(corpus)
         assert not frequencies.built() and not frequencies.path.exists()
-    frequencies.index(CORPUS, verbose=False)
+    frequencies.index(CORPUS)
     with pytest.raises(FileExistsError):
-        frequencies.index(CORPUS, verbose=False)
+        frequencies.index(CORPUS)
     (frequencies.path / "EN.u4").write_bytes(b"")
     assert not DocumentFrequencies(frequencies.path).built()
-
-
-def test_more_documents_than_a_batch(tmp_path: Path) -> None:
-    corpus = [{"docno": str(n), "language": "EN", "text": "even" if n % 2 else "odd odd"} for n in range(200)]
-    frequencies = DocumentFrequencies(tmp_path / "new").index(iter(corpus), verbose=False)
-    np.testing.assert_allclose(frequencies.idf(["even", "odd"], "EN"), math.log(2))
 
 
 def test_claims_query() -> None:
@@ -254,91 +238,3 @@ def test_document_cutoff(found: Any, documents: int, passages: int | None, rando
     out = DocumentCutoff(documents, passages)(shuffled).sort_values(["qid", "rank"])
     assert {qid: rows["docno"].tolist() for qid, rows in out.groupby("qid")} == expected
     assert out["rank"].tolist() == out.groupby("qid").cumcount().tolist()
-
-
-# --- official runs
-
-
-def test_official_runs(miniature: Miniature, patents: Archive, tmp_path: Path) -> None:
-    passages = [
-        (f"{ucid}%p{number}", ucid, xpath)
-        for ucid, document in miniature.documents.items()
-        for number, (xpath, _) in enumerate(document.passages)
-    ]
-    random = np.random.default_rng(0)
-    rows = [
-        {"qid": qid, "docno": docno, "score": float(random.integers(50)) / 7}
-        for qid in ("PSG2", "PSG10")
-        for docno, _, _ in random.permutation(np.array(passages, dtype=object))[:300]
-    ]
-    run = pt.model.add_ranks(pd.DataFrame(rows))
-    write_official_run(run.sample(frac=1, random_state=0), tmp_path / "run.txt", patents)
-    read = read_official_run(tmp_path / "run.txt", patents)
-    columns = ["qid", "docno", "score", "rank"]
-    expected = run.sort_values(["qid", "rank"])[columns].reset_index(drop=True)
-    pd.testing.assert_frame_equal(read[columns], expected, check_dtype=False)
-    xpaths = {docno: (ucid, xpath) for docno, ucid, xpath in passages}
-    lines = [line.split() for line in (tmp_path / "run.txt").read_text("utf-8").splitlines()]
-    assert [(line[2], line[3]) for line in lines] == [xpaths[docno] for docno in expected["docno"]]
-    assert [int(line[4]) for line in lines] == [rank + 1 for rank in expected["rank"]]
-
-    _, ucid, xpath = passages[0]
-    more = [("EP-9999999-A1", xpath), (ucid, "/patent-document/claims/claim[999]"), (ucid, xpath + "/b"), (ucid, xpath)]
-    (tmp_path / "more.txt").write_text("".join(f"1 Q0 {docno} {path} 1 1\n" for docno, path in more), "utf-8")
-    with pytest.warns(UserWarning, match="2 of 4 lines name no passage.*EP-9999999-A1"):
-        assert read_official_run(tmp_path / "more.txt", patents)["docno"].tolist() == [passages[0][0]]
-
-
-class Opened(dict):
-    """A collection in which every XPath is that of the first claim; keeps what was looked up."""
-
-    def patent(self, docno: str) -> Any:
-        return self.setdefault(docno, SimpleNamespace(xpath=lambda _: "/patent-document/claims/claim[1]"))
-
-
-def test_lines_of_official_runs(tmp_path: Path) -> None:
-    rows = [
-        *(("t-2", "EP-1-A1%p0", -1), ("t-2", "EP-0-A1%p0", -0.0), ("t-é", "EP-1-A1%p7", 1 / 3)),
-        *(("t-10", "EP-1-A1%p1", 2.5), ("t-10", "WO-1-A1%p0", 2.5)),
-    ]
-    run = pd.DataFrame(rows, columns=["qid", "docno", "score"])
-    claim = "/patent-document/claims/claim[1]"
-    first_row_first = [f"t-10 Q0 EP-1-A1 {claim} 1 2.5", f"t-10 Q0 WO-1-A1 {claim} 2 2.5"]
-    first_rank_first = [f"t-10 Q0 WO-1-A1 {claim} 1 2.5", f"t-10 Q0 EP-1-A1 {claim} 2 2.5"]
-    others = [f"t-2 Q0 EP-0-A1 {claim} 1 -0.0", f"t-2 Q0 EP-1-A1 {claim} 2 -1.0", f"t-é Q0 EP-1-A1 {claim} 1 {1 / 3!r}"]
-    for frame, expected in [(run, first_row_first), (run.assign(rank=[1, 0, 0, 1, 0]), first_rank_first)]:
-        write_official_run(frame, tmp_path / "run.txt", Opened())  # type: ignore[arg-type]
-        assert (tmp_path / "run.txt").read_text("utf-8").splitlines() == expected + others
-
-
-def test_official_runs_have_a_hundred_documents(tmp_path: Path) -> None:
-    docnos = [f"EP-{number % 150 + 1}-A1%p{number // 150}" for number in range(450)]
-    run = pd.DataFrame({"qid": "1", "docno": docnos, "score": -np.arange(450.0)})
-    few = pd.DataFrame({"qid": "2", "docno": docnos[:7], "score": np.arange(7.0)})
-    write_official_run(pd.concat([run, few]), tmp_path / "run.txt", opened := Opened())  # type: ignore[arg-type]
-    written = pd.DataFrame(read_run(tmp_path / "run.txt"))
-    first = written[written["query_id"] == "1"]
-    assert [*first["docno"].unique()] == [docno.partition("%")[0] for docno in docnos[:100]]
-    assert {*opened} == {*first["docno"]}  # no patent is read in vain
-    assert (len(first), len(written)) == (300, 307)
-
-
-def test_official_runs_without_lines_and_with_what_cannot_be_written(patents: Archive, tmp_path: Path) -> None:
-    nothing = pd.DataFrame({"qid": [], "docno": [], "score": []})
-    write_official_run(nothing, tmp_path / "run.txt", patents)
-    assert [*read_official_run(tmp_path / "run.txt", patents).columns] == ["qid", "docno", "score", "rank"]
-    known = "EP-0968118-A1%p0"
-    for row, error in [
-        (("1", "EP-9999999-A1%p0", 1.0), KeyError),
-        (("1", "EP-0968118-A1%p999", 1.0), KeyError),
-        (("1", known, np.nan), ValueError),
-        (("1", known, np.inf), ValueError),
-        (("1 2", known, 1.0), ValueError),
-        (("", known, 1.0), ValueError),
-    ]:
-        with pytest.raises(error):
-            run = pd.DataFrame([("1", known, 2.0), row], columns=["qid", "docno", "score"])
-            write_official_run(run, tmp_path / "other.txt", patents)
-        assert not (tmp_path / "other.txt").exists()
-    with pytest.raises(pt.validate.InputValidationError, match="score"):
-        write_official_run(nothing.drop(columns="score"), tmp_path / "other.txt", patents)

@@ -19,17 +19,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pyterrier_dr import BiEncoder
 from tiny import WORDS, checkpoint
-from trainings import stop
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents import Node, StructuredDocument
-from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.documents.document import Node, StructuredDocument
+from pyterrier_graph.graph_mean import contextual_index
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, QueryWeights
+from pyterrier_graph.graph_mean.equations import SideBySide
+from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.models.side_by_side import SideBySideConfig, SideBySideNetwork
-from pyterrier_graph.retrieve import query_weights
-from pyterrier_graph.retrieve.contextual_index import ContextualIndex
-from pyterrier_graph.retrieve.graph_mean import GraphMean
-from pyterrier_graph.retrieve.query_weights import QueryWeights
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 DIMENSION, DOCUMENTS, PASSAGES = 12, 6, 4
 
@@ -76,9 +74,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     qrels = pd.DataFrame(
         {"qid": [f"q{n}" for n in range(12)], "docno": [docnos[(7 * n) % 10] for n in range(12)], "label": 1}
     )
-    options: dict[str, Any] = {"k": 3, "verbose": False}
-    queries = ptg.QueryPassageGraph(folder / "queries").from_results(results, docnos, qrels=qrels, **options)
-    retrieved = ptg.QueryPassageGraph(folder / "retrieved").from_results(results, docnos, **options)
+    found = pt.Transformer.from_df(pt.model.add_ranks(results))
+    queries = ptg.QueryPassageGraph(folder / "queries").build(topics, docnos, found, k=3, qrels=qrels)
+    retrieved = ptg.QueryPassageGraph(folder / "retrieved").build(topics, docnos, found, k=3)
     return SimpleNamespace(**locals())
 
 
@@ -87,15 +85,11 @@ def mean(small: Any, **options: Any) -> GraphMean:
     return GraphMean(graph, encoder, **{"query_graph": small.queries, "device": "cpu", "verbose": False} | options)
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
-
-
 # --- the literal definition: one passage, one source, one query at a time
 
 
 def added(x: np.ndarray, sources: list[np.ndarray], relation: str) -> np.ndarray:
-    """What a relation adds to a passage."""
+    """The part that a relation adds to a passage."""
     if not sources:
         return 0.6 * x if relation == "relevant" else np.zeros_like(x)
     total = sum(sources) / len(sources)
@@ -149,7 +143,7 @@ def test_the_ranking_is_the_literal_one(small: Any, case: str, tmp_path: Path) -
     ]
     expected = np.array([np.concatenate([x, *own]) for x, own in zip(passages, parts, strict=True)])
     np.testing.assert_allclose(stored, expected, atol=1e-5)
-    np.testing.assert_allclose(model.vectors(small.docnos[7:4:-1]), expected[7:4:-1], atol=1e-5)
+    np.testing.assert_allclose(model.vectors_of(small.docnos[7:4:-1]), expected[7:4:-1], atol=1e-5)
     assert not stored[:PASSAGES, DIMENSION : 2 * DIMENSION].any()  # a document without a title
     means = {
         name: [sum(of) / len(of) for p in range(len(passages)) if (of := sources_of(small, name, p, masked))]
@@ -186,7 +180,7 @@ def test_any_vectors_side_by_side(passages: np.ndarray, sources: np.ndarray, dat
         )
         for name in ("titles", "relevant")
     }
-    network = SideBySideNetwork(SideBySideConfig({"titles": 1.0, "relevant": 0.3}), 3)
+    network = SideBySide({"titles": 1.0, "relevant": 0.3}, 3)
     edges = {
         name: CSR(
             np.cumsum([0, *map(len, of)]), np.array([n for row in of for n in sorted(row)], dtype=np.int64)
@@ -250,7 +244,7 @@ def test_graphs_that_lack_relations(small: Any, tmp_path: Path) -> None:
         both = titles.apply_attributes(query_graph=small.queries)
         assert titles.largest_weights == {"titles": 1.0} and both.largest_weights == {"titles": 1.0, "relevant": 1.0}
         assert both.apply_attributes(query_graph=small.retrieved).largest_weights == {"titles": 1.0, "retrieved": 1.0}
-    np.testing.assert_array_equal(both.vectors(small.docnos), mean(small).vectors(small.docnos))
+    np.testing.assert_array_equal(both.vectors_of(small.docnos), mean(small).vectors_of(small.docnos))
     both.largest_weights = {"titles": 2.0, "relevant": 0.5}
     assert both.apply_attributes(query_graph=None).largest_weights == {"titles": 2.0}  # what was tuned stays
     assert titles.largest_weights == {"titles": 1.0}
@@ -258,11 +252,11 @@ def test_graphs_that_lack_relations(small: Any, tmp_path: Path) -> None:
 
 def test_a_sample_of_the_passages(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = mean(small).index(tmp_path / "whole").query_weights(small.topics)
-    monkeypatch.setattr(query_weights, "SAMPLED", 12)
-    monkeypatch.setattr(query_weights, "PASSAGES_AT_ONCE", 5)
-    monkeypatch.setattr(query_weights, "QUERIES_AT_ONCE", 3)
+    monkeypatch.setattr(contextual_index, "SAMPLED", 12)
+    monkeypatch.setattr(contextual_index, "PASSAGES_AT_ONCE", 5)
+    monkeypatch.setattr(contextual_index, "QUERIES_AT_ONCE", 3)
     index = mean(small).index(tmp_path / "sampled")
-    assert len(query_weights.read_sample(index.path, ["titles", "relevant"])["passages"]) == 12
+    assert len(contextual_index.read_sample(index.path, ["titles", "relevant"])["passages"]) == 12
     part = index.query_weights(small.topics)
     assert not part.equals(whole)
     assert (part[["titles", "relevant"]] - whole[["titles", "relevant"]]).abs().mean().max() < 0.25
@@ -286,7 +280,7 @@ def test_no_queries(small: Any, tmp_path: Path) -> None:
 
 def test_a_reopened_index(small: Any, tmp_path: Path) -> None:
     """By the encoder's name; the order of the relations is not that of the alphabet."""
-    corpus = ptg.DocumentGraph(tmp_path / "corpus.graph").index([document(n) for n in range(6)], verbose=False)
+    corpus = ptg.DocumentGraph(tmp_path / "corpus.graph").index([document(n) for n in range(6)])
     name = checkpoint(positions=128)
     model = GraphMean(corpus, name, query_graph=small.queries, device="cpu", verbose=False)
     model.largest_weights = {"titles": 0.3, "relevant": 2.0}
@@ -312,23 +306,11 @@ def test_a_reopened_index(small: Any, tmp_path: Path) -> None:
     opened = ContextualIndex(tmp_path / "index", corpus, loaded)
     pd.testing.assert_frame_equal(opened.retriever(10)(small.topics), tuned.retriever(10)(small.topics))
     whole = GraphMean.load(model.path, graph=corpus, query_graph=small.queries, device="cpu", verbose=False)
-    np.testing.assert_array_equal(whole.vectors(small.docnos), model.vectors(small.docnos))
+    np.testing.assert_array_equal(whole.vectors_of(small.docnos), model.vectors_of(small.docnos))
     assert whole.largest_weights == model.largest_weights
     copied = pickle.loads(pickle.dumps(tuned.retriever(10)))
     pd.testing.assert_frame_equal(copied(small.topics), tuned.retriever(10)(small.topics))
     assert pickle.loads(pickle.dumps(model)).largest_weights == model.largest_weights
-
-
-@pytest.mark.slow
-def test_processes(small: Any, tmp_path: Path) -> None:
-    import joblib
-
-    corpus = ptg.DocumentGraph(tmp_path / "corpus.graph").index([document(n) for n in range(6)], verbose=False)
-    # a dtype by name: `auto` is float32 in this process only
-    model = GraphMean(corpus, checkpoint(positions=128), dtype="float32", device="cpu", verbose=False)
-    retriever = model.index(tmp_path / "index").retriever(5)
-    halves = joblib.Parallel(n_jobs=2)(joblib.delayed(retriever)(part) for part in (small.topics[:8], small.topics[8:]))
-    pd.testing.assert_frame_equal(pd.concat(halves, ignore_index=True), retriever(small.topics))
 
 
 def test_an_index_of_something_else(small: Any, tmp_path: Path) -> None:
@@ -339,7 +321,7 @@ def test_an_index_of_something_else(small: Any, tmp_path: Path) -> None:
     for graph, encoder, message in [
         (small.documents, Words("other"), "needs encoder=words, got other"),
         (small.documents, other, "needs encoder=words, got other"),
-        (stranger, small.encoder, "has passages that are not in"),
+        (stranger, small.encoder, "was made of another graph"),
         (small.documents, titles, "has the relations titles, relevant, the model has titles"),
         (small.documents, mean(small, query_graph=small.retrieved), "the model has titles, retrieved"),
     ]:
@@ -354,75 +336,6 @@ def test_an_index_of_something_else(small: Any, tmp_path: Path) -> None:
     assert len(summed.retriever(3)(small.topics)) == 3 * len(small.topics)
     with pytest.raises(ValueError, match="is a contextual index: give the encoder's own vectors"):
         mean(small, vectors=index.flex)
-
-
-@pytest.mark.parametrize("damage", ["truncated", "missing", "header", "other names"])
-def test_a_damaged_sample(small: Any, tmp_path: Path, damage: str) -> None:
-    index = mean(small).index(tmp_path / "index")
-    file = index.path / "sample.safetensors"
-    content = file.read_bytes()
-    broken = {"truncated": content[:-5], "header": b"\xff" * 9 + content[9:]}
-    broken["other names"] = content.replace(b'"relevant"', b'"relevent"')
-    if damage == "missing":
-        file.unlink()
-    else:
-        file.write_bytes(broken[damage])
-    with pytest.raises(ValueError, match="sample.safetensors' (is|should|has)"):
-        ContextualIndex(index.path, small.documents, small.encoder)
-
-
-def test_a_call_that_was_killed_goes_on(small: Any, tmp_path: Path) -> None:
-    model = mean(small)
-    make = model._vectors_of
-
-    def failing(sampler: Any) -> Any:
-        vectors_of, calls = make(sampler), iter(range(5))
-        return lambda passages: vectors_of(passages) if next(calls) < 2 else stop()
-
-    model._vectors_of = failing  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        model.index(tmp_path / "killed", chunk_size=5)
-    assert not (tmp_path / "killed").exists()
-    mean(small).index(tmp_path / "killed", chunk_size=5)
-    mean(small).index(tmp_path / "whole", chunk_size=5)
-    assert files(tmp_path / "killed") == files(tmp_path / "whole")
-
-
-def test_added_queries(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    retriever = pt.Transformer.from_df(
-        pd.DataFrame(
-            {
-                "qid": ["n0", "n0", "n1"],
-                "docno": [small.docnos[n] for n in (3, 22, 9)],
-                "score": [2.0, 1.0, 1.0],
-                "rank": [0, 1, 0],
-            }
-        )
-    )
-    new = pd.DataFrame({"qid": ["n0", "n1"], "query": ["alpha title", "beta word1 new"]})
-    qrels = pd.DataFrame({"qid": ["n0", "n1"], "docno": [small.docnos[22], small.docnos[9]], "label": 1})
-    qrels = pd.concat([small.qrels, qrels], ignore_index=True)
-    larger = small.queries.add(tmp_path / "larger", new, retriever, qrels=qrels, verbose=False)
-    shared = {"folder": tmp_path / "shared"}
-    index = mean(small, **shared).index(tmp_path / "before")
-    model, encode, asked = mean(small, query_graph=larger, **shared), Words.encode_queries, list[str]()
-
-    def counting(self: Words, texts: Any, batch_size: int | None = None) -> np.ndarray:
-        asked.extend(texts)
-        return encode(self, texts)
-
-    monkeypatch.setattr(Words, "encode_queries", counting)
-    updated = model.index(tmp_path / "updated", previous=index)
-    assert sorted(asked) == sorted([small.topics["query"][0], *new["query"]])  # the first one tells the dimension
-    whole = mean(small, query_graph=larger, folder=tmp_path / "other").index(tmp_path / "whole")
-    payloads = [opened.flex.payload(return_docnos=False) for opened in (updated, whole, index)]
-    np.testing.assert_allclose(payloads[0][0], payloads[1][0], atol=1e-6)
-    assert not np.allclose(payloads[0][0], payloads[2][0], atol=1e-3)
-    assert 0 < payloads[0][1]["contextual"]["previous"]["copied"] < 24
-    name = "sample.safetensors"
-    assert (updated.path / name).read_bytes() == (whole.path / name).read_bytes() != (index.path / name).read_bytes()
-    topics = pd.concat([small.topics, new], ignore_index=True)
-    pd.testing.assert_frame_equal(updated.query_weights(topics), whole.query_weights(topics))
 
 
 # --- one transformer among others
@@ -444,23 +357,22 @@ TestGraphMean = pt.testing.transformer_test_class(lambda: mean(_index["small"]))
 
 def test_what_it_shows(small: Any) -> None:
     index, model = _index["index"], mean(small)
-    assert pt.inspect.transformer_inputs(index.retriever()) == [["qid", "query"]]
-    assert "query_vec" in pt.inspect.transformer_outputs(index.query_encoder(), ["qid", "query"])
-    assert repr(model) == f"GraphMean({small.documents!r}, {small.encoder!r}, 'auto')"
-    assert repr(index._weights) == "QueryWeights({'titles': 1.0, 'relevant': 1.0})"
-    shown = model._repr_html_()
-    assert "largest weights" in shown and "contextual" in index._repr_html_().lower()
+    assert "largest weights" in model._repr_html_() and "contextual" in index._repr_html_().lower()
     assert "largest weights" not in mean(small, weights={"title": 1.0})._repr_html_()
-    said = model.explain(small.docnos[7])  # of a document with a title; two queries are answered by it
+    said = model.explain("beta", small.docnos[7])  # of a document with a title; two queries are answered by it
     queries = small.qrels.loc[small.qrels["docno"] == small.docnos[7], "qid"].tolist()
-    assert sorted(said.loc[said["relation"] == "relevant", "qid"]) == sorted(queries) and queries
-    assert said.loc[said["relation"] == "titles", "query"].tolist() == ["beta title"]
+    assert sorted(said.loc[said["relation"] == "relevant", "source"]) == sorted(queries) and queries
+    assert said.loc[said["relation"] == "titles", "text"].tolist() == ["beta title"]
     x = small.encoder.encode_docs([small.texts[7]])[0].astype(float)
-    for relation, rows in said.groupby("relation"):
+    weights, q = (
+        index.query_weights(pd.DataFrame({"qid": ["1"], "query": ["beta"]})),
+        small.encoder.encode_queries(["beta"]),
+    )
+    for relation, rows in said[1:].groupby("relation"):
         assert rows["weight"].tolist() == pytest.approx([1 / len(rows)] * len(rows))
-        expected = np.linalg.norm(added(x, sources_of(small, str(relation), 7, set()), str(relation)))
-        assert rows["gate"].tolist() == pytest.approx([expected / np.linalg.norm(x)] * len(rows), abs=1e-5)
-    assert model.explain(small.docnos[1]).query("relation == 'title'").empty
+        expected = added(x, sources_of(small, str(relation), 7, set()), str(relation)) @ q[0] * weights[relation][0]
+        assert rows["score"].sum() == pytest.approx(expected, rel=1e-3, abs=1e-5)
+    assert model.explain("beta", small.docnos[1]).query("relation == 'titles'").empty
 
 
 def test_wrong_weights(small: Any) -> None:
@@ -477,25 +389,12 @@ def test_wrong_weights(small: Any) -> None:
             mean(small, weights=wrong)
         with pytest.raises(error, match=message):
             mean(small).weights = wrong
-    with pytest.raises(ValueError, match="isolated_norm is for fixed weights"):
-        mean(small, isolated_norm=1.1)
     model = mean(small)
-    for weights, message in [
-        ({"titles": 1.0}, "largest_weights must be of titles, relevant, got titles"),
-        ({"relevant": 1.0, "titles": 1.0}, "must be of titles, relevant, got relevant, titles"),
-        ({"titles": float("inf"), "relevant": 1.0}, "the weight of 'titles' must be"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            model.largest_weights = weights
-    with pytest.raises(ValueError, match="this model has weights='auto'"):
-        model.isolated_norm = 1.1
-    with pytest.raises(ValueError, match="this model has fixed weights"):
-        mean(small, weights={"title": 1.0}).largest_weights = {"titles": 1.0}
     model.weights = {"title": 0.5}
-    assert model.weights == {"title": 0.5} and model.vectors(small.docnos).shape == (24, DIMENSION)
+    assert model.weights == {"title": 0.5} and model.vectors_of(small.docnos).shape == (24, DIMENSION)
     model.weights = "auto"
     assert model.largest_weights == {"titles": 1.0, "relevant": 1.0}
-    assert model.vectors(small.docnos).shape == (24, 3 * DIMENSION)
+    assert model.vectors_of(small.docnos).shape == (24, 3 * DIMENSION)
 
 
 # --- tuning

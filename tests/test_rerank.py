@@ -1,7 +1,8 @@
-"""What every reranker owes to a pipeline, and DocumentEvidence."""
+"""Rerankers over a graph in pipelines, their advice, and DocumentEvidence."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,18 @@ import pytest
 import tiny
 import torch
 
+import pyterrier_graph as ptg
+from pyterrier_graph.checks import SpeedWarning
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.graphs import CandidateGraph, DocumentGraph
-from pyterrier_graph.models.hgat import HGATConfig
-from pyterrier_graph.rerank.document_evidence import DocumentEvidence
-from pyterrier_graph.rerank.graph_maxsim import GraphMaxSim
-from pyterrier_graph.rerank.hgat import HGATReranker
+from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
+from pyterrier_graph.graphs.candidate_graph import CandidateGraph
+from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.hgat.equations import HGATConfig
+from pyterrier_graph.hgat.reranker import HGATReranker
+from pyterrier_graph.hgat.training import HGATTraining, draw_triples
+from pyterrier_graph.search.document_evidence import DocumentEvidence
+from pyterrier_graph.training.validation import Validation
 
 Make = Callable[..., pt.Transformer]
 
@@ -29,18 +35,21 @@ def graph_maxsim(graph: Any, **options: Any) -> GraphMaxSim:
 
 
 def hgat(graph: Any, **options: Any) -> HGATReranker:
-    variant = options.pop("variant", "NO_LB")
-    config = HGATConfig(variant, layers=2, heads=2, init="random", registers=0, relations=None)
+    shape = {name: options.pop(name) for name in ("variant", "relations") if name in options}
+    config = HGATConfig(**{"layers": 2, "heads": 2, "init": "random", "registers": 0, "relations": None} | shape)
     return HGATReranker(graph, tiny.encoder(), **{"config": config} | options)
+
+
+def lgre(graph: Any) -> ptg.LGReReranker:
+    return ptg.LGReReranker(tiny.checkpoint(), max_tokens=32, device="cpu")
 
 
 RERANKERS = [graph_maxsim, hgat]
 every_reranker = pytest.mark.parametrize("make", RERANKERS)
+with_lgre = pytest.mark.parametrize("make", [*RERANKERS, lgre])
 
 
-TestGraphMaxSim = pt.testing.transformer_test_class(lambda: graph_maxsim(tiny.graph()))
 TestGraphMaxSimOfCandidates = pt.testing.transformer_test_class(lambda: graph_maxsim(None))
-TestHGAT = pt.testing.transformer_test_class(lambda: hgat(tiny.graph()))
 TestHGATOfCandidates = pt.testing.transformer_test_class(lambda: hgat(None))
 TestDocumentEvidence = pt.testing.transformer_test_class(DocumentEvidence)
 
@@ -69,7 +78,7 @@ def test_what_is_needed_and_what_comes_out() -> None:
         assert outputs == ["qid", "query", "docno", "score", "rank"]
 
 
-@pytest.mark.parametrize("make", [*RERANKERS, lambda graph: DocumentEvidence()])
+@pytest.mark.parametrize("make", [*RERANKERS, lgre, lambda graph: DocumentEvidence()])
 def test_rows_and_columns_stay_and_an_empty_frame_has_them_too(make: Make) -> None:
     frame = tiny.run(3).assign(docid=7, text="kept", score=1.0).set_index(np.arange(27) * 5)
     reranker = make(tiny.graph())
@@ -87,9 +96,9 @@ def test_rows_and_columns_stay_and_an_empty_frame_has_them_too(make: Make) -> No
         assert part.sort_values("rank")["score"].is_monotonic_decreasing
 
 
-@every_reranker
+@with_lgre
 def test_one_row_is_scored_as_among_others(make: Make) -> None:
-    reranker, frame = make(tiny.graph()), tiny.run(2)
+    reranker, frame = make(tiny.graph()), with_text(tiny.run(2))
     together = reranker(frame)
     for row in (0, 4, 11):
         alone = reranker(frame.iloc[[row]])
@@ -97,9 +106,9 @@ def test_one_row_is_scored_as_among_others(make: Make) -> None:
         assert alone["score"].item() == pytest.approx(together["score"].iloc[row], abs=1e-5)
 
 
-@every_reranker
+@with_lgre
 def test_order_of_rows_and_repeated_rows(make: Make) -> None:
-    reranker, frame = make(tiny.graph()), tiny.run(3)
+    reranker, frame = make(tiny.graph()), with_text(tiny.run(3))
     plain = reranker(frame)
     assert_same_scores(plain, reranker(frame.sample(frac=1, random_state=0)))
     twice = reranker(pd.concat([frame, frame.iloc[:4]]))
@@ -125,16 +134,16 @@ def test_graph_maxsim_does_not_depend_on_other_queries() -> None:
     assert_same_scores(reranker(frame), pd.concat([reranker(part) for _, part in frame.groupby("qid")]))
 
 
-@every_reranker
+@with_lgre
 def test_a_query_may_have_its_text_in_one_row_only(make: Make) -> None:
-    reranker, frame = make(tiny.graph()), tiny.run(2)
+    reranker, frame = make(tiny.graph()), with_text(tiny.run(2))
     sparse = frame.assign(query=frame["query"].where(frame["docno"] == "d1%p0"))
     assert_same_scores(reranker(frame), reranker(sparse))
 
 
-@every_reranker
+@with_lgre
 def test_numbers_as_qids(make: Make) -> None:
-    reranker, frame = make(tiny.graph()), tiny.run(2)
+    reranker, frame = make(tiny.graph()), with_text(tiny.run(2))
     numbered = reranker(frame.assign(qid=frame["qid"].str[1:].astype(int)))
     np.testing.assert_allclose(numbered["score"], reranker(frame)["score"], atol=1e-6)
 
@@ -142,10 +151,10 @@ def test_numbers_as_qids(make: Make) -> None:
 # --- bad input
 
 
-@every_reranker
+@with_lgre
 @pytest.mark.parametrize("wrong", ["", "  ", None, float("nan"), 3])
 def test_a_query_without_text_is_named(make: Make, wrong: Any) -> None:
-    frame = tiny.run(2).astype({"query": object})
+    frame = with_text(tiny.run(2)).astype({"query": object})
     frame.loc[frame["qid"] == "t1", "query"] = wrong
     with pytest.raises(ValueError, match="query 't1' has no text"):
         make(tiny.graph())(frame)
@@ -156,17 +165,17 @@ def test_passages_that_are_not_in_the_graph(make: Make) -> None:
     frame, reranker = tiny.run(1), make(tiny.graph())
     with pytest.raises(KeyError, match="'d9%p0'.*built from another corpus"):
         reranker(frame.assign(docno="d9%p0"))
-    with pytest.raises(KeyError, match="'d0'.*ids of documents, passages are needed"):
+    with pytest.raises(KeyError, match=r"'d0'.*documents are not nodes: put graph.passages\(\) before"):
         reranker(frame.assign(docno="d0"))
-    with pytest.raises(KeyError, match="'d0%p3'.*3 passages"):
+    with pytest.raises(KeyError, match="'d0%p3'.*split in another way"):
         reranker(frame.assign(docno="d0%p3"))
 
 
-@every_reranker
+@with_lgre
 @pytest.mark.parametrize("column", ["qid", "query", "docno"])
 def test_a_missing_column(make: Make, column: str) -> None:
     with pytest.raises(pt.validate.InputValidationError, match=column):
-        make(tiny.graph())(tiny.run(1).drop(columns=column))
+        make(tiny.graph())(with_text(tiny.run(1)).drop(columns=column))
 
 
 @every_reranker
@@ -193,11 +202,11 @@ def test_weights_that_are_not_numbers(make: Make) -> None:
 @every_reranker
 def test_stored_tokens_of_something_else(make: Make, tmp_path: Path) -> None:
     other = TokenEncoder(tiny.checkpoint(), max_passage_tokens=20, max_query_tokens=12, device="cpu")
-    store = TokenStore(tmp_path / "other").build(tiny.graph(), other, verbose=False)
+    store = TokenStore(tmp_path / "other", verbose=False).build(tiny.graph(), other)
     with pytest.raises(ValueError, match="other weights or lengths"):
         make(tiny.graph(), tokens=store)
-    store = TokenStore(tmp_path / "small").build(tiny.graph(3), tiny.encoder(), verbose=False)
-    with pytest.raises(ValueError, match="vectors of 15 nodes"):
+    store = TokenStore(tmp_path / "small", verbose=False).build(tiny.graph(3), tiny.encoder())
+    with pytest.raises(ValueError, match="vectors of other texts"):
         make(tiny.graph(), tokens=store)
     with pytest.raises(ValueError, match="give the graph, too"):
         make(None, tokens=store)
@@ -217,8 +226,8 @@ def test_a_relation_that_the_graph_does_not_have(make: Make) -> None:
 
 @every_reranker
 def test_a_graph_on_disk_and_stored_tokens_give_the_same(make: Make, tmp_path: Path) -> None:
-    graph = DocumentGraph(tmp_path / "graph").index(tiny.documents(), verbose=False)
-    store = TokenStore(tmp_path / "tokens").build(graph, tiny.encoder(), verbose=False)
+    graph = DocumentGraph(tmp_path / "graph").index(tiny.documents())
+    store = TokenStore(tmp_path / "tokens", verbose=False).build(graph, tiny.encoder())
     frame = tiny.run()
     fresh = make(tiny.graph())(frame)
     assert_same_scores(fresh, make(graph)(frame), atol=1e-6)
@@ -250,33 +259,6 @@ def test_candidates_that_are_all_of_the_corpus() -> None:
 
 
 # --- copies
-
-
-@every_reranker
-def test_a_copy_has_the_weights(make: Make) -> None:
-    reranker = make(tiny.graph())
-    if isinstance(reranker, HGATReranker):
-        with torch.no_grad():
-            for parameter in reranker.network.parameters():
-                parameter.add_(0.1)
-    else:
-        reranker.weights = {"order": 0.3}
-    copy = pt.inspect.transformer_apply_attributes(reranker, verbose=True)
-    assert copy is not reranker and copy.verbose
-    assert_same_scores(reranker(tiny.run(2)), pt.inspect.transformer_apply_attributes(reranker)(tiny.run(2)))
-
-
-def test_a_copy_of_another_shape_starts_anew() -> None:
-    copy = pt.inspect.transformer_apply_attributes(hgat(tiny.graph()), config=HGATConfig("BASE"))
-    assert copy.config.name == "std_BASE"
-    fresh = hgat(tiny.graph(), config=HGATConfig("BASE"), relations=copy.relations)
-    assert_same_scores(copy(tiny.run(1)), fresh(tiny.run(1)))
-
-
-@every_reranker
-def test_a_name_tells_what_it_is(make: Make) -> None:
-    assert type(make(None)).__name__ in repr(make(tiny.graph()))
-    assert "6 documents" in repr(make(tiny.graph()))
 
 
 def test_grid_search_reaches_the_parameters() -> None:
@@ -340,3 +322,140 @@ def test_a_score_that_is_missing() -> None:
     frame.loc[2, "score"] = float("nan")
     with pytest.raises(ValueError, match="'d0%p2' has no score"):
         DocumentEvidence()(frame)
+
+
+# --- defaults, advice, judgments of documents
+
+RUN, QRELS = tiny.run(), tiny.qrels()
+# All passages of a word's document count: passage judgments, and the documents' that mean the same.
+PASSAGES = QRELS.assign(label=1)
+DOCUMENTS = PASSAGES.assign(docno=PASSAGES["docno"].str.partition("%")[0]).drop_duplicates()
+
+
+def tiny_maxsim(graph: Any = "tiny", **options: Any) -> GraphMaxSim:
+    return GraphMaxSim(tiny.graph() if graph == "tiny" else graph, tiny.encoder(), **{"verbose": False} | options)
+
+
+def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
+    """The default HGAT, with two heads and four registers."""
+    config = HGATConfig(heads=2, registers=4, titles=options.pop("titles", False))
+    training = HGATTraining(**{"batch_size": 8} | options.pop("training", {}))
+    given = {"config": config, "training": training, "verbose": False} | options
+    return HGATReranker(tiny.graph() if graph == "tiny" else graph, tiny.encoder(), **given)
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong", "error", "message"),
+    [
+        *(
+            (make, {"graph": "corpus.graph"}, TypeError, r"graph must be a DocumentGraph: .* got 'corpus.graph'")
+            for make in (tiny_maxsim, small)
+        ),
+        (tiny_maxsim, {"tokens": "tokens"}, TypeError, "tokens must be a TokenStore.* got 'tokens'"),
+        (tiny_maxsim, {"weights": [1.0]}, TypeError, "weights must be a weight per relation"),
+        (tiny_maxsim, {"weights": {"order": -0.1}}, ValueError, "weight of 'order' must be 0 or more"),
+        (small, {"config": {"layers": 2}}, TypeError, "config must be an HGATConfig"),
+        (small, {"batch_size": 0}, ValueError, "batch_size must be a whole number, 1 or more, got 0"),
+        (small, {"contextualized": "path"}, TypeError, "contextualized must be what"),
+        (lambda weight: DocumentEvidence(weight), {"weight": -1}, ValueError, "weight must be 0 or more"),
+        (lambda weight: DocumentEvidence(weight), {"weight": "1"}, ValueError, "finite number"),
+    ],
+)
+def test_wrong_arguments_are_named(make: Make, wrong: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make(**wrong)
+
+
+# --- defaults
+
+
+def test_defaults_of_hgat_are_maxsim_until_it_is_trained() -> None:
+    untrained = small()
+    assert untrained.relations == HGATConfig().relations
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        scored = untrained(RUN)
+    np.testing.assert_allclose(scored["score"], tiny_maxsim(weights={})(RUN)["score"], atol=1e-4)
+
+
+def test_relations_are_those_of_the_config_or_all_of_the_paper() -> None:
+    config = HGATConfig(heads=2, registers=0, relations=("order",))
+    assert small(config=config).relations == ("order",)
+    assert HGATConfig(relations="title").relations == ("title",)  # type: ignore[arg-type]
+    assert "title" not in small(config=HGATConfig.paper(heads=2)).relations
+    assert small(None, config=HGATConfig.paper(heads=2)).relations == small(config=HGATConfig.paper(heads=2)).relations
+
+
+# --- judgments of documents
+
+
+def test_training_by_judgments_of_documents_is_that_of_their_passages() -> None:
+    drawn = [draw_triples(RUN, qrels, tiny.graph(), HGATTraining())[2] for qrels in (PASSAGES, DOCUMENTS)]
+    np.testing.assert_array_equal(*drawn)
+    fitted = [small(training={"epochs": 1}).fit(RUN, qrels)(RUN)["score"] for qrels in (PASSAGES, DOCUMENTS)]
+    np.testing.assert_array_equal(*fitted)
+
+
+def test_judged_documents_that_are_not_in_the_graph() -> None:
+    unknown = pd.DataFrame([{"qid": "t0", "docno": "d99", "label": 1}])
+    with pytest.warns(UserWarning, match="1 of 7 judged documents are not in the graph, such as 'd99'"):
+        triples = draw_triples(RUN, pd.concat([DOCUMENTS, unknown]), tiny.graph(), HGATTraining())[2]
+    np.testing.assert_array_equal(triples, draw_triples(RUN, DOCUMENTS, tiny.graph(), HGATTraining())[2])
+    with pytest.raises(KeyError, match="d99"):
+        draw_triples(RUN, unknown, tiny.graph(), HGATTraining())
+
+
+def test_validation_by_judgments_of_documents() -> None:
+    reranker = small(training={"epochs": 2}).fit(RUN, DOCUMENTS, RUN, DOCUMENTS)
+    measured = [entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry]
+    assert max(measured) == pytest.approx(Validation(RUN, DOCUMENTS, "nDCG@10", reranker)(reranker(RUN)["score"]))
+    assert max(measured) > 0
+    start = {"title/title": 0.0, "order_i": 0.0}
+    tuned = tiny_maxsim(weights=start).fit(RUN, DOCUMENTS)
+    evidence = DocumentEvidence(0.0).fit(tuned(RUN), DOCUMENTS)
+    for model, scored in ((tuned, tuned(RUN)), (evidence, evidence(tuned(RUN)))):
+        assert Validation(RUN, DOCUMENTS, "nDCG@10", model)(scored["score"]) > 0
+
+
+# --- options of training
+
+
+def test_an_encoder_whose_layers_are_all_frozen() -> None:
+    training = {"encoder_learning_rate": 1e-5, "frozen_encoder_layers": 2}
+    with pytest.raises(ValueError, match="has 2 layers, and frozen_encoder_layers=2 freezes all.*with less than 2"):
+        small(training=training).fit(RUN, QRELS)
+
+
+def test_the_publication_s_training() -> None:
+    options = HGATTraining.paper(epochs=3)
+    assert (options.learning_rate, options.encoder_learning_rate, options.frozen_encoder_layers) == (1e-3, 3e-6, 6)
+    assert (options.negatives, options.repeats, options.max_triples, options.epochs) == ("mixed", 1000, None, 3)
+
+
+# --- titles and speed
+
+
+@pytest.mark.parametrize("make", [tiny_maxsim, small])
+def test_titles_in_front_of_passages(make: Callable[..., Any], tmp_path: Path) -> None:
+    graph = tiny.graph()
+    store = TokenStore(tmp_path / "titled", verbose=False).build(graph, tiny.encoder(), titles=True)
+    read = make(titles=True)(RUN)
+    np.testing.assert_allclose(read["score"], make(tokens=store)(RUN)["score"], atol=0.02)
+    assert np.abs(read["score"] - make()(RUN)["score"]).max() > 0.05
+    bare_store = TokenStore(tmp_path / "bare", verbose=False).build(graph, tiny.encoder())
+    with pytest.raises(ValueError, match="titles=True.*, but TokenStore.* was built without"):
+        make(tokens=bare_store, titles=True)
+
+
+def test_slow_scoring_is_named(tmp_path: Path) -> None:
+    frame = tiny.run(18)
+    reranker = small(tiny.graph(18))
+    with pytest.warns(UserWarning, match=r"54 passages.* reranker.contextualized = reranker.contextualize\(path\)"):
+        slow = reranker(frame)
+    reranker.contextualized = reranker.contextualize(tmp_path / "in_context")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SpeedWarning)
+        np.testing.assert_allclose(reranker(frame)["score"], slow["score"], atol=0.02)
+        small()(RUN)  # few passages
+        fitted = small(tiny.graph(18), training={"epochs": 1, "max_triples": 8})
+        fitted.fit(frame, tiny.qrels(18), frame, tiny.qrels(18))  # where nothing can be stored before

@@ -1,66 +1,394 @@
-"""The example of an index that is there already, with a real Terrier index where Terrier can start."""
+"""The package behind a lexical first stage: operators, rewriting, texts, learning, tuning, experiments, examples.
+
+Without settings, on PISA and a small collection. On Terrier, for those who have its jars (or a network, from which
+PyTerrier loads them)::
+
+    VASWANI=FOLDER python -m pytest -m "" -n 0 -v tests/test_terrier.py
+
+The folder contains the collection in TREC's format, ``doc-text.trec``, ``query-text.trec`` and ``qrels``, such as
+``tests/fixtures/vaswani_npl`` in PyTerrier's repository.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
-import subprocess
+import re
 import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from existing_index import rerank
+from ir_measures import AP, RR, nDCG
+from sklearn.ensemble import RandomForestRegressor
 
-TEXTS = {
-    "penguin": "Emperor penguins huddle together, and by turns stand at the warm middle of the huddle.",
-    "heater": "A heater keeps a room warm. Set it to the temperature that you like and keep the windows closed.",
-    # two windows of 120 words, 60 apart; only the second one has an answer
-    "long": "sand " * 140 + "Camels store fat in their humps, which they live on in the desert. " + "sand " * 30,
-}
-TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["how do penguins keep warm", "what is in the hump of a camel"]})
+import pyterrier_graph as ptg
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = os.environ.get("VASWANI")
+TERRIER = FOLDER is not None
+VASWANI = "irds:vaswani"
+BM25_AP, TOLERANCE = 0.2965, 0.001  # Terrier 5 with its defaults on Vaswani
+DOCUMENTS = 10  # of each query that are reranked
+QUERIES = 10 if TERRIER else 3  # of the collection, except for BM25's effectiveness
+
+needs_terrier = pytest.mark.skipif(not TERRIER, reason="needs Terrier")
+
+
+# --- collections and first stages
+
+
+@dataclass
+class Collection:
+    """A collection with the methods of PyTerrier's datasets."""
+
+    documents: dict[str, str]
+    topics: pd.DataFrame
+    qrels: pd.DataFrame
+
+    @classmethod
+    def read(cls, folder: Path) -> Collection:
+        """Reads a folder in TREC's format."""
+        documents, queries = (
+            re.findall(pattern, (folder / name).read_text("utf-8"), re.DOTALL)
+            for name, pattern in {
+                "doc-text.trec": r"<DOC>\s*<DOCNO>\s*(\S+?)\s*</DOCNO>(.*?)</DOC>",
+                "query-text.trec": r"<num>\s*(\S+?)\s*</num>\s*<title>(.*?)</title>",
+            }.items()
+        )
+        topics = pd.DataFrame([{"qid": qid, "query": " ".join(text.split()).lower()} for qid, text in queries])
+        texts = {docno: " ".join(text.split()) for docno, text in documents}
+        return cls(texts, topics, pt.io.read_qrels(str(folder / "qrels")))
+
+    @classmethod
+    def miniature(cls) -> Collection:
+        subjects = ["penguins", "camels", "heaters"]
+        sentences = ["live on {} all day", "store much of what {} need", "are made of {} and water", "{} like it warm"]
+        texts = [" ".join([sentence.format(subject)] * 8) for subject in subjects for sentence in sentences]
+        topics = pd.DataFrame([{"qid": f"{n}", "query": f"what do {subjects[n]} need"} for n in range(3)])
+        qrels = pd.DataFrame([{"qid": f"{n}", "docno": f"{4 * n + 1}", "label": 1} for n in range(3)])
+        return cls({str(number): text for number, text in enumerate(texts)}, topics, qrels)
+
+    def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, str]]:
+        return ({"docno": docno, "text": text} for docno, text in self.documents.items())
+
+    def get_topics(self, variant: str | None = None) -> pd.DataFrame:
+        return self.topics
+
+    def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
+        return self.qrels
+
+    def text_loader(self, fields: Any = "*", *, verbose: bool = False) -> pt.Transformer:
+        return pt.apply.generic(lambda found: found.assign(text=found["docno"].map(self.documents)))
+
+
+class TerrierStage:
+    def __init__(self, folder: Path, documents: Iterable[dict[str, str]]) -> None:
+        self.folder = folder
+        # the positions of words are for SDM
+        indexer = pt.IterDictIndexer(str(folder.absolute()), meta={"docno": 100, "text": 8192}, blocks=True)
+        self.index = pt.IndexFactory.of(indexer.index(documents))
+
+    def bm25(self, **options: Any) -> pt.Transformer:
+        return pt.terrier.Retriever(self.index, wmodel="BM25", **options)
+
+    def second(self) -> pt.Transformer:
+        return pt.terrier.Retriever(self.index, wmodel="TF_IDF")
+
+    scorer = second  # scores the documents that it is given
+
+    def texts(self, collection: Collection) -> Any:
+        return self.index
+
+
+class PisaStage:
+    def __init__(self, folder: Path, documents: Iterable[dict[str, str]]) -> None:
+        self.folder = folder
+        self.index = pytest.importorskip("pyterrier_pisa").PisaIndex(str(folder), stemmer="porter2")
+        self.index.index(documents)
+
+    def bm25(self, **options: Any) -> pt.Transformer:
+        return self.index.bm25(verbose=False, **options)
+
+    def second(self) -> pt.Transformer:
+        return self.index.qld(verbose=False)
+
+    def scorer(self) -> pt.Transformer:
+        return pt.apply.doc_score(lambda row: 1 / (1 + row["rank"]))
+
+    def texts(self, collection: Collection) -> Any:
+        return collection
+
+
+class IndexOfExamples:
+    """Takes the place of ``pyterrier_pisa.PisaIndex`` in the examples: the same calls, on a Terrier index."""
+
+    def __init__(self, folder: str, *, stemmer: str | None = None) -> None:
+        self._index = pt.terrier.TerrierIndex(os.path.abspath(folder))
+
+    def built(self) -> bool:
+        return self._index.built()
+
+    def index(self, documents: Iterable[dict[str, str]]) -> None:
+        self._index.indexer(meta={"docno": 200}).index(documents)
+
+    def bm25(self, *, num_results: int = 1000, verbose: bool = True) -> pt.Transformer:
+        return pt.rewrite.tokenise() >> self._index.bm25(num_results=num_results) >> pt.rewrite.reset()
+
+
+class Setting:
+    """The collection, its first stage, and what all tests make of them once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.collection = Collection.read(Path(FOLDER)) if FOLDER else Collection.miniature()
+        self.stage: Any = self.stage_of("index", self.collection.get_corpus_iter())
+        self.topics = self.collection.topics.head(QUERIES)
+        self.qrels = self.collection.qrels.merge(self.topics[["qid"]])
+        self.bm25 = self.stage.bm25(num_results=100)
+        self.graph = ptg.DocumentGraph(folder / "graph").index(self.collection.get_corpus_iter())
+        # documents in, documents out, ranked by their best passage
+        self.rerank = self.graph.passages() >> ptg.GraphMaxSim(self.graph, verbose=False) >> pt.text.max_passage()
+        # documents with texts in, their passages out, scored without an index of them
+        windows = pt.text.sliding(text_attr="text", length=40, stride=20, prepend_attr=None)
+        self.windows = windows >> ptg.CandidateGraph(verbose=False) >> ptg.GraphMaxSim(verbose=False)
+        self.texts = pt.text.get_text(self.stage.texts(self.collection), ["text"])
+
+    def stage_of(self, name: str, documents: Iterable[dict[str, str]]) -> Any:
+        return (TerrierStage if TERRIER else PisaStage)(self.folder / name, documents)
+
+    @functools.cached_property
+    def small(self) -> Collection:
+        """The documents that are judged and a tenth of the others: encoding them takes less time."""
+        judged = {*self.qrels["docno"]}
+        texts = self.collection.documents.items()
+        kept = {docno: text for n, (docno, text) in enumerate(texts) if docno in judged or n % 10 == 0}
+        return Collection(kept, self.topics, self.collection.qrels)
+
+    def evaluate(self, pipeline: pt.Transformer, measure: Any, topics: pd.DataFrame) -> float:
+        found = pt.Experiment([pipeline], topics, self.collection.qrels, [measure], filter_by_qrels=True)
+        return float(found[str(measure)].iloc[0])
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    if not pt.java.started():
-        try:
-            pt.java.init()
-        except Exception as error:  # no Java, no network to fetch Terrier over, ...: each raises something of its own
-            pytest.skip(f"Terrier cannot start: {error}")
-    folder = str(tmp_path_factory.mktemp("terrier") / "index")
-    documents = ({"docno": docno, "text": text} for docno, text in TEXTS.items())
-    pt.IterDictIndexer(folder, meta={"docno": 20, "text": 4096}).index(documents)
-    return pt.IndexFactory.of(folder)
+def at(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    return Setting(tmp_path_factory.mktemp("lexical"))
 
 
-def test_terrier_pipeline(index: Any) -> None:
-    bm25 = pt.terrier.Retriever(index, wmodel="BM25", num_results=100)
-    found, results = bm25(TOPICS), rerank(bm25, index)(TOPICS)
-    pairs = [set(zip(run["qid"], run["docno"], strict=True)) for run in (found, results)]
-    assert pairs[0] == pairs[1]
-    best = results[results["rank"] == 0].set_index("qid")["docno"].to_dict()
-    assert best == {"1": "penguin", "2": "long"}
+def is_ranking(found: pd.DataFrame, topics: pd.DataFrame) -> None:
+    """Each query has documents with finite scores and ranks, and its own text."""
+    assert {"qid", "query", "docno", "score", "rank"} <= {*found.columns}
+    assert {*found["qid"]} == {*topics["qid"]}
+    assert np.isfinite(found["score"]).all()
+    assert not found.duplicated(["qid", "docno"]).any()
+    queries = found.drop_duplicates("qid").set_index("qid")["query"]
+    assert queries.to_dict() == topics.set_index("qid")["query"].to_dict()
 
 
-def test_cached_jars_are_found(tmp_path: Path) -> None:
-    """By PyTerrier in the home that tests have, from the home that the user has."""
-    jars = ["terrier-assemblies-5.11-jar-with-dependencies.jar", "terrier-python-helper-0.0.8.jar"]
-    for jar in jars:
-        (tmp_path / jar).write_bytes(jar.encode())
-    code = """
-import conftest
-from pyterrier.java import mavenresolver
-mavenresolver.offline()
-for name, kind in [("terrier-assemblies", "jar-with-dependencies"), ("terrier-python-helper", "jar")]:
-    version = mavenresolver.latest_version_num("org.terrier", name)
-    print(mavenresolver.get_package_jar("org.terrier", name, version, artifact=kind))
-    print(open(mavenresolver.get_package_jar("org.terrier", name, version, artifact=kind)).read())
-"""
-    environment = os.environ | {"PYTERRIER_HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
-    lines = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment
-    ).stdout.splitlines()
-    assert [Path(found).name for found in lines[::2]] == lines[1::2] == jars
-    assert {Path(found).parent for found in lines[::2]}.isdisjoint({tmp_path})  # nothing is written to the user's home
+# --- pipelines
+
+
+@needs_terrier
+def test_effectiveness_of_bm25(at: Setting) -> None:
+    value = at.evaluate(at.stage.bm25(num_results=1000), AP, at.collection.topics)
+    assert value == pytest.approx(BM25_AP, abs=TOLERANCE)
+
+
+def test_hybrid_with_a_dense_index(at: Setting) -> None:
+    graph = ptg.DocumentGraph(at.folder / "small.graph").index(at.small.get_corpus_iter())
+    index = ptg.GraphMean(graph, weights={"order": 0.1}, verbose=False).index(at.folder / "documents.flex")
+    is_ranking(ptg.Hybrid(at.bm25, index.retriever() >> pt.text.max_passage())(at.topics), at.topics)
+
+
+def test_retriever_over_passages(at: Setting) -> None:
+    """A lexical index of the graph's passages, whose documents are then reranked."""
+    rows = ({"docno": row["docno"], "text": row["text"]} for row in at.graph.get_corpus_iter())
+    stage = at.stage_of("passages", rows)
+    pipeline = stage.bm25(num_results=DOCUMENTS) >> ptg.GraphMaxSim(at.graph, verbose=False) >> pt.text.max_passage()
+    is_ranking(pipeline(at.topics), at.topics)
+
+
+OPERATORS: dict[str, Callable[[Setting, Any, Any], Any]] = {
+    ">>": lambda at, first, _: first >> (at.rerank % 5),
+    "%": lambda _, first, graph: graph % 3,
+    "+": lambda _, first, graph: first + graph,
+    "*": lambda _, first, graph: 0.5 * graph + first * 2.0,
+    "|": lambda _, first, graph: first | graph,
+    "&": lambda _, first, graph: first & graph,
+    "^": lambda at, first, graph: (graph % 3) ^ at.stage.second() % DOCUMENTS,
+    "**": lambda at, first, graph: first >> (at.rerank ** at.stage.scorer()),
+}
+
+
+@pytest.mark.parametrize("sign", OPERATORS)
+def test_operators(at: Setting, sign: str) -> None:
+    first = at.bm25 % DOCUMENTS
+    found = OPERATORS[sign](at, first, first >> at.rerank)(at.topics)
+    assert {*found["qid"]} == {*at.topics["qid"]} and ("features" in found) == (sign == "**")
+    assert "score" not in found or np.isfinite(found["score"]).all()
+
+
+REWRITINGS: dict[str, Callable[[Setting], pt.Transformer]] = {
+    "another word": lambda at: pt.apply.query(lambda row: f"{row['query']} system"),
+    "RM3": lambda at: at.bm25 >> pt.rewrite.RM3(at.stage.index),
+    "Bo1": lambda at: at.bm25 >> pt.rewrite.Bo1QueryExpansion(at.stage.index),
+    "SDM": lambda at: pt.rewrite.SDM(),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs_terrier if name.isalnum() else ()) for name in REWRITINGS]
+)
+def test_rewriting(at: Setting, name: str) -> None:
+    """The results of a rewritten query are reranked with the original query."""
+    pipeline = REWRITINGS[name](at) >> at.bm25
+    is_ranking((pipeline >> pt.rewrite.reset())(at.topics), at.topics)
+    is_ranking((pipeline % DOCUMENTS >> pt.rewrite.reset() >> at.rerank)(at.topics), at.topics)
+
+
+def test_texts(at: Setting) -> None:
+    first = at.bm25 % DOCUMENTS
+    passages: Any = (first >> at.texts >> at.windows)(at.topics)
+    assert passages["docno"].str.contains("%p").all()
+    is_ranking((first >> at.texts >> at.windows >> pt.text.max_passage())(at.topics), at.topics)
+    found: Any = (first >> at.graph.passages() >> pt.text.get_text(at.graph, ["text"]))(at.topics)
+    assert found["text"].str.len().gt(0).all()
+    found = (at.bm25 % 3 >> at.texts >> pt.text.snippets(at.windows, num_psgs=1))(at.topics.head(2))
+    assert found["summary"].str.len().gt(0).all()
+    assert all(summary in text for summary, text in zip(found["summary"], found["text"], strict=True))
+
+
+@needs_terrier
+def test_text_scorer(at: Setting) -> None:
+    windows = pt.text.sliding(text_attr="text", length=40, stride=20, prepend_attr=None)
+    scorer = windows >> pt.text.scorer(body_attr="text", wmodel="BM25", background_index=at.stage.index)
+    is_ranking((at.bm25 % DOCUMENTS >> at.texts >> scorer >> pt.text.max_passage())(at.topics), at.topics)
+
+
+@pytest.mark.parametrize("terrier", [False, pytest.param(True, marks=needs_terrier)])
+def test_learning_to_rank(at: Setting, terrier: bool) -> None:
+    features = at.rerank ** at.stage.scorer()
+    if terrier:
+        own = pt.terrier.FeaturesRetriever(at.stage.index, ["WMODEL:TF_IDF", "WMODEL:DPH"], wmodel="BM25")
+        assert {len(row) for row in (own % DOCUMENTS)(at.topics)["features"]} == {2}
+        features = features ** pt.terrier.Retriever(at.stage.index, wmodel="DPH")
+    forest = RandomForestRegressor(n_estimators=10, random_state=0)
+    pipeline: Any = at.bm25 % DOCUMENTS >> features >> pt.ltr.apply_learned_model(forest)
+    pipeline.fit(at.topics, at.qrels)
+    is_ranking(pipeline(at.topics), at.topics)
+
+
+def test_grid_search_over_weights(at: Setting) -> None:
+    maxsim = ptg.GraphMaxSim(at.graph, verbose=False)
+    pipeline = at.bm25 % DOCUMENTS >> at.graph.passages() >> maxsim >> pt.text.max_passage()
+    parameters: Any = {maxsim: {"weights": [{}, {"order": 0.5, "order_i": 0.5}]}}
+    options: Any = {"verbose": False, "return_type": "best_setting"}
+    _, found = pt.GridSearch(pipeline, parameters, at.topics, at.qrels, "map", **options)
+    assert found[0][0] is maxsim and found[0][2] in parameters[maxsim]["weights"]
+
+
+def test_an_experiment_as_a_tree(at: Setting) -> None:
+    """Systems that share their first steps have the same values as one by one."""
+    first = at.bm25 % DOCUMENTS
+    systems = [first, first >> at.rerank, first >> at.texts >> at.windows >> pt.text.max_passage()]
+    options: Any = {"names": ["BM25", "graph", "windows"], "filter_by_qrels": True}
+    one_by_one, tree = (
+        pt.Experiment(systems, at.topics, at.qrels, [nDCG @ 10, RR @ 10, AP], plan=plan, **options)
+        for plan in ("linear", "tree")
+    )
+    pd.testing.assert_frame_equal(one_by_one, tree)
+
+
+# --- examples; those that use PISA get an index of Terrier in its place
+
+
+def existing_index(at: Setting, module: Any) -> None:
+    is_ranking(module.rerank(at.bm25 % DOCUMENTS, at.stage.texts(at.collection))(at.topics), at.topics)
+    with mock.patch.object(module, "rerank", lambda first, texts: first % DOCUMENTS >> at.rerank):
+        module.main(str(at.stage.folder), VASWANI)
+
+
+def hybrid(at: Setting, module: Any) -> None:
+    with mock.patch.object(at.collection, "documents", at.small.documents):
+        module.main(str(at.stage.folder), VASWANI, "indexes")
+
+
+def on_numpy(at: Setting, module: Any) -> None:
+    module.main("indexes", queries=5)
+
+
+def lgre(at: Setting, module: Any) -> None:
+    small = at.small
+    found = pt.text.get_text(small, ["text"])(module.first_stage(small, Path("index"))(at.topics))
+    options = ptg.LGReTraining(epochs=1, pairs_per_epoch=4, validation_candidates=4)
+    reranker = ptg.LGReReranker("all-MiniLM-L6-v2", training=options, verbose=False)
+    found = (pt.Transformer.from_df(found) % DOCUMENTS)(at.topics)
+    is_ranking(reranker.fit(found, small.qrels).transform(found), at.topics)
+
+
+def pair(at: Setting, module: Any) -> None:
+    short = Collection(at.small.documents, at.collection.topics.head(2 * QUERIES), at.collection.qrels)
+    options = ptg.CrossEncoderTraining(epochs=1, pairs_per_epoch=16, validation_candidates=4, ranking="pointwise")
+    # the thresholds for a teacher that is hardly trained: each of its scores is near one half
+    config = ptg.MiningConfig(positive_threshold=0.5, negative_threshold=0.499)
+    with (
+        mock.patch("pyterrier.get_dataset", lambda _: short),
+        mock.patch.object(ptg, "CrossEncoderTraining", lambda **_: options),
+        mock.patch.object(ptg, "HardNegativeMiner", functools.partial(ptg.HardNegativeMiner, config=config)),
+    ):
+        module.main(VASWANI, folder="pair")
+
+
+def clef_ip(at: Setting, module: Any) -> None:
+    from clef_ip_miniature import write_miniature
+
+    from pyterrier_graph.datasets import provider
+
+    write_miniature(Path("home", "clef-ip").absolute())
+    with mock.patch.dict(os.environ, {"IR_DATASETS_HOME": str(Path("home").absolute())}):
+        provider.register()
+        module.main("indexes", documents=20)
+
+
+RUNS: dict[str, Callable[[Setting, Any], None]] = {
+    "existing_index": existing_index,
+    "hybrid": hybrid,
+    "quickstart": on_numpy,
+    "hgat": on_numpy,
+    "lgre": lgre,
+    "pair": pair,
+    "clef_ip": clef_ip,
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("existing_index", "hybrid") else needs_terrier) for name in RUNS],
+)
+def test_examples(at: Setting, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get_dataset = pt.get_dataset
+    monkeypatch.setattr(pt, "get_dataset", lambda of: at.collection if of == VASWANI else get_dataset(of))
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.chdir(tmp_path)
+    if TERRIER:
+        pisa: Any = types.ModuleType("pyterrier_pisa")
+        pisa.PisaIndex = IndexOfExamples
+        monkeypatch.setitem(sys.modules, "pyterrier_pisa", pisa)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    RUNS[name](at, importlib.import_module(name))
+    monkeypatch.delitem(sys.modules, name)
+
+
+def test_every_example_is_covered() -> None:
+    without = "gnn_encoder"  # has no lexical first stage
+    assert {*RUNS} == {file.stem for file in (ROOT / "examples").glob("*.py")} - {without}

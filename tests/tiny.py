@@ -6,13 +6,15 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+import ir_measures
 import pandas as pd
+import pyterrier as pt
 import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
-from pyterrier_graph.documents import Link, Node, Reference, StructuredDocument
+from pyterrier_graph.documents.document import Link, Node, Reference, StructuredDocument
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
-from pyterrier_graph.graphs import MemoryGraph
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".split()
 
@@ -70,6 +72,12 @@ def graph(count: int = 6) -> MemoryGraph:
 def topics(count: int = 6) -> pd.DataFrame:
     """A query for each document: its word."""
     return pd.DataFrame([{"qid": f"t{n}", "query": WORDS[n % len(WORDS)]} for n in range(count)])
+
+
+def evaluated(measure: str, qrels: pd.DataFrame, run: pd.DataFrame) -> float:
+    """The mean of a measure over the judged queries."""
+    parsed = ir_measures.parse_measure(measure)
+    return ir_measures.calc_aggregate([parsed], *map(pt.model.to_ir_measures, (qrels, run)))[parsed]
 
 
 def qrels(count: int = 6) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What tests of trainings share: interruptions, and two processes that train together."""
+"""Shared by tests of trainings: interruptions, and two processes that train together."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from accelerate.state import AcceleratorState
 
 Reranker = TypeVar("Reranker", bound=pt.Transformer)
 
+FORK: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
 forks = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, so that each need not import torch")
 
 
@@ -42,8 +44,7 @@ def in_two_processes(train: Callable[[int, Path], None], folder: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_run, args=(train, rank, port, folder), daemon=True) for rank in range(2)]
+    processes = [FORK.Process(target=_run, args=(train, rank, port, folder), daemon=True) for rank in range(2)]
     for process in processes:
         process.start()
     for process in processes:
@@ -58,3 +59,15 @@ def _run(train: Callable[[int, Path], None], rank: int, port: int, folder: Path)
     train(rank, folder)
     assert torch.distributed.get_world_size() == 2
     torch.distributed.destroy_process_group()
+
+
+def in_child(work: Callable[..., Any], *given: Any, until: Callable[[], bool] | None = None) -> int | None:
+    """Runs a function in another process, which is killed once something is true. Returns the exit status."""
+    process = FORK.Process(target=work, args=given)
+    process.start()
+    while process.is_alive() and until is not None:
+        if until():
+            process.kill()
+        time.sleep(0.005)
+    process.join(600)
+    return process.exitcode

@@ -2,7 +2,7 @@
 
     python -m build && python tests/wheel_check.py dist -c constraints.txt
 
-The wheel has to hold every file of the package and nothing beside it. It is installed with ``[demo]`` into a new
+The wheel must contain every file of the package and nothing else. It is installed with ``[demo]`` into a new
 virtual environment; then, in an empty folder, its public names and entry points are loaded, a folder is searched, and
 the demo runs. Needs the standard library only.
 """
@@ -29,7 +29,7 @@ from pathlib import Path
 import pyterrier as pt, pyterrier_graph as ptg
 assert Path(ptg.__file__).is_relative_to(sys.prefix), f"{ptg.__file__} is not that of the wheel"
 assert importlib.metadata.version("pyterrier_graph") == ptg.__version__
-for name in (*ptg.__all__, "measures", "patents", "plots"):
+for name in (*ptg.__all__, "measures", "clef_ip", "plots"):
     getattr(ptg, name)
 points = importlib.metadata.distribution("pyterrier_graph").entry_points
 assert points and all(callable(point.load()) for point in points)
@@ -50,7 +50,7 @@ def sources(package: Path) -> set[str]:
 
 
 def wrong_files(names: Iterable[str], expected: set[str]) -> list[str]:
-    """What a wheel has too much, and what it has not."""
+    """The files that a wheel lacks, and those that do not belong to it."""
     found = {name for name in names if not name.split("/")[0].endswith(".dist-info")}
     return [
         *(f"not in the wheel: {name}" for name in sorted(expected - found)),

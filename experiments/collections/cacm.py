@@ -8,7 +8,7 @@ import pandas as pd
 
 from experiments.collections.smart import smart_records
 from experiments.harness.collection import ALL, Collection, Queries, Record
-from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, Reference
+from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Node, Reference
 
 CITATION = "5"
 

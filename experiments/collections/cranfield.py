@@ -38,13 +38,13 @@ def read_cranfield(path: str | Path) -> Collection:
                 _member(members, name) for name in ("cran.all.1400", "cran.qry", "cranqrel")
             )
     except (tarfile.TarError, EOFError, KeyError, zlib.error) as error:
-        raise ValueError(f"{archive} is no complete archive of the Cranfield collection: {error}") from error
+        raise ValueError(f"{archive} is not a complete archive of the Cranfield collection: {error}") from error
     return Collection.in_memory("Cranfield", _documents(documents), {ALL: Queries(_topics(queries), _qrels(judgments))})
 
 
 def _member(members: tarfile.TarFile, name: str) -> list[str]:
     content = members.extractfile(name)
-    assert content is not None  # a missing file is a KeyError
+    assert content is not None  # a missing file raises KeyError
     return content.read().decode().splitlines()
 
 

@@ -21,7 +21,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Query, Record, queries_by_split, split_of
-from pyterrier_graph.documents import NO_PARENT
+from pyterrier_graph.documents.document import NO_PARENT
 
 INDEXES = ("genindex-all.html", "genindex.html", "bookindex.html")  # the first that there is has all entries
 NOT_SEARCHED = ("genindex*.html", "bookindex.html", "py-modindex.html", "contents.html", "search.html")

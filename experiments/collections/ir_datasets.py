@@ -10,7 +10,7 @@ import pandas as pd
 
 from experiments.collections.cranfield import GRADES
 from experiments.harness.collection import ALL, Collection, Queries, Record
-from pyterrier_graph.documents import StructuredDocument, passage_id, split_passage_id
+from pyterrier_graph.documents.document import StructuredDocument, passage_id, split_passage_id
 
 
 def read_ir_datasets(

@@ -13,7 +13,7 @@ import pyterrier as pt
 from lxml import etree
 
 from experiments.harness.collection import Collection, Query, fraction, queries_by_split, split_of, successors
-from pyterrier_graph.documents import (
+from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
     SECTION,
@@ -95,7 +95,7 @@ def _read_pages(archive: Path, verbose: bool) -> Iterator[Page]:
                         if page.answers:
                             yield page
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise ValueError(f"{archive} is no complete tar.gz archive: {error}") from error
+        raise ValueError(f"{archive} is not a complete tar.gz archive: {error}") from error
 
 
 def _parse(docno: str, content: bytes) -> Page:

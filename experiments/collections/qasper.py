@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.harness.collection import ALL, Collection, Query, Record, joined, queries_by_split
-from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, passage_id
+from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Node, passage_id
 
 LEVEL = ":::"
 
@@ -54,7 +54,7 @@ def _papers(file: Path) -> Iterator[dict[str, Any]]:
                 paper["qas"]["answers"],
             )
         except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{file}, line {place}: this is no paper: {error!r}") from error
+            raise ValueError(f"{file}, line {place}: this is not a paper: {error!r}") from error
         yield paper
 
 

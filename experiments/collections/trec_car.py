@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.harness.collection import Collection, Query, queries_by_split, split_of, successors
-from pyterrier_graph.documents import (
+from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
     SECTION,
@@ -86,7 +86,7 @@ def _json_lines(path: Path, *fields: str) -> Iterator[dict[str, Any]]:
                     raise ValueError(f"{path}, line {number} lacks {missing}")
                 yield entry
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} is no complete gzip file: {error}") from error
+        raise ValueError(f"{path} is not a complete gzip file: {error}") from error
 
 
 def _rows(path: Path, fields: int, separator: str) -> Iterator[list[str]]:

@@ -53,4 +53,4 @@ def _refuse(file: Path, content: str, start: int, end: int) -> None:
     between = content[start:end]
     if between.strip():
         line = content.count("\n", 0, start + len(between) - len(between.lstrip())) + 1
-        raise ValueError(f"{file}, line {line}: this is no complete record: {between.strip()[:50]!r}")
+        raise ValueError(f"{file}, line {line}: this is not a complete record: {between.strip()[:50]!r}")

@@ -1,1 +1,1 @@
-"""What all experiments share: collections, stored runs, tables, command lines, measurements of cost."""
+"""Shared by all experiments: collections, stored runs, tables, command lines, measurements of cost."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import AutoConfig
 
 from pyterrier_graph.encoders.checkpoints import resolve
-from pyterrier_graph.rerank.cross_encoder import CHECKPOINT
+from pyterrier_graph.lgre.cross_encoder import CHECKPOINT
 
 
 def trained_cross_encoder(checkpoint: str, option: str) -> str:
@@ -18,7 +18,7 @@ def trained_cross_encoder(checkpoint: str, option: str) -> str:
         option: With which option, for the message.
 
     Raises:
-        SystemExit: If it is not there, or is no cross-encoder with one score.
+        SystemExit: If it is not there, or is not a cross-encoder with one score.
     """
     inner = Path(checkpoint) / CHECKPOINT
     found = str(inner) if inner.exists() else resolve(checkpoint)
@@ -27,5 +27,5 @@ def trained_cross_encoder(checkpoint: str, option: str) -> str:
     except (OSError, ValueError) as error:
         raise SystemExit(f"{option} {checkpoint}: there is no such checkpoint: {error}") from error
     if shape.num_labels != 1 or not any("ForSequenceClassification" in kind for kind in shape.architectures or ()):
-        raise SystemExit(f"{option} {checkpoint} is no cross-encoder with one score, but {shape.architectures}")
+        raise SystemExit(f"{option} {checkpoint} is not a cross-encoder with one score, but {shape.architectures}")
     return found

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph import DocumentGraph, query_folds
-from pyterrier_graph.documents import (
+from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
     PASSAGE_SEPARATOR,
@@ -88,7 +88,7 @@ class Collection:
     Attributes:
         name: The collection's name.
         documents: Returns an iterator over the records: ``docno, title, text``, and for documents with structure what
-            :meth:`pyterrier_graph.documents.StructuredDocument.from_record` reads.
+            :meth:`pyterrier_graph.documents.document.StructuredDocument.from_record` reads.
         queries: Queries by split: ``train``, ``dev`` and ``test`` (and ``extra``: training queries that are in no
             graph); or ``train`` and ``test``; or ``all``.
         structured: Whether the records have nodes.

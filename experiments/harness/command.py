@@ -1,4 +1,4 @@
-"""What the command lines of all comparisons have in common."""
+"""The parts that the command lines of all comparisons have in common."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from experiments.collections import COLLECTIONS, open_collection
 from experiments.harness.collection import Collection
-from experiments.harness.needs import Needs, Sizes, say
 
 COUNTS = (
     "runs",
@@ -57,7 +56,6 @@ def parser(description: str | None, systems: Names[str], chosen: Sequence[str]) 
     command.add_argument("path", type=Path, nargs="?", help="its folder; ir_datasets and numpydoc need none")
     command.add_argument("--systems", nargs="+", choices=[*systems], default=[*chosen], metavar="SYSTEM")
     command.add_argument("--output", type=Path, required=True, help="folder for indexes, graphs, runs and tables")
-    command.add_argument("--needs", action="store_true", help="only say what a collection of ir_datasets needs")
     add_options(
         command,
         "collection",
@@ -108,7 +106,6 @@ def parse(
     command: argparse.ArgumentParser,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     arguments: Sequence[str] | None = None,
-    needs_of: Callable[[argparse.Namespace, Sizes], Needs] | None = None,
     refuse: Callable[[argparse.Namespace], None] | None = None,
 ) -> tuple[Collection, argparse.Namespace]:
     """The collection and the options; what cannot work ends with a message before anything is read.
@@ -117,7 +114,6 @@ def parse(
         command: The command line.
         presets: Defaults by name of the collection; those under ``""`` are for all that have no others.
         arguments: Arguments; by default the program's.
-        needs_of: What the experiment needs; it is said for collections of ir_datasets.
         refuse: Raises ValueError for options that this experiment cannot use.
     """
     show_progress()
@@ -129,10 +125,6 @@ def parse(
         check(options)
         if refuse is not None:
             refuse(options)
-        if needs_of is not None and options.collection.startswith("irds:"):
-            say(options, needs_of)
-        if options.needs:
-            command.exit()
         options.output.mkdir(parents=True, exist_ok=True)
         return open_collection(options), options
     except (ValueError, FileNotFoundError) as error:

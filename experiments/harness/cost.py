@@ -76,7 +76,7 @@ def peak_mib() -> float:
 def peak_without_files() -> Iterator[list[float]]:
     """Samples the memory of this process that is not of mapped files; yields a list with the maximum, in MiB.
 
-    The system can take back mapped files at any time. Only Linux tells them apart; elsewhere the maximum is NaN.
+    The system can take back mapped files at any time. Only Linux distinguishes them; elsewhere the maximum is NaN.
     """
     status = Path("/proc/self/status")
     peak = [0.0 if status.exists() else float("nan")]

@@ -31,6 +31,6 @@ def fine_tuned(
     judged = pd.MultiIndex.from_arrays([found["qid"], judged_ids(found["docno"], train.qrels)])
     right = judged.isin(pd.MultiIndex.from_frame(relevant))
     positives = found[right & ~judged.duplicated()]  # results are in order
-    encoder.miner = ptg.HardNegativeMiner(pt.Transformer.from_df(found[~right]), texts, hard_negatives=1)
+    encoder.miner = ptg.HardNegativeMiner(pt.Transformer.from_df(found[~right]), texts)
     encoder.training = ptg.DualEncoderTraining(epochs=epochs, batch_size=32, patience=None)
     return encoder.fit(train.topics, positives[["qid", "docno"]].assign(label=1))

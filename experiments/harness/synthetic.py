@@ -5,26 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 from pyterrier_dr import BiEncoder, FlexIndex
 
-from experiments.collections.synthetic_patents import snippets_of
 from experiments.harness.cost import random_vectors
 from pyterrier_graph import DocumentGraph, QueryPassageGraph
-from pyterrier_graph.artifacts import META
-from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument
-from pyterrier_graph.graphs.array_files import DOCNOS
-from pyterrier_graph.graphs.ids import writing_ids
-from pyterrier_graph.retrieve.index_identity import encoder_name, vector_space
+from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument
+from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.storage.arrays import DOCNOS, writing_ids
+from pyterrier_graph.storage.artifact import META
 
 PASSAGES = 10  # of a document, in two sections
 QUERIES = 10  # passages for each query
 RETRIEVED = 25  # passages that a query retrieves, the first of which is relevant
 DISTINCT = 16_381  # vectors; the vector of a text is that of its number modulo this
 AT_ONCE = 4096
+
+
+def snippets_of(random: np.random.Generator, count: int = 4096, words: int = 50, vocabulary: int = 30_000) -> list[str]:
+    """Texts of made-up words, whose frequency is about inverse to their rank, as in a language."""
+    spelled = ["".join(random.choice([*"etaoinshrdlcumwfgypb"], random.integers(2, 11))) for _ in range(vocabulary)]
+    weights = 1 / (np.arange(vocabulary) + 2.7)
+    drawn = random.choice(np.array(spelled), (count, words), p=weights / weights.sum())
+    return [" ".join(row) for row in drawn.tolist()]
 
 
 def documents(passages: int) -> Iterator[StructuredDocument]:
@@ -71,7 +77,7 @@ def write_vectors(path: Path, passages: int, graph: DocumentGraph, encoder: Numb
             file.write(encoder.table[: passages - start].data)
     about = {"type": "dense_index", "format": "flex", "package_hint": "pyterrier_dr"}
     sizes = {"vec_size": encoder.table.shape[1], "doc_count": passages}
-    base = {"encoder": encoder_name(encoder), "graph": graph.fingerprint(), "space": vector_space(encoder)}
+    base = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
     (path / META).write_text(json.dumps(about | sizes | {"base": base}), encoding="utf-8")
     return FlexIndex(str(path), verbose=False)
 
@@ -80,20 +86,17 @@ def write_queries(path: Path, passages: int, index: DocumentGraph | FlexIndex) -
     """Builds the graph of one query for ten passages; each retrieves random ones, the first of which is relevant."""
     count, random = max(1, passages // QUERIES), np.random.default_rng(2)
 
-    def frames() -> Iterator[pd.DataFrame]:
-        for start in range(0, count, AT_ONCE):
-            numbers = np.arange(start, min(start + AT_ONCE, count)).repeat(RETRIEVED)
-            # spread over the corpus, and different for each query
-            first = random.integers(passages, size=len(numbers) // RETRIEVED).repeat(RETRIEVED)
-            step = max(1, passages // RETRIEVED)
-            found = (first + step * np.tile(np.arange(RETRIEVED), len(numbers) // RETRIEVED)) % passages
-            frame: dict[str, Any] = {"qid": [f"q{number}" for number in numbers.tolist()]}
-            frame["query"] = [f"query {number}" for number in numbers.tolist()]
-            frame["docno"] = [f"d{number // PASSAGES}%p{number % PASSAGES}" for number in found.tolist()]
-            results = pd.DataFrame(frame | {"score": 1.0})
-            yield results
+    def retrieve(topics: pd.DataFrame) -> pd.DataFrame:
+        # spread over the corpus, and different for each query
+        first = random.integers(passages, size=len(topics)).repeat(RETRIEVED)
+        found = (first + max(1, passages // RETRIEVED) * np.tile(np.arange(RETRIEVED), len(topics))) % passages
+        results = topics.iloc[np.arange(len(topics)).repeat(RETRIEVED)]
+        docnos = [f"d{number // PASSAGES}%p{number % PASSAGES}" for number in found.tolist()]
+        return pt.model.add_ranks(results.assign(docno=docnos, score=1.0))
 
     found = random.integers(passages, size=count)
     docnos = [f"d{number // PASSAGES}%p{number % PASSAGES}" for number in found.tolist()]
-    qrels = pd.DataFrame({"qid": [f"q{number}" for number in range(count)], "docno": docnos, "label": 1})
-    return QueryPassageGraph(path).from_results(frames(), index, qrels=qrels, verbose=False)
+    topics = pd.DataFrame({"qid": [f"q{number}" for number in range(count)]})
+    qrels, topics = topics.assign(docno=docnos, label=1), topics.assign(query=topics["qid"].str.replace("q", "query "))
+    retriever = pt.apply.generic(retrieve)
+    return QueryPassageGraph(path, verbose=False).build(topics, index, retriever, qrels=qrels, batch_size=AT_ONCE)

@@ -44,7 +44,9 @@ def place_of(collection: Collection, folder: Path, *, dev_queries: int = 300, pa
 
 def untrained(place: Place, encoder: ptg.DualEncoder, seed: int = 0, **options: object) -> ptg.GNNEncoder:
     """A :class:`~pyterrier_graph.GNNEncoder` as it starts, for a collection."""
-    given = {"query_graph": place.query_graph, "folder": place.folder / "vectors", "seed": seed, **options}
+    shape = {name: options.pop(name) for name in ("weights", "heads", "edges") if name in options}
+    config = ptg.GNNEncoderConfig(seed=seed, **shape)  # type: ignore[arg-type]
+    given = {"query_graph": place.query_graph, "folder": place.folder / "vectors", "config": config, **options}
     return ptg.GNNEncoder(place.graph, encoder, **given)  # type: ignore[arg-type]
 
 
@@ -55,7 +57,7 @@ def used_at(model: ptg.GNNEncoder, place: Place) -> ptg.GNNEncoder:
 
 
 def ranking(model: ptg.GNNEncoder, place: Place, path: Path) -> pd.DataFrame:
-    """What a network finds for the test queries: documents by their best passage, where documents are judged.
+    """Ranks the test queries by a network: documents by their best passage, where documents are judged.
 
     Args:
         model: The network, for this collection.

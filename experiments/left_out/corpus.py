@@ -1,4 +1,4 @@
-"""What the folds of a collection share: its graph, the encoder's vectors of its passages, and BM25."""
+"""The data that the folds of a collection share: its graph, the encoder's vectors of its passages, and BM25."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pyterrier_dr import FlexIndex
 import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Record
 from experiments.harness.first_stage import bm25
-from pyterrier_graph.artifacts import META
+from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.relations import TITLE
-from pyterrier_graph.retrieve.dual_encoder import NETWORK
-from pyterrier_graph.retrieve.index_writer import base_vectors
+from pyterrier_graph.pair.dual_encoder import NETWORK
+from pyterrier_graph.storage.artifact import META
 
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
 POOLED = ("cranfield", "cacm", "vaswani")
@@ -44,7 +44,8 @@ class Corpus:
         self.name, self.collection, self.output, self.engine = name, collection, output, engine
         self._encoder, self.max_tokens = encoder, max_tokens
         self.vectors = output / "vectors"
-        self.graph = collection.graph(output / "documents", passage_words=NO_LIMIT if name in WHOLE else 120)
+        self.passage_words = NO_LIMIT if name in WHOLE else 120
+        self.graph = collection.graph(output / "documents", passage_words=self.passage_words)
 
     @property
     def pooled(self) -> bool:
@@ -63,7 +64,7 @@ class Corpus:
     @property
     def titled(self) -> bool:
         """Whether passages have titles."""
-        return TITLE in self.graph.relations and len(self.graph.adjacency(TITLE).indices) > 0
+        return TITLE in self.graph.relations and len(self.graph._adjacency(TITLE).indices) > 0
 
     @cached_property
     def encoder(self) -> ptg.DualEncoder:
@@ -108,11 +109,19 @@ class Corpus:
         """BM25 over passages, with their titles and further texts by docno where there is a context."""
 
         def records() -> Iterator[Record]:
-            for record in self.graph.get_corpus_iter(verbose=False):
+            for record in self.graph.get_corpus_iter():
                 title, more = ("", "") if context is None else (record["title"], context.get(record["docno"], ""))
                 yield record | {"title": title, "text": f"{record['text']}\n{more}"}
 
         return bm25(Collection(f"{self.name}, {name}", records, {}), path, self.engine)
+
+    @cached_property
+    def graph_index(self) -> ptg.GraphIndex:
+        """All of it in one index, which has no answered queries yet."""
+        index = ptg.GraphIndex(self.output / "index", encoder=self.encoder)
+        if not index.built():
+            index.index(self.collection.get_corpus_iter(), passage_words=self.passage_words)
+        return index
 
     @cached_property
     def maxsim(self) -> ptg.GraphMaxSim:

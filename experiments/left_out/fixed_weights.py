@@ -6,17 +6,18 @@ import itertools
 from collections.abc import Iterable
 from typing import cast
 
+import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from ir_measures import nDCG
 
 from experiments.harness.collection import Queries
 from experiments.harness.results import write
 from experiments.left_out.fold import Fold
 from pyterrier_graph.graphs.relations import RELEVANT, TITLE
-from pyterrier_graph.training.validation import RunEvaluator, judged_ids
+from pyterrier_graph.training.validation import judged_ids
 
-MEASURE = "nDCG@10"
 CANDIDATES = 100
 TITLES = (0.0, 0.2, 0.5, 1.0, 2.0, 3.0)
 RELEVANTS = (0.0, 0.2, 0.5, 1.0)
@@ -41,7 +42,7 @@ def measured(fold: Fold) -> pd.DataFrame:
                 rows += [part.assign(**weights) for part in rows if part[RELEVANT].iloc[0] == weights[RELEVANT]][:2]
                 continue
             mean.weights = weights
-            vectors = mean.vectors([*ids])
+            vectors = mean.vectors_of([*ids])
             for split, part in parts.items():
                 values = _per_query(part, queries[split] @ vectors.T, ids)
                 rows.append(values.assign(split=split, **weights))
@@ -61,7 +62,8 @@ def _per_query(queries: Queries, scores: np.ndarray, ids: np.ndarray) -> pd.Data
     )
     run["docno"] = judged_ids(run["docno"], queries.qrels)
     run = run.groupby(["qid", "docno"], as_index=False)["score"].max()
-    return RunEvaluator(MEASURE, queries.qrels).per_query(run).rename_axis("qid").reset_index(name="value")
+    values = ir_measures.iter_calc([nDCG @ 10], *map(pt.model.to_ir_measures, (queries.qrels, run)))
+    return pd.DataFrame([(value.query_id, value.value) for value in values], columns=["qid", "value"])
 
 
 def best_weights(measurements: Iterable[pd.DataFrame], split: str) -> dict[str, float]:

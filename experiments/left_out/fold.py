@@ -85,12 +85,16 @@ class Fold:
             names.LATE: lambda: self._retriever(self.corpus.late_index),
             names.MEAN: lambda: self._searched(self.mean()),
             names.MEAN_LATE: lambda: self._searched(self.mean(encoder=self.corpus.late_encoder)),
-            names.MEAN_FIXED: lambda: self.fixed(self.mean().config.weights or {}),
+            names.MEAN_FIXED: lambda: self.fixed(self.mean().fixed_weights),
             names.MEAN_HOME: lambda: self._searched(self.mean().fit(*self.dev)),
             names.MAXSIM: lambda: self.corpus.bm25 % RERANKED >> self.corpus.maxsim,
             names.HYBRID: partial(self._hybrid, names.BM25),
             names.HYBRID_CONTEXT: partial(self._hybrid, names.BM25_CONTEXT),
             names.HYBRID_HOME: lambda: self._hybrid(names.BM25).fit(*self.dev),
+            names.HYBRID_PLAIN: partial(self._hybrid, names.BM25, names.DUAL),
+            names.HYBRID_TITLED: partial(self._hybrid, names.BM25_CONTEXT, names.TITLE_IN_TEXT),
+            names.INDEX: lambda: self._graph_index().hybrid(DEPTH),
+            names.INDEX_BM25: lambda: self._graph_index().bm25(DEPTH),
         }
 
     def fixed(self, weights: Weights) -> pt.Transformer:
@@ -114,7 +118,9 @@ class Fold:
             options = self._shared()
             return ptg.GNNEncoder.load(path, graph=self.corpus.graph, encoder=options.pop("encoder"), **options)
         training = ptg.GNNEncoderTraining(seed=seed)
-        gnn = ptg.GNNEncoder(self.corpus.graph, training=training, seed=seed, **self._shared())
+        gnn = ptg.GNNEncoder(
+            self.corpus.graph, training=training, config=ptg.GNNEncoderConfig(seed=seed), **self._shared()
+        )
         gnn.fit(*self.train, *self.dev)
         if not self.number:
             path.parent.mkdir(exist_ok=True)
@@ -147,5 +153,10 @@ class Fold:
         texts = answered.groupby("docno")["query"].agg("\n".join).to_dict()
         return self.corpus.bm25_over("context", path, texts)
 
-    def _hybrid(self, lexical: str) -> ptg.Hybrid:
-        return ptg.Hybrid(self.pipeline(lexical), self.pipeline(names.MEAN), verbose=False)
+    def _hybrid(self, lexical: str, dense: str = names.MEAN) -> ptg.Hybrid:
+        return ptg.Hybrid(self.pipeline(lexical), self.pipeline(dense), verbose=False)
+
+    def _graph_index(self) -> ptg.GraphIndex:
+        """The collection's index, with the training queries of this fold."""
+        qrels = relevant_passages(self.corpus.graph, self.in_graph.qrels)
+        return self.corpus.graph_index.update([], answered=(self.in_graph.topics, qrels))

@@ -21,6 +21,10 @@ MAXSIM = "BM25@100 >> GraphMaxSim"
 HYBRID = "Hybrid"
 HYBRID_CONTEXT = "Hybrid, BM25 with context"
 HYBRID_HOME = "Hybrid, fitted at home"
+HYBRID_PLAIN = "Hybrid, BM25 and dual-encoder"
+HYBRID_TITLED = "Hybrid, BM25 with context and title in the text"  # what anyone can build
+INDEX = "GraphIndex"
+INDEX_BM25 = "GraphIndex, BM25"
 
 SYSTEMS = (
     BM25,
@@ -40,7 +44,11 @@ SYSTEMS = (
     HYBRID,
     HYBRID_CONTEXT,
     HYBRID_HOME,
+    HYBRID_PLAIN,
+    HYBRID_TITLED,
+    INDEX,
+    INDEX_BM25,
 )
-RIVALS = (BM25, BM25_CONTEXT, DUAL, TITLE_IN_TEXT, LATE)  # what users would try first
+RIVALS = (BM25, BM25_CONTEXT, DUAL, TITLE_IN_TEXT, LATE, HYBRID_PLAIN, HYBRID_TITLED)  # what users would try first
 TRAINED = (GNN_ELSEWHERE, GNN_HOME)  # there is a run for each seed
 CHOICES = {choice(name.partition(" (")[0]): name for name in SYSTEMS}

@@ -39,7 +39,7 @@ def means(per_query: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 
 def goals(per_query: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """What is expected of the systems, and whether it is so.
+    """The expectations of the systems, and whether they hold.
 
     Returns:
         ``goal, collection, compared`` (with which system), ``difference``, ``significant`` (``+`` or ``-``, by a paired

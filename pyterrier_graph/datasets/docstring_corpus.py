@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import re
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from pyterrier_graph.datasets.docstrings import MAX_SUMMARY_WORDS, MIN_PASSAGE_WORDS, Docstring, parse_docstring
 from pyterrier_graph.datasets.sources import DocumentedObject, read_package
-from pyterrier_graph.documents import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference, StructuredDocument
+from pyterrier_graph.documents.document import (
+    NO_PARENT,
+    PASSAGE,
+    SECTION,
+    Link,
+    Node,
+    Reference,
+    StructuredDocument,
+    split_text,
+)
 
+MAX_SUMMARY_WORDS = 30
+MIN_PASSAGE_WORDS = 3
+MAX_PASSAGE_WORDS = 150
 MIN_DOCUMENT_WORDS = 10
 MAX_COPIES = 3
 MAX_OVERLAP = 0.8
@@ -46,7 +59,7 @@ class DocstringCorpus:
 def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     """Reads the docstrings of installed packages and makes documents and queries from them.
 
-    Equal docstrings become one document. A docstring with fewer than ten words beside the summary becomes none.
+    Equal docstrings become one document. A docstring with fewer than ten words besides its summary is left out.
     Summary lines of three words or more are queries. The description of an object in a "See Also" section is a query if
     it has three words or more, differs from the object's summary (Jaccard coefficient of their words below 0.8), and is
     neither said of another object nor another object's summary. A line with verbatim copies in more than three
@@ -251,3 +264,166 @@ class VerbatimCopies:
         for _, begin, end in reversed(found):
             text = f"{text[:begin]} {text[end:].lstrip('.,;:!?')}"
         return self.remove(" ".join(text.split()))  # words that were apart may now be another copy
+
+
+# --- docstrings as summary, sections and passages
+
+_LISTS = frozenset(
+    {"Parameters", "Other Parameters", "Attributes", "Methods", "Receives", "Returns", "Yields", "Raises", "Warns"}
+)
+_OUTSIDE_OF_SECTIONS = frozenset({"Signature", "Summary", "Extended Summary", "See Also", "index"})
+
+
+class Passage(NamedTuple):
+    """A passage of a docstring."""
+
+    section: str  # the title of its section; "" for the description before the first section
+    text: str  # without markup and line breaks
+    names: frozenset[str]  # the parameters that it describes, or the label of its bibliographic reference
+    mentions: frozenset[str]  # the names, section titles and labels that its markup refers to
+
+
+class SeeAlso(NamedTuple):
+    """An entry of a "See Also" section: names of objects, and their description."""
+
+    names: tuple[str, ...]
+    description: str
+
+
+class Docstring(NamedTuple):
+    """The parts of a docstring."""
+
+    summary: str  # the summary line, or ""; no passage contains it
+    passages: tuple[Passage, ...]  # in the order of the numpydoc standard, without "See Also"
+    see_also: tuple[SeeAlso, ...]
+
+
+def parse_docstring(text: str) -> Docstring:
+    """Splits a docstring without indentation into its parts.
+
+    A signature before the summary is removed. The summary is the first paragraph. If this paragraph has more than 30
+    words or ends in a colon, the summary is its first sentence, if that is short enough, and the description has the
+    rest. In sections that list things (parameters, attributes, returned values, errors ...), each entry is a passage;
+    entries without a description are one passage together. In other sections, each paragraph is a passage, together
+    with the code, formulas and lists after it. Passages of more than 150 words are cut; passages of fewer than three
+    words are left out. A docstring that violates the standard, for instance with two sections of the same title, is a
+    ValueError.
+    """
+    from numpydoc.docscrape import NumpyDocString
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about unknown sections and underlines of another length
+        parsed = NumpyDocString(_TEMPLATE.sub("", _SIGNATURE.sub("", text, count=1)))
+    summary, rest = _split_summary(parsed["Summary"])
+    passages = [*_paragraphs("", [*rest, "", *parsed["Extended Summary"]])]
+    for title, content in parsed.items():
+        if title in _LISTS:
+            passages += _entries(title, content)
+        elif title not in _OUTSIDE_OF_SECTIONS:
+            passages += _paragraphs(title, content)
+    see_also = tuple(
+        SeeAlso(tuple(name.removeprefix("~") for name, _ in objects), plain_text(" ".join(described)))
+        for objects, described in parsed["See Also"]
+    )
+    return Docstring(summary, tuple(passages), see_also)
+
+
+def plain_text(markup: str) -> str:
+    """Removes the markup of reStructuredText from a text and joins its lines."""
+    for sign, pattern, replacement in _MARKUP:
+        if sign in markup:
+            markup = pattern.sub(replacement, markup)
+    return " ".join(markup.split())
+
+
+_TEMPLATE = re.compile(r"%\((\w+)\)s|^[ \t]*\$?\{\w+\}[ \t]*$", re.MULTILINE)  # filled in at import
+_SIGNATURE = re.compile(
+    r"""\A\s*(?:[\w.,\ ]+=\ *)?[\w.]+\((?:(?!\n\s*\n).)*?\)  # name(...), in one paragraph
+        [ \t]*(?:->[^\n]*)?(?:\n[ \t]*--[ \t]*)?(?:\n[ \t]*\n|\Z)""",
+    re.DOTALL | re.VERBOSE,
+)
+_SENTENCE = re.compile(r"(.+?[.!?])\s+(?=[A-Z`])", re.DOTALL)
+# What continues a paragraph: an indented block, code, a formula, the rest of a sentence, an item of a list.
+_CONTINUES = re.compile(r"\s|>>>|\.\.\. |\.\. math::|[a-z]|[-*+] |\d+\. ")
+_REFERENCE = re.compile(r"^\.\. \[(#?\w+)\]", re.MULTILINE)
+
+# Characters without which a pattern cannot match, the pattern, and its replacement.
+_MARKUP = tuple(
+    (sign, re.compile(pattern, re.MULTILINE), replacement)
+    for sign, pattern, replacement in (
+        (".. ", r"^\s*\.\. _[^:\n]+:.*$", ""),  # label or address of a link
+        (".. ", r"^\s*\.\. (?:versionadded|versionchanged|deprecated)::[ \t]*[\d.]*", ""),
+        (".. ", r"^\s*\.\. (?:math|note|warning|seealso|attention|tip|important|hint|rubric|admonition)::", ""),
+        (".. ", r"^\s*\.\. [\w:-]+::.*$", ""),
+        (":", r"^\s*:[\w-]+:[^`\n]*$", ""),  # option of a directive
+        ("..", r"^\s*\.\.(?= |$)", ""),
+        ("`", r"(?:Read more in|See) the :ref:`User Guide <[^`]*`\.?", ""),
+        ("`", r":[\w:+-]+:`([^`<]*?)\s*<[^`]*>`", r"\1"),
+        ("`", r":[\w:+-]+:`[~!]?([^`]*)`", r"\1"),
+        ("`", r"`([^`<]+?)\s*<[^`>]+>`__?", r"\1"),
+        ("``", r"``(.+?)``", r"\1"),
+        ("`", r"`~?([^`\n]*(?:\n[^`\n]*)?)`(?:__?\b)?", r"\1"),
+        ("**", r"(?<![\w*\\])\*\*([^\s*](?:[^*]*[^\s*\\])?)\*\*(?![\w*])", r"\1"),
+        ("*", r"(?<![\w*\\])\*([^\s*](?:[^*]*[^\s*\\])?)\*(?![\w*])", r"\1"),
+        ("]_", r"\[(#?\w+)\]_", r"[\1]"),
+        ("::", r"::\s*$", ":"),
+        ("--", r"(?<!\S)(?:-{3,}|\+[-=+]+)(?!\S)", ""),  # lines of tables and under titles
+        ("==", r"(?<!\S)(?:={3,}|\+[-=+]+)(?!\S)", ""),
+        ("\\", r"\\([*_|`])", r"\1"),
+    )
+)
+_MENTIONS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?<![:`\w])`{1,2}([A-Za-z_]\w*)`{1,2}(?![`\w])",
+        r"(?<![\w*\\])\*{1,2}([A-Za-z_]\w*)\*{1,2}(?![\w*])",
+        r"\b(?:[Ss]ee|[Ii]n) (?:also )?(?:the )?[`\"'*]*((?:Other )?[A-Z][a-z]+)[`\"'*]*(?= section| below|[.,;)])",
+        r"\[(#?\w+)\]_",
+    )
+)
+
+
+def _split_summary(lines: list[str]) -> tuple[str, list[str]]:
+    text = "\n".join(lines).strip()
+    if len(text.split()) <= MAX_SUMMARY_WORDS and not text.endswith(":"):
+        return plain_text(text), []
+    sentence = _SENTENCE.match(text)
+    if sentence and len(sentence[1].split()) <= MAX_SUMMARY_WORDS:
+        return plain_text(sentence[1]), text[sentence.end() :].splitlines()
+    return "", lines
+
+
+def _entries(section: str, parameters: Iterable[Any]) -> Iterator[Passage]:
+    for described, entries in itertools.groupby(parameters, key=lambda entry: bool(entry[2])):
+        undescribed: dict[str, frozenset[str]] = {}
+        for name, kind, description in entries:
+            header = " : ".join(part for part in (name, kind) if part)
+            parts = (part.strip("` ").lstrip("*\\") for part in re.sub(r"\(.*\)|:.*", "", name).split(","))
+            names = frozenset(filter(None, parts))
+            if described:
+                yield from _passages(section, f"{header}\n\n" + "\n".join(description), names)
+            else:
+                undescribed[header] = names
+        yield from _passages(section, ", ".join(undescribed), frozenset[str]().union(*undescribed.values()))
+
+
+def _paragraphs(section: str, lines: Iterable[str]) -> Iterator[Passage]:
+    gathered: list[str] = []
+    for block in re.split(r"\n\s*\n|\n(?=\.\. \[)", "\n".join(lines)):
+        if not block.strip():
+            continue
+        unfinished = gathered and (gathered[-1].rstrip().endswith(":") or len(" ".join(gathered).split()) < 5)
+        if gathered and not unfinished and not _CONTINUES.match(block):
+            yield from _passages(section, "\n\n".join(gathered))
+            gathered = []
+        gathered.append(block)
+    yield from _passages(section, "\n\n".join(gathered))
+
+
+def _passages(section: str, markup: str, names: frozenset[str] = frozenset()) -> Iterator[Passage]:
+    names |= frozenset(_REFERENCE.findall(markup))
+    mentions = frozenset(name for pattern in _MENTIONS for name in pattern.findall(markup)) - names
+    for text in split_text(plain_text(markup), MAX_PASSAGE_WORDS):
+        if len(text.split()) >= MIN_PASSAGE_WORDS:
+            yield Passage(section, text, names, mentions)
+        names = mentions = frozenset()  # the first part has them all

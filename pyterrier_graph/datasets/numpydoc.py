@@ -32,8 +32,8 @@ from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel, G
 from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS
 
 from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus
-from pyterrier_graph.datasets.irds import DocsIter, LookedUpDocs, check_name
-from pyterrier_graph.documents import PASSAGE, Link, Node, Reference, StructuredDocument, passage_id
+from pyterrier_graph.documents.document import PASSAGE, Link, Node, Reference, StructuredDocument, passage_id
+from pyterrier_graph.documents.irds import DocsIter, LookedUpDocs
 
 DATASET_ID = "pyterrier-graph/numpydoc"
 PACKAGES = {"numpy": ("numpy",), "all": ("numpy", "scipy", "pandas", "sklearn", "networkx")}
@@ -50,7 +50,7 @@ class NumpydocDoc(NamedTuple):
         title: The same name.
         text: The passages, separated by blank lines.
         nodes: Sections and passages. This field and the three after it are those of
-            :class:`pyterrier_graph.documents.StructuredDocument`.
+            :class:`pyterrier_graph.documents.document.StructuredDocument`.
     """
 
     doc_id: str
@@ -74,7 +74,8 @@ def dataset_names() -> list[str]:
 
 def dataset(name: str) -> Dataset:
     """The dataset of one of :func:`dataset_names`. The packages are read when documents or queries are first needed."""
-    check_name(f"{DATASET_ID}/{name}", [f"{DATASET_ID}/{known}" for known in dataset_names()])
+    if name not in dataset_names():
+        raise KeyError(f"there is no dataset {DATASET_ID}/{name}; the names are {', '.join(dataset_names())}")
     corpus, _, split = name.partition("/")
     if not split:
         return Dataset(_docs(corpus))
@@ -117,8 +118,7 @@ class _Docs(BaseDocs):
         self._name = name
 
     def docs_iter(self) -> DocsIter:
-        documents = load_corpus(self._name).documents
-        return DocsIter(lambda: map(_record, documents.values()), len(documents))
+        return DocsIter(map(_record, load_corpus(self._name).documents.values()))
 
     def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> LookedUpDocs:
         documents = load_corpus(self._name).documents
@@ -129,9 +129,6 @@ class _Docs(BaseDocs):
 
     def docs_cls(self) -> type[NumpydocDoc]:
         return NumpydocDoc
-
-    def docs_namespace(self) -> str:
-        return f"{DATASET_ID}/{self._name}"
 
     def docs_lang(self) -> str:
         return "en"
@@ -152,9 +149,6 @@ class _Queries(BaseQueries):
 
     def queries_iter(self) -> Iterator[GenericQuery]:
         return (GenericQuery(query.query_id, query.text) for query in self.with_relevant())
-
-    def queries_namespace(self) -> str:
-        return f"{DATASET_ID}/{self.name}"
 
     def queries_lang(self) -> str:
         return "en"

@@ -48,7 +48,7 @@ def _numpydoc(_: str, groups: Sequence[str]) -> ir_datasets.Dataset:
 
 
 def _clef_ip(name: str, _: Sequence[str]) -> ir_datasets.Dataset:
-    from pyterrier_graph.datasets.clef_ip import collection
+    from pyterrier_graph.clef_ip import collection
 
     return collection.dataset(name)
 
@@ -61,7 +61,7 @@ class GraphDatasetProvider:
     """
 
     def get_dataset(self, name: str) -> pt.datasets.Dataset:
-        """The dataset of a name. It is a KeyError if there is none."""
+        """The dataset of a name; raises KeyError if there is none."""
         import pyterrier as pt
 
         register()
@@ -69,7 +69,7 @@ class GraphDatasetProvider:
 
     def list_dataset_names(self) -> Iterable[str]:
         """The names of all datasets of this package."""
+        from pyterrier_graph.clef_ip import collection
         from pyterrier_graph.datasets import numpydoc
-        from pyterrier_graph.datasets.clef_ip import collection
 
         return [*(f"numpydoc/{name}" for name in numpydoc.dataset_names()), *collection.dataset_names()]

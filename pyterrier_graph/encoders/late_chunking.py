@@ -101,7 +101,7 @@ class LateChunking:
         window: Tokens per window, without prompt and special tokens.
 
     Raises:
-        ValueError: If the network does not average the states of tokens, or does not tell how many tokens it reads.
+        ValueError: If the network does not average the states of tokens, or its number of positions is unknown.
     """
 
     def __init__(self, network: SentenceTransformer) -> None:
@@ -206,13 +206,8 @@ def longest_input(transformer: Transformer) -> int:
             positions = module.num_embeddings - module.padding_idx - 1  # RoBERTa counts from there
     limit = positions or transformer.max_seq_length
     if not limit:
-        raise ValueError("late_chunking needs an encoder that tells how many tokens it reads; this one does not")
+        raise ValueError("late_chunking needs an encoder with a known number of positions; this one does not state it")
     return int(limit)
-
-
-def single_passages(texts: Sequence[str]) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
-    """Texts as documents of one passage, as the arguments of :meth:`LateChunking.encode`."""
-    return texts, np.arange(len(texts) + 1), np.arange(len(texts))
 
 
 def passages_in_documents(graph: HeteroGraph, nodes: np.ndarray) -> tuple[list[str], np.ndarray, np.ndarray]:

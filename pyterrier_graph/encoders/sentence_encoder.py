@@ -1,26 +1,250 @@
-"""What dual-encoders need of a ``SentenceTransformer``: loading, similarity, lengths, prompts, checksums."""
+"""SentenceEncoder: one vector per query or passage, by a ``SentenceTransformer``; a bi-encoder of pyterrier_dr."""
 
-import copy
+import hashlib
+import os
+import warnings
 import zlib
-from typing import Any, Literal, cast, get_args
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, cast
 
+import numpy as np
+import pandas as pd
+import pyterrier as pt
 import torch
+from pyterrier_dr import BiEncoder
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
 
-from pyterrier_graph.checks import check_choice, check_count
-from pyterrier_graph.encoders.checkpoints import SAFE_WEIGHTS, loading
-from pyterrier_graph.encoders.devices import device_of, keep_full_precision
+from pyterrier_graph.checks import (
+    QualityWarning,
+    Shown,
+    View,
+    WithSignature,
+    check_frame,
+    check_type,
+    is_unicode,
+    warn_of_rewritten,
+)
+from pyterrier_graph.encoders.checkpoints import (
+    DEFAULT,
+    MAX_PASSAGE_TOKENS,
+    MAX_QUERY_TOKENS,
+    SAFE_WEIGHTS,
+    DType,
+    checkpoint_name,
+    device_of,
+    keep_full_precision,
+    loading,
+    precision,
+    resolve,
+    token_limit,
+)
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-Similarity = Literal["dot", "cosine"]
+NORMALIZED_SCALE = 20.0
+PART = 64  # batches that are encoded between two updates of the progress bar
 
 
-def load_sentence_transformer(checkpoint: str, device: str | None, seed: int) -> SentenceTransformer:
-    """Loads a checkpoint; the seed is for weights that it lacks."""
+class SentenceEncoder(Shown, WithSignature, BiEncoder):
+    """Encodes queries and passages by a SentenceTransformer: a bi-encoder of pyterrier_dr.
+
+    It is used like any other ``pyterrier_dr.BiEncoder``::
+
+        index = pyterrier_dr.FlexIndex("passages.flex")
+        (encoder.doc_encoder() >> index).index(dataset.get_corpus_iter())
+        retriever = encoder.query_encoder() >> index.retriever()
+
+    The similarity of a query and a passage is the dot product of their vectors. It is the cosine if the checkpoint
+    normalizes its vectors. :class:`~pyterrier_graph.DualEncoder` is a SentenceEncoder that can be trained.
+
+    Args:
+        encoder: The name or folder of a SentenceTransformer, or of any Hugging Face encoder, whose token states are
+            then averaged.
+        late_chunking: Whether a passage of a document graph is the mean of its own tokens, which the encoder has read
+            with the rest of the document (Guenther et al., `Late Chunking
+            <https://arxiv.org/abs/2409.04701>`_, 2024); see :mod:`~pyterrier_graph.encoders.late_chunking`. It needs
+            a checkpoint with mean pooling. Queries are encoded as without it.
+        max_query_tokens: Queries are cut after this many tokens, special tokens included; by default 120, or as many
+            as the checkpoint reads if these are fewer.
+        max_passage_tokens: Passages are cut after this many tokens, special tokens included; by default 180, or as many
+            as the checkpoint reads if these are fewer. With ``late_chunking`` passages are not cut.
+        batch_size: Number of texts that are encoded at once.
+        device: A device as torch names it; by default a GPU where there is one.
+        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.checkpoints`.
+        verbose: Whether to show progress.
+
+    Attributes:
+        network: The SentenceTransformer.
+        similarity: ``'cosine'`` if the checkpoint normalizes its vectors, else ``'dot'``.
+
+    Raises:
+        ValueError: If the checkpoint cannot read so many tokens, or ``late_chunking`` is on and the checkpoint does not
+            average the states of tokens.
+    """
+
+    schematic = {"label": "SentenceEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+
+    def __init__(
+        self,
+        encoder: str | os.PathLike[str] = DEFAULT,
+        *,
+        late_chunking: bool = False,
+        max_query_tokens: int | None = None,
+        max_passage_tokens: int | None = None,
+        batch_size: int = 32,
+        device: str | None = None,
+        dtype: DType = "auto",
+        verbose: bool = True,
+    ) -> None:
+        check_type("encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer")
+        BiEncoder.__init__(self, batch_size=batch_size, verbose=verbose)
+        self.encoder = str(encoder)
+        self.device = device
+        self.dtype: DType = dtype
+        self.network = load_sentence_transformer(resolve(encoder), device).eval()
+        self.max_query_tokens: Any = max_query_tokens
+        self.max_passage_tokens: Any = max_passage_tokens
+        self.late_chunking = late_chunking
+        self._limit()
+
+    def _limit(self) -> None:
+        """Checks ``late_chunking`` and the numbers of tokens, which become those of the network."""
+        check_type("late_chunking", self.late_chunking, bool, "True or False")
+        if self.late_chunking:
+            from pyterrier_graph.encoders.late_chunking import LateChunking
+
+            LateChunking(self.network)  # raises ValueError if the checkpoint does not average
+        modules = [module for module in self.network.modules() if isinstance(module, Transformer)]
+        longest = [module.max_seq_length for module in modules]
+        self.max_query_tokens = token_limit("max_query_tokens", self.max_query_tokens, MAX_QUERY_TOKENS, longest)
+        self.max_passage_tokens = token_limit(
+            "max_passage_tokens", self.max_passage_tokens, MAX_PASSAGE_TOKENS, longest
+        )
+        for module in modules:
+            module.query_length, module.document_length = self.max_query_tokens, self.max_passage_tokens
+
+    @property
+    def similarity(self) -> Literal["dot", "cosine"]:
+        """``'cosine'`` if vectors have length 1, else ``'dot'``."""
+        return "cosine" if is_normalized(self.network) else "dot"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({checkpoint_name(self.encoder)!r})"
+
+    def _sizes(self) -> dict[str, Any]:
+        """Rows of the table that a notebook shows."""
+        passage = "whole documents" if self.late_chunking else f"{self.max_passage_tokens} of a passage"
+        return {
+            "checkpoint": checkpoint_name(self.encoder),
+            "vectors": f"{self._dimension} dimensions, {self.similarity}",
+            "reads": f"{self.max_query_tokens} tokens of a query, {passage}",
+        }
+
+    def _view(self) -> View:
+        return View(self._sizes(), ["ptg.GraphMean(graph, encoder).index(path)"])
+
+    @property
+    def model_name(self) -> str:
+        """The checkpoint's name, and a digest of all that vectors depend on but the precision, such as the weights.
+
+        pyterrier_dr distinguishes encoders by this name, and files of vectors are found by it.
+        """
+        # weights may have changed, and torch does not count all changes in place; CRC-32 of them takes 15 ms
+        about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
+        bits = {n: value.detach().cpu().flatten().view(torch.uint8) for n, value in self.network.state_dict().items()}
+        checksums = {name: zlib.crc32(value.numpy()) for name, value in sorted(bits.items())}
+        about += [checksums, *["late chunking"] * self.late_chunking]
+        return f"{checkpoint_name(self.encoder)}@{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Encodes queries or passages, or scores pairs of them, depending on the columns of the frame."""
+        return super().transform(check_frame(inp, self, texts=("query",)))
+
+    def query_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
+        """A transformer that adds the column ``query_vec`` to ``qid, query``."""
+        return super().query_encoder(False, batch_size)  # encoding shows the progress
+
+    def doc_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
+        """A transformer that adds the column ``doc_vec`` to ``docno, text``."""
+        if self.late_chunking:
+            advice = "ptg.GraphMean(graph, encoder, weights={}).index(path) encodes the passages of a graph's documents"
+            message = f"late_chunking: each text is taken as a document of one passage; {advice}"
+            warnings.warn(message, QualityWarning, stacklevel=2)
+        return super().doc_encoder(False, batch_size)
+
+    def text_scorer(
+        self, verbose: bool | None = None, batch_size: int | None = None, sim_fn: Any = None
+    ) -> pt.Transformer:
+        """A transformer that scores pairs of a query and a passage, by their texts or vectors."""
+        return super().text_scorer(False, batch_size, sim_fn)
+
+    def encode_queries(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
+        """Vectors of queries, float32 of shape (queries, dimensions)."""
+        return self._encode(self.network.encode_query, texts, batch_size, "queries")
+
+    def encode_docs(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
+        """Vectors of passages, float32 of shape (passages, dimensions).
+
+        With ``late_chunking`` each text is a document of one passage; :meth:`encode_passages` knows the documents.
+        """
+        encode = partial(self._encode_late, None) if self.late_chunking else self.network.encode_document
+        return self._encode(encode, texts, batch_size, "passages")
+
+    def encode_passages(self, graph: HeteroGraph, nodes: np.ndarray, batch_size: int | None = None) -> np.ndarray:
+        """Vectors of some passages of a document graph, float32 of shape (nodes, dimensions).
+
+        With ``late_chunking`` each passage is read with the rest of its document, else by itself.
+
+        Raises:
+            ValueError: If a node is a section.
+        """
+        check_type("graph", graph, HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path)")
+        if not self.late_chunking:
+            return self.encode_docs(graph.texts(nodes), batch_size)
+        encode = partial(self._encode_late, graph)
+        return self._in_parts(encode, np.asarray(nodes, dtype=np.int64), batch_size, "passages")
+
+    @property
+    def _dimension(self) -> int:
+        return cast(int, self.network.get_embedding_dimension())
+
+    def _encode(self, encode: Callable[..., Any], texts: Any, batch_size: int | None, what: str) -> np.ndarray:
+        for number, text in enumerate(texts := list(texts)):
+            if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
+                raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
+        warn_of_rewritten(texts if what == "queries" else [])
+        return self._in_parts(encode, texts, batch_size, what)
+
+    def _encode_late(self, graph: HeteroGraph | None, items: Any, batch_size: int) -> np.ndarray:
+        """Passages of a graph by late chunking; without a graph, texts as documents of one passage."""
+        from pyterrier_graph.encoders.late_chunking import LateChunking, passages_in_documents
+
+        count = len(items)
+        single = items, np.arange(count + 1), np.arange(count)
+        documents = single if graph is None else passages_in_documents(graph, items)
+        return LateChunking(self.network).encode(*documents, at_once=batch_size * self.max_passage_tokens)
+
+    def _in_parts(self, encode: Callable[..., Any], items: Any, batch_size: int | None, what: str) -> np.ndarray:
+        self._limit()
+        size = batch_size or self.batch_size
+        bar = pt.tqdm(total=len(items), desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose)
+        vectors = [np.empty((0, self._dimension), dtype=np.float32)]
+        with bar, precision(self.dtype, self.network.device):
+            for start in range(0, len(items), PART * size):
+                part = items[start : start + PART * size]
+                vectors.append(np.asarray(encode(part, batch_size=size), dtype=np.float32))
+                bar.update(len(part))
+        return np.concatenate(vectors)
+
+
+def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTransformer:
+    """Loads a checkpoint; weights that it lacks are drawn with seed 0."""
     with torch.random.fork_rng(), loading(checkpoint):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         network = SentenceTransformer(checkpoint, device=str(device_of(device)), model_kwargs=SAFE_WEIGHTS)
+    network.similarity_fn_name = "cosine" if is_normalized(network) else "dot"
     for module in network.modules():
         if isinstance(module, Dense):  # in half precision, the normalized vectors would not have length 1
             keep_full_precision(module.linear)
@@ -32,52 +256,12 @@ def is_normalized(network: SentenceTransformer) -> bool:
     return any(isinstance(module, Normalize) for module in network.modules())
 
 
+def scale_of(scale: float | None, normalized: bool) -> float:
+    """The factor of dot products in a loss: the given one, or else 1, or 20 for vectors of length 1."""
+    return scale if scale is not None else NORMALIZED_SCALE if normalized else 1.0
+
+
 def prompts_of(network: SentenceTransformer) -> tuple[str, str]:
     """The texts that are put before each query and each passage; mostly empty."""
     document = next((name for name in DOCUMENT_PROMPTS if name in network.prompts), "")
     return network.prompts.get("query") or "", network.prompts.get(document) or ""
-
-
-def load_dual_encoder(
-    checkpoint: str, separate_encoders: bool, similarity: Similarity | None, device: str | None, seed: int
-) -> SentenceTransformer:
-    """Loads a checkpoint, and gives it one encoder or two, with or without normalized vectors."""
-    if similarity is not None:
-        check_choice("similarity", similarity, get_args(Similarity))
-    network = load_sentence_transformer(checkpoint, device, seed)
-    similarity = similarity or ("cosine" if is_normalized(network) else "dot")
-    modules: list[Any] = [module for module in network.children() if not isinstance(module, Normalize)]
-    if separate_encoders and not any(isinstance(module, Router) for module in modules):
-        modules = [Router.for_query_document(copy.deepcopy(modules), modules)]
-    if similarity == "cosine":
-        modules.append(Normalize())
-    made = SentenceTransformer(
-        modules=modules,
-        device=str(network.device),
-        prompts=cast(dict[str, str], network.prompts),
-        default_prompt_name=network.default_prompt_name,
-        similarity_fn_name=similarity,
-        truncate_dim=network.truncate_dim,
-    )
-    if is_normalized(made) != (similarity == "cosine"):
-        raise ValueError(f"similarity={similarity!r} is not possible: the checkpoint normalizes its vectors")
-    return made
-
-
-def limit_length(network: SentenceTransformer, name: str, length: int) -> None:
-    """Sets how many tokens are read: of a query if the name is ``max_query_tokens``, else of a passage.
-
-    Raises ValueError if the network cannot read so many, or if special tokens alone take as many.
-    """
-    check_count(name, length)
-    for module in network.modules():
-        if isinstance(module, Transformer):
-            if not 2 < length <= (module.max_seq_length or length):
-                raise ValueError(f"the encoder reads 3 to {module.max_seq_length} tokens, {name} is {length}")
-            setattr(module, "query_length" if name == "max_query_tokens" else "document_length", length)
-
-
-def checksums(network: SentenceTransformer) -> dict[str, int]:
-    """CRC-32 of each weight, by name."""
-    bits = {name: value.detach().cpu().flatten().view(torch.uint8) for name, value in network.state_dict().items()}
-    return {name: zlib.crc32(value.numpy()) for name, value in sorted(bits.items())}

@@ -1,26 +1,22 @@
 """Cross-validation: one run over all queries, in which a pipeline ranks each query after training on other queries."""
 
-import hashlib
-import json
 import os
-import re
-import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.artifacts import weights_sha256
-from pyterrier_graph.checks import check_frame
-from pyterrier_graph.documents import level_mismatch
-from pyterrier_graph.evaluation.folds import check_folds, parts_of, query_folds
+from pyterrier_graph.checks import DataWarning, check_frame
+from pyterrier_graph.documents.document import level_mismatch
+from pyterrier_graph.storage.artifact import claim, frame_sha256, pipeline_name
 from pyterrier_graph.training.validation import checked_qrels
-from pyterrier_graph.warning_categories import DataWarning, QualityWarning
 
 CONFIGURATION = "cross_validation.json"
 RUN = "fold{}.csv.gz"
@@ -54,12 +50,13 @@ def cross_validate(
     Args:
         make_pipeline: Takes the number of a fold (from 1, for file names) and returns an untrained pipeline. It is
             called once more before the first fold, to describe the pipeline. Training must not change what the
-            pipelines share, such as an index or a frozen encoder.
+            pipelines share, such as an index or a frozen encoder: a network that is trained has to be loaded again.
+            An Estimator, or a network that is its attribute, must not be that of another fold.
         topics: The input of the pipeline, queries or a run: ``qid`` and whatever else the pipeline needs.
         qrels: ``qid, docno, label``. Queries without judgments are ranked, but not used for training or validation.
         folds: Number of folds, made by :func:`query_folds`; or the qids of each fold, as :func:`folds_of` returns them.
         seed: Seed of :func:`query_folds`. Estimators have seeds of their own.
-        output_dir: Folder where the run of each complete fold is kept. After a kill, the same call goes on from there.
+        output_dir: Folder where the run of each complete fold is kept. After a kill, the same call continues.
         on_trained: Called with the number of a fold and its trained pipeline after the fold was ranked, for instance to
             save the pipeline. After a kill, it may be called for the same fold again.
         verbose: Whether to show progress.
@@ -70,8 +67,8 @@ def cross_validate(
     Raises:
         TypeError: If ``make_pipeline`` is a pipeline.
         pt.validate.InputValidationError: If a column is missing.
-        ValueError: If the folds are wrong or without judgments; if the pipeline has no Estimator, or one that was
-            trained in another fold; or if ``output_dir`` holds runs of another cross-validation.
+        ValueError: If the folds are wrong or without judgments; if the pipeline has no Estimator; if two folds have the
+            same Estimator or network; or if ``output_dir`` holds runs of another cross-validation.
 
     Warns:
         UserWarning: If the pipeline ranks passages and the judgments are of documents, or the other way round.
@@ -86,30 +83,28 @@ def cross_validate(
     topics = topics.astype({"qid": str})
     if isinstance(folds, int):
         folds = query_folds(topics, folds, seed=seed)
-    check_folds(folds, set(topics["qid"]))
-    parts = [parts_of(folds, number) for number in range(1, len(folds) + 1)]
+    parts = _parts(folds, set(topics["qid"]))
     for number, part in enumerate(parts, start=1):
         for name, qids in zip(("train", "validation"), part, strict=False):
             if qids.isdisjoint(qrels["qid"]):
                 raise ValueError(f"fold {number}: qrels have no judgment of any query for {name}")
-    untrained = Untrained()
+    seen: list[weakref.ref[Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if output_dir is None else output_dir)
-        _claim(
-            folder,
-            {
-                "folds": [sorted(fold) for fold in folds],
-                "topics": _digest(topics, ["qid", "query", "docno", "score"]),
-                "qrels": _digest(qrels, ["qid", "docno", "label"]),
-                "pipeline": _describe(untrained.check(make_pipeline(1))),
-            },
-        )
+        identity = {
+            "folds": [sorted(fold) for fold in folds],
+            "topics": frame_sha256(topics.filter(["qid", "query", "docno", "score"])),
+            "qrels": frame_sha256(qrels.filter(["qid", "docno", "label"])),
+            "pipeline": _describe(_untrained(make_pipeline(1), seen)),
+        }
+        begun = any(folder.glob(RUN.format("*")))
+        claim(folder / CONFIGURATION, identity, "runs of another cross-validation", begun=begun)
         runs = []
         numbered = pt.tqdm(enumerate(parts, start=1), "cross_validate", len(parts), unit="fold", disable=not verbose)
         for number, part in numbered:
             file = folder / RUN.format(number)
             if not file.exists():
-                pipeline = untrained.check(make_pipeline(number))
+                pipeline = _untrained(make_pipeline(number), seen)
                 run = _train_and_rank(pipeline, topics, qrels, part)
                 if on_trained is not None:
                     on_trained(number, pipeline)
@@ -142,98 +137,93 @@ def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, pa
     return run
 
 
-def _claim(folder: Path, configuration: dict[str, Any]) -> None:
-    """Writes the configuration into the folder; raises ValueError if the folder holds runs of another one."""
-    note = folder / CONFIGURATION
-    if not any(folder.glob(RUN.format("*"))):
-        folder.mkdir(parents=True, exist_ok=True)
-        with pt.io.finalized_open(str(note), "b") as out:
-            out.write(json.dumps(configuration, indent=1).encode())
-        return
-    before = json.loads(note.read_text("utf-8")) if note.exists() else {}
-    if differing := sorted(key for key in configuration if before.get(key) != configuration[key]):
-        raise ValueError(
-            f"{str(folder)!r} holds runs of another cross-validation (other: {', '.join(differing)}): "
-            "choose another output_dir, or delete it"
-        )
-
-
-def _digest(frame: pd.DataFrame, columns: Sequence[str]) -> str:
-    text = frame[[column for column in columns if column in frame]].to_csv(index=False)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def _describe(pipeline: pt.Transformer) -> list[str]:
-    """The stages, and the arguments of Estimators but for device and verbose."""
-    made_with = [
-        f"{attribute.name}={attribute.value!r}"
+    """The stages, and the arguments of Estimators except device and verbose."""
+    return [pipeline_name(pipeline)] + [
+        f"{attribute.name}={pipeline_name(attribute.value)}"
         for estimator in _trained_stages(pipeline)
         for attribute in pt.inspect.transformer_attributes(estimator, strict=False)
         if attribute.name not in ("device", "verbose")
     ]
-    return [re.sub(r" at 0x[0-9a-fA-F]+", "", text) for text in (repr(pipeline), *made_with)]
 
 
-class Untrained:
-    """Compares each pipeline with earlier ones, to find training that they share."""
+def _untrained(pipeline: pt.Transformer, seen: list[weakref.ref[Any]]) -> pt.Transformer:
+    """The pipeline; raises ValueError if one of its Estimators, or the network of one, was seen before."""
+    from torch import nn
 
-    def __init__(self) -> None:
-        self._seen: WeakValueDictionary[int, Any] = WeakValueDictionary()  # Estimators and torch modules by their id
-        self._digests: dict[int, str] = {}  # of the weights of torch modules
-
-    def check(self, pipeline: pt.Transformer) -> pt.Transformer:
-        """Returns the pipeline; raises ValueError if it has an Estimator, or changed weights, of an earlier one."""
-        estimators = _trained_stages(pipeline)
-        for estimator in estimators:
-            if id(estimator) in self._seen:
-                raise ValueError(f"make_pipeline returned {estimator!r} for a second time: it has to make a new object")
-        modules = [module for estimator in estimators for module in _modules(estimator)]
-        for module in modules:
-            digest = weights_sha256(module)
-            if id(module) in self._seen and digest != self._digests[id(module)]:
-                raise ValueError(
-                    f"a {type(module).__name__} that is shared by folds was changed by training: "
-                    "make_pipeline has to load it anew"
-                )
-            self._digests[id(module)] = digest
-        self._seen.update((id(thing), thing) for thing in [*estimators, *modules])
-        return pipeline
-
-
-def _modules(estimator: pt.Estimator) -> Iterator[Any]:
-    """The torch modules that are attributes of an Estimator, or of its attributes."""
-    torch: Any = sys.modules.get("torch")  # without an import of torch there are no modules
-    for value in vars(estimator).values() if torch else ():
-        for candidate in (value, *getattr(value, "__dict__", {}).values()):
-            if isinstance(candidate, torch.nn.Module):
-                yield candidate
+    for estimator in _trained_stages(pipeline):
+        networks = [value for value in vars(estimator).values() if isinstance(value, nn.Module)]
+        for part, what in ((estimator, ""), *((network, "the network of ") for network in networks)):
+            if any(earlier() is part for earlier in seen):
+                problem = f"make_pipeline returned {what}{estimator!r} for a second time"
+                raise ValueError(f"{problem}, with what it learned in another fold: it has to make a new one")
+            seen.append(weakref.ref(part))
+    return pipeline
 
 
 def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
-    """The Estimators that ``pipeline.fit`` trains; raises ValueError if there is none, warns about nested ones."""
-    stages = _inner(pipeline) if isinstance(pipeline, pt.Compose) else [pipeline]
+    """The Estimators that ``pipeline.fit`` trains; raises ValueError if there is none."""
+    stages = pipeline._transformers if isinstance(pipeline, pt.Compose) else [pipeline]
     trained = [stage for stage in stages if isinstance(stage, pt.Estimator)]
-    nested = [estimator for stage in stages if not isinstance(stage, pt.Estimator) for estimator in _nested(stage)]
     if not trained:
-        hint = "; fit does not train Estimators inside of operators such as +" if nested else ""
-        raise ValueError(f"nothing to train: no stage of {pipeline!r} is a pt.Estimator{hint}")
-    for estimator in nested:
-        warnings.warn(
-            f"{estimator!r} is not trained: it is inside of a stage of the pipeline; make it a stage of its own",
-            QualityWarning,
-            stacklevel=4,
+        raise ValueError(
+            f"nothing to train: no stage of {pipeline!r} is a pt.Estimator; fit does not train Estimators inside of "
+            "operators such as +"
         )
     return trained
 
 
-def _nested(transformer: pt.Transformer) -> Iterator[pt.Estimator]:
-    for inner in _inner(transformer):
-        yield from [inner] if isinstance(inner, pt.Estimator) else _nested(inner)
+def _parts(folds: Sequence[Collection[str]], qids: set[str]) -> list[list[set[str]]]:
+    """Per fold the qids for training, validation and test; raises ValueError unless each query is in one fold."""
+    if len(folds) < 3 or not all(folds):
+        raise ValueError(f"training, validation and test need at least 3 folds with queries, got {len(folds)} folds")
+    times = Counter(qid for fold in folds for qid in set(fold))
+    if wrong := sorted({qid for qid in times if times[qid] > 1} | (times.keys() ^ qids)):
+        raise ValueError(f"each query must be in exactly one fold, which {len(wrong)} are not: {wrong[:5]}")
+    parts = []
+    for number in range(len(folds)):
+        test, *train, validation = map(set, [*folds[number:], *folds[:number]])
+        parts.append([set().union(*train), validation, test])
+    return parts
 
 
-def _inner(transformer: pt.Transformer) -> list[pt.Transformer]:
-    # pt.inspect.subtransformers omits artifacts, and all other stages of a pipeline that has an artifact
-    values: list[Any] = []
-    for attribute in pt.inspect.transformer_attributes(transformer, strict=False):
-        values += attribute.value if isinstance(attribute.value, (list, tuple)) else [attribute.value]
-    return [value for value in values if isinstance(value, pt.Transformer)]
+def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[set[str]]:
+    """Divides queries at random into folds whose sizes differ by at most one, and returns the qids of each fold.
+
+    Args:
+        topics: Queries or a run: ``qid``. The order of rows does not matter.
+        folds: Number of folds.
+        seed: Seed of the random division.
+
+    Raises:
+        ValueError: If there are fewer than three folds, or fewer queries than folds.
+    """
+    from sklearn.model_selection import KFold
+
+    topics = check_frame(topics, "query_folds")
+    pt.validate.columns(topics, includes=["qid"])
+    qids = sorted(set(topics["qid"].astype(str)))
+    if not 3 <= folds <= len(qids):
+        raise ValueError(f"{len(qids)} queries in {folds} folds: at least 3 folds are needed, and a query in each")
+    splits = KFold(folds, shuffle=True, random_state=seed).split(qids)
+    return [{qids[place] for place in test} for _, test in splits]
+
+
+def folds_of(dataset_id: str) -> list[set[str]]:
+    """Returns the qids of each fold of a dataset of ir_datasets: of its subsets ``fold1``, ``fold2``, and so on.
+
+    ``folds_of("disks45/nocr/trec-robust-2004")`` returns the five folds of Huston and Croft (2014), which Dong et al.
+    (LGRe) used. To use a part of the topics, intersect each fold with the qids of the part.
+
+    Raises:
+        KeyError: If there is no such dataset, or the dataset has no folds.
+    """
+    import ir_datasets
+
+    name = dataset_id.removeprefix("irds:")
+    ir_datasets.load(name)
+    names = takewhile({*ir_datasets.registry}.__contains__, (f"{name}/fold{number}" for number in count(1)))
+    folds = [{query.query_id for query in ir_datasets.load(fold).queries_iter()} for fold in names]
+    if not folds:
+        raise KeyError(f"ir_datasets has no {name}/fold1: divide the queries with query_folds")
+    return folds

@@ -8,12 +8,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.artifacts import CARD, LOAD, read_meta, replace_file, versions
-from pyterrier_graph.training.run_record import described
+from pyterrier_graph.storage.artifact import CARD, LOAD, read_meta, replace_file, versions
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard
@@ -70,8 +68,10 @@ def write_card(
         "Load": _loading(artifact),
         "Data": data or NOT_STATED,
         "Training": _training(meta) if isinstance(artifact, pt.Estimator) else None,
-        "Results": NOT_STATED if results is None else _table(results),
-        "License": NOT_STATED if license is None else _escaped(license),
+        "Results": NOT_STATED
+        if results is None
+        else results.to_html(border=0, na_rep="", float_format="{:.4g}".format),
+        "License": license or NOT_STATED,
         "Citation": _citation(type(artifact)),
         "Versions": f"{'Saved' if 'versions' in meta else 'This card was written'} with {', '.join(used)}.",
         "Details": _json({name: value for name, value in meta.items() if name not in IN_OTHER_SECTIONS}),
@@ -91,44 +91,17 @@ def _loading(artifact: pt.Artifact) -> str:
 
 
 def _training(meta: dict[str, Any]) -> str:
-    paragraphs = [f"Seed of weights that no checkpoint had: {meta['seed']}."] if "seed" in meta else []
-    for stage in [name for name in ("pretraining", "training") if name in meta]:
-        best = meta[stage].get("best", {}).items()
-        measured = "".join(f", {measure} of {_cell(value)} on validation data" for measure, value in best)
-        paragraphs.append(f"{stage.capitalize()}: {meta[stage]['steps']} steps{measured}, with these options:")
-        paragraphs.append(_json(meta[stage]["options"]))
-    if "run" in meta:
-        paragraphs.append(f"Run: {_escaped(described(meta['run']))}.")
-    if "training" not in meta:
-        paragraphs.append("How it was trained is not stated.")
-    return "\n\n".join(paragraphs)
+    """The steps, best values and options of each stage, and the run."""
+    stages = [name for name in ("pretraining", "training") if name in meta]
+    told: dict[str, Any] = {name: {key: value for key, value in meta[name].items() if key != "log"} for name in stages}
+    told |= {"run": meta["run"]} if "run" in meta else {}
+    return _json(told) if stages else "How it was trained is not stated."
 
 
 def _citation(kind: type) -> str | None:
     """The citation in the docstring of a class."""
     found = re.search(r":citation:\s+(.+?)\n\s*:link:\s+(\S+)", inspect.getdoc(kind) or "", re.DOTALL)
-    return f"{_escaped(found[1])} <{found[2]}>" if found else None
-
-
-def _table(frame: pd.DataFrame) -> str:
-    """A frame in Markdown, with its index if the index has a name."""
-    frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame
-    rows = [[_cell(cell) for cell in row] for row in (frame.columns, *frame.itertuples(index=False))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]])
-
-
-def _cell(value: Any) -> str:
-    if pd.api.types.is_scalar(value) and pd.isna(value):
-        return ""
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return f"{number:.1e}" if 0 < abs(number) < 0.001 else f"{number:.4f}"
-    return _escaped(str(value))
-
-
-def _escaped(text: str) -> str:
-    """The text in one line, with Markdown's special characters escaped."""
-    return re.sub(r"[\\`*_{}\[\]<>#|~$&]", r"\\\g<0>", " ".join(text.split()))
+    return f"{' '.join(found[1].split())} <{found[2]}>" if found else None
 
 
 def _json(value: Any) -> str:

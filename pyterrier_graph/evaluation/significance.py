@@ -4,9 +4,11 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
-from pyterrier_graph.checks import check_choice, check_frame
-from pyterrier_graph.warning_categories import DataWarning
+from pyterrier_graph.checks import DataWarning, check_choice, check_frame
+
+PER_QUERY = ["name", "qid", "measure", "value"]  # the columns of pt.Experiment(..., perquery=True)
 
 
 def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
@@ -28,7 +30,7 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
         UserWarning: If a system has 0 for every query and measure.
     """
     per_query = check_frame(per_query, "per_query", numbers=("value",), texts=("name",))
-    check_per_query(per_query)
+    pt.validate.columns(per_query, includes=PER_QUERY)
     check_choice("baseline", baseline, per_query["name"].unique().tolist())
     if "seed" not in per_query.columns:
         per_query = per_query.assign(seed=0)
@@ -53,13 +55,6 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
             cell = f"{mean:.3f}" + ("" if spread is None or pd.isna(spread) else f" ± {spread:.3f}")
             table.setdefault(str(name), {})[str(measure)] = cell + marks[name]
     return pd.DataFrame(table).T.rename_axis("system")
-
-
-def check_per_query(per_query: pd.DataFrame) -> None:
-    """Raises ValueError unless a frame has a row per system, query and measure."""
-    if missing := [column for column in ("name", "qid", "measure", "value") if column not in per_query.columns]:
-        advice = "it must be the result of pt.Experiment(..., perquery=True)"
-        raise ValueError(f"per_query has no column {', '.join(map(repr, missing))}: {advice}")
 
 
 def values_of(per_query: pd.DataFrame, measure: str) -> pd.DataFrame:

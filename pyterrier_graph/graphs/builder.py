@@ -1,10 +1,16 @@
-"""Writes a document graph to disk."""
+"""Rows of passages as documents, documents as arrays, and these as a document graph on disk."""
+
+from __future__ import annotations
 
 import json
 import logging
-import tempfile
-from collections.abc import Iterable, Iterator
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import groupby
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -13,77 +19,300 @@ import pyterrier as pt
 from npids.builder import FwdLookupBuilder
 from npids.lookup import Lookup
 
-from pyterrier_graph.documents import StructuredDocument
-from pyterrier_graph.graphs.array_files import (
+from pyterrier_graph.documents.document import (
+    NO_PARENT,
+    PASSAGE,
+    SECTION,
+    Node,
+    StructuredDocument,
+    split_passage_id,
+)
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.document_graph import CODES, PASSAGES
+from pyterrier_graph.graphs.hetero_graph import WHOLE_DOCUMENT, Places, locate
+from pyterrier_graph.graphs.relations import (
+    ORDER,
+    STRUCTURAL,
+    TITLE,
+    check_relation_name,
+    inverse,
+    nearest_titled,
+    relation_names,
+)
+from pyterrier_graph.storage.arrays import (
     DOCNOS,
     ArrayFiles,
-    TextReader,
     TextWriter,
-    array_file,
-    digest,
+    ids_of,
+    numbers_of,
     read_array,
+    writing_ids,
 )
-from pyterrier_graph.graphs.csr import write_compressed
-from pyterrier_graph.graphs.extraction import extract
-from pyterrier_graph.graphs.ids import ids_of, numbers_of, writing_ids
-from pyterrier_graph.graphs.references import References, resolve
-from pyterrier_graph.graphs.relations import relation_names
+from pyterrier_graph.storage.artifact import folder_sha256
 
-BATCH = 1 << 14
-MAX_NODES = 1 << 32
-CODES = "codes.json"
-PASSAGES = "passages.npids"  # where passages have ids of their own
+BATCH = 1 << 14  # nodes that are added at once
+CHUNK = 1 << 20  # ids that are compared at once
+MAX_NODES = (1 << 32) - 1
+
+DocumentOf = Callable[[Mapping[str, Any]], Any]
 
 logger = logging.getLogger(__name__)
 
 
-def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False) -> dict[str, Any]:
-    """Writes all files of a graph into an empty folder, and returns what ``pt_meta.json`` is to say of them.
+# --- corpora whose rows are passages already, as documents
 
-    In memory there are a batch of documents, all docnos, the names of the codes, and a million edges while a relation
-    is sorted. Everything else is on disk.
+
+def documents_of_rows(rows: Iterable[Any], document: str | DocumentOf) -> Iterator[StructuredDocument]:
+    """Returns documents whose passages are rows that follow one another; memory holds the rows of one document.
+
+    Passages keep the ``docno`` of their rows as ids. The title of a document is the ``title`` of its rows. If the rows
+    have different titles, each title becomes a section, which holds the rows with this title that follow one another.
+
+    Args:
+        rows: Passages: ``docno``, ``text``, and, if wanted, ``title``.
+        document: A field, or a function of a row, that gives the docno of a row's document: a text or a whole number.
+
+    Raises:
+        ValueError: If a row has no docno or text, or its document is missing.
     """
-    with tempfile.TemporaryDirectory(dir=folder, prefix="scratch-") as name:
-        scratch = Path(name)
-        with _DocumentWriter(folder, scratch) as writer:
-            documents = pt.tqdm(documents, desc="reading documents", unit="doc", delay=1, disable=not verbose)
-            for batch in _batches(documents):
-                writer.add(batch)
-            if not writer.docnos:
-                raise ValueError("a graph needs documents, the corpus has none")
-        if writer.passage_ids is not None:
-            _check_passage_ids(folder)
-        num_documents, num_codes = len(writer.docnos), len(writer.codes)
-        (folder / CODES).write_text(json.dumps([*writer.codes]), encoding="utf-8")
-        unresolved = {relation: _resolve(folder, scratch, relation) for relation in writer.targets}
-        names = relation_names([*writer.links, *unresolved])
-        rows = dict.fromkeys(names, writer.num_nodes) | {"document_codes": num_documents, "code_documents": num_codes}
-        sizes: dict[str, int] = {}
-        directions = [*zip([*rows][::2], [*rows][1::2], strict=True)]  # each relation is followed by its inverse
-        for there, back in pt.tqdm(directions, desc="sorting edges", delay=1, disable=not verbose):
-            array_file(scratch, f"{there}.pairs").touch()  # a relation without edges has no file yet
-            pairs = read_array(scratch, f"{there}.pairs").reshape(-1, 2)
-            for relation, ends in (there, pairs), (back, pairs[:, ::-1]):
-                indptr, indices = (array_file(folder, f"{relation}.{part}") for part in ("indptr", "indices"))
-                sizes[relation] = write_compressed(ends, rows[relation], indptr, indices, scratch)
+    for docno, group in groupby(map(_checked, rows), lambda row: _docno_of(row, document)):
+        part = [*group]
+        yield StructuredDocument(docno, (*_nodes(part),), passage_ids=tuple(row["docno"] for row in part))
+
+
+def _checked(row: Any) -> Mapping[str, Any]:
+    if not isinstance(row, Mapping):
+        raise ValueError(f"with document=, a corpus consists of rows with 'docno' and 'text', not of {row!r:.80}")
+    for name in ("docno", "text"):
+        if not isinstance(row.get(name), str):
+            raise ValueError(f"a passage needs a text as {name!r}, got {row.get(name)!r} (row: {dict(row)!r:.80})")
+    return row
+
+
+def _docno_of(row: Mapping[str, Any], document: str | DocumentOf) -> str:
+    docno = row.get(document) if isinstance(document, str) else document(row)
+    if not isinstance(docno, str | Integral) or docno == "":
+        source = f"in {document!r}" if isinstance(document, str) else "from document="
+        raise ValueError(f"passage {row['docno']!r}: no docno of its document {source}, but {docno!r}")
+    return str(docno)
+
+
+def _nodes(rows: list[Mapping[str, Any]]) -> Iterator[Node]:
+    parts = [(title, [*group]) for title, group in groupby(rows, _title)]
+    yield Node(SECTION, parts[0][0] if len(parts) == 1 else "", NO_PARENT)
+    place = 0  # of the last node
+    for title, group in parts:
+        parent = 0
+        if title and len(parts) > 1:
+            yield Node(SECTION, title, 0)
+            parent = place = place + 1
+        for row in group:
+            yield Node(PASSAGE, row["text"], parent)
+        place += len(group)
+
+
+def _title(row: Mapping[str, Any]) -> str:
+    title = row.get("title")
+    return title if isinstance(title, str) else ""
+
+
+# --- documents as arrays: nodes, the relations that follow from their structure, links and references
+
+
+@dataclass(frozen=True)
+class References:
+    """References of one relation: source nodes, and per reference a document and the number of its passage.
+
+    The number is -1 where a reference leads to the document's root section.
+    """
+
+    sources: np.ndarray
+    docnos: list[str]
+    passages: np.ndarray
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Documents as arrays. Node numbers continue those of the documents before them."""
+
+    docnos: list[str]
+    codes: list[tuple[str, ...]]  # per document
+    node_counts: np.ndarray  # nodes per document, int64
+    node_type: np.ndarray  # per node its position in NODE_TYPES, uint8
+    parent: np.ndarray  # per node the section that holds it, or -1; int64
+    texts: list[str]  # per node
+    edges: dict[str, list[np.ndarray]]  # by relation pairs i, j of edges i -> j, (edges, 2); no inverses, no references
+    references: dict[str, list[References]]  # by relation
+    passage_ids: list[str] = field(default_factory=list)  # of all passages, if they have ids of their own
+
+    def arrays(self, documents: int = 0, nodes: int = 0, passages: int = 0) -> dict[str, np.ndarray]:
+        """The arrays of a graph, by name, where these documents follow so many documents, nodes and passages.
+
+        Offsets are the ends of the documents: the 0 at which the first document of a graph begins is missing.
+        """
+        document = np.repeat(np.arange(len(self.docnos)), self.node_counts)
+        passage = np.flatnonzero(self.node_type == 0)
+        passage_counts = np.bincount(document[passage], minlength=len(self.docnos))
+        return {
+            "node_type": self.node_type,
+            "parent": self.parent,
+            "document": documents + document,
+            "roots": nodes + np.flatnonzero(self.parent < 0),
+            "node_offsets": nodes + np.cumsum(self.node_counts),
+            "passage_offsets": passages + np.cumsum(passage_counts),
+            "passage_nodes": nodes + passage,
+        }
+
+
+def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Parts:
+    """Numbers the nodes of some documents and collects their relations.
+
+    Raises ValueError if the name of a link or reference is not allowed for a relation, or if only some documents have
+    ids of their own for their passages.
+    """
+    nodes = [node for document in documents for node in document.nodes]
+    node_counts = np.array([len(document.nodes) for document in documents], dtype=np.int64)
+    starts = first_node + np.cumsum(node_counts) - node_counts
+    document = np.repeat(np.arange(len(documents)), node_counts)
+    node = first_node + np.arange(len(nodes))
+    is_passage = np.fromiter((kind == PASSAGE for kind, _, _ in nodes), dtype=bool, count=len(nodes))
+    parent = np.fromiter((parent for _, _, parent in nodes), dtype=np.int64, count=len(nodes))
+    held = parent != NO_PARENT
+    parent[held] += starts[document[held]]
+    titled = np.fromiter((kind != PASSAGE and bool(text.strip()) for kind, text, _ in nodes), bool, len(nodes))
+    title = nearest_titled(np.where(held, parent - first_node, NO_PARENT), titled)
+    under_title = title != NO_PARENT
+    passages = np.flatnonzero(is_passage)
+    followed = np.flatnonzero(document[passages[1:]] == document[passages[:-1]])
+
+    links: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    references: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
+    for start, structured in zip(starts.tolist(), documents, strict=True):
+        for relation, source, target in structured.links:
+            links[relation].append((start + source, start + target))
+        for relation, source, identifier in structured.references:
+            docno, number = split_passage_id(identifier)
+            number = WHOLE_DOCUMENT if number is None else number
+            references[relation].append((start + source, sys.intern(docno), number))
+    for relation in (*links, *references):
+        check_relation_name(relation)
+    passage_ids = [identifier for structured in documents for identifier in structured.passage_ids]
+    if passage_ids and len(passage_ids) < len(passages):
+        without = next(held.docno for held in documents if not held.passage_ids and held.passages())
+        raise ValueError(f"document {without!r} has no passage_ids, but other documents have")
+    return Parts(
+        docnos=[structured.docno for structured in documents],
+        codes=[structured.codes for structured in documents],
+        node_counts=node_counts,
+        node_type=(~is_passage).astype(np.uint8),
+        parent=parent,
+        texts=[text for _, text, _ in nodes],
+        edges={
+            ORDER: [np.stack([node[passages[followed]], node[passages[followed + 1]]], axis=1)],
+            STRUCTURAL: [np.stack([node[held], parent[held]], axis=1)],
+            TITLE: [np.stack([node[under_title], node[title[under_title]]], axis=1)],
+        }
+        | {relation: [np.array(pairs, dtype=np.int64)] for relation, pairs in links.items()},
+        references={
+            relation: [References(np.array(sources), [*docnos], np.array(numbers))]
+            for relation, found in references.items()
+            for sources, docnos, numbers in [zip(*found, strict=True)]
+        },
+        passage_ids=passage_ids,
+    )
+
+
+def resolve(
+    edges: Mapping[str, list[np.ndarray]],
+    references: Mapping[str, list[References]],
+    number_of: Mapping[str, int],
+    places: Places,
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """The edges of all relations, and per relation the number of references that lead to no node.
+
+    Args:
+        edges: As in :class:`Parts`.
+        references: As in :class:`Parts`.
+        number_of: Numbers of documents by docno.
+        places: See :func:`locate`.
+    """
+    together, unresolved = {relation: [*pairs] for relation, pairs in edges.items()}, {}
+    for relation, found in sorted(references.items()):
+        documents = np.array([number_of.get(docno, -1) for part in found for docno in part.docnos], dtype=np.int64)
+        nodes = locate(documents, np.concatenate([part.passages for part in found]), places)
+        sources = np.concatenate([part.sources for part in found])
+        together.setdefault(relation, []).append(np.stack([sources, nodes], axis=1)[nodes >= 0])
+        unresolved[relation] = int((nodes < 0).sum())
+    return {relation: np.concatenate(pairs) for relation, pairs in together.items()}, unresolved
+
+
+def compress(
+    edges: Mapping[str, np.ndarray], num_nodes: int, codes: Sequence[Sequence[str]], code_names: Sequence[str]
+) -> Iterator[tuple[str, CSR]]:
+    """The rows of all relations, and those of documents and their codes, in both directions, by name."""
+    no_edges = np.empty((0, 2), dtype=np.int64)
+    for relation in relation_names(edges)[::2]:  # each is followed by its inverse
+        i, j = edges.get(relation, no_edges).T
+        i, j = i[i != j], j[i != j]
+        yield relation, CSR.distinct(i, j, num_nodes)
+        yield inverse(relation), CSR.distinct(j, i, num_nodes)
+    numbers = {code: number for number, code in enumerate(code_names)}
+    document = np.repeat(np.arange(len(codes)), [len(of_document) for of_document in codes])
+    code = np.array([numbers[code] for of_document in codes for code in of_document], dtype=np.int64)
+    yield "document_codes", CSR.distinct(document, code, len(codes))
+    yield "code_documents", CSR.distinct(code, document, len(numbers))
+
+
+# --- arrays on disk
+
+
+def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False) -> dict[str, Any]:
+    """Writes all files of a graph into an empty folder, and returns their part of ``pt_meta.json``.
+
+    Memory holds a batch of documents, all docnos, codes and edges. Texts and the arrays of nodes are on disk.
+    """
+    with _DocumentWriter(folder) as writer:
+        documents = pt.tqdm(documents, desc="reading documents", unit="doc", delay=1, disable=not verbose)
+        for batch in _batches(documents):
+            writer.add(batch)
+        if not writer.docnos:
+            raise ValueError("a graph needs documents, the corpus has none")
+    if writer.passage_ids is not None:
+        check_unique(folder / PASSAGES)
+    roots, passage_offsets, passage_nodes = (
+        read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes")
+    )
+    found, unresolved = resolve(writer.edges, writer.references, writer.docnos, (roots, passage_offsets, passage_nodes))
+    for relation, count in unresolved.items():
+        if count:
+            logger.warning("references %r that lead out of the corpus: %d", relation, count)
+    code_names = sorted({code for codes in writer.codes for code in codes})
+    (folder / CODES).write_text(json.dumps(code_names), encoding="utf-8")
+    edges: dict[str, int] = {}
+    with ArrayFiles() as arrays:
+        for name, rows in compress(found, writer.num_nodes, writer.codes, code_names):
+            arrays.append(folder, f"{name}.indptr", rows.indptr)
+            arrays.append(folder, f"{name}.indices", rows.indices)
+            edges[name] = len(rows.indices)
+    names = relation_names(found)
     return {
-        "documents": num_documents,
+        "documents": len(writer.docnos),
         "nodes": writer.num_nodes,
         "passages": writer.num_passages,
-        "codes": num_codes,
+        "codes": len(code_names),
         "relations": names,
-        "edges": {relation: sizes[relation] for relation in names},
+        "edges": {relation: edges[relation] for relation in names},
         "unresolved": unresolved,
         "own_ids": writer.passage_ids is not None,
-        "sha256": digest(folder),
+        "sha256": folder_sha256(folder),
     }
 
 
-def _check_passage_ids(folder: Path) -> None:
+def check_unique(ids_file: Path) -> None:
     """Raises ValueError if two passages have the same id."""
-    with Lookup(folder / PASSAGES) as lookup:
-        for start in range(0, len(lookup), BATCH):
-            numbers = np.arange(start, min(start + BATCH, len(lookup)))
+    with Lookup(ids_file) as lookup:
+        for start in range(0, len(lookup), CHUNK):
+            numbers = np.arange(start, min(start + CHUNK, len(lookup)))
             ids = ids_of(lookup, numbers)
             twice = np.flatnonzero(numbers_of(lookup, ids) != numbers)
             if len(twice):
@@ -104,37 +333,17 @@ def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[Structure
         yield batch
 
 
-def _resolve(folder: Path, scratch: Path, relation: str) -> int:
-    """Turns references of one relation into edges; returns the number of those whose target is not in the corpus."""
-    roots, offsets, nodes = (read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes"))
-    sources, passages = (read_array(scratch, f"{relation}.{name}") for name in ("sources", "passages"))
-    targets = TextReader(scratch / relation, len(sources))
-    unresolved = 0
-    with Lookup(folder / DOCNOS) as docnos, ArrayFiles() as files:
-        for start in range(0, len(sources), BATCH):
-            part = slice(start, start + BATCH)
-            names = targets.read(np.arange(len(sources))[part])
-            references = References(sources[part], names, passages[part])
-            documents = np.array(docnos.inv[names], dtype=np.int64)
-            pairs, missing = resolve(references, documents, (roots, offsets, nodes))
-            unresolved += missing
-            files.append(scratch, f"{relation}.pairs", pairs)
-    if unresolved:
-        logger.warning("%d of %d references %r lead out of the corpus", unresolved, len(sources), relation)
-    return unresolved
-
-
 class _DocumentWriter(ExitStack):
-    """Writes nodes and texts, and collects edges and references in scratch files, to be sorted later."""
+    """Writes nodes and texts, and collects edges, references and codes."""
 
-    def __init__(self, folder: Path, scratch: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.folder, self.scratch = folder, scratch
+        self.folder = folder
         self.num_nodes = self.num_passages = 0
-        self.docnos: set[str] = set()
-        self.codes: dict[str, int] = {}
-        self.links: set[str] = set()
-        self.targets: dict[str, TextWriter] = {}  # by relation: the docnos that references name
+        self.docnos: dict[str, int] = {}
+        self.codes: list[tuple[str, ...]] = []
+        self.edges: dict[str, list[np.ndarray]] = defaultdict(list)
+        self.references: dict[str, list[References]] = defaultdict(list)
         self._arrays = self.enter_context(ArrayFiles())
         self._texts = self.enter_context(TextWriter(folder))
         self._ids = self.enter_context(writing_ids(folder / DOCNOS))
@@ -152,13 +361,13 @@ class _DocumentWriter(ExitStack):
                 raise ValueError(f"document {docno!r} comes twice: {advice}")
             if "\0" in docno:
                 raise ValueError(f"document {docno!r}: a docno must not contain NUL characters")
-            self.docnos.add(docno)
+            self.docnos[docno] = len(self.docnos)
             self._ids.add(docno)
         parts = extract(documents, self.num_nodes)
         if parts.passage_ids and self.passage_ids is None and not self.num_passages:
             self.passage_ids = self.enter_context(writing_ids(self.folder / PASSAGES))
-        passages = int((parts.node_type == 0).sum())
-        if passages and bool(parts.passage_ids) != (self.passage_ids is not None):
+        arrays = parts.arrays(first_document, self.num_nodes, self.num_passages)
+        if len(arrays["passage_nodes"]) and bool(parts.passage_ids) != (self.passage_ids is not None):
             first = f"documents {parts.docnos[0]!r} and following"
             raise ValueError(f"{first} have other ids of passages than documents before: give all passage_ids, or none")
         if self.passage_ids is not None:
@@ -166,25 +375,13 @@ class _DocumentWriter(ExitStack):
                 self.passage_ids.add(identifier)
         if self.num_nodes + len(parts.texts) > MAX_NODES:
             raise ValueError(f"a graph can have {MAX_NODES:,} nodes at most: split the corpus")
-        for relation, pairs in parts.edges.items():
-            self._arrays.append(self.scratch, f"{relation}.pairs", pairs)
-            self.links.add(relation)
-        for relation, references in parts.references.items():
-            if relation not in self.targets:
-                (self.scratch / relation).mkdir()
-                self.targets[relation] = self.enter_context(TextWriter(self.scratch / relation))
-            self.targets[relation].extend(references.docnos)
-            self._arrays.append(self.scratch, f"{relation}.sources", references.sources)
-            self._arrays.append(self.scratch, f"{relation}.passages", references.passages)
-        codes = [
-            (document, self.codes.setdefault(code, len(self.codes)))
-            for document, codes in enumerate(parts.codes, first_document)
-            for code in codes
-        ]
-        self._arrays.append(self.scratch, "document_codes.pairs", np.array(codes, dtype=np.int64).reshape(-1, 2))
         self._texts.extend(parts.texts)
-        arrays = parts.arrays(first_document, self.num_nodes, self.num_passages)
         for name, values in arrays.items():
             self._arrays.append(self.folder, name, values)
+        self.codes += parts.codes
+        for relation, pairs in parts.edges.items():
+            self.edges[relation] += [part.astype(np.uint32) for part in pairs]
+        for relation, references in parts.references.items():
+            self.references[relation] += references
         self.num_nodes += len(parts.texts)
         self.num_passages += len(arrays["passage_nodes"])

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_graph.checks import check_choice, check_count, check_type
+from pyterrier_graph.checks import check_choice
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
-from pyterrier_graph.graphs.ids import numbers_of
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, check_graphs, follow
+from pyterrier_graph.storage.arrays import numbers_of
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-Kind = Literal["passages", "documents"]
 BLOCK = 1024  # nodes whose texts are read together
+MOST = 100  # texts per record and relation
 COMPARED = 256  # passages of a query graph that are looked up before the first record
 
 
@@ -29,29 +29,23 @@ def records(
     context: Sequence[str] | str,
     query_graph: QueryPassageGraph | None,
     fields: bool,
-    max_context: int,
 ) -> Iterator[dict[str, str]]:
-    """What :meth:`DocumentGraph.get_corpus_iter` yields. Memory holds a block of nodes, and their neighbors."""
+    """The records of :meth:`DocumentGraph.get_corpus_iter`. Memory holds a block of nodes and their neighbors."""
     check_choice("kind", kind, ("passages", "documents"))
-    check_count("max_context", max_context)
     relations = [*dict.fromkeys([context] if isinstance(context, str) else context)]
-    for relation in relations:
-        check_type("a relation in context", relation, str, "the name of a relation, such as 'title'")
-        if fields and relation in ("docno", "text"):
-            raise ValueError(f"the field {relation!r} is taken: with the relation {relation!r}, give fields=False")
     check_graphs(relations, graph, query_graph)
     if query_graph is not None and not {*relations}.isdisjoint(QUERY_RELATIONS):
         _check_passages(graph, query_graph)
     if not relations:
         return _plain(graph, kind)
-    return _with_context(graph, kind, relations, query_graph, fields, max_context)
+    return _with_context(graph, kind, relations, query_graph, fields)
 
 
 def _check_passages(graph: HeteroGraph, query_graph: QueryPassageGraph) -> None:
-    """Raises ValueError if a query graph is of other passages than those of a document graph."""
+    """Raises ValueError if a query graph was built for other passages than those of a document graph."""
     numbers = np.arange(0, query_graph.num_passages, max(1, query_graph.num_passages // COMPARED))
     docnos = query_graph.docnos_of(numbers)
-    missing = np.flatnonzero(graph.find(docnos) < 0)
+    missing = np.flatnonzero(graph._find(docnos) < 0)
     if len(missing):
         raise ValueError(f"{query_graph!r} was built for other passages: {docnos[missing[0]]!r} is not in {graph!r}")
 
@@ -63,7 +57,7 @@ def _blocks(graph: HeteroGraph, kind: Kind) -> Iterator[tuple[list[str], CSR]]:
             nodes = np.asarray(graph.passage_nodes[start : start + BLOCK])
             yield graph.ids_of(nodes), CSR(np.arange(len(nodes) + 1), nodes)
         return
-    first, offsets = 0, graph.node_offsets
+    first, offsets = 0, graph._node_offsets
     while first < len(graph):
         end = max(first + 1, int(np.searchsorted(offsets, offsets[first] + BLOCK, side="right")) - 1)
         nodes = np.arange(offsets[first], offsets[end])
@@ -88,7 +82,6 @@ def _with_context(
     relations: list[str],
     query_graph: QueryPassageGraph | None,
     fields: bool,
-    most: int,
 ) -> Iterator[dict[str, str]]:
     for docnos, nodes in _blocks(graph, kind):
         pairs = nodes.row_index * graph.num_nodes + nodes.indices
@@ -96,10 +89,10 @@ def _with_context(
         context: dict[str, list[list[str]]] = {}
         for relation in relations:
             if query_graph is not None and relation in QUERY_RELATIONS:
-                found = _queries(graph, query_graph, nodes, relation, most)
+                found = _queries(graph, query_graph, nodes, relation)
                 context[relation] = _texts(query_graph, found)
             else:
-                found = _neighbors(graph, nodes, relation, most)
+                found = _neighbors(graph, nodes, relation)
                 context[relation] = _texts(graph, found)
                 own &= ~np.isin(pairs, found.row_index * graph.num_nodes + found.indices)
         for docno, texts, *found_texts in zip(docnos, _texts(graph, nodes.filter(own)), *context.values(), strict=True):
@@ -110,27 +103,27 @@ def _with_context(
                 yield {"docno": docno, "text": _distinct([*sum(found_texts, []), *texts])}
 
 
-def _neighbors(graph: HeteroGraph, nodes: CSR, relation: str, most: int) -> CSR:
+def _neighbors(graph: HeteroGraph, nodes: CSR, relation: str) -> CSR:
     """Per row the nodes that its nodes reach, the first ones in document order."""
     position, reached = follow(graph, nodes.indices, relation)
-    return _first(nodes.row_index[position], reached, np.zeros(len(reached)), len(nodes), most)
+    return _first(nodes.row_index[position], reached, np.zeros(len(reached)), len(nodes))
 
 
-def _queries(graph: HeteroGraph, query_graph: QueryPassageGraph, nodes: CSR, relation: str, most: int) -> CSR:
+def _queries(graph: HeteroGraph, query_graph: QueryPassageGraph, nodes: CSR, relation: str) -> CSR:
     """Per row the queries of its passages, those with the highest scores."""
     places = np.flatnonzero(graph.node_type[nodes.indices] == PASSAGE_TYPE)
     passages = numbers_of(query_graph.docnos, graph.ids_of(nodes.indices[places]))
     there = passages >= 0
     edges = query_graph.edges_of_passages(passages[there], relation)
     row = nodes.row_index[places[there]][edges.row_index]
-    return _first(row, edges.indices, edges.data["scores"], len(nodes), most)
+    return _first(row, edges.indices, edges.data["scores"], len(nodes))
 
 
-def _first(rows: np.ndarray, elements: np.ndarray, scores: np.ndarray, count: int, most: int) -> CSR:
-    """Compresses pairs of a row and an element: the ``most`` best elements of each row, each of them once."""
+def _first(rows: np.ndarray, elements: np.ndarray, scores: np.ndarray, count: int) -> CSR:
+    """Compresses pairs of a row and an element: the ``MOST`` best elements of each row, each of them once."""
     order = np.lexsort((elements, -scores, rows))
     pairs = pd.DataFrame({"row": rows[order], "element": elements[order]}).drop_duplicates()
-    pairs = pairs[pairs.groupby("row").cumcount() < most]
+    pairs = pairs[pairs.groupby("row").cumcount() < MOST]
     return CSR.group(pairs["row"].to_numpy(), pairs["element"].to_numpy(), count)
 
 

@@ -7,21 +7,36 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pyterrier_graph.documents import SECTION_SEPARATOR, StructuredDocument, passage_id, split_passage_id
-from pyterrier_graph.graphs.convert import to_hetero_data, to_networkx
-from pyterrier_graph.graphs.csr import CSR, ranges
-from pyterrier_graph.graphs.extraction import NODE_TYPES, Parts, extract
-from pyterrier_graph.graphs.ids import NO_NUMBER, parse_id, some
-from pyterrier_graph.graphs.references import Places, locate, resolve
-from pyterrier_graph.graphs.relations import inverse, relation_names
+from pyterrier_graph.checks import Shown, View
+from pyterrier_graph.documents.document import (
+    SECTION_SEPARATOR,
+    StructuredDocument,
+    parse_id,
+    passage_id,
+    split_passage_id,
+)
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.relations import relation_names
+from pyterrier_graph.storage.arrays import ids_of, numbers_of, some
 
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
+    from pyterrier_graph.graphs.builder import Parts
+
+NODE_TYPES = ("passage", "section")
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
 TITLE_SEPARATOR = " - "
+WHOLE_DOCUMENT = -1  # the number of a passage, in a reference to the root section
+
+Kind = Literal["passages", "documents"]
+Places = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Root sections, passage offsets, and passage nodes of a graph."""
 
 
 def _stored_array(name: str, meaning: str) -> Any:
@@ -29,7 +44,7 @@ def _stored_array(name: str, meaning: str) -> Any:
     return property(lambda graph: graph._array(name), doc=meaning)
 
 
-class HeteroGraph(ABC):
+class HeteroGraph(Shown, ABC):
     """A graph of sections and passages whose edges have a type (Albarede et al. 2023, Sect. 3.1).
 
     Along an edge i -> j, node i aggregates from its neighbor j (paper: ``e_ij``, Eq. 1). Row i of a relation's
@@ -52,14 +67,17 @@ class HeteroGraph(ABC):
     relations: tuple[str, ...]
     """Names of all relations: the paper's eight, ``title``, ``title_i``, then others, each followed by its inverse."""
 
-    unresolved: Mapping[str, int]
-    """Per relation the number of references to documents or passages that are not in the graph."""
-
-    code_names: Sequence[str]
+    _code_names: Sequence[str]
     """Names of the documents' codes, by number."""
 
-    own_ids: bool
-    """Whether passages have ids of their own, instead of ``docno%pN``."""
+    _unresolved: Mapping[str, int]
+    """Per relation the number of references to documents or passages that are not in the graph."""
+
+    docnos: Any
+    """Docnos by document number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
+
+    _passage_ids: Any
+    """Ids of passages by position in ``passage_nodes``, and back, as ``docnos``; None if the ids are ``docno%pN``."""
 
     @abstractmethod
     def _array(self, name: str) -> np.ndarray:
@@ -70,27 +88,11 @@ class HeteroGraph(ABC):
         """Texts of nodes."""
 
     @abstractmethod
-    def _documents(self, docnos: list[str]) -> np.ndarray:
-        """Document numbers, int64; -1 for a docno that is not in the graph."""
-
-    @abstractmethod
-    def _docnos(self, documents: np.ndarray) -> list[str]:
-        """Docnos by document number."""
-
-    @abstractmethod
-    def _passage_numbers(self, identifiers: list[str]) -> np.ndarray:
-        """Positions of passages in ``passage_nodes`` by their own ids, int64; -1 for an id that is not in the graph."""
-
-    @abstractmethod
-    def _passage_ids(self, numbers: np.ndarray) -> list[str]:
-        """Own ids of passages by their positions in ``passage_nodes``."""
-
-    @abstractmethod
     def fingerprint(self) -> str:
-        """A digest of all texts, ids and relations: it tells this graph from any other."""
+        """A digest of all texts, ids and relations, which no other graph has."""
 
     def __len__(self) -> int:
-        return len(self.roots)
+        return len(self._roots)
 
     @property
     def num_nodes(self) -> int:
@@ -100,35 +102,41 @@ class HeteroGraph(ABC):
     node_type = _stored_array("node_type", "Per node 0 for a passage and 1 for a section; uint8.")
     parent = _stored_array("parent", "Per node the section that holds it, -1 for a document's root section; int64.")
     document = _stored_array("document", "Per node the number of its document; int64.")
-    roots = _stored_array("roots", "Per document its root section; int64.")
-    node_offsets = _stored_array("node_offsets", "First node per document, and the end; (documents + 1,), int64.")
-    passage_offsets = _stored_array(
+    passage_nodes = _stored_array("passage_nodes", "The nodes that are passages, ascending; int64.")
+    _roots = _stored_array("roots", "Per document its root section; int64.")
+    _node_offsets = _stored_array("node_offsets", "First node per document, and the end; (documents + 1,), int64.")
+    _passage_offsets = _stored_array(
         "passage_offsets", "Per document the position of its first passage in ``passage_nodes``, and the end; int64."
     )
-    passage_nodes = _stored_array("passage_nodes", "The nodes that are passages, ascending; int64.")
 
     @property
-    def document_codes(self) -> CSR:
-        """Document -> numbers of its codes."""
-        return self._adjacency("document_codes")
+    def _own_ids(self) -> bool:
+        """Whether passages have ids of their own, instead of ``docno%pN``."""
+        return self._passage_ids is not None
 
     @property
-    def code_documents(self) -> CSR:
+    def _document_passages(self) -> CSR:
+        """Document -> its passages, in order."""
+        return CSR(self._passage_offsets, self.passage_nodes)
+
+    @property
+    def _code_documents(self) -> CSR:
         """Code -> numbers of the documents that have it."""
         return self._adjacency("code_documents")
 
-    def adjacency(self, relation: str) -> CSR:
-        """The edges of a relation, as compressed rows; KeyError if the graph has no such relation."""
+    def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
+        """The neighbors of some nodes, whose numbers may repeat.
+
+        Returns:
+            Per edge the position of the node in ``nodes``, and the neighbor; two arrays of int64.
+
+        Raises:
+            IndexError: If there is no such node.
+            KeyError: If there is no such relation.
+        """
         if relation not in self.relations:
             raise KeyError(f"no relation {relation!r}: this graph has {', '.join(self.relations)}")
-        return self._adjacency(relation)
-
-    def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        """The neighbors of some nodes, whose numbers may repeat: per edge the position in ``nodes``, and the neighbor.
-
-        A KeyError says that there is no such relation, an IndexError that there is no such node.
-        """
-        return self.adjacency(relation).select(nodes)
+        return self._adjacency(relation).select(nodes)
 
     def texts(self, nodes: np.ndarray, *, titles: bool = False) -> list[str]:
         """Texts of nodes; ``titles`` puts the titles of sections before passages: ``"title - section: passage"``."""
@@ -158,34 +166,38 @@ class HeteroGraph(ABC):
         return [TITLE_SEPARATOR.join(title[section] for section in path if title.get(section)) for path in paths]
 
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
-        """Nodes by id, of a passage (``docno%pN``, or its own id) or section (``docno%sN``); shape (n,), int64.
+        """Nodes by id of a passage (``docno%pN``, or its own id) or section (``docno%sN``); shape (n,), int64.
 
-        A KeyError names up to three of those that are not in the graph.
+        Raises KeyError, which names up to three ids, if some are not in the graph.
         """
         identifiers = list(identifiers)
-        nodes = self.find(identifiers)
+        nodes = self._find(identifiers)
         if (nodes < 0).any():
-            self._raise_unknown([identifiers[row] for row in np.flatnonzero(nodes < 0)])
+            unknown = [identifiers[row] for row in np.flatnonzero(nodes < 0)]
+            advice = "was the graph built from another corpus, or split in another way?"
+            if (self._documents(unknown) >= 0).any():
+                advice = "documents are not nodes: put graph.passages() before"
+            raise KeyError(f"{some(unknown, 'node')} not in the graph; {advice}")
         return nodes
 
-    def find(self, identifiers: Sequence[str]) -> np.ndarray:
-        """As :meth:`nodes_of`, but -1 for an id that is not in the graph, or is that of a document."""
+    def _find(self, identifiers: Sequence[str]) -> np.ndarray:
+        """As :meth:`nodes_of`, with -1 for an id that is not in the graph, such as that of a document."""
         identifiers = [*identifiers]
         nodes = np.full(len(identifiers), -1, dtype=np.int64)
-        if self.own_ids:
-            numbers = self._passage_numbers([name if isinstance(name, str) else "" for name in identifiers])
+        if self._own_ids:
+            numbers = numbers_of(self._passage_ids, _as_texts(identifiers))
             nodes[numbers >= 0] = self.passage_nodes[numbers[numbers >= 0]]
         others = np.flatnonzero(nodes < 0)
         split = [parse_id(identifiers[row]) for row in others.tolist()]
         documents = self._documents([docno for docno, _, _ in split])
         number = np.array([number for _, number, _ in split], dtype=np.int64)
         is_section = np.array([is_section for _, _, is_section in split], dtype=bool)
-        passages = np.flatnonzero(~is_section & (number != NO_NUMBER))
-        if not self.own_ids:
+        passages = np.flatnonzero(~is_section & (number >= 0))
+        if not self._own_ids:
             nodes[others[passages]] = locate(documents[passages], number[passages], self._places)
         sections = np.flatnonzero(is_section)
         if len(sections):
-            places = (self.roots, self.node_offsets - self.passage_offsets, self._section_nodes)
+            places = (self._roots, self._node_offsets - self._passage_offsets, self._section_nodes)
             nodes[others[sections]] = locate(documents[sections], number[sections], places)
         return nodes
 
@@ -199,20 +211,21 @@ class HeteroGraph(ABC):
         position = np.searchsorted(self.passage_nodes, nodes)
         ids = np.empty(len(nodes), dtype=object)
         numbered = np.arange(len(nodes))
-        if self.own_ids:
-            ids[is_passage] = np.array(self._passage_ids(position[is_passage]), dtype=object)
+        if self._own_ids:
+            ids[is_passage] = np.array(ids_of(self._passage_ids, position[is_passage]), dtype=object)
             numbered = np.flatnonzero(~is_passage)
         document = self.document[nodes[numbered]]
-        passage = position[numbered] - self.passage_offsets[document]
-        section = nodes[numbered] - self.node_offsets[document] - passage
-        for row, docno, n, m in zip(numbered, self._docnos(document), passage.tolist(), section.tolist(), strict=True):
+        passage = position[numbered] - self._passage_offsets[document]
+        section = nodes[numbered] - self._node_offsets[document] - passage
+        docnos = ids_of(self.docnos, document)
+        for row, docno, n, m in zip(numbered, docnos, passage.tolist(), section.tolist(), strict=True):
             ids[row] = passage_id(docno, n) if is_passage[row] else f"{docno}{SECTION_SEPARATOR}{m}"
         return ids.tolist()
 
     def document_of(self, docnos: Sequence[str]) -> np.ndarray:
-        """Document numbers by docno, shape (n,), int64; KeyError, which names up to three, if some are unknown."""
+        """Document numbers by docno, shape (n,), int64; raises KeyError, which names up to three unknown docnos."""
         docnos = list(docnos)
-        documents = self._documents([docno if isinstance(docno, str) else "" for docno in docnos])
+        documents = self._documents(docnos)
         if (documents < 0).any():
             unknown = [docnos[row] for row in np.flatnonzero(documents < 0)]
             advice = "was the graph built from another corpus?"
@@ -223,21 +236,34 @@ class HeteroGraph(ABC):
 
     def docnos_of(self, documents: np.ndarray) -> list[str]:
         """Docnos by document number."""
-        return self._docnos(np.asarray(documents, dtype=np.int64))
+        return ids_of(self.docnos, np.asarray(documents, dtype=np.int64))
+
+    def _documents(self, docnos: Sequence[str]) -> np.ndarray:
+        """As :meth:`document_of`, with -1 for a docno that is not in the graph."""
+        return numbers_of(self.docnos, _as_texts(docnos))
 
     def passages_of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The passages of some documents, in order: per passage the position in ``documents``, and the node."""
-        return CSR(self.passage_offsets, self.passage_nodes).select(documents)
+        return self._document_passages.select(documents)
 
-    def nodes_of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All nodes of some documents: per node the position in ``documents``, and the node."""
-        starts = self.node_offsets[documents]
-        lengths = self.node_offsets[documents + 1] - starts
-        return np.repeat(np.arange(len(starts)), lengths), ranges(starts, lengths)[1]
+    def _codes_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The codes of some documents: the position in ``documents``, and the code's number (see ``_code_names``)."""
+        return self._adjacency("document_codes").select(documents)
 
-    def codes_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The codes of some documents: the position in ``documents``, and the code's number (see ``code_names``)."""
-        return self.document_codes.select(documents)
+    def to_hetero_data(self, documents: Sequence[str] | None = None) -> HeteroData:
+        """The graph for PyTorch Geometric.
+
+        Node types are ``'passage'`` and ``'section'``; ``data[type].node`` has the graph's node numbers. Messages of
+        PyTorch Geometric go from ``edge_index[0]`` to ``edge_index[1]``. Along an edge i -> j of this graph, node i
+        aggregates from j. So the edge becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``.
+        Edge types without edges are left out.
+
+        Args:
+            documents: Docnos; nodes of other documents, and edges to them, are left out. None: all documents.
+        """
+        from pyterrier_graph.graphs.convert import to_hetero_data
+
+        return to_hetero_data(self, documents)
 
     def summary(self) -> dict[str, Any]:
         """Numbers of documents, sections, passages, codes, edges per relation, and unresolved references."""
@@ -246,119 +272,111 @@ class HeteroGraph(ABC):
             "documents": len(self),
             "sections": self.num_nodes - passages,
             "passages": passages,
-            "codes": len(self.code_names),
-            "edges": {relation: len(self.adjacency(relation).indices) for relation in self.relations},
-            "unresolved": dict(self.unresolved),
+            "codes": len(self._code_names),
+            "edges": {relation: len(self._adjacency(relation).indices) for relation in self.relations},
+            "unresolved": dict(self._unresolved),
         }
 
-    to_hetero_data = to_hetero_data
-    to_networkx = to_networkx
+    def _view(self, calls: Sequence[str] = ()) -> View:
+        from pyterrier_graph.html import in_words
 
-    def _repr_html_(self) -> str:
-        from pyterrier_graph.plots.graph_html import graph_html
-
-        return graph_html(self, type(self).__name__, ["graph.to_networkx()"])
+        about = self.summary()
+        counted = ["documents", "sections", "passages", *(["codes"] if about["codes"] else [])]
+        sizes: dict[str, Any] = {name: about[name] for name in counted}
+        for name in self.relations[::2]:  # each is followed by its inverse, which has as many edges
+            lost = about["unresolved"].get(name, 0)
+            words = "" if in_words(name) == name else f", to the {in_words(name)}"
+            sizes[f"{name} edges"] = f"{about['edges'][name]:,}{words}{f' ({lost:,} unresolved)' if lost else ''}"
+        drawn = [f"plots.document_graph(graph, {docno!r})" for docno in self.docnos_of(np.arange(min(1, len(self))))]
+        return View(sizes, [*calls, *drawn])
 
     def _adjacency(self, name: str) -> CSR:
         return CSR(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))
 
     @property
     def _places(self) -> Places:
-        return self.roots, self.passage_offsets, self.passage_nodes
+        return self._roots, self._passage_offsets, self.passage_nodes
 
     @cached_property
     def _section_nodes(self) -> np.ndarray:
         return np.flatnonzero(self.node_type == SECTION_TYPE)
 
-    def _raise_unknown(self, unknown: list[Any]) -> None:
-        example = unknown[0]
-        docno = parse_id(example)[0]
-        document = int(self._documents([docno])[0])
-        if not isinstance(example, str):
-            advice = "ids are text"
-        elif document < 0:
-            advice = "was the graph built from another corpus?"
-        elif docno == example:
-            advice = "these are ids of documents, passages are needed: put graph.passages() before"
-        else:
-            passages = int(np.diff(self.passage_offsets[document : document + 2])[0])
-            sections = int(np.diff(self.node_offsets[document : document + 2])[0]) - passages
-            advice = f"{docno!r} has {passages} passages and {sections} sections: was it split in another way?"
-        raise KeyError(f"{some(unknown, 'node')} not in the graph; {advice}")
+
+def locate(documents: np.ndarray, passages: np.ndarray, places: Places) -> np.ndarray:
+    """Nodes of passages given by document (-1: unknown) and number (-1: root section); -1 where there is none."""
+    roots, passage_offsets, passage_nodes = places
+    found = np.full(len(documents), -1, dtype=np.int64)
+    whole = (documents >= 0) & (passages == WHOLE_DOCUMENT)
+    found[whole] = roots[documents[whole]]
+    named = np.flatnonzero((documents >= 0) & (passages >= 0))
+    position = passage_offsets[documents[named]] + passages[named]
+    exists = position < passage_offsets[documents[named] + 1]
+    found[named[exists]] = passage_nodes[position[exists]]
+    return found
+
+
+def _as_texts(values: Sequence[Any]) -> list[str]:
+    """The values, with ``''``, which is not an id, for those that are not texts."""
+    return [value if isinstance(value, str) else "" for value in values]
+
+
+class _MemoryIds:
+    """Ids by number (``fwd``) and back (``inv``), as ``npids.Lookup`` has them on disk."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self.fwd, self.inv = np.array(ids, dtype=object), self
+        self.number_of = {identifier: number for number, identifier in enumerate(ids)}
+
+    def __getitem__(self, ids: Sequence[str]) -> list[int]:
+        return [self.number_of.get(identifier, -1) for identifier in ids]
 
 
 class MemoryGraph(HeteroGraph):
-    """A graph in memory, of parts of documents. References to what is not among them are counted, and left out."""
+    """A graph in memory. References to documents that it does not contain are counted, and left out."""
 
     def __init__(self, parts: Parts) -> None:
+        from pyterrier_graph.graphs.builder import compress, resolve
+
         self._node_texts = parts.texts
-        self._docno_list = parts.docnos
-        self._document_by_docno = {docno: number for number, docno in enumerate(parts.docnos)}
-        if len(self._document_by_docno) < len(parts.docnos):
+        if len({*parts.docnos}) < len(parts.docnos):
             raise ValueError("two documents have the same docno")
-        self.own_ids, self._passage_id_list = bool(parts.passage_ids), parts.passage_ids
-        self._passage_by_id = {identifier: number for number, identifier in enumerate(parts.passage_ids)}
-        if len(self._passage_by_id) < len(parts.passage_ids):
+        if len({*parts.passage_ids}) < len(parts.passage_ids):
             raise ValueError("two passages have the same id")
+        self.docnos = _MemoryIds(parts.docnos)
+        self._passage_ids = _MemoryIds(parts.passage_ids) if parts.passage_ids else None
         self._arrays = parts.arrays()
         for name in ("node_offsets", "passage_offsets"):
             self._arrays[name] = np.append(0, self._arrays[name])
-        edges, unresolved = dict(parts.edges), {}
-        for relation, references in parts.references.items():
-            pairs, unresolved[relation] = resolve(references, self._documents(references.docnos), self._places)
-            edges[relation] = np.concatenate([edges[relation], pairs]) if relation in edges else pairs
-        self.unresolved = unresolved
-        self.relations = relation_names([*edges])
-        no_edges = np.empty((0, 2), dtype=np.int64)
-        for relation in self.relations[::2]:
-            pairs = edges.get(relation, no_edges)
-            self._store(relation, inverse(relation), pairs, self.num_nodes, self.num_nodes)
-        self.code_names = sorted({code for codes in parts.codes for code in codes})
-        numbers = {code: number for number, code in enumerate(self.code_names)}
-        codes = [(document, numbers[code]) for document, codes in enumerate(parts.codes) for code in codes]
-        pairs = np.array(codes, dtype=np.int64).reshape(-1, 2)
-        self._store("document_codes", "code_documents", pairs, len(self), len(numbers))
+        edges, self._unresolved = resolve(parts.edges, parts.references, self.docnos.number_of, self._places)
+        self.relations = relation_names(edges)
+        self._code_names = sorted({code for codes in parts.codes for code in codes})
+        for name, rows in compress(edges, self.num_nodes, parts.codes, self._code_names):
+            self._arrays |= {f"{name}.indptr": rows.indptr, f"{name}.indices": rows.indices}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} documents, {len(self.passage_nodes)} passages>"
 
     @classmethod
     def from_documents(cls, documents: Sequence[StructuredDocument]) -> MemoryGraph:
-        """The graph of some documents; ValueError if two have the same docno, or a relation has a bad name."""
+        """The graph of documents; raises ValueError if two have the same docno, or a relation has a bad name."""
+        from pyterrier_graph.graphs.builder import extract
+
         return cls(extract(documents))
 
     def fingerprint(self) -> str:
-        """A digest of all texts, ids and relations. It differs from that of the same graph on disk."""
+        """A digest of all texts, ids and relations. That of the same graph on disk differs."""
         return self._digest
 
     @cached_property
     def _digest(self) -> str:
         nodes = np.arange(self.num_nodes)
-        total = hashlib.sha256(json.dumps([self._node_texts, self.ids_of(nodes), self.code_names]).encode())
+        total = hashlib.sha256(json.dumps([self._node_texts, self.ids_of(nodes), self._code_names]).encode())
         for name, array in sorted(self._arrays.items()):
             total.update(name.encode() + np.ascontiguousarray(array, dtype=np.int64).tobytes())
         return total.hexdigest()
-
-    def _store(self, name: str, back: str, pairs: np.ndarray, rows: int, columns: int) -> None:
-        """Compresses pairs i, j in both directions."""
-        i, j = pairs.T
-        for relation, adjacency in (name, CSR.distinct(i, j, rows)), (back, CSR.distinct(j, i, columns)):
-            self._arrays |= {f"{relation}.indptr": adjacency.indptr, f"{relation}.indices": adjacency.indices}
 
     def _array(self, name: str) -> np.ndarray:
         return self._arrays[name]
 
     def _texts(self, nodes: np.ndarray) -> list[str]:
         return [self._node_texts[node] for node in nodes.tolist()]
-
-    def _documents(self, docnos: list[str]) -> np.ndarray:
-        return np.array([self._document_by_docno.get(docno, -1) for docno in docnos], dtype=np.int64)
-
-    def _docnos(self, documents: np.ndarray) -> list[str]:
-        return [self._docno_list[document] for document in documents.tolist()]
-
-    def _passage_numbers(self, identifiers: list[str]) -> np.ndarray:
-        return np.array([self._passage_by_id.get(identifier, -1) for identifier in identifiers], dtype=np.int64)
-
-    def _passage_ids(self, numbers: np.ndarray) -> list[str]:
-        return [self._passage_id_list[number] for number in numbers.tolist()]

@@ -1,13 +1,15 @@
-"""The graph of training queries and passages, on disk."""
+"""The graph of training queries and passages: built in memory, stored, and memory-mapped."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,32 +19,54 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.artifacts import check_vacant, file_sha256, kind_of
-from pyterrier_graph.checks import WithSignature, check_count
-from pyterrier_graph.graphs import query_passage_builder as builder
-from pyterrier_graph.graphs.array_files import DOCNOS, StoredGraph, TextReader, array_file, digest
-from pyterrier_graph.graphs.consistency import Bounds, count_of
+from pyterrier_graph.checks import (
+    DataWarning,
+    Shown,
+    View,
+    WithSignature,
+    check_count,
+    check_frame,
+    check_type,
+    query_texts,
+    unwrapped,
+)
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
-from pyterrier_graph.graphs.edge_features import PairEncoder, write_edge_features
-from pyterrier_graph.graphs.ids import all_numbers_of, ids_of, numbers_of
-from pyterrier_graph.graphs.query_passage_builder import BATCH, Judgments, QueryBatch
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
-from pyterrier_graph.ranges.workers import Workers
-from pyterrier_graph.ranges.writer import unfinished
+from pyterrier_graph.storage.arrays import (
+    DOCNOS,
+    StoredGraph,
+    TextWriter,
+    array_file,
+    ids_of,
+    numbers_of,
+    some,
+    writing_ids,
+)
+from pyterrier_graph.storage.artifact import (
+    check_vacant,
+    file_sha256,
+    folder_sha256,
+    frame_sha256,
+    kind_of,
+    pipeline_name,
+    read_meta,
+    replace_file,
+)
+from pyterrier_graph.storage.writer import RangeWriter, Workers, check_workers, kept, unfinished
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
-    from scipy.sparse import csr_array
 
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+BATCH = 1024  # queries to retrieve for, or passages whose ids are read, at once
+QIDS = "qids.npids"
+PASSAGES = "a DocumentGraph, a FlexIndex, or docnos in the order of an index"
+COMPARED = 8  # edges that are encoded first, to distinguish encoders when interrupted work continues
+
+PairEncoder = Callable[[list[str], list[str]], Any]
 
 
-def _size(name: str, meaning: str) -> Any:
-    """A property that is a number of ``pt_meta.json``, or several by edge type."""
-    return property(lambda graph: graph.meta[name], doc=meaning)
-
-
-class QueryPassageGraph(WithSignature, StoredGraph):
+class QueryPassageGraph(Shown, WithSignature, StoredGraph):
     """The bipartite graph of training queries and a corpus's passages, stored and memory-mapped (GNN-encoder).
 
     ::
@@ -56,31 +80,31 @@ class QueryPassageGraph(WithSignature, StoredGraph):
 
     Args:
         path: Folder of the graph; it may not exist yet, see :meth:`build`. Nothing is read before it is needed.
+        verbose: Whether to show progress.
     """
 
     ARTIFACT_TYPE = "query_passage_graph"
     ARTIFACT_FORMAT = "csr"
-    FORMAT_VERSION = 2  # 2: edges 'relevant', and digests of edge features
-    NUM_DOCNOS = "passages"
+    FORMAT_VERSION = 3
 
-    _masked: np.ndarray | None = None
+    _masked: np.ndarray | None = None  # a boolean per query
 
     def __repr__(self) -> str:
         masked = "" if self._masked is None else f".without({self._masked.sum()} queries)"
         return f"{type(self).__name__}({str(self.path)!r}){masked}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return *super().__reduce__(), {"_masked": self._masked}
+        kind, arguments, state = super().__reduce__()
+        return kind, arguments, state | {"_masked": self._masked}
 
-    def _repr_html_(self) -> str:
-        from pyterrier_graph.plots.graph_html import query_passage_html
-        from pyterrier_graph.plots.html import value
-
+    def _view(self) -> View:
         if not self.built():
-            calls = ["graph.build(topics, index, retriever, qrels=qrels)"]
-            return value(repr(self), {"queries": "not built yet"}, calls=calls)
-        calls = [f"graph.edges_of_queries(queries, {name!r})" for name in self.edge_types]
-        return query_passage_html(self, repr(self), [*calls, "graph.to_scipy()"])
+            return View({"queries": "not built yet"}, ["graph.build(topics, index, retriever, qrels=qrels)"])
+        sizes = {"queries": self.num_queries, "passages": self.num_passages}
+        sizes |= {f"{edge_type} edges": edges for edge_type, edges in self.num_edges.items()}
+        return View(sizes, [f"graph.edges_of_queries(queries, {name!r})" for name in self.edge_types])
+
+    # --- building
 
     def build(
         self,
@@ -92,115 +116,84 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         qrels: pd.DataFrame | None = None,
         batch_size: int = BATCH,
         workers: Workers = 1,
-        verbose: bool = True,
-    ) -> QueryPassageGraph:
+    ) -> Self:
         """Builds the graph from judgments, and by retrieving the best passages of each query.
 
-        Memory does not grow with the number of edges. The graph appears under its path when it is complete: if building
-        fails or is killed, there is none. The same call then continues with the queries that have not been retrieved
-        for; it is the same if the topics, the passages and ``repr(retriever)`` are.
+        The graph appears under its path when it is complete: if building fails or is killed, there is none. The same
+        call then continues with the queries for which nothing has been retrieved; a call is the same if the topics, the
+        passages and ``repr(retriever)`` are. Memory holds the queries and all edges.
 
         Args:
             topics: The queries: ``qid, query``, and what else the retriever needs.
             passages: The corpus: a document graph (its passages), an index of passages, or docnos in an index's order.
-            retriever: Finds passages, ``qid, query`` to ``qid, docno, score``; it is asked for k per query. None: there
-                are only ``'relevant'`` edges.
-            k: Passages per query.
+            retriever: Finds passages, ``qid, query`` to ``qid, docno, score``; it is asked for k per query. The rows of
+                a run are ``pt.Transformer.from_df(run)``. None: there are only ``'relevant'`` edges.
+            k: Passages per query: the best by score, among equals those that come first.
             qrels: Judgments: ``qid, docno, label``. Labels above 0 make ``'relevant'`` edges. Judgments of other
                 queries are ignored. Judgments of passages that are not in the corpus are ignored with a warning.
             batch_size: Queries to retrieve for at once.
-            workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.ranges.writer`.
-            verbose: Whether to show progress.
+            workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
 
         Raises:
             FileExistsError: If there is something at its path already.
-            pt.validate.InputValidationError: If a frame lacks a column.
             KeyError: If a retrieved docno is not in the corpus.
-            TypeError: If an argument has another type.
             ValueError: If there are no queries, no passages, or neither retriever nor judgments of these queries; if a
                 query, passage, or passage of a query comes twice; if a query has no text, or a score is not finite.
         """
         check_count("k", k)
         check_count("batch_size", batch_size)
-        new = builder.source_of(topics, retriever, k, workers, batch_size)
-        return self._write(new, passages, retriever is not None, k, qrels, len(topics), verbose)
-
-    def from_results(
-        self,
-        results: pd.DataFrame | Iterable[pd.DataFrame],
-        passages: HeteroGraph | FlexIndex | Lookup | Iterable[str],
-        *,
-        k: int = 25,
-        qrels: pd.DataFrame | None = None,
-        verbose: bool = True,
-    ) -> QueryPassageGraph:
-        """Builds the graph from results ``qid, query, docno, score`` instead of a retriever.
-
-        Results are one frame, or several, which are read once. All rows of a query are in the same frame, and the best
-        k of them by score are kept. All else is as in :meth:`build`.
-        """
-        check_count("k", k)
-        total, frames = builder.from_frames(results)
-        return self._write(frames, passages, True, k, qrels, total, verbose)
-
-    def add(
-        self,
-        path: str | os.PathLike[str],
-        topics: pd.DataFrame,
-        retriever: pt.Transformer | None = None,
-        *,
-        qrels: pd.DataFrame | None = None,
-        batch_size: int = BATCH,
-        workers: Workers = 1,
-        verbose: bool = True,
-    ) -> QueryPassageGraph:
-        """Writes a new graph, at ``path``, with the queries of this one and further queries.
-
-        Queries and edges keep their numbers; new ones come after them. Edge features are copied:
-        :meth:`add_edge_features` of the new graph makes those that are missing. A mask (:meth:`without`) has no effect.
-        All else is as in :meth:`build`; k is that of this graph.
-        """
-        check_count("batch_size", batch_size)
-        check_vacant(Path(path))
-        k = self.meta["k"]
-        new = builder.source_of(topics, retriever, k, workers, batch_size)
-        there = np.flatnonzero(numbers_of(self.qids, topics["qid"].astype(str).tolist()) >= 0)
-        if len(there):
-            raise ValueError(f"query {str(topics['qid'].iloc[there[0]])!r} comes twice: qids must be unique")
-        graph = type(self)(path)._write(new, self, retriever is not None, k, qrels, len(topics), verbose)
-        for edge_type in self.edge_types:
-            name = f"{edge_type}.features"
-            if array_file(self.path, name).exists():
-                shutil.copyfile(array_file(self.path, name), array_file(graph.path, name))
-        return graph
+        check_workers(workers)
+        check_type(
+            "retriever", retriever, (pt.Transformer, type(None)), "a transformer that retrieves passages, or None"
+        )
+        topics = _checked_topics(topics)
+        check_vacant(self.path)
+        if retriever is None and qrels is None:
+            raise ValueError("a graph of queries needs a retriever, qrels, or both")
+        meta = kind_of(self)
+        with tempfile.TemporaryDirectory() as scratch:
+            file = _write_docnos(Path(scratch, DOCNOS), passages, verbose=self.verbose)
+            identity = meta | {"docnos_sha256": file_sha256(file)}
+            if retriever is not None:
+                identity |= {"retriever": pipeline_name(retriever), "topics_sha256": frame_sha256(topics), "k": k}
+            rows = 0 if retriever is None else len(topics)
+            with unfinished(self.path, meta, rows, batch_size, identity=identity) as writer:
+                writer.prepare(lambda folder: shutil.copyfile(file, folder / DOCNOS))
+                with Lookup(writer.folder / DOCNOS) as docnos:
+                    edges: dict[str, CSR] = {}
+                    if qrels is not None:
+                        edges[RELEVANT] = _judged(topics["qid"], qrels, docnos)
+                    if retriever is not None:
+                        disable = not self.verbose
+                        found = _retrieved(writer, topics, retriever, k, docnos, workers=workers, disable=disable)
+                        edges = {RETRIEVED: found} | edges
+                    count = len(docnos)
+                _write(writer.folder, topics, edges, count)
+                sizes = {name: len(found.indices) for name, found in edges.items()}
+                meta |= {"queries": len(topics), "passages": count, "edges": sizes, "k": k}
+                meta["sha256"] = folder_sha256(writer.folder)
+        return self
 
     def add_edge_features(
-        self,
-        encode: PairEncoder,
-        texts: pt.Transformer,
-        *,
-        edge_type: str = RETRIEVED,
-        batch_size: int = 1024,
-        verbose: bool = True,
-    ) -> QueryPassageGraph:
+        self, encode: PairEncoder, texts: pt.Transformer, *, edge_type: str = RETRIEVED, batch_size: int = 1024
+    ) -> Self:
         """Stores a vector for each edge, such as a cross-encoder's state of [CLS] for its query and passage.
 
-        After an interruption, a second call goes on where the first one stopped. It encodes the first edges again, to
-        see that the encoder is the same.
+        After an interruption, a second call continues where the first one stopped. It encodes the first edges again, to
+        check that the encoder is the same.
 
         Args:
-            encode: Takes a list of queries and one of as many passages, and gives vectors, shape (pairs, d). The same
+            encode: Takes a list of queries and one of as many passages, and returns vectors, shape (pairs, d). The same
                 pair must always get the same vector.
             texts: Adds a column ``text`` to a frame with ``docno``, as ``pt.text.get_text(dataset)`` does.
-            edge_type: Which edges.
+            edge_type: The type of the edges.
             batch_size: Pairs to encode between two writes.
-            verbose: Whether to show progress.
 
         Raises:
             FileExistsError: If these edges have features already.
             KeyError: If there is no such type of edges.
             ValueError: If a vector is not finite in 16 bits or has another length than those before, a passage has no
-                text, or what an interrupted run has left was made by another encoder.
+                text, or an interrupted run used another encoder.
         """
         self._check_type(edge_type)
         check_count("batch_size", batch_size)
@@ -208,7 +201,7 @@ class QueryPassageGraph(WithSignature, StoredGraph):
             raise FileExistsError(f"{self!r} has features of {edge_type!r} edges already")
         if not self.num_edges[edge_type]:
             raise ValueError(f"{self!r} has no {edge_type!r} edges")
-        write_edge_features(self, edge_type, encode, texts, batch_size=batch_size, verbose=verbose)
+        _write_features(self, edge_type, encode, texts, batch_size)
         self.__dict__.pop("meta", None)
         return self
 
@@ -216,28 +209,46 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         """A digest of queries, passages, edges, scores, edge features, and the mask; those of files are stored."""
         features = {edge_type: about["sha256"] for edge_type, about in sorted(self.meta.get("features", {}).items())}
         masked = [] if self._masked is None else np.flatnonzero(self._masked).tolist()
-        return hashlib.sha256(json.dumps([self.meta["sha256"], features, masked]).encode()).hexdigest()
+        return sha256(json.dumps([self.meta["sha256"], features, masked]).encode()).hexdigest()
 
-    num_queries = _size("queries", "Number of queries, masked ones included: numbers stay what they are.")
-    num_passages = _size("passages", "Number of passages, those without edges included.")
-    num_edges = _size("edges", "Number of edges per type, those of masked queries included.")
+    # --- reading
+
+    @property
+    def num_queries(self) -> int:
+        """Number of queries, masked ones included: numbers stay what they are."""
+        return self.meta["queries"]
+
+    @property
+    def num_passages(self) -> int:
+        """Number of passages, those without edges included."""
+        return self.meta["passages"]
+
+    @property
+    def num_edges(self) -> dict[str, int]:
+        """Number of edges per type, those of masked queries included."""
+        return self.meta["edges"]
 
     @property
     def edge_types(self) -> tuple[str, ...]:
         """``'retrieved'``, ``'relevant'``, or both."""
         return tuple(self.meta["edges"])
 
+    @cached_property
+    def qids(self) -> Lookup:
+        """Qids by query number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
+        return self._open(lambda folder: Lookup(folder / QIDS))
+
     def query_of(self, qids: Sequence[str]) -> np.ndarray:
-        """Query numbers by qid, shape (n,), int64; KeyError if a query is not in the graph."""
-        return all_numbers_of(self.qids, qids, "qid")
+        """Query numbers by qid, shape (n,), int64; raises KeyError if a query is not in the graph."""
+        qids = list(qids)
+        numbers = numbers_of(self.qids, [qid if isinstance(qid, str) else "" for qid in qids])
+        if (numbers < 0).any():
+            raise KeyError(f"{some([qids[row] for row in np.flatnonzero(numbers < 0)], 'qid')} not in the graph")
+        return numbers
 
     def qids_of(self, queries: np.ndarray) -> list[str]:
         """Qids by query number."""
         return ids_of(self.qids, np.asarray(queries, dtype=np.int64))
-
-    def passage_of(self, docnos: Sequence[str]) -> np.ndarray:
-        """Passage numbers by docno, shape (n,), int64; KeyError if a passage is not in the graph."""
-        return all_numbers_of(self.docnos, docnos, "docno")
 
     def docnos_of(self, passages: np.ndarray) -> list[str]:
         """Docnos by passage number."""
@@ -245,26 +256,16 @@ class QueryPassageGraph(WithSignature, StoredGraph):
 
     def texts(self, queries: np.ndarray) -> list[str]:
         """Texts of queries, by number."""
-        return self._text_reader.read(np.asarray(queries, dtype=np.int64))
+        return self._texts(np.asarray(queries, dtype=np.int64))
 
     def without(self, queries: np.ndarray) -> Self:
-        """The graph without the edges of some queries: a view, which costs a boolean per query.
+        """The graph without the edges of some queries, by number: a view, which costs a boolean per query.
 
-        Queries are numbers, or a boolean per query of the graph. Queries that are masked already stay masked.
-
-        Raises:
-            IndexError: If there is no such query.
-            TypeError: If these are neither numbers nor booleans (``query_of`` gives the numbers of qids).
-            ValueError: If there is not one boolean per query.
+        Queries that are masked already stay masked. Raises IndexError if there is no such query, TypeError if these are
+        not numbers (``query_of`` gives the numbers of qids).
         """
         masked = np.zeros(self.num_queries, dtype=bool) if self._masked is None else self._masked.copy()
-        queries = np.asarray(queries)
-        if queries.dtype == bool:
-            if queries.shape != masked.shape:
-                raise ValueError(f"a mask needs a boolean for each of {len(masked)} queries, got shape {queries.shape}")
-            masked |= queries
-        else:
-            masked[checked(queries, self.num_queries)] = True
+        masked[checked(queries, self.num_queries)] = True
         view = type(self)(self.path)
         view.__dict__.update(self.__dict__, _masked=masked)
         return view
@@ -274,29 +275,23 @@ class QueryPassageGraph(WithSignature, StoredGraph):
 
         Returns:
             A row per query: passage numbers, which ascend, with ``scores`` (float32) and ``edges``, the number of the
-            edge among all of its type: the row of its features. A KeyError says that there is no such type of edges, an
-            IndexError that there is no such query.
+            edge among all of its type: the row of its features.
+
+        Raises:
+            IndexError: If there is no such query.
+            KeyError: If there is no such type of edges.
         """
         queries = np.asarray(queries, dtype=np.int64)
-        self._check_type(edge_type)
-        row, edges = self._stored(edge_type).places(queries)
+        row, edges = self._rows(edge_type, edge_type).places(queries)
         passages = self._array(f"{edge_type}.indices")[edges].astype(np.int64)
-        return self._edges(len(queries), row, queries[row], passages, edges, edge_type)
+        return self._visible(len(queries), row, queries[row], passages, edges, edge_type)
 
     def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
         """The queries of passages, masked ones left out: query numbers, with data as in :meth:`edges_of_queries`."""
-        self._check_type(edge_type)
-        name = inverse(edge_type)
-        row, place = self._stored(name).places(passages)
-        queries, edges = (self._array(f"{name}.{part}")[place].astype(np.int64) for part in ("indices", "edges"))
-        return self._edges(len(passages), row, queries, queries, edges, edge_type)
-
-    def ends(self, edges: np.ndarray, edge_type: str = RETRIEVED) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the queries and of the passages that edges join; IndexError if there is no such edge."""
-        self._check_type(edge_type)
-        edges = checked(edges, self.num_edges[edge_type])
-        queries = np.searchsorted(self._array(f"{edge_type}.indptr"), edges, side="right") - 1
-        return queries, self._array(f"{edge_type}.indices")[edges].astype(np.int64)
+        back = inverse(edge_type)
+        row, place = self._rows(edge_type, back).places(passages)
+        queries, edges = (self._array(f"{back}.{part}")[place].astype(np.int64) for part in ("indices", "edges"))
+        return self._visible(len(passages), row, queries, queries, edges, edge_type)
 
     def edge_features(self, edge_type: str = RETRIEVED) -> np.ndarray:
         """Vectors of edges, by number: shape (edges, d), float16, memory-mapped; KeyError if there are none."""
@@ -306,26 +301,17 @@ class QueryPassageGraph(WithSignature, StoredGraph):
             raise KeyError(f"{self!r} has no features of {edge_type!r} edges: add_edge_features makes them")
         return self._array(f"{edge_type}.features").reshape(-1, about["dimension"])
 
-    def to_scipy(self) -> dict[str, csr_array]:
-        """Per edge type a sparse matrix of scores, shape (queries, passages), in memory.
+    def _ends(self, edges: np.ndarray, edge_type: str) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the queries and of the passages that edges join."""
+        queries = np.searchsorted(self._array(f"{edge_type}.indptr"), edges, side="right") - 1
+        return queries, self._array(f"{edge_type}.indices")[edges].astype(np.int64)
 
-        Rows of masked queries are empty; a score of 0 is stored, too.
-        """
-        from scipy.sparse import csr_array
+    def _rows(self, edge_type: str, direction: str) -> CSR:
+        """The stored rows of queries, or of passages (the direction is then the inverse of the type)."""
+        self._check_type(edge_type)
+        return CSR(self._array(f"{direction}.indptr"), self._array(f"{direction}.indices"))
 
-        matrices = {}
-        for edge_type in self.edge_types:
-            edges = self.edges_of_queries(np.arange(self.num_queries), edge_type)
-            arrays = (edges.data["scores"], edges.indices, edges.indptr)
-            matrices[edge_type] = csr_array(arrays, shape=(self.num_queries, self.num_passages))
-        return matrices
-
-    @cached_property
-    def qids(self) -> Lookup:
-        """Qids by query number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
-        return self._ids(builder.QIDS, "queries")
-
-    def _edges(
+    def _visible(
         self, rows: int, row: np.ndarray, queries: np.ndarray, others: np.ndarray, edges: np.ndarray, edge_type: str
     ) -> CSR:
         """Compresses edges, those of masked queries left out."""
@@ -335,65 +321,184 @@ class QueryPassageGraph(WithSignature, StoredGraph):
         scores = self._array(f"{edge_type}.scores")[edges]
         return CSR(offsets(np.bincount(row, minlength=rows)), others, {"scores": scores, "edges": edges})
 
-    def _stored(self, name: str, *data: str) -> CSR:
-        """Edges of all queries or passages, masked ones included."""
-        indptr, indices = (self._array(f"{name}.{part}") for part in ("indptr", "indices"))
-        return CSR(indptr, indices, {part: self._array(f"{name}.{part}") for part in data})
-
     def _check_type(self, edge_type: str) -> None:
         if edge_type not in self.edge_types:
             raise KeyError(f"no edges {edge_type!r}: this graph has {', '.join(map(repr, self.edge_types))}")
 
-    def _bounds(self, name: str) -> Bounds:
-        return builder.bounds_of(self.meta, name)
 
-    @cached_property
-    def _text_reader(self) -> TextReader:
-        return self._open(lambda folder: TextReader(folder, count_of(self.meta, "queries")))
+# --- features of edges
 
-    def _write(
-        self,
-        source: builder.Retrieval | Iterable[builder.Frames],
-        passages: QueryPassageGraph | HeteroGraph | FlexIndex | Lookup | Iterable[str],
-        retrieves: bool,
-        k: int,
-        qrels: pd.DataFrame | None,
-        total: int | None,
-        verbose: bool,
-    ) -> QueryPassageGraph:
-        """Builds after the queries of the graph that is given as ``passages``."""
-        check_vacant(self.path)
-        if not retrieves and qrels is None:
-            raise ValueError("a graph of queries needs a retriever, qrels, or both")
-        edge_types = [RETRIEVED] * retrieves + [RELEVANT] * (qrels is not None)
-        earlier: Iterable[QueryBatch] = ()
-        if isinstance(passages, QueryPassageGraph):
-            earlier = passages._batches()
-            edge_types = [*dict.fromkeys([*passages.edge_types, *edge_types])]
-        meta, retrieval = kind_of(self), source if isinstance(source, builder.Retrieval) else None
-        with builder.docnos_of(passages, verbose=verbose) as (file, count):
-            identity = meta | {"docnos_sha256": file_sha256(file)} | (retrieval.identity() if retrieval else {})
-            ranges = (len(retrieval.topics), retrieval.batch_size) if retrieval else (0, 1)
-            with unfinished(self.path, meta, *ranges, identity=identity) as writer:
-                writer.prepare(lambda folder: shutil.copyfile(file, folder / DOCNOS))
-                writer.clear(DOCNOS)
-                with Lookup(writer.folder / DOCNOS) as docnos:
-                    judgments = None if qrels is None else Judgments(qrels, docnos)
-                    if isinstance(source, builder.Retrieval):
-                        batches = source.batches(writer, judgments, docnos, verbose=verbose)
-                    else:
-                        batches = builder.batches(source, judgments, docnos, k)
-                    bar = {"total": total, "desc": "queries", "unit": "query", "delay": 1, "disable": not verbose}
-                    later = builder.shown(batches, **bar)
-                    queries, edges = builder.build(writer.folder, chain(earlier, later), edge_types, count)
-                meta |= {"queries": queries, "passages": count, "edges": edges, "k": k}
-                meta["sha256"] = digest(writer.folder)
-        return self
 
-    def _batches(self) -> Iterator[QueryBatch]:
-        """All queries, as they were written."""
-        for start in range(0, self.num_queries, BATCH):
-            part = slice(start, min(start + BATCH, self.num_queries))
-            queries = np.arange(part.start, part.stop)
-            edges = {edge_type: self._stored(edge_type, "scores").rows(part) for edge_type in self.edge_types}
-            yield QueryBatch(self.qids_of(queries), self.texts(queries), edges)
+def _write_features(
+    graph: QueryPassageGraph, edge_type: str, encode: PairEncoder, texts: pt.Transformer, batch_size: int
+) -> None:
+    """Writes a vector for each edge of a type into a graph's folder, computed ``batch_size`` edges at a time."""
+
+    def encoded(edges: np.ndarray, dimension: int | None = None) -> dict[str, np.ndarray]:
+        queries, passages = graph._ends(edges, edge_type)
+        docnos = graph.docnos_of(passages)
+        with np.errstate(over="ignore"):
+            vectors = np.asarray(encode(graph.texts(queries), texts_of_passages(texts, docnos))).astype("<f2")
+        if vectors.ndim != 2 or vectors.shape != (len(edges), dimension or vectors.shape[1]):
+            shape = f"({len(edges)}, {dimension or 'd'})"
+            raise ValueError(f"{len(edges)} pairs need vectors of shape {shape}, the encoder gave {vectors.shape}")
+        if len(wrong := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
+            pair = f"query {graph.qids_of(queries[wrong[:1]])[0]!r}, passage {docnos[wrong[0]]!r}"
+            raise ValueError(f"{pair}: the encoder gave a vector that is not finite in 16 bits")
+        return {file.name: vectors}
+
+    total, file = graph.num_edges[edge_type], array_file(graph.path, f"{edge_type}.features")
+    first = encoded(np.arange(min(COMPARED, total)))[file.name]
+    identity = {"graph": graph.meta["sha256"], "first vectors (encoder, texts)": sha256(first.tobytes()).hexdigest()}
+    place = graph.path.with_name(f"{graph.path.name}.{edge_type}.unfinished")
+    progress: dict[str, Any] = {"desc": "edge features", "unit": "edge", "delay": 1, "disable": not graph.verbose}
+    with kept(place, identity, total, batch_size) as writer:
+        writer.compute(partial(encoded, dimension=first.shape[1]), file.name, **progress)
+        (writer.folder / file.name).replace(file)
+        meta = read_meta(graph.path, {})
+        about = {"dimension": first.shape[1], "sha256": writer.sha256[file.name]}
+        meta.setdefault("features", {})[edge_type] = about
+        replace_file(graph.path, meta, file.name)
+
+
+def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
+    """Texts of passages, which may repeat, by a transformer that adds ``text`` to ``docno``; each is loaded once."""
+    loaded = texts.transform(pd.DataFrame({"docno": [*dict.fromkeys(docnos)]}))
+    pt.validate.document_frame(loaded, extra_columns=["text"], context=texts)
+    found = loaded.set_index("docno")["text"].reindex(docnos)
+    if found.isna().any():
+        raise ValueError(f"{texts!r} has no text of passage {found.index[found.isna()][0]!r}")
+    return found.tolist()
+
+
+# --- from frames to arrays
+
+
+def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
+    """Queries ``qid, query``, each of them once; ids are text."""
+    topics = check_frame(topics, "topics")
+    pt.validate.query_frame(topics, extra_columns=["query"])
+    if not len(topics):
+        raise ValueError("a graph needs queries, there are none")
+    topics = topics.astype({"qid": str}).reset_index(drop=True)
+    twice = topics["qid"][topics["qid"].duplicated()]
+    if len(twice):
+        raise ValueError(f"query {twice.iloc[0]!r} comes twice: qids must be unique")
+    query_texts(topics)  # raises ValueError if a query has no text
+    return topics
+
+
+def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup) -> CSR:
+    """The relevant passages of queries: judgments ``qid, docno, label`` whose label is above 0."""
+    qrels = check_frame(qrels, "qrels", numbers=("label",))
+    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
+    qrels = qrels.loc[qrels["label"] > 0, ["qid", "docno", "label"]].astype({"qid": str, "docno": str})
+    qrels = qrels[qrels["qid"].isin(qids)]
+    in_graph = numbers_of(docnos, qrels["docno"].tolist()) >= 0
+    if not in_graph.any():
+        raise ValueError(
+            "the qrels have no relevant passage of these queries in the graph: are they judgments of documents, of "
+            "another corpus or of other queries?"
+        )
+    if unknown := qrels["docno"][~in_graph].tolist():
+        message = f"{some(unknown, 'judged passage')} not in the graph: these judgments are ignored"
+        warnings.warn(f"{message}; are they of another corpus?", DataWarning, stacklevel=3)
+    return _edges(qids, qrels[in_graph].rename(columns={"label": "score"}), docnos, "qrels")
+
+
+def _retrieved(
+    writer: RangeWriter,
+    topics: pd.DataFrame,
+    retriever: pt.Transformer,
+    k: int,
+    docnos: Lookup,
+    *,
+    workers: Workers,
+    disable: bool,
+) -> CSR:
+    """The k best passages of each query, retrieved for a range of queries at a time."""
+    pipeline = (retriever % k).compile()
+
+    def found(numbers: np.ndarray) -> dict[str, np.ndarray]:
+        asked = topics.iloc[numbers].reset_index(drop=True)
+        results = check_frame(unwrapped(pipeline.transform(asked)), pipeline, numbers=("score",))
+        pt.validate.result_frame(results, extra_columns=["score"])
+        edges = _edges(asked["qid"], results, docnos, "results", k)
+        return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
+
+    writer.compute(found, workers=workers, desc="retrieving", unit="query", delay=1, disable=disable)
+    ranges = [*writer.read()]
+    lengths, indices, scores = (
+        np.concatenate([arrays[name] for arrays in ranges]) for name in ("lengths", "indices", "scores")
+    )
+    return CSR(offsets(lengths), indices, {"scores": scores})
+
+
+def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str, k: int | None = None) -> CSR:
+    """A row per query with the passages of ``qid, docno, score``: all of them, or the k best by score."""
+    rows = rows[["qid", "docno", "score"]].astype({"qid": str, "docno": str}).reset_index(drop=True)
+    with np.errstate(over="ignore"):
+        rows["score"] = rows["score"].astype(np.float32)
+
+    def refuse(wrong: Any, message: str) -> None:
+        for qid, docno in rows.loc[wrong, ["qid", "docno"]].head(1).itertuples(index=False):
+            raise ValueError(f"query {qid!r}, passage {docno!r} {message} in the {source}")
+
+    rows["query"] = pd.Index(qids).get_indexer(rows["qid"])
+    refuse(rows["query"] < 0, "is of a query that was not asked for")
+    refuse(~np.isfinite(rows["score"]), "has a score that is not a finite 32-bit number")
+    if k is not None:
+        rows = rows.sort_values(["query", "score"], ascending=[True, False], kind="stable").groupby("query").head(k)
+    rows["passage"] = numbers_of(docnos, rows["docno"].tolist())
+    if unknown := rows["docno"][rows["passage"] < 0].unique().tolist():
+        raise KeyError(f"{some(unknown, 'docno')} of the {source} not among the passages: are they of another corpus?")
+    refuse(rows.duplicated(["query", "passage"]), "comes twice")
+    rows = rows.sort_values(["query", "passage"])
+    query, passage = rows["query"].to_numpy(), rows["passage"].to_numpy()
+    return CSR.group(query, passage, len(qids), scores=rows["score"].to_numpy())
+
+
+def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_passages: int) -> None:
+    """Writes the queries, and the edges of each type by query and by passage."""
+    with writing_ids(folder / QIDS) as ids, TextWriter(folder) as texts:
+        for qid in topics["qid"]:
+            ids.add(qid)
+        texts.extend(topics["query"].tolist())
+    for name, found in edges.items():
+        back = CSR.group(found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices)))
+        for direction, rows in (name, found), (inverse(name), back):
+            for part, values in {"indptr": rows.indptr, "indices": rows.indices, **rows.data}.items():
+                file = array_file(folder, f"{direction}.{part}")
+                values.astype(f"<{file.suffix[1:]}").tofile(file)
+
+
+# --- the ids of passages
+
+
+def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> Path:
+    """Writes the ids of passages, in order."""
+    from pyterrier_graph.graphs.builder import check_unique
+
+    docno = None
+    with writing_ids(file) as ids:
+        for docno in pt.tqdm(_docnos(passages), desc="reading docnos", unit="passage", delay=1, disable=not verbose):
+            if not isinstance(docno, str) or not docno:
+                raise ValueError(f"a docno must be a text, got {docno!r}")
+            ids.add(docno)
+        if docno is None:
+            raise ValueError("a graph needs passages, there are none")
+    check_unique(file)
+    return file
+
+
+def _docnos(passages: Any) -> Iterable[str]:
+    """Docnos of passages, in order."""
+    if isinstance(passages, HeteroGraph):
+        nodes = passages.passage_nodes
+        parts = (nodes[start : start + BATCH] for start in range(0, len(nodes), BATCH))
+        return chain.from_iterable(map(passages.ids_of, parts))
+    docnos = passages.docnos() if hasattr(passages, "docnos") else passages
+    if isinstance(docnos, str | os.PathLike | pd.DataFrame):
+        raise TypeError(f"passages must be {PASSAGES}, got {str(docnos)[:60]!r} ({type(docnos).__name__})")
+    check_type("passages", docnos, Iterable, PASSAGES)
+    return docnos

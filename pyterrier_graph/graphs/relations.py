@@ -15,48 +15,17 @@ if TYPE_CHECKING:
 ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
 TITLES = "titles"  # all titles above a node: title, title/title, ...
 RETRIEVED, RELEVANT = "retrieved", "relevant"
-QUERY_RELATIONS = {RETRIEVED: "a retriever", RELEVANT: "qrels="}  # of a query graph, and what it is built with
-DOCUMENT = "document"  # no relation, but can take the place of one: from a passage to its document
+QUERY_RELATIONS = {
+    RETRIEVED: "a retriever",
+    RELEVANT: "qrels=",
+}  # of a query graph, and the argument of build() that makes its edges
+DOCUMENT = "document"  # not a relation of a graph; in folds, it leads from a passage to its document
+SELF = "SELF"  # the relation of a node to itself in Albarede et al. 2023
+OWN = "own"  # in explanations, the passage whose score is explained
 INVERSE = "_i"
 STEP = "/"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-
-# What a passage reaches along a relation or path, in words.
-_LABELS = {
-    "SELF": "the passage itself",
-    "": "further away",
-    ORDER: "next passage",
-    "order_i": "previous passage",
-    STRUCTURAL: "section around it",
-    "structural_i": "part of the section",
-    "structural/structural_i": "sibling",
-    TITLE: "section title",
-    "title_i": "under the title",
-    "title/title": "title one level up",
-    "title/title_i": "under the same title",
-    "title/title/title_i": "under the title one level up",
-    TITLES: "titles above",
-    "internal": "linked passage",
-    "internal_i": "passage that links here",
-    "external": "cited document",
-    "external_i": "citing passage",
-    RETRIEVED: "query that found it",
-    RELEVANT: "query that it answers",
-    DOCUMENT: "document",
-}
-
-
-def in_words(path: str) -> str:
-    """What a passage reaches along a relation or path, in words; relations that users have named keep their names.
-
-    ``'order_i'`` is "previous passage", ``'external/order'`` "next passage of cited document".
-    """
-    if path in _LABELS:
-        return _LABELS[path]
-    if STEP in path:
-        return " of ".join(in_words(step) for step in reversed(path.split(STEP)))
-    return f"{inverse(path)}, inverse" if path.endswith(INVERSE) else path
 
 
 def inverse(relation: str) -> str:
@@ -79,12 +48,12 @@ def relation_names(named: Iterable[str]) -> tuple[str, ...]:
 
 
 def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
-    """All relations of a graph but ``title`` and its inverse, which the paper does not have."""
+    """All relations of a graph except ``title`` and its inverse, which the paper does not have."""
     return tuple(relation for relation in graph.relations if relation not in (TITLE, inverse(TITLE)))
 
 
 def check_relation_name(relation: str) -> None:
-    """Raises ValueError if a link or reference of a document must not have this name."""
+    """Raises ValueError if the links or references of a document cannot have this name."""
     if not _NAME.fullmatch(relation) or relation.endswith(INVERSE):
         raise ValueError(
             f"a relation cannot be called {relation!r}: lower-case letters, digits and '_' are allowed, and a name "
@@ -94,20 +63,15 @@ def check_relation_name(relation: str) -> None:
         raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
 
 
-def check_relations(graph: HeteroGraph, relations: Iterable[str], query_relations: Iterable[str] = ()) -> None:
-    """Raises ValueError if a relation, or one of a path (``'title/title'``), is not in the graph.
-
-    Also allowed are ``query_relations``, the ``edge_types`` of a graph of queries.
-    """
-    query_relations = [*query_relations]
+def check_relations(graph: HeteroGraph, relations: Iterable[str]) -> None:
+    """Raises ValueError if a relation, or one of a path (``'title/title'``), is not in the graph."""
     for path in relations:
-        if path in query_relations or (path == TITLES and TITLE in graph.relations):
+        if path == TITLES and TITLE in graph.relations:
             continue
         for relation in path.split(STEP):
             if relation not in graph.relations:
                 place = "" if relation == path else f" of the path {path!r}"
-                there = ", ".join([*graph.relations, *query_relations])
-                raise ValueError(f"the graph has no relation {relation!r}{place}; it has {there}")
+                raise ValueError(f"the graph has no relation {relation!r}{place}; it has {', '.join(graph.relations)}")
 
 
 def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None) -> None:
@@ -126,11 +90,15 @@ def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_grap
 
 
 def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes that some nodes reach along a path of relations; no node reaches the same node.
+    """The nodes that are reached from some nodes along a path of relations.
 
     A path is a relation, or several joined by ``/``: ``'structural/structural_i'`` leads from a passage to its section,
-    and on to what lies in that section. ``'titles'`` leads to all titles above a node. The results have one entry per
-    pair: the position in ``nodes``, and the node reached, int64. Each pair comes once.
+    and from there to all parts of that section, except the passage itself. ``'titles'`` leads to all titles above a
+    node.
+
+    Returns:
+        Per pair of a node and a node that it reaches, the position in ``nodes``, and the node reached; two arrays of
+        int64. No pair is repeated.
     """
     if path == TITLES:
         return _all_titles(graph, nodes)

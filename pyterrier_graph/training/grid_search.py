@@ -1,17 +1,34 @@
 """Grid search for a few numbers of a model that are not learned by gradients, such as the weights of relations."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyterrier as pt
 
-from pyterrier_graph.warning_categories import QualityWarning
+from pyterrier_graph.training.validation import check_measure
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 SWEEPS = 2  # how often the whole grid is tried, if there are several numbers
 
 Numbers = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """Options of a ``fit`` that tunes a few numbers by grid search, such as ``Tuning(measure="AP")``.
+
+    Attributes:
+        measure: Name of the ir_measures measure that is maximized on the validation queries.
+
+    Raises:
+        ValueError: If ir_measures does not know the measure.
+    """
+
+    measure: str = "nDCG@10"
+
+    def __post_init__(self) -> None:
+        check_measure(self.measure)
 
 
 def coordinate_search(
@@ -29,9 +46,6 @@ def coordinate_search(
     if its mean difference to the best value, over the queries, is at most the standard error of this mean. So few
     queries move a number only if they agree, and a single query moves none.
 
-    An interruption (Ctrl-C) ends the search early: the numbers that are chosen from what is measured so far are
-    returned, with a warning.
-
     Args:
         start: The numbers by name.
         grid: The changes that are tried; one can change several numbers together. The changes of one number are
@@ -40,7 +54,7 @@ def coordinate_search(
         desc: Title of the progress bar.
         verbose: Whether to show progress.
     """
-    present, trials = dict(start), list[Numbers]()
+    present = dict(start)
     groups: dict[frozenset[str], list[Mapping[str, float]]] = {}
     for change in grid:
         groups.setdefault(frozenset(change), []).append(change)
@@ -48,34 +62,17 @@ def coordinate_search(
     measured: dict[tuple[float, ...], np.ndarray] = {}
     total = (len(grid) + len(groups)) * sweeps
     with pt.tqdm(total=total, desc=desc, unit="trial", delay=1, disable=not verbose) as bar:
-        try:
-            for changes in [*groups.values()] * sweeps:
-                trials = [present, *({**present, **change} for change in changes)]
-                for trial in trials:
-                    if (key := tuple(trial.values())) not in measured:
-                        measured[key] = measure(trial)
-                    bar.update()
-                present = _supported(trials, measured, start)
-        except KeyboardInterrupt:
-            present = _supported(trials, measured, start)
-            warnings.warn(
-                f"{desc} was interrupted: the best numbers so far are kept, {present}; call it again for the others",
-                QualityWarning,
-                stacklevel=2,
-            )
+        for changes in [*groups.values()] * sweeps:
+            trials = [present, *({**present, **change} for change in changes)]
+            for trial in trials:
+                if (key := tuple(trial.values())) not in measured:
+                    measured[key] = measure(trial)
+                bar.update()
+            values = [measured[tuple(trial.values())] for trial in trials]
+            best = max(values, key=np.mean)
+            supported = [trial for trial, value in zip(trials, values, strict=True) if _as_good(value, best)]
+            present = min(supported, key=lambda trial: sum(abs(trial[name] - start[name]) for name in trial))
     return present
-
-
-def _supported(
-    trials: Sequence[Numbers], measured: Mapping[tuple[float, ...], np.ndarray], start: Mapping[str, float]
-) -> Numbers:
-    """Of the trials that are measured, and within one standard error of the best, the one closest to the start."""
-    values = [measured.get(tuple(trial.values())) for trial in trials]
-    there = [(trial, value) for trial, value in zip(trials, values, strict=True) if value is not None]
-    if not there:
-        return dict(start)
-    best = max((value for _, value in there), key=np.mean)
-    return min((trial for trial, value in there if _as_good(value, best)), key=lambda trial: _distance(trial, start))
 
 
 def _as_good(value: np.ndarray, best: np.ndarray) -> bool:
@@ -83,7 +80,3 @@ def _as_good(value: np.ndarray, best: np.ndarray) -> bool:
     error = float(np.std(worse, ddof=1)) / count**0.5 if count > 1 else np.inf
     # a single query that differs is exactly one standard error away
     return float(np.mean(worse)) <= error * (1 + 1e-9)
-
-
-def _distance(numbers: Numbers, start: Mapping[str, float]) -> float:
-    return sum(abs(number - start[name]) for name, number in numbers.items())

@@ -8,19 +8,18 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_frame
-from pyterrier_graph.documents import PASSAGE_SEPARATOR
-from pyterrier_graph.graphs.fold import fold
+from pyterrier_graph.checks import DataWarning, check_frame, check_type, query_texts
+from pyterrier_graph.documents.document import PASSAGE_SEPARATOR
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.passages import fold
 from pyterrier_graph.graphs.relations import DOCUMENT
-from pyterrier_graph.warning_categories import DataWarning
 
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 
 
 def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Series:
     """The document ids of passage ids: ``docno%pN``, or own ids of the graph's passages. Other ids stay as they are."""
-    if graph is not None and graph.own_ids:
+    if graph is not None and graph._own_ids:
         return pd.Series(fold(graph, docnos.tolist(), DOCUMENT)[1], index=docnos.index, dtype=object)
     return docnos.str.replace(PASSAGE_NUMBER, "", regex=True)
 
@@ -31,25 +30,25 @@ def judged_ids(docnos: pd.Series, qrels: pd.DataFrame, graph: HeteroGraph | None
 
 
 def passages_are_judged(qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> bool:
-    """Whether judgments are of passages; own ids are of what more of them are found as in the graph."""
-    if graph is None or not graph.own_ids:
+    """Whether passages are judged: with own ids, whether more of them are passages than documents of the graph."""
+    if graph is None or not graph._own_ids:
         return bool(qrels["docno"].str.contains(PASSAGE_NUMBER).any())
     docnos = qrels["docno"].unique().tolist()
-    return (graph.find(docnos) >= 0).sum() >= (graph._documents(docnos) >= 0).sum()
+    return (graph._find(docnos) >= 0).sum() >= (graph._documents(docnos) >= 0).sum()
 
 
 def tuning_set(
     run: pd.DataFrame, qrels: pd.DataFrame, run_va: pd.DataFrame | None, qrels_va: pd.DataFrame | None
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """The validation queries and their judgments if there are any, else the training queries and theirs."""
+    """The validation queries and their judgments if given, else the training queries and theirs."""
     return (run, qrels) if run_va is None or not len(run_va) else (run_va, qrels_va)
 
 
 def checked_topics(topics: pd.DataFrame, context: Any) -> pd.DataFrame:
-    """Topics ``qid, query`` with ids as text."""
-    topics = check_frame(topics, context, optional_texts=("query",))
+    """The queries of topics, one row each: ``qid, query`` with ids as text; other columns are left out."""
+    topics = check_frame(topics, context)
     pt.validate.columns(topics, includes=["qid", "query"], context=context)
-    return topics.astype({"qid": str})
+    return query_texts(topics.astype({"qid": str})).rename_axis("qid").reset_index()
 
 
 def checked_qrels(qrels: pd.DataFrame, context: Any) -> pd.DataFrame:
@@ -63,7 +62,7 @@ def checked_qrels(qrels: pd.DataFrame, context: Any) -> pd.DataFrame:
 
 
 def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of a run whose queries are judged, numbered from 0, and the judgments; an error if there are none."""
+    """The rows of a run whose queries are judged, numbered from 0, and the judgments; raises ValueError if none is."""
     if qrels is None:
         raise ValueError(f"{type(context).__name__}.fit: there are no judgments for the queries")
     qrels = checked_qrels(qrels, context)
@@ -75,30 +74,18 @@ def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transforme
     return run, qrels
 
 
-class RunEvaluator:
-    """Evaluates runs by one measure, such as ``'nDCG@10'``, against judgments: ``qid, docno, label``."""
-
-    def __init__(self, measure: str, qrels: pd.DataFrame) -> None:
-        self.measure = ir_measures.parse_measure(measure)
-        qrels = qrels.astype({"qid": str, "docno": str})
-        self._evaluator = ir_measures.evaluator([self.measure], pt.model.to_ir_measures(qrels))
-
-    def __call__(self, run: pd.DataFrame) -> float:
-        """Mean of the measure over the judged queries of a ``qid, docno, score`` frame."""
-        return float(self._evaluator.calc_aggregate(pt.model.to_ir_measures(run))[self.measure])
-
-    def per_query(self, run: pd.DataFrame) -> pd.Series:
-        """The measure of each judged query by qid, sorted; 0 for a query that the run lacks."""
-        values = self._evaluator.iter_calc(pt.model.to_ir_measures(run))
-        return pd.Series({value.query_id: value.value for value in values}).sort_index()
+def check_measure(measure: str) -> None:
+    """Raises an error unless this is the name of a measure that ir_measures knows."""
+    check_type("measure", measure, str, "the name of a measure, such as 'nDCG@10'")
+    ir_measures.parse_measure(measure)
 
 
 class Validation:
     """Measures a model on validation queries: ``validation(scores)``, of the rows of ``run``, or ``per_query_of(run)``.
 
     If only documents are judged, passages (``docno%pN``, or those of the model's graph) count for their document: the
-    score of a document is the score of its best passage. It warns if no candidate is judged, so that the measure is 0
-    for all scores.
+    score of a document is the score of its best passage. If no candidate is judged, it warns that the measure is 0 for
+    all scores.
 
     Args:
         run: ``qid``, and what the model needs; with ``docno`` if the candidates are always the same.
@@ -119,7 +106,8 @@ class Validation:
     ) -> None:
         self.run, self.qrels = judged(run, qrels, context)
         self.graph: HeteroGraph | None = getattr(context, "graph", None)
-        self._evaluate = RunEvaluator(measure, self.qrels)
+        self.measure = ir_measures.parse_measure(measure)
+        self._evaluator = ir_measures.evaluator([self.measure], pt.model.to_ir_measures(self.qrels))
         if "docno" not in self.run.columns:
             return
         self._pairs = self.run[["qid"]].assign(docno=judged_ids(self.run["docno"], self.qrels, self.graph))
@@ -136,17 +124,23 @@ class Validation:
 
     def __call__(self, scores: np.ndarray | pd.Series) -> float:
         """The measure, given a score for each row of :attr:`run`."""
-        return self._evaluate(_best(self._pairs, scores))
+        return float(self._evaluator.calc_aggregate(_best(self._pairs, scores))[self.measure])
 
     def per_query(self, scores: np.ndarray | pd.Series) -> np.ndarray:
         """The measure of each judged query, sorted by qid, given a score for each row of :attr:`run`."""
-        return self._evaluate.per_query(_best(self._pairs, scores)).to_numpy()
+        return self._per_query(_best(self._pairs, scores))
 
     def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
         """The measure of each judged query, of another run for the same queries: ``qid, docno, score``, ids as text."""
         best = _best(run.assign(docno=judged_ids(run["docno"], self.qrels, self.graph)), run["score"])
-        return self._evaluate.per_query(best).to_numpy()
+        return self._per_query(best)
+
+    def _per_query(self, run: pd.DataFrame) -> np.ndarray:
+        values = {value.query_id: value.value for value in self._evaluator.iter_calc(run)}
+        return np.array([values[qid] for qid in sorted(values)])
 
 
 def _best(pairs: pd.DataFrame, scores: np.ndarray | pd.Series) -> pd.DataFrame:
-    return pairs.assign(score=np.asarray(scores)).groupby(["qid", "docno"], sort=False, as_index=False)["score"].max()
+    """The best score of each document of a query, for ir_measures."""
+    scored = pairs.assign(score=np.asarray(scores))
+    return pt.model.to_ir_measures(scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max())

@@ -1,0 +1,108 @@
+"""Document frequencies: the number of documents that have a word."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import pyterrier as pt
+
+from pyterrier_graph.checks import WithSignature
+from pyterrier_graph.storage.artifact import BuiltArtifact, check_vacant, kind_of, writing
+
+BUCKETS = 1 << 22
+WORD = r"\b[^\W\d_]{2,}\b"
+CODE = re.compile(r"[^\W_]{1,20}")  # of a language; it is part of a file's name
+COUNTS = "{}.u4"
+
+
+class DocumentFrequencies(WithSignature, BuiltArtifact):
+    """Document frequencies of words for each language, on disk and memory-mapped.
+
+    Counting each language on its own finds function words without lists of them: nearly all documents of a language
+    have them, so that their idf is nearly 0. Words are hashed into four million counters per language, so that memory
+    does not grow with the collection. Words with the same hash share a counter, so that a frequency can be too high,
+    but not too low.
+
+    Args:
+        path: The folder. It need not exist before :meth:`index`; nothing is read before it is needed.
+        verbose: Whether to show progress.
+    """
+
+    ARTIFACT_TYPE = "document_frequencies"
+    ARTIFACT_FORMAT = "hashed"
+
+    def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
+        super().__init__(path, verbose=verbose)
+        self._counts: dict[str, np.ndarray] = {}
+
+    def __repr__(self) -> str:
+        return f"DocumentFrequencies({str(self.path)!r})"
+
+    def index(self, corpus_iter: Iterable[Mapping[str, Any]]) -> Self:
+        """Counts the documents of each word, and returns these frequencies.
+
+        Args:
+            corpus_iter: Records with ``text`` and ``language``, which are read once.
+
+        Raises:
+            FileExistsError: If there is something at the path already.
+            ValueError: If a document has no language, or there is no document.
+        """
+        check_vacant(self.path)
+        counts: dict[str, np.ndarray] = {}
+        documents: dict[str, int] = {}
+        for record in pt.tqdm(corpus_iter, desc="counting words", unit="doc", delay=1, disable=not self.verbose):
+            language = record.get("language") or ""
+            if not CODE.fullmatch(language):
+                raise ValueError(f"document {record.get('docno')!r:.60} needs a 'language', such as 'EN'")
+            if language not in counts:
+                counts[language] = np.zeros(BUCKETS, dtype="<u4")
+            counts[language][self._vectorizer.transform([record["text"]]).indices] += 1  # each word has one index
+            documents[language] = documents.get(language, 0) + 1
+        if not counts:
+            raise ValueError("corpus_iter has no documents, so no words can be counted")
+        with writing(self.path, kind_of(self) | {"documents": documents}) as folder:
+            for language, array in counts.items():
+                array.tofile(folder / COUNTS.format(language))
+        return self
+
+    @property
+    def documents(self) -> dict[str, int]:
+        """The number of documents in each language."""
+        return self.meta["documents"]
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text that are counted: two letters or more, in lower case, without numbers."""
+        return self._vectorizer.build_analyzer()(text)
+
+    def idf(self, words: Sequence[str], language: str) -> np.ndarray:
+        """Inverse document frequency, ``ln(documents / document frequency)``, shape (words,).
+
+        It is 0 or more, and infinite for a word that no document has.
+
+        Args:
+            words: Words that :meth:`words` returned.
+            language: The language of the documents.
+
+        Raises:
+            KeyError: If there is no document in that language.
+        """
+        if language not in self.documents:
+            raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}")
+        if language not in self._counts:
+            file = COUNTS.format(language)
+            self._counts[language] = self._open(lambda folder: np.memmap(folder / file, "<u4", "r", shape=(BUCKETS,)))
+        counts = self._counts[language][self._vectorizer.transform(words).indices] if len(words) else np.zeros(0)
+        with np.errstate(divide="ignore"):
+            return np.log(self.documents[language] / counts)
+
+    @cached_property
+    def _vectorizer(self) -> Any:
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        return HashingVectorizer(
+            n_features=BUCKETS, token_pattern=WORD, binary=True, norm=None, alternate_sign=False, dtype=np.float32
+        )

@@ -1,0 +1,223 @@
+"""The files of CLEF-IP: where they have to be, and readers of patents, topics and judgments.
+
+The files are in the folder ``clef-ip`` of the home folder of ir_datasets. The readers of topics and judgments raise
+ValueError, with the name of the file and the topic or line, for contents that violate the format.
+"""
+
+import logging
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from pyterrier_graph.checks import DataWarning
+from pyterrier_graph.clef_ip.patents import Patent, is_docno, parse_xpath, read_patent
+
+BLOCK = 1024  # files
+
+DATASET_ID = "clef-ip"
+DOCUMENTS = "documents"
+
+_logger = logging.getLogger(__name__)
+
+_TAG = re.compile(r"<t?(id|file|fam-docs|claims)\s*>([^<]*)", re.IGNORECASE)
+_SEPARATOR = re.compile(r"[,\s]+")
+
+
+class TaskFiles(NamedTuple):
+    """The paths of topics, of the folder of their applications, and of judgments; ``{}`` is replaced by a language."""
+
+    topics: str
+    applications: str
+    qrels: str
+
+
+def _task_files(year: int) -> dict[str, TaskFiles]:
+    """The names of the published archives, with their misprints."""
+    train, test = f"clef-ip-{year}-clms-psg-training", f"clef-ip-{year}-clms-psg-TEST"
+    train_qrels = f"{train}/clef-ip-{2103 if year == 2013 else year}-clms-psg-training-qrels.txt"
+    test_qrels = f"{year}-clef-ip-clsm-to-psg-qrels/{year}-clef-ip-QRELS-{{}}-claims-to-passages.txt"
+    return {
+        f"{year}/train": TaskFiles(f"{train}/{train}-topics.txt", f"{train}/{train}-tfile", train_qrels),
+        f"{year}/test": TaskFiles(f"{test}/{test}.txt", f"{test}/tfiles", test_qrels),
+    }
+
+
+TASK_FILES = _task_files(2012) | _task_files(2013)  # the topics of 2013/train are those of 2012
+
+INSTRUCTIONS = f"""\
+CLEF-IP is published by TU Wien under the license CC BY-NC-SA 3.0:
+  https://doi.org/10.48436/nw2xc-41j75 (2013), https://doi.org/10.48436/khw86-rnf37 (2012)
+Unpack 01_document_collection.tgz and the .7z archives in it so that the folder {DOCUMENTS}/ holds EP/ and WO/, as in
+  {DOCUMENTS}/EP/000000/96/81/18/EP-0968118-A1.xml
+Unpack 02_topics.tgz and the archives in it so that there are, next to {DOCUMENTS}/,
+""" + "\n".join(f"  {path}" for files in TASK_FILES.values() for path in files)
+
+
+class Archive:
+    """The patents of the collection: a folder with one file per patent document.
+
+    The file of a docno is ``EP/000000/96/81/18/EP-0968118-A1.xml``, as in the published archives.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def path(self, docno: str) -> Path:
+        """The file of a patent; raises KeyError if there is no such file."""
+        if is_docno(docno):
+            country, number, _ = docno.split("-")
+            digits = number.zfill(12)
+            path = self.folder / country / digits[:-6] / digits[-6:-4] / digits[-4:-2] / digits[-2:] / f"{docno}.xml"
+            if path.is_file():
+                return path
+        raise KeyError(f"there is no patent {docno!r} in {self.folder}")
+
+    def patent(self, docno: str) -> Patent:
+        """Reads a patent. Raises KeyError if there is no such file, and ValueError if it is damaged."""
+        return read_patent(self.path(docno))
+
+    def patents(self, *, workers: int = 1) -> Iterator[Patent]:
+        """Reads all patents, in the order of their paths. Folders are listed while the patents are read.
+
+        Args:
+            workers: The number of processes that read.
+
+        Raises:
+            FileNotFoundError: If the folder does not exist.
+
+        Warns:
+            DataWarning: If files were skipped that are damaged or not patents; the log has the reason for each of them.
+        """
+        from joblib import Parallel, delayed
+
+        paths = _files(self.folder)
+        read = skipped = 0
+        with Parallel(workers) as parallel:
+            while block := [*islice(paths, BLOCK)]:  # joblib would read ahead without limit
+                for patent in parallel(map(delayed(_read), block)):
+                    if isinstance(patent, Patent):
+                        read += 1
+                        yield patent
+                    else:
+                        skipped += 1
+                        _logger.warning("skipped %s", patent)
+        if skipped:
+            message = f"{self.folder}: {read} patents read, {skipped} files skipped; the log names them"
+            warnings.warn(message, DataWarning, stacklevel=2)
+
+
+def home() -> Path:
+    """The folder of the collection."""
+    from ir_datasets.util import home_path
+
+    return home_path() / DATASET_ID
+
+
+def archive() -> Archive:
+    """The patents under ir_datasets' home; raises FileNotFoundError, with instructions where to get them."""
+    folder = home() / DOCUMENTS
+    if not folder.is_dir():
+        raise missing(folder)
+    return Archive(folder)
+
+
+def missing(path: Path) -> FileNotFoundError:
+    """The error for a file or folder that is not there, with instructions."""
+    return FileNotFoundError(f"{path} is not there. {INSTRUCTIONS}")
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Yields all files in the folders of countries, which may be links to other disks, in the order of their paths."""
+    for country in sorted(folder.iterdir()):
+        for inner, folders, names in os.walk(country):
+            folders.sort()
+            yield from (os.path.join(inner, name) for name in sorted(names))
+
+
+def _read(path: str) -> Patent | str:
+    """The patent in a file, or a message that describes what is wrong with the file."""
+    try:
+        return read_patent(path)
+    except (ValueError, OSError) as error:
+        return str(error)
+
+
+# --- topics
+
+
+class Topic(NamedTuple):
+    """A topic: claims of an application, for which prior art is searched."""
+
+    query_id: str
+    document: str  # docno of the application; the collection need not contain it
+    claims: tuple[str, ...]  # XPaths of the claims in the application
+    family: tuple[str, ...] = ()  # docnos of its family that were published before it; empty in the topics of 2012
+
+
+def read_topics(path: str | os.PathLike[str]) -> list[Topic]:
+    """Reads a file of topics.
+
+    A topic begins with the tag ``tid`` (or ``id``). The tags ``tfile``, ``tfam-docs`` and ``tclaims`` follow in any
+    order. Line breaks and closing tags are ignored.
+    """
+    topics = []
+    for block in re.split("<t?id", read_text(path), flags=re.IGNORECASE)[1:]:
+        fields = {name.lower(): content.replace(",", " ").split() for name, content in _TAG.findall(f"<id{block}")}
+        try:
+            (query_id,), (document,) = fields["id"], map(_docno, fields["file"])
+            claims = tuple(dict.fromkeys(fields["claims"]))
+            for claim in claims:
+                parse_xpath(claim)
+            topics.append(Topic(query_id, document, claims, tuple(map(_docno, fields.get("fam-docs", ())))))
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{path}, topic {fields.get('id')}: {error}") from error
+    if not topics:
+        raise ValueError(f"{path}: there is no topic, which would begin with <tid>")
+    return topics
+
+
+def _docno(file: str) -> str:
+    docno = file.removesuffix(".xml")
+    if not is_docno(docno):
+        raise ValueError(f"{file!r} is not the file of a patent, which has a name like EP-1480263-A1.xml")
+    return docno
+
+
+# --- judgments
+
+
+class Judgment(NamedTuple):
+    """A judged passage, named by document and XPath."""
+
+    query_id: str
+    docno: str
+    xpath: str
+
+
+def read_qrels(path: str | os.PathLike[str]) -> Iterator[Judgment]:
+    """Reads a file of judgments, in any of the formats that the collection has.
+
+    Commas, spaces or tabs separate the fields of a line. The first field is the topic. A docno and an XPath follow at
+    any position. Other fields (``Q0``) are ignored. All judged passages are relevant.
+    """
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        query_id, *fields = _SEPARATOR.split(line.strip(" \t\r,"))
+        docno = next(filter(is_docno, fields), None)
+        xpath = next((field for field in fields if field.startswith("/")), None)
+        if docno is None or xpath is None:
+            raise ValueError(f"{path}, line {number}: {line!r} does not name a topic, a docno and an XPath")
+        yield Judgment(query_id, docno, xpath)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The content of a file in UTF-8; else a ValueError."""
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a text in UTF-8: {error}") from error

@@ -1,0 +1,283 @@
+"""Reads a patent from its XML file, names its passages by XPaths as the task does, and finds references to claims."""
+
+import html
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from pyterrier_graph.documents.document import (
+    NO_PARENT,
+    PASSAGE,
+    SECTION,
+    Link,
+    Node,
+    Reference,
+    passage_id,
+)
+
+MAX_BYTES = 1 << 27
+PARAGRAPHS = {"abstract": "p", "description": "p", "claims": "claim"}
+
+_DOCNO = re.compile(r"[A-Z]{2}-[0-9A-Z]{1,20}-[A-Z][0-9A-Z]?")
+_INDEX = r"(?:\[([1-9]\d{0,8})\])?"
+_XPATH = re.compile(rf"/patent-document/(abstract|description|claims)(?:\[\d+\])?/(p|claim){_INDEX}(?:/\S*)?")
+_TITLES = {
+    "DE": {"abstract": "Zusammenfassung", "description": "Beschreibung", "claims": "Ansprüche"},
+    "EN": {"abstract": "Abstract", "description": "Description", "claims": "Claims"},
+    "FR": {"abstract": "Abrégé", "description": "Description", "claims": "Revendications"},
+}
+_BLOCKS = frozenset("br claim-text dd dl dt entry heading li ol p row table ul".split())
+# A date follows the group, with or without a space between them.
+_IPC = re.compile(r"([A-H]\d\d[A-Z])(?: ?(\d{1,4}) ?/ ?(\d{2,6}?)(?=(?:19|20)\d{6}|\D|$))?")
+_IPC_TAGS = ("classification-ipcr", "main-classification", "further-classification")
+_PARSER = etree.XMLParser(
+    resolve_entities=False,
+    load_dtd=False,
+    no_network=True,
+    huge_tree=False,  # libxml2's limits: 10 MB per text, 256 levels
+    remove_comments=True,
+    remove_pis=True,
+)
+
+
+@dataclass(frozen=True)
+class Patent:
+    """A patent document: one file of the collection. The passage N has the id ``docno%pN``."""
+
+    docno: str  # country, number and kind code, such as EP-1480263-A1
+    language: str  # EN, DE or FR; empty where the file does not state it
+    title: str  # in that language if there is one
+    codes: tuple[str, ...]  # IPC codes, each as subclass and as group: C07C, C07C45/50
+    citations: tuple[str, ...]  # docnos of the cited documents
+    nodes: tuple[Node, ...]  # sections and passages, as in StructuredDocument
+    links: tuple[Link, ...]  # from passages to the claims that they refer to
+    xpaths: tuple[str, ...]  # of the passages
+
+    @property
+    def passages(self) -> list[str]:
+        """The texts of the passages."""
+        return [node.text for node in self.nodes if node.kind == PASSAGE]
+
+    @property
+    def abstract(self) -> str:
+        """The text of the abstract, or ``''``."""
+        passages = zip(self.passages, self.xpaths, strict=True)
+        return " ".join(text for text, xpath in passages if xpath.startswith("/patent-document/abstract"))
+
+    def passage_id(self, xpath: str) -> str:
+        """The id of the passage at an XPath; raises KeyError if there is no such element, or it is empty.
+
+        The XPaths of a passage's translations lead to the passage too. A missing index is 1.
+        """
+        place = format_xpath(*parse_xpath(xpath))
+        if place not in self.xpaths:
+            raise KeyError(f"{self.docno} has no passage at {xpath}")
+        return passage_id(self.docno, self.xpaths.index(place))
+
+    def to_record(self) -> dict[str, Any]:
+        """The patent as a record for :meth:`pyterrier_graph.documents.document.StructuredDocument.from_record`."""
+        return {
+            "docno": self.docno,
+            "title": self.title,
+            "text": "\n\n".join(self.passages),
+            "language": self.language,
+            "nodes": self.nodes,
+            "links": self.links,
+            "references": tuple(Reference("external", 0, docno) for docno in self.citations),
+            "codes": self.codes,
+            "xpaths": self.xpaths,
+        }
+
+
+def read_patent(path: str | Path) -> Patent:
+    """Reads a patent from its file, such as ``EP-1480263-A1.xml``; raises ValueError for other files."""
+    path = Path(path)
+    if path.suffix != ".xml" or not is_docno(path.stem):
+        raise ValueError(f"{path}: not the file of a patent, which has a name like EP-1480263-A1.xml")
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, as no patent is")
+    try:
+        return parse_patent(path.read_bytes(), path.stem)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def parse_patent(data: bytes, docno: str) -> Patent:
+    """Parses the XML of a patent document.
+
+    Of several abstracts, descriptions, sets of claims or titles, the first in the document's language is taken, or else
+    the first. Entities are not expanded, and no other file is loaded. Raises ValueError if the XML is not well-formed,
+    declares entities, or is not a ``patent-document``.
+    """
+    try:
+        root = etree.fromstring(data, _PARSER)
+    except etree.LxmlError as error:
+        raise ValueError(f"not well-formed XML: {error}") from error
+    declared = root.getroottree().docinfo.internalDTD
+    if declared is not None and next(declared.iterentities(), None) is not None:
+        raise ValueError("the file declares entities, which no file of the collection needs")
+    if root.tag != "patent-document":
+        raise ValueError(f"its root element is <{root.tag}>, expected <patent-document>")
+    for block in root.iter(*_BLOCKS):  # displayed on lines of their own
+        block.text, block.tail = f" {block.text or ''}", f" {block.tail or ''}"
+    language = _language(root)
+    title = _choose(list(root.iter("invention-title")), language)
+    nodes = [Node(SECTION, "" if title is None else _text(title), NO_PARENT)]
+    xpaths: list[str] = []
+    claims: dict[int, int] = {}
+    for part in PARAGRAPHS:
+        if (element := _choose(root.findall(part), language)) is not None:
+            _add_part(element, part, _TITLES.get(language, _TITLES["EN"])[part], nodes, xpaths, claims)
+    citations = (citation.get("ucid", "") for citation in root.iter("patcit"))
+    return Patent(
+        docno,
+        language,
+        nodes[0].text,
+        tuple(_codes(root)),
+        tuple(dict.fromkeys(cited for cited in citations if is_docno(cited) and cited != docno)),
+        tuple(nodes),
+        tuple(_links(nodes, claims)),
+        tuple(xpaths),
+    )
+
+
+def is_docno(text: str) -> bool:
+    """Whether a text is a docno, such as ``EP-1480263-A1``: country, number and kind code."""
+    return _DOCNO.fullmatch(text) is not None
+
+
+def format_xpath(part: str, position: int) -> str:
+    """The XPath of a paragraph or claim."""
+    return f"/patent-document/{part}/{PARAGRAPHS[part]}[{position}]"
+
+
+def parse_xpath(xpath: str) -> tuple[str, int]:
+    """The part and position in an XPath such as ``/patent-document/claims/claim[2]``.
+
+    The part is ``'abstract'``, ``'description'`` or ``'claims'``, without the place among its versions in several
+    languages. The position is the place among the part's paragraphs or claims, from 1, and 1 without an index. The
+    XPath of an element inside a paragraph or claim means the paragraph or claim. Raises ValueError for other XPaths.
+    """
+    match = _XPATH.fullmatch(xpath)
+    part, step, position = match.groups() if match else ("", "", "")
+    if PARAGRAPHS.get(part) != step:
+        raise ValueError(f"{xpath!r} is not the XPath of a passage, such as /patent-document/claims/claim[1]")
+    return part, int(position or 1)
+
+
+def _language(element: etree._Element) -> str:
+    return (element.get("lang") or "").strip().upper()
+
+
+def _choose(versions: list[etree._Element], language: str) -> etree._Element | None:
+    """The first version with content, if possible in the language, or else in no declared language."""
+
+    def rank(version: etree._Element) -> tuple[bool, int]:
+        is_empty = not len(version) and not (version.text or "").strip()
+        return is_empty, [language, "", _language(version)].index(_language(version))
+
+    return min(versions, key=rank, default=None)
+
+
+def _add_part(
+    element: etree._Element, part: str, title: str, nodes: list[Node], xpaths: list[str], claims: dict[int, int]
+) -> None:
+    """Adds the nodes and XPaths of an abstract, a description or claims, and the nodes of claims by their numbers."""
+    if element.find(PARAGRAPHS[part]) is None:
+        return
+    nodes.append(Node(SECTION, title, 0))
+    upper = section = current = len(nodes) - 1
+    position = 0
+    for child in element.iterchildren("heading", PARAGRAPHS[part]):
+        text = _text(child)
+        if child.tag == "heading":
+            if text:  # headings in other case are subsections of the heading in capitals before them
+                current = len(nodes)
+                nodes.append(Node(SECTION, text, section if text.isupper() else upper))
+                upper = current if text.isupper() else upper
+            continue
+        position += 1
+        if text:
+            if part == "claims":
+                number = child.get("num", "")
+                claims.setdefault(int(number) if number.isdecimal() else position, len(nodes))
+            nodes.append(Node(PASSAGE, text, current))
+            xpaths.append(format_xpath(part, position))
+
+
+def _text(element: etree._Element) -> str:
+    return " ".join("".join(map(html.unescape, element.itertext())).split())  # of entities of a DTD, there is the name
+
+
+def _codes(root: etree._Element) -> dict[str, None]:
+    codes: dict[str, None] = {}
+    for element in root.iter(*_IPC_TAGS):
+        if match := _IPC.match(_text(element).upper()):
+            subclass, group, subgroup = match.groups()
+            codes[subclass] = None
+            if group:
+                codes[f"{subclass}{int(group)}/{subgroup}"] = None
+    return codes
+
+
+def _links(nodes: list[Node], claims: dict[int, int]) -> Iterator[Link]:
+    numbers = {node: number for number, node in claims.items()}
+    for position, node in enumerate(nodes):
+        if node.kind == PASSAGE:
+            for number in claim_references(node.text, claims, numbers.get(position)):
+                yield Link("internal", position, claims[number])
+
+
+# --- references to claims, in English, German and French
+
+# Texts are in lower case. Searching for a hint is faster than trying an expression that does not match.
+_HINTS = ("claim", "anspr", "revendication")
+_ANSPRUCH, _ANSPRUECHE = r"(?:patent)?anspruch(?:es|s|e)?", r"(?:patent)?anspr(?:ü|ue)che[ns]?"
+_CLAIM = rf"\b(?:claims?|{_ANSPRUCH}|{_ANSPRUECHE}|revendications?)"
+_UNIT = r"(?! ?(?:%|°|(?:[kcmnµμ]?[mgl]|percent|parts?|wt)\b))"
+_NUMBER = rf"[(\[]?(?<!\d)\d{{1,4}}(?!\.?\d){_UNIT}[)\]]?"
+_RANGE = r"(?:-|–|—|to\b|through\b|up to\b|bis\b|à|jusqu'à)"
+_ALSO = r"(?:and ?/ ?or|und ?/ ?oder|et ?/ ?ou|and|or|und|oder|sowie|et|ou|&|/|,|;)"
+_LIST = re.compile(
+    rf"{_CLAIM} ?(?:nos?\.? ?|nr\.? ?|n° ?)?({_NUMBER}(?: ?(?:, ?{_ALSO}|{_ALSO}|{_RANGE}) ?{_NUMBER})*)"
+)
+_SPAN = re.compile(rf"(\d+)[)\]]?(?: ?{_RANGE} ?[(\[]?(\d+))?")
+
+_EN = r"(?:preceding|previous|foregoing|prior|earlier|above)"
+_DE = r"(?:vor(?:hergehend|hergegangen|herig|angehend|angegangen|stehend|genannt|ig)|obig)e[nrms]?"
+_FR = r"(?:(?:qui )?pr[ée]c[éèe]d(?:ent|ente)s?|antérieure?s?|ci-dessus)"
+_ALL_BEFORE = re.compile(
+    rf"\b{_EN} claims\b|\b(?:any|either|each|every)(?: one)?(?: of the)? {_EN} claim\b"
+    rf"|\b{_DE} {_ANSPRUECHE}|\b(?:irgend)?(?:einem|jedem) (?:der )?{_DE} {_ANSPRUCH}"
+    rf"|\brevendications {_FR}|\b{_FR} revendications\b|\b(?:une|toute|quelle) revendication {_FR}"
+)
+_ONE_BEFORE = re.compile(rf"\b{_EN} claim\b|\b{_DE} {_ANSPRUCH}|\brevendication {_FR}")
+
+
+def claim_references(text: str, claims: Collection[int], own: int | None = None) -> list[int]:
+    """Returns the numbers of the claims that a text refers to, ascending, among all ``claims`` of the patent.
+
+    A reference is a number, a list or a range ("claim 3", "Ansprüche 1 bis 4", "revendications 1, 2 ou 5"). If the text
+    is the claim with the number ``own``, "any of the preceding claims" and "la revendication précédente" are references
+    too, and references to the claim itself are left out.
+    """
+    text = text.lower()
+    if not any(hint in text for hint in _HINTS):
+        return []
+    text = " ".join(text.split())
+    found: set[int] = set()
+    for numbers in _LIST.findall(text):
+        for first, last in _SPAN.findall(numbers):
+            low, high = sorted((int(first), int(last or first)))
+            found |= {low} if low == high else {claim for claim in claims if low <= claim <= high}
+    if own is not None:
+        before = [claim for claim in claims if claim < own]
+        if _ALL_BEFORE.search(text):
+            found.update(before)
+        elif before and _ONE_BEFORE.search(text):
+            found.add(max(before))
+    return sorted(found.intersection(claims) - {own})

@@ -1,0 +1,224 @@
+"""Transformers that make queries of patent applications and filter their results; runs in the format of the task."""
+
+import warnings
+from collections import Counter
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pyterrier_alpha as pta
+
+from pyterrier_graph.checks import DataWarning, WithSignature, check_choice, check_count, check_frame, check_type
+from pyterrier_graph.clef_ip.document_frequencies import DocumentFrequencies
+from pyterrier_graph.documents.document import split_passage_id
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+
+Level = Literal["subclass", "group"]
+
+
+class _Step(WithSignature, pt.Transformer):
+    """Base of the transformers: they are shown by their names and arguments."""
+
+    __repr__ = pta.transformer_repr
+
+    @property
+    def schematic(self) -> dict[str, Any]:
+        """How PyTerrier draws the transformer."""
+        return {"label": type(self).__name__, "help_url": None}
+
+
+class ClaimsQuery(_Step):
+    """The query of the reranker: the claims.
+
+    Columns in: ``qid``, ``text`` (the claims, as the topics have them), and any others. Columns out: ``query`` instead
+    of ``text``, so that ``text`` can later be the text of passages.
+
+    Args:
+        words: The number of words that are kept. An encoder with this maximum length loses nothing, because each word
+            has at least one token.
+    """
+
+    def __init__(self, words: int = 120) -> None:
+        check_count("words", words)
+        self.words = words
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Makes the claims the query."""
+        inp = check_frame(inp, self, texts=("text",))
+        pt.validate.query_frame(inp, extra_columns=["text"], context=self)
+        out = inp.drop(columns=["text", "query"], errors="ignore")
+        return out.assign(query=inp["text"].astype("str").str.split().str[: self.words].str.join(" "))
+
+
+class AbstractTerms(_Step):
+    """The query of the first stage: the words of the application's abstract with the highest tf-idf.
+
+    If the application has no abstract, the words are those of its claims. Words that are in no document of the
+    application's language are left out.
+
+    Columns in: ``qid``, ``query`` (the claims), ``abstract``, ``language``, and any others. Columns out: the words as
+    ``query``, best first, and the claims as ``query_0``; ``pt.rewrite.reset()`` makes the claims the query again.
+
+    Args:
+        frequencies: The document frequencies of the collection.
+        terms: The number of words.
+
+    Raises:
+        ValueError: In ``transform``, if no word of a topic is in the collection.
+        KeyError: In ``transform``, if there are no documents in the language of a topic.
+    """
+
+    def __init__(self, frequencies: DocumentFrequencies, terms: int = 10) -> None:
+        expected = "DocumentFrequencies: DocumentFrequencies(path).index(documents)"
+        check_type("frequencies", frequencies, DocumentFrequencies, expected)
+        check_count("terms", terms)
+        self.frequencies = frequencies
+        self.terms = terms
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Makes the words the query."""
+        inp = check_frame(inp, self, texts=("query", "language"))
+        pt.validate.query_frame(inp, extra_columns=["query", "abstract", "language"], context=self)
+        topics = zip(inp["qid"], inp["abstract"].fillna(""), inp["query"], inp["language"], strict=True)
+        queries = [self._best(qid, abstract or claims, language) for qid, abstract, claims, language in topics]
+        out = pt.model.push_queries(inp)
+        out["query"] = pd.Series(queries, index=out.index, dtype="str")
+        return out
+
+    def _best(self, qid: str, text: str, language: str) -> str:
+        counts = Counter(self.frequencies.words(text))
+        idf = self.frequencies.idf([*counts], language).tolist()
+        weights = {word: counts[word] * weight for word, weight in zip(counts, idf, strict=True) if np.isfinite(weight)}
+        if best := sorted(weights, key=weights.__getitem__, reverse=True)[: self.terms]:
+            return " ".join(best)
+        raise ValueError(f"topic {qid!r}: no document in the language {language!r} has a word of {text!r:.80}")
+
+
+class SharedCodes(_Step):
+    """Keeps the documents that share a classification code with the application (Albarede et al. 2023, Sect. 5.2.2).
+
+    If the application has no code of the level, all documents are kept.
+
+    Columns in: ``qid``, ``docno`` (of documents), ``codes`` (of the topic's application), and any others. Columns out:
+    the same; a column ``rank`` is counted again.
+
+    Args:
+        graph: The graph of the documents, which has their codes.
+        level: ``'subclass'`` (``C07C``) or ``'group'`` (``C07C45/50``); the paper does not state which.
+
+    Raises:
+        KeyError: In ``transform``, if a document is not in the graph.
+    """
+
+    def __init__(self, graph: HeteroGraph, level: Level = "subclass") -> None:
+        check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
+        check_choice("level", level, get_args(Level))
+        self.graph = graph
+        self.level = level
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Removes the documents that share no code."""
+        inp = check_frame(inp, self, numbers=("rank",))
+        pt.validate.result_frame(inp, extra_columns=["codes"], context=self)
+        _check_lists(inp["codes"], self)
+        topic, _ = pd.factorize(inp["qid"])
+        wanted = inp["codes"].groupby(topic).first().explode().dropna()
+        wanted = wanted.astype("str")
+        wanted = wanted[wanted.str.contains("/") == (self.level == "group")]
+        names = self.graph._code_names
+        if len(wanted) and not len(names):
+            warnings.warn(
+                "no document of the graph has codes, so SharedCodes keeps no document: "
+                "build it of documents with codes",
+                DataWarning,
+                stacklevel=2,
+            )
+        number = pd.Index(names, dtype=object).get_indexer(wanted)
+        documents = self.graph.document_of(inp["docno"].tolist())
+        row, code = self.graph._codes_of(documents)
+        shared = np.isin(topic[row] * len(names) + code, (wanted.index * len(names) + number)[number >= 0])
+        kept = ~np.isin(topic, wanted.index)
+        kept[row[shared]] = True
+        return _select(inp, kept)
+
+
+class NotOwnFamily(_Step):
+    """Removes the application and its family: they are not prior art. The paper does not mention this.
+
+    All publications of a patent with any kind code are removed. The topics of 2012 have no family.
+
+    Columns in: ``qid``, ``docno`` (of documents or passages), ``document`` and ``family`` (of the topic's application),
+    and any others. Columns out: the same; a column ``rank`` is counted again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Removes the documents of the family."""
+        inp = check_frame(inp, self, numbers=("rank",), texts=("document",))
+        pt.validate.result_frame(inp, extra_columns=["document", "family"], context=self)
+        _check_lists(inp["family"], self)
+        topics = inp.drop_duplicates("qid")
+        families = {
+            qid: {*map(_patent, (document, *family))}
+            for qid, document, family in zip(topics["qid"], topics["document"], topics["family"], strict=True)
+        }
+        kept = [_patent(docno) not in families[qid] for qid, docno in zip(inp["qid"], inp["docno"], strict=True)]
+        return _select(inp, np.array(kept, dtype=bool))
+
+
+class DocumentCutoff(_Step):
+    """Keeps the passages of the best documents. The rank of a document is that of its best passage.
+
+    Runs of CLEF-IP have at most 100 documents per topic, with any number of passages each.
+
+    Columns in: ``qid``, ``docno`` (of passages), ``rank``, and any others. Columns out: the same; ranks are counted
+    again.
+
+    Args:
+        documents: The number of documents per topic that are kept.
+        passages: The number of passages per document that are kept; None keeps all.
+    """
+
+    def __init__(self, documents: int = 100, passages: int | None = None) -> None:
+        check_count("documents", documents)
+        if passages is not None:
+            check_count("passages", passages)
+        self.documents = documents
+        self.passages = passages
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Removes the other passages."""
+        inp = check_frame(inp, self, numbers=("rank",))
+        pt.validate.result_frame(inp, extra_columns=["rank"], context=self)
+        order = np.argsort(inp["rank"].to_numpy(), kind="stable")
+        names = [split_passage_id(docno)[0] for docno in inp["docno"]]
+        ranked = pd.DataFrame({"qid": inp["qid"].to_numpy(), "document": names}, dtype=object).iloc[order]
+        is_first = ~ranked.duplicated(["qid", "document"])
+        ranked["better"] = is_first.groupby(ranked["qid"]).cumsum() - 1
+        by_document = ranked.groupby(["qid", "document"])
+        kept = by_document["better"].transform("first") < self.documents
+        if self.passages is not None:
+            kept &= by_document.cumcount() < self.passages
+        return _select(inp, kept.sort_index().to_numpy(dtype=bool))
+
+
+def _check_lists(column: pd.Series, context: pt.Transformer) -> None:
+    """Raises ValueError unless each value is a list of texts."""
+    for value in column:
+        if not isinstance(value, list | tuple | np.ndarray) or not all(isinstance(text, str) for text in value):
+            raise ValueError(f"{context!r}: {column.name} must be a list of texts, got {value!r:.80}")
+
+
+def _patent(docno: str) -> str:
+    """The docno without the kind code."""
+    return docno.rpartition("-")[0]
+
+
+def _select(results: pd.DataFrame, kept: np.ndarray) -> pd.DataFrame:
+    out = results[kept].reset_index(drop=True)
+    if "rank" in out.columns:
+        out["rank"] = out.groupby("qid")["rank"].rank(method="first").astype("int64") - 1
+    return out

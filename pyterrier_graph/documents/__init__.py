@@ -1,0 +1,1 @@
+"""Structured documents, and the records and files that they are read from."""

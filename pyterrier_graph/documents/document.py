@@ -1,0 +1,299 @@
+"""Structured documents: what a dataset provides and a graph is built from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from numbers import Integral
+from typing import Any, NamedTuple, TypeVar
+
+from pyterrier_graph.checks import check_type, is_unicode
+
+SECTION = "section"
+PASSAGE = "passage"
+PASSAGE_SEPARATOR = "%p"
+SECTION_SEPARATOR = "%s"
+NO_PARENT = -1
+MAX_DIGITS = 18
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Node(NamedTuple):
+    """A part of a document: a ``'section'``, whose text is its title, or a ``'passage'``.
+
+    ``parent`` is the position of the section that contains this node, or -1 for the document's root section.
+    """
+
+    kind: str
+    text: str
+    parent: int
+
+
+class Link(NamedTuple):
+    """An edge between two nodes of the same document, by their positions; ``'internal'``, or a name of your own."""
+
+    relation: str
+    source: int
+    target: int
+
+
+class Reference(NamedTuple):
+    """An edge from a node to another document; ``'external'``, or a name of your own.
+
+    ``target`` is a docno, which stands for that document's root section, or ``docno%pN``, which is that document's
+    passage N, also where passages have ids of their own.
+    """
+
+    relation: str
+    source: int
+    target: str
+
+
+Part = TypeVar("Part", Node, Link, Reference)
+
+
+def passage_id(docno: str, number: int) -> str:
+    """The id of a document's passage: ``docno%pN``, where N counts from 0 in document order."""
+    return f"{docno}{PASSAGE_SEPARATOR}{number}"
+
+
+def split_passage_id(identifier: str) -> tuple[str, int | None]:
+    """Splits ``docno%pN`` into docno and N; N is None if the id is not the id of a passage."""
+    docno, number, is_section = parse_id(identifier)
+    return (identifier, None) if is_section or number < 0 else (docno, number)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number that an id can have: digits, and few enough for 64 bits."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+
+
+def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
+    """Says how to evaluate a run of passages by judgments of sections or documents, or the other way round.
+
+    Returns None if an id is both in the run (``found``) and ``judged``, or if both have ids of one kind.
+    """
+    found, judged = set(found), set(judged)
+    run_level, judged_level = _level(found), _level(judged)
+    if not found or not judged or found & judged or run_level == judged_level:
+        return None
+    return (
+        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(found)!r}, the "
+        f"judgments have {judged_level}, such as {min(judged)!r}. Add pt.text.max_passage() or graph.fold(relation) to "
+        "the pipeline, or use on_documents(nDCG @ 10) or on_nodes(nDCG @ 10, graph, relation) of "
+        "pyterrier_graph.measures"
+    )
+
+
+def _level(names: Iterable[str]) -> str:
+    """The level of ids: passages if one looks like the id of a passage, else sections, else documents."""
+    marks = {name.rstrip("0123456789")[-2:] for name in names if name[-1:].isdigit()}
+    return "passages" if PASSAGE_SEPARATOR in marks else "sections" if SECTION_SEPARATOR in marks else "documents"
+
+
+def split_text(text: str, words: int = 120) -> Iterator[str]:
+    """Splits running text into passages.
+
+    Paragraphs (separated by blank lines) are merged until a passage has about ``words`` words. A longer paragraph is
+    cut between words. No word is lost, and white space is normalized.
+    """
+    if words < 1:
+        raise ValueError(f"a passage needs at least one word, got words={words}")
+    passage: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        tokens = paragraph.split()
+        if passage and len(passage) + len(tokens) > words:
+            yield " ".join(passage)
+            passage = []
+        passage += tokens
+        while len(passage) > words:
+            yield " ".join(passage[:words])
+            passage = passage[words:]
+    if passage:
+        yield " ".join(passage)
+
+
+@dataclass(frozen=True)
+class StructuredDocument:
+    """A document as a tree of sections and passages, with links inside it and references to other documents.
+
+    Attributes:
+        docno: The document's id.
+        nodes: Its parts in document order. Only the root section has no parent; its text is the document's title.
+        links: Edges inside the document beyond order and structure.
+        references: Edges to other documents.
+        codes: Attributes that documents can share (classification codes, modules, concepts), for negative sampling.
+        passage_ids: Ids that the passages have already, in document order. Without any, passage N is ``docno%pN``.
+    """
+
+    docno: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...] = ()
+    references: tuple[Reference, ...] = ()
+    codes: tuple[str, ...] = ()
+    passage_ids: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for problem in _problems(self):
+            raise ValueError(f"document {self.docno!r}: {problem}")
+
+    @property
+    def root(self) -> int:
+        """Position of the root section."""
+        return next(position for position, node in enumerate(self.nodes) if node.parent == NO_PARENT)
+
+    @property
+    def title(self) -> str:
+        """Text of the root section."""
+        return self.nodes[self.root].text
+
+    def passages(self) -> list[str]:
+        """The texts of the passages, in document order."""
+        return [node.text for node in self.nodes if node.kind == PASSAGE]
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], *, passage_words: int = 120) -> StructuredDocument:
+        """Reads a document as a corpus iterator yields it.
+
+        Args:
+            record: A dictionary with ``docno`` and either ``nodes`` (optionally ``links`` and ``references``), or
+                ``text`` (optionally ``title``), which is split into passages under one section. ``codes``, and
+                ``passage_ids`` where there are ``nodes``, are optional.
+            passage_words: Words per passage for documents without structure.
+
+        Raises:
+            ValueError: If a field is missing or the structure is not a tree; the message names the document.
+        """
+        check_type("a record", record, Mapping, "a dictionary with docno and text")
+        docno = record.get("docno")
+        if not isinstance(docno, str) or not docno:
+            raise ValueError(f"a document needs a non-empty text as 'docno', got {docno!r} (fields: {sorted(record)})")
+        codes = _texts(record, "codes")
+        if record.get("nodes") is not None:
+            nodes, links = _read(record, "nodes", Node), _read(record, "links", Link)
+            return cls(
+                docno, nodes, links, _read(record, "references", Reference), codes, _texts(record, "passage_ids")
+            )
+        text = record.get("text")
+        if not isinstance(text, str):
+            raise ValueError(f"document {docno!r} has neither 'nodes' nor a text in 'text' (fields: {sorted(record)})")
+        title: Any = record.get("title")
+        root = Node(SECTION, "" if is_missing(title) else title, NO_PARENT)
+        passages = (Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words))
+        return cls(docno, (root, *passages), codes=codes)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a field of a record is empty: None, or NaN as in a DataFrame."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def xml_text(text: str | None) -> str:
+    """A text with spaces in place of the characters that XML does not allow."""
+    return NOT_XML.sub(" ", text or "")
+
+
+@contextmanager
+def needs_files_extra(purpose: str) -> Iterator[None]:
+    """Explains which extra has the library that an import in this block misses."""
+    try:
+        yield
+    except ImportError as error:
+        message = f"{purpose} needs {error.name!r}: pip install 'pyterrier_graph[files]'"
+        raise ImportError(message, name=error.name) from error
+
+
+def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    """A field of a record that is a list of texts."""
+    value = record.get(field)
+    if is_missing(value):
+        return ()
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise ValueError(f"document {record['docno']!r}: {field!r} must be a list of texts, got {value!r:.60}")
+    return tuple(value)
+
+
+def _read(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part, ...]:
+    """A field of a record, as nodes, links or references."""
+    rows: Any = record.get(field)
+    try:
+        return () if is_missing(rows) else tuple(kind(*row) for row in rows)
+    except TypeError as error:
+        fields = ", ".join(kind._fields)
+        raise ValueError(f"document {record['docno']!r}: {field!r} must be a list of ({fields}): {error}") from error
+
+
+def _problems(document: StructuredDocument) -> Iterator[str]:
+    """The problems of a document, those first that must be repaired before the rest can be checked."""
+    yield from _wrong_types(document)
+    nodes = document.nodes
+    if split_passage_id(document.docno)[1] is not None:
+        yield f"a docno must not look like a passage id (it ends in '{PASSAGE_SEPARATOR}' and a number)"
+    if (roots := sum(node.parent == NO_PARENT for node in nodes)) != 1:
+        yield f"needs exactly one root section (parent -1), has {roots}"
+    for position, node in enumerate(nodes):
+        if node.kind not in (SECTION, PASSAGE):
+            yield f"node {position} has kind {node.kind!r}, expected 'section' or 'passage'"
+        if node.parent == NO_PARENT:
+            if node.kind != SECTION:
+                yield f"node {position} is the root, so it must be a section"
+        elif not 0 <= node.parent < len(nodes):
+            yield f"node {position} has parent {node.parent}, but there are {len(nodes)} nodes"
+        elif nodes[node.parent].kind != SECTION:
+            yield f"node {position} lies in node {node.parent}, which is not a section"
+    try:
+        if any(node.parent >= position for position, node in enumerate(nodes)):  # else sections precede their parts
+            TopologicalSorter({position: [node.parent] for position, node in enumerate(nodes)}).prepare()
+    except CycleError as error:
+        yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
+    if ids := document.passage_ids:
+        if len(ids) != (passages := sum(node.kind == PASSAGE for node in nodes)):
+            yield f"has {passages} passages, but {len(ids)} passage_ids"
+        if any(not identifier or "\0" in identifier for identifier in ids):
+            yield "the id of a passage must be a text without NUL characters"
+        if len({*ids}) < len(ids):
+            yield "two passages have the same id"
+    for link in document.links:
+        if not (0 <= link.source < len(nodes) and 0 <= link.target < len(nodes)):
+            yield f"{link} points outside of its {len(nodes)} nodes"
+    for reference in document.references:
+        if not 0 <= reference.source < len(nodes):
+            yield f"{reference} starts outside of its {len(nodes)} nodes"
+        if not reference.target:
+            yield f"{reference} names no document"
+
+
+def _wrong_types(document: StructuredDocument) -> Iterator[str]:
+    """Values that are not of the annotated types, and texts with half of a pair of surrogates, which JSON may have."""
+    texts = [("a docno", document.docno), *(("a code", code) for code in document.codes)]
+    texts += [("the id of a passage", identifier) for identifier in document.passage_ids]
+    parts: tuple[tuple[str, Iterable[Any], tuple[type, ...]], ...] = (
+        ("node", document.nodes, (str, str, Integral)),
+        ("link", document.links, (str, Integral, Integral)),
+        ("reference", document.references, (str, Integral, str)),
+    )
+    for noun, rows, kinds in parts:
+        for position, row in enumerate(rows):
+            if not all(map(isinstance, row, kinds)):
+                expected = ", ".join("a text" if kind is str else "a whole number" for kind in kinds)
+                yield f"{noun} {position} is {tuple(row)!r:.120}, expected ({', '.join(row._fields)}): {expected}"
+            texts += [(noun, value) for value in row if isinstance(value, str)]
+    for noun, text in texts:
+        if not isinstance(text, str):
+            yield f"{noun} must be a text, got {text!r:.60}"
+    if not is_unicode("".join(text for _, text in texts)):
+        yield f"{next(text for _, text in texts if not is_unicode(text))!r:.60} is not valid Unicode"
+
+
+def parse_id(identifier: Any) -> tuple[str, int, bool]:
+    """Docno (``''`` if the id is not a text), number (-1: there is none), and whether this is the id of a section."""
+    if not isinstance(identifier, str):
+        return "", -1, False
+    for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):
+        docno, found, number = identifier.rpartition(separator)
+        if found and is_number(number):
+            return docno, int(number), separator == SECTION_SEPARATOR
+    return identifier, -1, False

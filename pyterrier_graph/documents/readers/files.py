@@ -1,0 +1,326 @@
+"""Folders of Markdown, HTML, reStructuredText or JATS as structured documents.
+
+Files are found, the parser of a format reads each of them into an outline, and links between files are resolved last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple
+
+from pyterrier_graph.checks import DataWarning, check_count, check_type, is_unicode
+from pyterrier_graph.documents.document import PASSAGE, Reference, needs_files_extra, split_passage_id
+from pyterrier_graph.documents.readers.outline import Draft, Outline, ReaderError, assemble
+
+Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Parse = Callable[[bytes, Outline], None]
+
+FORMATS = {  # per module the endings of its files' names; the libraries of the extra [files] are optional
+    "markdown": (".md", ".markdown", ".mdown"),
+    "html": (".html", ".htm", ".xhtml"),
+    "rst": (".rst", ".rest"),
+    "jats": (".xml", ".nxml"),
+    "plain_text": (".txt", ".text"),
+}
+MAX_BYTES = 50_000_000  # of a file
+SECONDS = 60  # to read a file; the expansion of a stranger's file can be exponential
+FEW = 200  # files; fewer take less time than processes need to start
+EXAMPLES = 10
+_LATIN = frozenset(("iso-8859-1", "iso8859-1", "latin-1", "latin1", "ascii", "us-ascii"))
+
+
+class ReaderOptions(NamedTuple):
+    """How files are read, see :func:`~pyterrier_graph.read_markdown`."""
+
+    min_words: int = 30
+    max_words: int = 120
+
+
+class DocumentFiles:
+    """The documents of files, in the order of their paths; each iteration reads the files again.
+
+    All files are read before the first document is yielded, since links may lead to later files. In memory are the
+    paths, the names of anchors, and one document at a time; the other documents wait in a temporary file.
+
+    Each document is a record with ``docno``, ``title``, ``text``, ``nodes``, ``links``, ``references`` and ``codes``,
+    for :meth:`DocumentGraph.index <pyterrier_graph.DocumentGraph.index>` and the indexers of PyTerrier, and with
+    ``lines`` (per node the line of the file where the node begins).
+
+    Attributes:
+        report: A report of the last complete iteration: numbers of ``files`` and ``documents``, the reasons of
+            ``broken`` files by name, the names of ``empty`` files, and the first ``links_to_nowhere``. The summary of a
+            graph contains it as ``source``.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        formats: Sequence[str],
+        *,
+        min_words: int = 30,
+        max_words: int = 120,
+        workers: int | None = None,
+        verbose: bool = True,
+    ) -> None:
+        check_type("files", files, (str, os.PathLike, Iterable), "a folder, a file, or a list of files")
+        check_count("min_words", min_words, 0)
+        check_count("max_words", max_words)
+        if min_words > max_words:
+            raise ValueError(f"min_words must not exceed max_words, got {min_words} and {max_words}")
+        if len(formats) == 1:
+            parser(formats[0])  # raises at once if a library is missing
+        self.root, self.paths = find(files, tuple(suffix for name in formats for suffix in FORMATS[name]))
+        self.formats, self.options = formats, ReaderOptions(min_words, max_words)
+        self.workers, self.verbose = workers, verbose
+        self.report: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {str(self.root)[:60]}>"
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        import pyterrier as pt
+
+        broken, empty, nowhere = dict[str, str](), list[str](), list[str]()
+        ids: dict[str, str] = {}  # of documents and passages, by the names that links use
+        documents = 0
+        progress = {"desc": "reading files", "total": len(self.paths), "unit": "file", "delay": 1}
+        with TemporaryFile("w+", encoding="utf-8") as drafts:
+            results = pt.tqdm(self._results(), **progress, disable=not self.verbose)
+            for path, draft in zip(self.paths, results, strict=True):
+                if isinstance(draft, str):
+                    broken[os.fsencode(path).decode("utf-8", "replace")] = draft
+                elif not any(kind == PASSAGE for kind, _, _ in draft.nodes):
+                    empty.append(path)
+                else:
+                    for name, identifier in draft.names.items():
+                        ids.setdefault(name, identifier)
+                    drafts.write(json.dumps(vars(draft)) + "\n")
+                    documents += 1
+            drafts.seek(0)
+            for line in drafts:
+                yield self._record(json.loads(line), ids, nowhere)
+        self.report = {
+            "files": len(self.paths),
+            "documents": documents,
+            "broken": broken,
+            "empty": empty,
+            "links_to_nowhere": nowhere[:EXAMPLES],
+        }
+        if broken:
+            name, reason = next(iter(broken.items()))
+            message = f"{len(broken)} of {len(self.paths)} files were not read, the first is {name}: {reason}"
+            warnings.warn(f"{message}. report['broken'] lists all of them", DataWarning, stacklevel=2)
+
+    def _results(self) -> Iterator[Draft | str]:
+        from joblib import Parallel, cpu_count, delayed
+
+        workers = self.workers or (cpu_count() if len(self.paths) >= FEW else 1)
+        read = delayed(read_file)
+        return Parallel(workers, return_as="generator")(
+            read(self.formats, self.options, self.root, path) for path in self.paths
+        )
+
+    def _record(self, draft: dict[str, Any], ids: Mapping[str, str], nowhere: list[str]) -> dict[str, Any]:
+        """The document of a draft, with its references resolved."""
+        references = []
+        for node, address, names in draft["references"]:
+            target = next((ids[name] for name in names if name in ids), "")
+            if not target and address and not any(os.path.exists(self.root / name) for name in names):
+                nowhere.append(f"{draft['docno']}: {address}")
+                target = address  # the graph counts it as unresolved
+            if target:
+                references.append(Reference("external", node, target))
+        nodes = draft["nodes"]
+        text = "\n".join(text for kind, text, _ in nodes if kind == PASSAGE)
+        return draft | {"title": nodes[0][1], "text": text, "references": references}
+
+
+def find(files: Files, suffixes: tuple[str, ...]) -> tuple[Path, list[str]]:
+    """The folder of files, and their paths in it, with slashes: those with one of the suffixes, or all of a list.
+
+    Symbolic links and hidden files in a folder are left out, so that nothing outside of the folder is read.
+
+    Raises:
+        FileNotFoundError: If there is no such folder or file.
+    """
+    if isinstance(files, str | os.PathLike) and os.path.isdir(files):
+        root, paths = Path(files), []
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(name for name in names if name.lower().endswith(suffixes)):
+                path = Path(folder, name)
+                if not name.startswith(".") and path.is_file() and not path.is_symlink():
+                    paths.append(path.relative_to(root).as_posix())
+        return root, paths
+    listed = [Path(path).absolute() for path in ([files] if isinstance(files, str | os.PathLike) else files)]
+    if not listed:
+        raise ValueError("files must be a folder, a file, or a list of files, got an empty list")
+    for file in listed:
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no file {str(file)!r}")
+    root = Path(os.path.commonpath([file.parent for file in listed]))
+    return root, [*dict.fromkeys(file.relative_to(root).as_posix() for file in listed)]
+
+
+def parser(format: str) -> Parse:
+    """The parser of a format; raises ImportError if a library is missing."""
+    with needs_files_extra(f"reading {format}"):
+        return import_module(f"pyterrier_graph.documents.readers.{format}").parse
+
+
+def read_file(formats: Sequence[str], options: ReaderOptions, root: Path, path: str) -> Draft | str:
+    """The draft of a file, or the reason why it cannot be read."""
+    format = next((name for name in formats if path.lower().endswith(FORMATS[name])), formats[0])
+    parse = parser(format)
+    try:
+        if (size := (root / path).stat().st_size) > MAX_BYTES:
+            return f"it has {size:,} bytes, more than {MAX_BYTES:,}"
+        with _time_limit():
+            return read_draft(parse, (root / path).read_bytes(), path, options)
+    except ReaderError as error:
+        return str(error)
+    except OSError as error:
+        return error.strerror or str(error)
+    except _TimeIsUpError:
+        return f"not read within {SECONDS} seconds"
+    except Exception as error:  # an error of a parser concerns this file only
+        return f"unexpected {type(error).__name__}: {error}"
+
+
+class _TimeIsUpError(BaseException):
+    """Parsers that catch all errors do not catch this one."""
+
+
+@contextmanager
+def _time_limit() -> Iterator[None]:
+    """Ends what takes longer, where the system has such a signal and this is the main thread."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TimeIsUpError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, 1.0)  # and each second after: a destructor can lose an exception
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def read_draft(parse: Parse, data: bytes, docno: str, options: ReaderOptions) -> Draft:
+    """The document of a file's bytes.
+
+    Raises:
+        ReaderError: If the file does not have the format of the parser.
+    """
+    if split_passage_id(docno)[1] is not None:
+        raise ReaderError("its name looks like the id of a passage")
+    if not is_unicode(docno):
+        raise ReaderError("its name is not valid UTF-8")
+    outline = Outline(docno)
+    try:
+        parse(data, outline)
+        return assemble(outline, options.min_words, options.max_words)
+    except (RecursionError, MemoryError) as error:
+        raise ReaderError("its parts are too large or nested too deeply") from error
+
+
+def decode(data: bytes, encoding: str | None = None) -> str:
+    """The text of a file. The encoding is the given one, that of a byte order mark, the declared one, UTF-8 or a guess.
+
+    Raises:
+        ReaderError: If the file is not a text.
+    """
+    with needs_files_extra("reading files"):
+        from bs4.dammit import EncodingDetector, UnicodeDammit
+
+    names = [encoding, EncodingDetector.find_declared_encoding(data, is_html=True)]
+    given, declared = (["cp1252" if name in _LATIN else name] if name else [] for name in names)  # as browsers do
+    text = UnicodeDammit(data, given, user_encodings=[*declared, "utf-8"]).unicode_markup
+    if text is None or "\0" in text:
+        raise ReaderError("not a text: it contains NUL bytes")
+    return text
+
+
+def read_markdown(
+    files: Files,
+    *,
+    min_words: int = 30,
+    max_words: int = 120,
+    workers: int | None = None,
+    verbose: bool = True,
+) -> DocumentFiles:
+    """Reads files of Markdown: CommonMark, with tables and front matter.
+
+    ::
+
+        graph = ptg.DocumentGraph("corpus.graph").index(ptg.read_markdown("docs"))
+
+    A file becomes a document. Its docno is the file's path in the folder. Headings become sections; paragraphs, items
+    of lists, code, rows of tables and quotes become passages. A link to a heading or an anchor of the same file becomes
+    an edge ``internal``, a link to another file of the folder an edge ``external``: to the first passage at the anchor
+    that the link names, or to the document. Links out of the folder are left out. In front matter, ``title`` is the
+    document's title; tags, keywords and categories are its codes.
+
+    Files that cannot be read are left out, named in one warning, and listed in the report.
+
+    Args:
+        files: A folder, which is searched with all folders inside, a file, or a list of files. Symbolic links and
+            hidden files in a folder are left out.
+        min_words: Blocks of a section with fewer words are merged with the next block, if the passage then has at most
+            ``max_words``.
+        max_words: Blocks with more words are cut, after a sentence if possible.
+        workers: Number of processes. By default as many as there are cores, but one for fewer than 200 files.
+        verbose: Whether to show progress.
+
+    Raises:
+        FileNotFoundError: If there is no such folder or file.
+        ImportError: If the libraries of the extra ``[files]`` are not installed.
+    """
+    return DocumentFiles(
+        files, ["markdown"], min_words=min_words, max_words=max_words, workers=workers, verbose=verbose
+    )
+
+
+def read_html(files: Files, **options: Any) -> DocumentFiles:
+    """Reads files of HTML; arguments, documents, passages and links are those of :func:`read_markdown`.
+
+    The title is that of the only heading of the highest level, or the page's ``<title>``. Where a page marks its main
+    text (``<main>``, ``role="main"``, ``<article>``), other text is left out; so are navigation, asides, and the header
+    and footer of the page. Cells of a row of a table are separated by ``|``. The encoding is the one that the page
+    declares. Keywords of ``<meta>`` are codes.
+    """
+    return DocumentFiles(files, ["html"], **options)
+
+
+def read_rst(files: Files, **options: Any) -> DocumentFiles:
+    """Reads files of reStructuredText; arguments, documents, passages and links are those of :func:`read_markdown`.
+
+    Nothing is included from other files. Directives and roles that docutils does not have, such as those of Sphinx, are
+    read as text; ``:doc:``, ``:ref:``, tables of contents and the roles of Python's objects become links where their
+    targets are among the files. The fields tags and keywords at the beginning of a file are its codes.
+    """
+    return DocumentFiles(files, ["rst"], **options)
+
+
+def read_jats(files: Files, **options: Any) -> DocumentFiles:
+    """Reads articles in JATS, the XML of PubMed Central; arguments and passages are those of :func:`read_markdown`.
+
+    An article has its title, the abstract, the sections, captions of figures and tables, and the appendices; the
+    bibliography is left out. Citations of articles that are among the files become edges ``external``:
+    articles are recognized by DOI, PubMed id, or PubMed Central id. Subjects and keywords are codes. No network is used
+    and no entity is expanded; files that are not well-formed are not read.
+    """
+    return DocumentFiles(files, ["jats"], **options)

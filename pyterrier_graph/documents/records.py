@@ -1,0 +1,211 @@
+"""Records of corpora as structured documents: those of ir_datasets with sections, paragraphs, headings or markup."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from email import message_from_string
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any
+
+from pyterrier_graph.checks import check_type
+from pyterrier_graph.documents.document import (
+    NO_PARENT,
+    PASSAGE,
+    SECTION,
+    Node,
+    StructuredDocument,
+    is_missing,
+    needs_files_extra,
+    split_text,
+    xml_text,
+)
+
+Record = Mapping[str, Any]
+Section = tuple[str, list[str]]  # title and paragraphs
+Sectioned = tuple[str, Iterable[Section]]  # the title of a document, and its sections
+
+MIN_WORDS = 30
+HTML = ("text/html", "application/xhtml+xml", "")  # a page without a type is read as HTML
+# Elements that hold the headline and the text of newswire on the TREC disks.
+HEADLINES = ("headline", "hl", "ttl", "title", "ti", "doctitle")
+TEXTS = ("text", "lp", "leadpara")
+
+logger = logging.getLogger(__name__)
+
+
+def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocument:
+    """Reads a document from a record of a corpus, with the structure that its fields have.
+
+    The first line of this table whose fields the record has decides how it is read:
+
+    ===================================  =======================================================================
+    fields                               document
+    ===================================  =======================================================================
+    ``nodes``                            as :meth:`~pyterrier_graph.StructuredDocument.from_record` reads it
+    ``sections``                         pairs of a title and a text, or a list of paragraphs, under ``title``
+    ``body_paras_html``                  ``wapo``: paragraphs, and captions of pictures
+    ``marked_up_doc``                    ``trec-robust04``, ``disks45``, ``aquaint``: headline and paragraphs
+    ``body``, ``body_content_type``      ``clueweb09``, ``gov2``: HTML, as :func:`~pyterrier_graph.read_html` reads it
+    ``headings``, ``body``               ``msmarco-document-v2``: a section begins at each heading in the body
+    ``text``                             ``beir/*`` and most others: ``title``, and passages of the text
+    ``abstract``                         ``cord19/fulltext``, ``pmc``, ``medline``: abstract, and sections of ``body``
+    ``body``                             ``msmarco-document``: ``title``, and passages of the lines of the body
+    ===================================  =======================================================================
+
+    Passages do not cross the border of a section. Short paragraphs are joined, see
+    :func:`~pyterrier_graph.documents.document.split_text`. A section without text is kept if it has a title. Text of a
+    section without title lies directly under the document's root. Citations between documents are not read: in
+    ``beir/scidocs`` they are what is judged.
+
+    Args:
+        record: A dictionary with ``docno`` and the fields of one of these lines; ``codes`` are optional.
+        passage_words: Words per passage.
+
+    Raises:
+        ValueError: If a field is missing or has a wrong type; the message names the document.
+    """
+    if not isinstance(record, Mapping) or not isinstance(record.get("docno"), str) or record.get("nodes") is not None:
+        return StructuredDocument.from_record(record)
+    fields = next((fields for fields in RECORD_TYPES if record.keys() >= {*fields}), None)
+    if fields is None:
+        raise ValueError(
+            f"document {record['docno']!r} has no fields that pyterrier_graph.read_record reads, such as 'text' "
+            f"(fields: {sorted(record)}); a function of your own can read it: graph.index(map(function, documents))"
+        )
+    if fields == WEB_PAGE:
+        return _web_page(record, passage_words)
+    sectioned = RECORD_TYPES[fields]
+    if sectioned is None:
+        return StructuredDocument.from_record(record, passage_words=passage_words)
+    try:
+        title, sections = sectioned(record)
+        nodes = [Node(SECTION, title, NO_PARENT)]
+        for name, paragraphs in sections:
+            parent = len(nodes) if name else 0
+            if name:
+                nodes.append(Node(SECTION, name, 0))
+            nodes += (Node(PASSAGE, text, parent) for text in split_text("\n\n".join(paragraphs), passage_words))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"document {record['docno']!r}: {', '.join(fields)} cannot be read: {error}") from error
+    return StructuredDocument.from_record({"docno": record["docno"], "nodes": nodes, "codes": record.get("codes")})
+
+
+def _sectioned(record: Record) -> Sectioned:
+    return _text(record, "title"), _sections(record["sections"])
+
+
+def _sections(rows: Iterable[Any] | None) -> Iterator[Section]:
+    """Sections of pairs: a title, and a text or a list of paragraphs; each may be missing."""
+    for title, text in () if rows is None else rows:
+        paragraphs = [text] if text is None or isinstance(text, str) else text
+        yield (title or "").strip(), [paragraph or "" for paragraph in paragraphs]
+
+
+def _news(record: Record) -> Sectioned:
+    """An article of the Washington Post."""
+    paragraphs = [_markup(html).text_content() for html in record["body_paras_html"] or ()]
+    captions = [media[-1] or "" for media in record.get("body_media") or () if media]
+    return _text(record, "title"), [("", paragraphs), ("", captions)]
+
+
+def _newswire(record: Record) -> Sectioned:
+    """An article of the TREC disks."""
+    markup = record["marked_up_doc"]
+    article = _markup(markup.decode(errors="replace") if isinstance(markup, bytes) else markup)
+    for paragraph in article.iter("p"):
+        paragraph.text, paragraph.tail = (f"\n\n{xml_text(part)}" for part in (paragraph.text, paragraph.tail))
+    headline = next(article.iter(*HEADLINES), None)
+    title = _text(record, "title") or ("" if headline is None else headline.text_content())
+    texts = [element.text_content() for element in article.iter(*TEXTS)]
+    return " ".join(title.split()), [("", texts or [_text(record, "text") or _text(record, "body")])]
+
+
+def _by_headings(record: Record) -> Sectioned:
+    """A web page whose headings are given in their order, and are lines of its body."""
+    title, lines = _text(record, "title"), [line.strip() for line in _text(record, "body").splitlines()]
+    places: dict[str, list[int]] = defaultdict(list)
+    for number, line in enumerate(lines):
+        places[line].append(number)
+    starts = [(-1, "")]
+    for heading in map(str.strip, _text(record, "headings").splitlines()):
+        found = places.get(heading, [])
+        following = bisect_right(found, starts[-1][0])
+        if following < len(found) and heading not in ("", title):
+            starts.append((found[following], heading))
+    ends = [start for start, _ in starts[1:]] + [len(lines)]
+    return title, [(name, lines[start + 1 : end]) for (start, name), end in zip(starts, ends, strict=True)]
+
+
+def _article(record: Record) -> Sectioned:
+    """An article with an abstract; in ``cord19/fulltext``, a section comes as one row for each of its paragraphs."""
+    plain = isinstance(record.get("body"), str | float | None)
+    rows: Iterable[Section] = [("", [_text(record, "body")])] if plain else _sections(record["body"])
+    sections = [(name, [*chain(*(texts for _, texts in part))]) for name, part in groupby(rows, key=itemgetter(0))]
+    return _text(record, "title"), [("", [_text(record, "abstract")]), *sections]
+
+
+def _page(record: Record) -> Sectioned:
+    """A web page whose body has a line for each block of text."""
+    return _text(record, "title"), [("", _text(record, "body").splitlines())]
+
+
+def _markup(text: str | None) -> Any:
+    """Parsed HTML, or SGML that is close to it."""
+    with needs_files_extra("reading markup"):
+        import lxml.html
+
+    return lxml.html.fromstring(f"<div>{xml_text(text)}</div>")
+
+
+def _web_page(record: Record, passage_words: int) -> StructuredDocument:
+    """A page of HTML; one of another type, or that cannot be read, is a document without text.
+
+    Links to anchors of the page become links between its parts. Other links are left out: they lead to addresses, and
+    not to docnos.
+    """
+    from pyterrier_graph.documents.readers.files import ReaderOptions, decode, parser, read_draft
+    from pyterrier_graph.documents.readers.outline import ReaderError
+
+    docno, body, headers = record["docno"], record["body"], record.get("http_headers")
+    for field in ("body", "body_content_type", "http_headers"):
+        if not is_missing(record.get(field)):
+            check_type(f"document {docno!r}: {field!r}", record[field], (str, bytes), "a text or bytes")
+    empty = StructuredDocument(docno, (Node(SECTION, "", NO_PARENT),))
+    if not isinstance(body, bytes):
+        body = _text(record, "body").encode("utf-8", "replace")
+    if not body or _text(record, "body_content_type").strip().lower() not in HTML:
+        return empty
+    headers = headers.decode("latin-1") if isinstance(headers, bytes) else _text(record, "http_headers")
+    charset = message_from_string(headers.partition("\n")[2]).get_content_charset()  # the first line is the status
+    try:
+        body = decode(body, charset).encode("utf-8-sig", "replace")
+        options = ReaderOptions(min(MIN_WORDS, passage_words), passage_words)
+        draft = read_draft(parser("html"), body, docno, options)
+    except ReaderError as error:
+        logger.warning("document %r: %s", docno, error)
+        return empty
+    return StructuredDocument(docno, (*(draft.nodes or empty.nodes),), (*draft.links,), (), (*draft.codes,))
+
+
+def _text(record: Record, field: str) -> str:
+    """The text of a field, which is empty if there is none."""
+    value: Any = record.get(field)
+    return "" if is_missing(value) else value
+
+
+WEB_PAGE = ("body", "body_content_type")
+# How a record is read, by the first of these fields that it has. None: by StructuredDocument.from_record, or as a page.
+RECORD_TYPES: dict[tuple[str, ...], Callable[[Record], Sectioned] | None] = {
+    ("sections",): _sectioned,
+    ("body_paras_html",): _news,
+    ("marked_up_doc",): _newswire,
+    WEB_PAGE: None,
+    ("headings", "body"): _by_headings,
+    ("text",): None,
+    ("abstract",): _article,
+    ("body",): _page,
+}

@@ -1,0 +1,248 @@
+"""The base of trained transformers: saving, loading, copies, and the record of a training."""
+
+import copy
+import dataclasses
+import json
+import os
+import time
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar, cast, get_args, get_type_hints
+
+import pyterrier as pt
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from pyterrier_graph.checks import QualityWarning, Shown, WithSignature, check_choice, check_count, check_training
+from pyterrier_graph.encoders.checkpoints import DType, checkpoint_name, device_of, dtype_name, hidden_bars
+from pyterrier_graph.storage.artifact import OwnArtifact, kind_of, read_meta, versions, weights_sha256, writing
+
+Options = TypeVar("Options")
+
+
+def options_from(kind: type[Options], values: Mapping[str, Any]) -> Options:
+    """A dataclass from its JSON form, in which tuples are lists and dataclasses are dictionaries."""
+    options, hints = dict(values), get_type_hints(kind)
+    for name, value in options.items():
+        inner = [hint for hint in (hints.get(name), *get_args(hints.get(name))) if dataclasses.is_dataclass(hint)]
+        if inner and value is not None:
+            options[name] = options_from(cast(Any, inner[0]), value)
+        elif isinstance(value, list):
+            options[name] = tuple(value)
+    try:
+        return kind(**options)
+    except TypeError as error:
+        raise ValueError(f"{kind.__name__} cannot be restored: {error}") from error
+
+
+def training_entry(options: Any, log: list[dict[str, float]]) -> dict[str, Any]:
+    """The entry of ``pt_meta.json`` for a training: its steps, options, log and best validation measure."""
+    entry: dict[str, Any] = {"steps": max(entry["step"] for entry in log), "options": _stored(options), "log": log}
+    if measured := [entry[options.measure] for entry in log if options.measure in entry]:
+        entry["best"] = {options.measure: max(measured)}
+    return entry
+
+
+def described(record: Mapping[str, Any]) -> str:
+    """The record of a training in one line, such as ``"12.3 s on cpu in float32"``."""
+    return f"{record['seconds']:,} s on {record['device']} in {record['dtype']}"
+
+
+def _stored(options: Any) -> dict[str, Any]:
+    """Options of a training without folders, which are paths of this machine."""
+    return dataclasses.asdict(options, dict_factory=lambda items: {k: v for k, v in items if k != "output_dir"})
+
+
+class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
+    """Base of the Estimators that are artifacts: weights in safetensors, configuration in JSON.
+
+    A subclass calls :meth:`_check` at the end of its constructor, :meth:`_start_fit` in ``fit``, and
+    :meth:`_warn_if_random` in ``transform``.
+
+    Attributes:
+        encoder: The encoder, or the name of the checkpoint that the network started from.
+        training_log: Losses, and the validation measure under its own name, of the last training; empty before.
+        training_run: Versions, seeds, device, precision and seconds of the last training; empty before.
+    """
+
+    ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
+    # arguments of the constructor: the class of ``training``, if it is saved; others that are saved; those that may
+    # change in a copy with the same weights
+    TRAINING: ClassVar[type[Any] | None] = None
+    WRITTEN: tuple[str, ...]
+    KEEP_WEIGHTS = frozenset({"training", "batch_size", "text_field", "device", "dtype", "verbose"})
+
+    encoder: Any = None
+    training: Any = None
+    device: str | None
+    dtype: DType
+    network: Any = None  # the module that is trained and saved, if there is one
+    training_log: list[dict[str, float]] = []  # noqa: RUF012, replaced as a whole
+    training_run: dict[str, Any] = {}  # noqa: RUF012, replaced as a whole
+    random_start: bool = False  # whether the scores of the untrained model are random
+    _warned_of: frozenset[str] = frozenset()
+
+    def _check(self) -> None:
+        """Raises an error if an argument of the constructor is not allowed, or does not fit the others.
+
+        Called at the end of the constructor, for copies, and before training.
+        """
+        if self.TRAINING is not None:
+            check_training(self.training, self.TRAINING)
+        check_count("batch_size", getattr(self, "batch_size", 1))
+        device_of(self.device)
+        check_choice("dtype", self.dtype, get_args(DType))
+
+    @abstractmethod
+    def _write(self, folder: Path) -> dict[str, Any]:
+        """Writes the network into a folder, and returns further entries of ``pt_meta.json`` for :meth:`_read`."""
+
+    @classmethod
+    @abstractmethod
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
+        """Makes a model from a folder, the content of ``pt_meta.json``, and arguments of the constructor."""
+
+    def _digest(self) -> str:
+        """SHA-256 of the weights; :meth:`load` compares it with the saved one."""
+        return weights_sha256(self.network)
+
+    def save(self, path: str | os.PathLike[str]) -> Self:
+        """Writes the model with the options and the log of its training as an artifact.
+
+        Raises:
+            FileExistsError: If ``path`` exists already.
+        """
+        meta = kind_of(self) | self._origin() | {"random_start": self.random_start, "sha256": self._digest()}
+        meta |= {name: getattr(self, name) for name in self.WRITTEN}
+        if isinstance(self.encoder, str):
+            meta["encoder"] = checkpoint_name(self.encoder)
+        with writing(path, meta) as folder, hidden_bars():
+            meta |= self._write(folder)
+        self.path = Path(path)
+        return self
+
+    def _origin(self) -> dict[str, Any]:
+        """Entries of ``pt_meta.json``: versions, and the options, log and record of the training."""
+        origin: dict[str, Any] = {"versions": versions()}
+        if self.TRAINING is not None:
+            origin["options"] = {"training": _stored(self.training)}
+        if self.training_log:
+            origin["training"] = training_entry(self.training, self.training_log)
+        if self.training_run:
+            origin["run"] = self.training_run
+        return json.loads(json.dumps(origin, default=str))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Reads a model that :meth:`save` wrote.
+
+        Args:
+            path: Folder of the model.
+            **options: Arguments of the constructor that replace saved ones, such as ``training``, or are not saved,
+                such as ``device``.
+
+        Raises:
+            FileNotFoundError: If there is no artifact.
+            ValueError: If the artifact is damaged, or of another kind.
+        """
+        folder = Path(path)
+        meta = read_meta(folder, kind_of(cls))
+        saved = {name: meta[name] for name in cls.WRITTEN}
+        if cls.TRAINING is not None:
+            saved["training"] = options_from(cls.TRAINING, meta["options"]["training"])
+        try:
+            model = cls._read(folder, meta, saved | options)
+        except SafetensorError as error:
+            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
+        if model._digest() != meta["sha256"]:
+            raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
+        if isinstance(meta.get("encoder"), str):
+            model.encoder = meta["encoder"]
+        model.training_log = meta.get("training", {}).get("log", [])
+        model.training_run = meta.get("run", {})
+        model.random_start = meta["random_start"]
+        model.path = folder
+        return model
+
+    def apply_attributes(self, **attributes: Any) -> Self:
+        """A copy with other arguments of the constructor, as ``pt.inspect.transformer_apply_attributes`` makes it.
+
+        The copy has its own copy of the weights if only arguments in :attr:`KEEP_WEIGHTS` change. After other changes
+        (of the encoder, the configuration, the seed) it is untrained, with a warning if this model is trained.
+        """
+        present = {attribute.name: attribute.value for attribute in pt.inspect.transformer_attributes(self)}
+        attributes = {name: value for name, value in attributes.items() if value is not present.get(name, self)}
+        lost = sorted(attributes.keys() - self.KEEP_WEIGHTS)
+        if lost:
+            if self.training_log:
+                reason = f"with another {', '.join(lost)} the trained weights do not fit"
+                warnings.warn(f"the copy of {self!r} is not trained: {reason}", QualityWarning, stacklevel=2)
+            return type(self)(**present | attributes)
+        twin = copy.copy(self)
+        if isinstance(self.network, nn.Module) and self.network.state_dict():
+            twin.network = copy.deepcopy(self.network).to(device_of(attributes.get("device", self.device)))
+        for name, value in attributes.items():
+            setattr(twin, name, value)
+        twin._check()
+        return twin
+
+    def _start_fit(self) -> None:
+        """Checks the arguments, and warns that ``fit`` continues from trained weights, if there are any."""
+        self._check()
+        self._warned_of |= {"random"}  # measuring the untrained model is part of training
+        if self.training_log:
+            advice = f"fit continues from the trained weights. To start over, fit a new {type(self).__name__}"
+            warnings.warn(f"{self!r} is trained already: {advice}", QualityWarning, stacklevel=3)
+
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        """A block that trains the model; at its end :attr:`training_run` describes it, as ``pt_meta.json`` keeps it."""
+        start = time.monotonic()
+        yield
+        device = device_of(self.device)
+        seeded = {"training": self.training, "start": getattr(self, "config", self)}
+        self.training_run = {
+            "versions": versions(),
+            "seeds": {name: options.seed for name, options in seeded.items() if hasattr(options, "seed")},
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+            "dtype": dtype_name(self.dtype, device),
+            "seconds": round(time.monotonic() - start, 1),
+        }
+
+    def _training_facts(self) -> dict[str, Any]:
+        """Rows of the table in a notebook: the number of weights, and the steps, cost and best measure of training."""
+        if self.network is None:
+            return {}
+        facts: dict[str, Any] = {"parameters": sum(weights.numel() for weights in self.network.parameters())}
+        if not self.training_log:
+            loaded = self.path is not self.NO_PATH
+            return facts | {"trained": f"loaded from {str(self.path)!r}" if loaded else "not yet"}
+        entry = training_entry(self.training, self.training_log)
+        facts["trained"] = f"{entry['steps']:,} steps"
+        if self.training_run:
+            facts["took"] = described(self.training_run)
+        for name, value in entry.get("best", {}).items():
+            facts[f"best {name}"] = f"{value:.4f} on the validation queries"
+        return facts
+
+    def _training_calls(
+        self, name: str = "reranker", fit: str = "fit(train_run, train_qrels, dev_run, dev_qrels)"
+    ) -> list[str]:
+        """Code to call before or after training; ``name`` is that of the variable."""
+        return [f"plots.training_curves({name})", f"{name}.save(path)"] if self.training_log else [f"{name}.{fit}"]
+
+    def _warn_if_random(self) -> None:
+        """Warns once that the scores of this model are random, if they are."""
+        if self.random_start and not self.training_log:
+            advice = "call fit, load a trained model, or choose a start that ranks without training"
+            self._warn_once("random", f"{self!r} is not trained and ranks at random: {advice}")
+
+    def _warn_once(self, topic: str, message: str, category: type[Warning] = QualityWarning) -> None:
+        """Warns of a topic, unless this model has done so already."""
+        if topic not in self._warned_of:
+            self._warned_of |= {topic}
+            warnings.warn(message, category, stacklevel=4)

@@ -1,0 +1,282 @@
+"""Vectors that are encoded once, and kept in files: of queries, of titles, and of the passages of a graph.
+
+Each file has the vectors of some texts by one encoder. A text is encoded only if no other file of the same encoder in
+the same folder has it: vectors are copied where the digest (BLAKE2b, 16 bytes) of all that the encoder reads is equal.
+With late chunking this is the whole document. So a copied vector is the one that the text got when it was encoded
+first; it differs from a new one only as far as the encoder's vectors depend on the other texts of a batch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyterrier_dr import FlexIndex
+
+from pyterrier_graph.storage.arrays import DOCNOS, writing_ids
+from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
+from pyterrier_graph.storage.writer import Workers, unfinished
+
+if TYPE_CHECKING:
+    from pyterrier_dr import BiEncoder
+
+    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+
+VECTORS, DIGESTS = "vecs.f4", "digests.u8"
+FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
+SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
+PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 1024, 65_536
+FLEX = {"type": "dense_index", "format": "flex"}
+HINT = {"package_hint": "pyterrier_dr"}
+TEXTS = {"texts": None, "graph": None}  # in the identity of vectors, the digests of all texts
+
+VectorsOf = Callable[[np.ndarray], np.ndarray]
+
+
+def blocks(count: int, at_once: int) -> Iterator[np.ndarray]:
+    """The numbers below a count, some at a time."""
+    for start in range(0, count, at_once):
+        yield np.arange(start, min(start + at_once, count))
+
+
+def checked_vectors(vectors: Any, numbers: np.ndarray, dimension: int | None) -> np.ndarray:
+    """The output of an encoder for some texts, as ``FLOAT``; without a dimension, any is allowed.
+
+    Raises:
+        ValueError: If the vectors are not finite floating point numbers of shape (numbers, dimension).
+    """
+    vectors = np.asarray(vectors)
+    shape = len(numbers), dimension or (vectors.shape[1] if vectors.ndim == 2 else "d")
+    if vectors.shape != shape or not vectors.shape[1] or vectors.dtype.kind != "f":
+        raise ValueError(
+            f"vectors must be floating point numbers of shape {shape}, but they are {vectors.dtype} of shape "
+            f"{vectors.shape}"
+        )
+    with np.errstate(over="ignore"):
+        vectors = vectors.astype(FLOAT, copy=False)
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"vector {numbers[finite.argmin()]} is not finite")
+    return vectors
+
+
+# --- encoders
+
+
+def encoder_name(encoder: BiEncoder) -> str:
+    """A name that distinguishes an encoder from all others."""
+    return getattr(encoder, "model_name", repr(encoder))
+
+
+def without_bars(encoder: BiEncoder) -> BiEncoder:
+    """An encoder with the same weights that shows no progress, for work that has a bar of its own."""
+    encoder = copy.copy(encoder)
+    encoder.verbose = False
+    return encoder
+
+
+# --- texts and passages
+
+
+def encode_once(
+    folder: Path,
+    name: str,
+    identity: dict[str, Any],
+    count: int,
+    texts: Callable[[np.ndarray], list[str]],
+    encode: Callable[[list[str]], Any],
+    *,
+    batch_size: int = 1024,
+    workers: Workers = 1,
+    verbose: bool = True,
+) -> np.ndarray:
+    """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
+
+    Args:
+        folder: Each name and identity gets a folder of its own in it.
+        name: The kind of texts, such as ``'queries'``.
+        identity: All that the vectors depend on, for JSON: the encoder's ``model_name``, a digest of the texts.
+            Vectors are copied from files with the same name whose identity differs only in ``'texts'``.
+        count: Number of texts.
+        texts: Returns the texts of some numbers, which are below ``count`` and ascend.
+        encode: Texts to floating point vectors, shape (texts, d). The first text is encoded once more, for d.
+        batch_size: Number of texts that are encoded, and written, at once.
+        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+        verbose: Whether to show progress.
+
+    Returns:
+        A memory-mapped array, float32 of shape (count, d); what is written to it does not reach the file.
+    """
+    about = {"type": "vectors", "format": "float32", "format_version": 1, "doc_count": count, "base": identity}
+    path = folder / f"{name}-{json_sha256(about)[:16]}"
+    _write(
+        path,
+        about,
+        lambda numbers: encode(texts(numbers)),
+        lambda numbers: digests_of(texts(numbers)),
+        f"{name}-*",
+        at_once=batch_size,
+        workers=workers,
+        progress={"desc": name, "unit": "text", "delay": 1, "disable": not verbose},
+    )
+    shape = (count, read_meta(path, about)["vec_size"])
+    if not count:  # an empty file cannot be mapped
+        return np.broadcast_to(FLOAT.type(0), shape)
+    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="c", shape=shape))
+
+
+def base_vectors(
+    folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, workers: Workers = 1, verbose: bool = True
+) -> FlexIndex:
+    """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
+
+    It is written into a folder with those of other graphs and encoders, unless it is there already. A call that was
+    killed continues when it is repeated.
+
+    Args:
+        folder: Folder of the index.
+        graph: The graph.
+        encoder: A bi-encoder.
+        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+        verbose: Whether to show progress.
+
+    Raises:
+        ValueError: If vectors differ in their shape, or are not finite.
+    """
+    identity = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
+    path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
+    nodes, quiet = graph.passage_nodes, without_bars(encoder)
+    late = getattr(encoder, "late_chunking", False)
+
+    def encoded(numbers: np.ndarray) -> np.ndarray:
+        return quiet.encode_passages(graph, nodes[numbers]) if late else quiet.encode_docs(graph.texts(nodes[numbers]))
+
+    def write_ids(files: Path) -> None:
+        with writing_ids(files / DOCNOS) as ids:
+            for numbers in blocks(len(nodes), PASSAGES_AT_ONCE):
+                for docno in graph.ids_of(nodes[numbers]):
+                    ids.add(docno)
+
+    _write(
+        path,
+        FLEX | HINT | {"doc_count": len(nodes), "base": identity},
+        encoded,
+        lambda numbers: text_digests(graph, nodes[numbers], late=late),
+        "passages-*.flex",
+        write_more=write_ids,
+        at_once=PASSAGES_AT_ONCE,
+        workers=workers,
+        progress={"desc": "encoding passages", "unit": "passage", "delay": 1, "disable": not verbose},
+    )
+    return FlexIndex(str(path), verbose=False)
+
+
+def text_digests(graph: HeteroGraph, nodes: np.ndarray, *, late: bool) -> np.ndarray:
+    """Digests of what an encoder, perhaps with late chunking, reads for some passages, shape (passages, 2)."""
+    if not late:
+        return digests_of(graph.texts(nodes))
+    from pyterrier_graph.encoders.late_chunking import passages_in_documents
+
+    texts, documents, positions = passages_in_documents(graph, nodes)
+    own = digests_of(texts)
+    place = np.searchsorted(documents, positions, side="right") - 1
+    bounds = zip(positions.tolist(), documents[place].tolist(), documents[place + 1].tolist(), strict=True)
+    return digests_of(f"{position - start} ".encode() + own[start:end].tobytes() for position, start, end in bounds)
+
+
+def digests_of(texts: Iterable[str | bytes]) -> np.ndarray:
+    """Digests of texts, shape (texts, 2)."""
+    contents = (text.encode() if isinstance(text, str) else text for text in texts)
+    joined = b"".join([blake2b(content, digest_size=16).digest() for content in contents])
+    return np.frombuffer(joined, dtype=DIGEST).reshape(-1, 2)
+
+
+# --- files
+
+
+def _write(
+    path: Path,
+    about: dict[str, Any],
+    encode: Callable[[np.ndarray], Any],
+    digests: Callable[[np.ndarray], np.ndarray],
+    pattern: str,
+    *,
+    write_more: Callable[[Path], None] = lambda files: None,
+    at_once: int,
+    workers: Workers,
+    progress: dict[str, Any],
+) -> None:
+    """Writes vectors and the digests of their texts, unless they are there.
+
+    Vectors are copied from folders of the same pattern whose vectors depend on the same, the texts aside.
+    """
+    if (path / META).is_file():
+        return
+    count, first = about["doc_count"], np.arange(min(1, about["doc_count"]))
+    dimension = checked_vectors(encode(first), first, None).shape[1]
+    meta = about | {"vec_size": dimension}
+    with unfinished(path, meta, count, at_once) as writer:
+
+        def write_files(files: Path) -> None:
+            write_more(files)
+            with open(files / DIGESTS, "wb") as out:
+                for numbers in blocks(count, at_once):
+                    out.write(digests(numbers).tobytes())
+
+        writer.prepare(write_files)
+        others = _copyable(path.parent, pattern, meta)
+        source, row = _copies(_read_digests(writer.folder), others)
+
+        def vectors(numbers: np.ndarray) -> dict[str, np.ndarray]:
+            """Vectors of some texts, shape (texts, d); those that no other file has are encoded."""
+            found = np.empty((len(numbers), dimension), dtype=FLOAT)
+            for number in np.unique(source[numbers]):
+                here = source[numbers] == number
+                if number < 0:
+                    found[here] = checked_vectors(encode(numbers[here]), numbers[here], dimension)
+                else:
+                    stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
+                    found[here] = stored[row[numbers[here]]]
+            return {VECTORS: found}
+
+        writer.compute(vectors, VECTORS, workers=workers, **progress)
+
+
+def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+    """Per text which of the other files has its vector, -1 for none, and in which row; takes 24 bytes per text."""
+    source, row = np.full(len(digests), -1, dtype=SOURCE), np.zeros(len(digests), dtype=ROW)
+    for number, other in enumerate(others):
+        theirs = _read_digests(other)
+        order = np.argsort(theirs[:, 0], kind="stable")
+        keys = theirs[order, 0]
+        for part in blocks(len(digests), TEXTS_AT_ONCE):
+            mine = digests[part]  # (texts, 2)
+            place = order[np.minimum(np.searchsorted(keys, mine[:, 0]), len(keys) - 1)]
+            new = (theirs[place] == mine).all(axis=1) & (source[part] < 0)
+            source[part[new]], row[part[new]] = number, place[new]
+    return source, row
+
+
+def _read_digests(folder: Path) -> np.ndarray:
+    """The digests of a file's texts, memory-mapped, shape (texts, 2)."""
+    if not (folder / DIGESTS).stat().st_size:
+        return np.empty((0, 2), dtype=DIGEST)
+    return np.memmap(folder / DIGESTS, dtype=DIGEST, mode="r").reshape(-1, 2)
+
+
+def _copyable(folder: Path, pattern: str, meta: dict[str, Any]) -> list[Path]:
+    """Folders of complete files with vectors that depend on the same, the texts aside; the newest first."""
+    metas = [path / META for path in folder.glob(pattern) if (path / META).is_file()]
+    found = []
+    for path in [meta.parent for meta in sorted(metas, key=lambda meta: (-meta.stat().st_mtime_ns, meta.parent.name))]:
+        with suppress(ValueError):  # damaged, or of other dimensions
+            other = read_meta(path, {"vec_size": meta["vec_size"]})
+            same = other["base"] | TEXTS == meta["base"] | TEXTS
+            if same and other["doc_count"]:
+                found.append(path)
+    return found

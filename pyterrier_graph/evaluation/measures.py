@@ -1,0 +1,243 @@
+"""Measures of patent search for ir_measures: importing this module registers them.
+
+The measures work wherever ir_measures' own measures do: ``PRES @ 100``, ``ir_measures.parse_measure("PRES@100")``,
+``ir_measures.calc_aggregate``, ``pt.Experiment``, and, after an import of PyTerrier, ``pt.measures.PRES``.
+
+A topic that is missing from the run has the value 0. A topic without relevant documents is left out of means and of
+lists of values per topic. If another measure of the same call has a value for such a topic, the value of a measure of
+this package is NaN, and so is a p-value of ``pt.Experiment``. If no measure of ``pt.Experiment`` has a value for a
+topic, ``perquery="both"`` gives no mean, because PyTerrier adds the topic to the list and counts it.
+
+Runs are sorted as in trec_eval: by score in single precision, then by id, both descending. Ids are compared as text. A
+document that is judged twice has the higher label.
+
+A run of passages evaluated with judgments of documents, or the other way round, has the value 0 and gives a warning.
+"""
+
+# The package imports this module, so it must be fast: only the evaluator imports numpy and pandas.
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, Self
+
+import ir_measures
+from ir_measures import Evaluator, Provider
+from ir_measures.measures import Measure, ParamInfo
+
+__all__ = ["MAPD", "PRECD", "PRES", "on_documents", "on_nodes"]
+
+
+class _Parameter(ParamInfo):
+    """A whole number of at least 1, or a text."""
+
+    def validate(self, value: Any) -> bool:
+        return super().validate(value) and (not isinstance(value, int) or value >= 1)
+
+
+_RELEVANCE = _Parameter(dtype=int, default=1, desc="minimum relevance score to be considered relevant (inclusive)")
+_MEASURE = ParamInfo(dtype=Measure, required=True, desc="an ir_measures measure")
+
+
+class LeftOut(float):
+    """NaN that sums and means ignore: the value of a measure for a topic without relevant documents.
+
+    ir_measures and PyTerrier add up the values of all topics and divide by the number of topics. A sum of LeftOut
+    values has their ``total`` without ignored ``topics``, whose number a division subtracts from the divisor.
+    """
+
+    total: float
+    topics: int
+
+    def __new__(cls, total: float = 0.0, topics: int = 1) -> LeftOut:  # noqa: D102
+        self = super().__new__(cls, math.nan)
+        self.total, self.topics = total, topics
+        return self
+
+    def __add__(self, other: float) -> LeftOut:
+        if isinstance(other, LeftOut):
+            return LeftOut(self.total + other.total, self.topics + other.topics)
+        return LeftOut(self.total + other, self.topics)
+
+    __radd__ = __add__
+
+    def __truediv__(self, count: float) -> float:
+        return self.total / (count - self.topics) if count != self.topics else math.nan
+
+
+class PatentMeasure(Measure):
+    """Base class of the measures."""
+
+    __name__: str
+    DEFAULT = LeftOut()
+
+
+class PRESMeasure(PatentMeasure):
+    """Patent Retrieval Evaluation Score: recall and rank of relevant documents among the first N results.
+
+    PRES is 1 if all relevant documents are on top and 0 if no relevant document is among the first N results. Relevant
+    documents that are not among the first N results count as if they followed directly after result N. With recall R at
+    N and r relevant documents among the first N results, ``r R / N <= PRES <= R``.
+
+    Magdy and Jones, *PRES: a score metric for evaluating recall-oriented information retrieval applications*,
+    SIGIR 2010.
+
+    Parameters:
+        cutoff: N, the number of results that a searcher checks; by default 1000, as in PRESeval.
+        rel: Minimum label of a relevant document.
+    """
+
+    __name__ = NAME = "PRES"
+    SUPPORTED_PARAMS = {
+        "cutoff": _Parameter(dtype=int, default=1000, desc="ranking cutoff threshold, from 1"),
+        "rel": _RELEVANCE,
+    }
+
+
+class _WithinDocuments(PatentMeasure):
+    SUPPORTED_PARAMS = {
+        "cutoff": _Parameter(dtype=int, default=math.inf, desc="number of passages per topic that count, from 1"),
+        "rel": _RELEVANCE,
+    }
+
+
+class MAPDMeasure(_WithinDocuments):
+    """MAP(D) of CLEF-IP: average precision of the passages of a relevant document, mean over relevant documents.
+
+    Runs and judgments are of passages. A document is relevant if it has a relevant passage. A relevant document without
+    passages in the run has the value 0. Passages of other documents are ignored.
+
+    Parameters:
+        cutoff: Number of passages per topic that count: ``MAPD @ k`` is MAPD of the first k results. By default all.
+        rel: Minimum label of a relevant passage.
+    """
+
+    __name__ = NAME = "MAPD"
+
+
+class PRECDMeasure(_WithinDocuments):
+    """PREC(D) of CLEF-IP: precision of the passages of a relevant document, mean over relevant documents.
+
+    The precision of a document is the share of relevant passages among the document's passages in the run. It depends
+    on how many passages a run has, which the task does not limit: a run with all passages has a low precision.
+
+    Parameters: those of MAPD. A document with fewer passages than a cutoff is not penalized.
+    """
+
+    __name__ = NAME = "PRECD"
+
+
+class FoldedMeasure(PatentMeasure):
+    """Base class of measures that fold passages: a measure of what passages belong to or lead to."""
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+        if "measure" in params:
+            self.DEFAULT = params["measure"].DEFAULT
+
+    @property
+    def fold(self) -> tuple[str, ...]:
+        """The parameters of the fold."""
+        return tuple(self[name] for name in self.SUPPORTED_PARAMS if name != "measure")
+
+    def __call__(self, *values: Any, cutoff: int | None = None, **given: Any) -> Self:
+        """The same measure with other parameters, in their order; ``cutoff`` is the cutoff of the inner measure."""
+        given = dict(zip(self.SUPPORTED_PARAMS, values, strict=False)) | given
+        params = self.params | {name: value for name, value in given.items() if value is not None}
+        if isinstance(params.get("measure"), str):
+            params["measure"] = ir_measures.parse_measure(params["measure"])
+        if cutoff is not None:
+            params["measure"] = params["measure"] @ cutoff
+        return type(self)(**params)
+
+    def _param_repr(self, v: Any) -> str:
+        return repr(str(v))
+
+    def aggregator(self) -> Any:
+        """The aggregator of the inner measure."""
+        return self["measure"].aggregator()
+
+
+class OnDocumentsMeasure(FoldedMeasure):
+    """A measure of documents, computed from a run of passages: ``on_documents(AP @ 100)``.
+
+    A document has the rank of its first passage and the highest label of its passages. The id of a document is the part
+    of a passage's id before the last ``%p``. An id without it is the id of a document, so judgments may be
+    of passages or of documents.
+
+    ``str(on_documents(AP @ 100))``, which is ``on_documents(measure='AP@100')``, can be parsed again.
+    The measure decides about topics without relevant documents: PRES leaves them out, AP has the value 0.
+
+    Parameters:
+        measure: The measure, or its name. It may only depend on ids, ranks and labels.
+    """
+
+    __name__ = NAME = "on_documents"
+    SUPPORTED_PARAMS = {"measure": _MEASURE}
+
+
+class OnNodesMeasure(FoldedMeasure):
+    """A measure of sections, or of other nodes of a graph, from a run of passages: ``on_nodes(nDCG @ 10, graph)``.
+
+    A node has the rank of the first passage that leads to it and the highest label of the passages that lead to it, as
+    in ``graph.fold(relation)``. A passage that leads to no node, and an id that is not that of a passage of the graph,
+    stay as they are, so judgments may be of passages, of sections (``docno%sN``), or of other nodes.
+
+    ``str`` of the measure has the graph's path, and can be parsed again.
+
+    Parameters:
+        measure: The measure, or its name. It may only depend on ids, ranks and labels.
+        graph: The :class:`~pyterrier_graph.DocumentGraph`, or its path.
+        relation: What passages lead to: a relation of the graph, a path of relations, or ``'document'`` for documents.
+    """
+
+    __name__ = NAME = "on_nodes"
+    SUPPORTED_PARAMS = {
+        "measure": _MEASURE,
+        "graph": _Parameter(dtype=str, required=True, desc="a DocumentGraph, or its path"),
+        "relation": _Parameter(dtype=str, default="structural", desc="a relation of the graph, or 'document'"),
+    }
+
+    def __init__(self, **params: Any) -> None:
+        if "graph" in params:
+            path = getattr(params["graph"], "path", params["graph"])
+            params["graph"] = str(path) if isinstance(path, os.PathLike) else path
+        super().__init__(**params)
+
+
+class PatentProvider(Provider):
+    """Computes the measures of this package."""
+
+    NAME = "pyterrier_graph"
+
+    def supports(self, measure: Measure) -> bool:
+        """Whether the measure is one of this package with valid parameters."""
+        measure.validate_params()
+        return isinstance(measure, PatentMeasure)
+
+    def _evaluator(self, measures: Iterable[Measure], qrels: Any) -> Evaluator:
+        from pyterrier_graph.evaluation.evaluator import PatentEvaluator
+
+        return PatentEvaluator(measures, qrels)
+
+
+def register(*measures: PatentMeasure) -> None:
+    """Adds measures to ir_measures, and to PyTerrier if it was imported before. Skips names that are taken."""
+    ir_measures.DefaultPipeline.providers.append(ir_measures.providers.register(PatentProvider()))
+    for measure in measures:
+        if measure.__name__ in ir_measures.measures.registry:
+            continue
+        ir_measures.measures.register(measure)
+        if "pyterrier.measures" in sys.modules:
+            setattr(sys.modules["pyterrier.measures"], measure.__name__, measure)
+
+
+PRES = PRESMeasure()
+MAPD = MAPDMeasure()
+PRECD = PRECDMeasure()
+on_documents = OnDocumentsMeasure()
+on_nodes = OnNodesMeasure()
+register(PRES, MAPD, PRECD, on_documents, on_nodes)

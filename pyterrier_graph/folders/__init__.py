@@ -1,1 +1,0 @@
-"""A folder of files as a collection: read, indexed, kept up to date, and searched."""

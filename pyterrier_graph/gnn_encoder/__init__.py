@@ -1,0 +1,1 @@
+"""The GNN-encoder (Liu et al. 2022)."""

@@ -1,0 +1,255 @@
+"""GNNEncoder: passage vectors from a graph neural network, at the cost of a dual-encoder's retrieval."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import pandas as pd
+import torch
+from pyterrier_dr import FlexIndex
+from safetensors.torch import load_model, save_model
+
+from pyterrier_graph.checks import View, check_type
+from pyterrier_graph.encoders.checkpoints import DEFAULT, DType
+from pyterrier_graph.gnn_encoder.equations import (
+    GNNEncoderConfig,
+    GNNEncoderNetwork,
+    PaperGNNEncoderConfig,
+    PaperGNNEncoderNetwork,
+)
+from pyterrier_graph.gnn_encoder.training import (
+    GNNEncoderTraining,
+    MaskedGraph,
+    MaskedGraphModel,
+    joint_vectors,
+    loss_queries,
+)
+from pyterrier_graph.graph_mean.equations import PassageNetwork
+from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder, default_weights
+from pyterrier_graph.graph_mean.tuning import tuned_weights, validation
+from pyterrier_graph.pair.dual_encoder import DualEncoder
+from pyterrier_graph.training.trainer import train
+
+if TYPE_CHECKING:
+    from pyterrier_dr import BiEncoder
+
+    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+
+WEIGHTS = "network.safetensors"
+CONFIGS = {kind.__name__: kind for kind in (GNNEncoderConfig, PaperGNNEncoderConfig)}
+
+
+class GNNEncoder(ContextualEncoder):
+    """Passages aggregate from queries, titles and neighbors before they are indexed; queries are encoded as before.
+
+    .. cite:: liu2022gnnencoder
+        :citation: Liu et al. GNN-encoder: Learning a dual-encoder architecture via graph neural networks for passage
+            retrieval. Findings of EMNLP 2022.
+        :link: https://doi.org/10.18653/v1/2022.findings-emnlp.44
+
+    ::
+
+        queries = ptg.QueryPassageGraph("train.graph").build(train_topics, graph, retriever, qrels=train_qrels)
+        gnn = ptg.GNNEncoder(graph, query_graph=queries).fit(train_topics, train_qrels, dev_topics, dev_qrels)
+        retriever = gnn.index("corpus.flex").retriever()
+
+    The untrained network is a :class:`~pyterrier_graph.GraphMean`; ``config=GNNEncoderConfig.starting_at(mean)`` starts
+    with the weights, and the ``isolated_norm``, of a mean that was tuned.
+
+    A trained network serves other collections, too: ``gnn.apply_attributes(graph=other, query_graph=queries)``, with
+    ``vectors=None`` where ``gnn`` was given vectors, or ``GNNEncoder.load(path, graph=other, query_graph=queries)``.
+
+    Args:
+        graph: The document graph; None for passages without documents, which are given by ``vectors``, and for a model
+            that only encodes queries.
+        encoder: The name of a checkpoint, or a bi-encoder, such as a :class:`~pyterrier_graph.DualEncoder`.
+        query_graph: The graph of training queries.
+        config: A :class:`~pyterrier_graph.GNNEncoderConfig`, or ``GNNEncoderConfig.paper()`` for the papers' network.
+        vectors: The encoder's own vectors of the graph's passages: see GraphMean.
+        folder: Where vectors of passages, queries and titles are kept: see GraphMean.
+        training: Options of training.
+        device: A device as torch names it; by default a GPU where there is one.
+        dtype: The precision of encoding, see :mod:`~pyterrier_graph.encoders.checkpoints`.
+        verbose: Whether to show progress.
+
+    Attributes:
+        network: The network.
+        training_log: Losses, and the validation measure under its own name, of the last training.
+    """
+
+    schematic = {"label": "GNNEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    ARTIFACT_TYPE = "gnn_encoder"
+    ARTIFACT_FORMAT = "safetensors"
+    WRITTEN = ()
+    TRAINING = GNNEncoderTraining
+
+    def __init__(
+        self,
+        graph: HeteroGraph | None = None,
+        encoder: str | os.PathLike[str] | BiEncoder = DEFAULT,
+        *,
+        query_graph: QueryPassageGraph | None = None,
+        config: GNNEncoderConfig | PaperGNNEncoderConfig | None = None,
+        vectors: FlexIndex | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        training: GNNEncoderTraining | None = None,
+        device: str | None = None,
+        dtype: DType = "auto",
+        verbose: bool = True,
+    ) -> None:
+        super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
+        self.training = GNNEncoderTraining() if training is None else training
+        config = GNNEncoderConfig() if config is None else config
+        check_type("config", config, (GNNEncoderConfig, PaperGNNEncoderConfig), "a GNNEncoderConfig")
+        if isinstance(config, GNNEncoderConfig) and config.weights is None:
+            config = dataclasses.replace(config, weights=default_weights(graph, query_graph))
+        paper = isinstance(config, PaperGNNEncoderConfig)
+        with torch.random.fork_rng():
+            torch.manual_seed(config.seed)
+            kind: Any = PaperGNNEncoderNetwork if paper else GNNEncoderNetwork
+            self.network = cast(PassageNetwork, kind(config, self._dimension).to(self._device).eval())
+        self.random_start = bool([*self.network.parameters()]) and paper
+        self._check()
+
+    @property
+    def config(self) -> GNNEncoderConfig | PaperGNNEncoderConfig:
+        """The configuration of the network, with the weights that it started with."""
+        return self.network.config
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The present weight per relation; empty for the papers' network, which has no such weights."""
+        return self.network.weights if isinstance(self.network, GNNEncoderNetwork) else {}
+
+    @property
+    def _relations(self) -> Sequence[str]:
+        return self.network.relations if self.config.edges else ()
+
+    def __repr__(self) -> str:
+        relations = ", ".join(self._relations) if self.config.edges else "without edges"
+        return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
+
+    def _view(self) -> View:
+        facts: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": tuple(self._relations) or "nothing"}
+        if isinstance(self.network, GNNEncoderNetwork):
+            facts["weights"] = self.weights
+            facts["norm where no query is relevant"] = f"{float(self.network.isolated_norm):g}"
+        calls = self._calls("gnn", "gnn.fit(topics, qrels, dev_topics, dev_qrels)")
+        return View(facts | self._training_facts(), calls)
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Masked graph training (Algorithm 1).
+
+        Training queries that are in the query graph are taken out of it, some in each epoch, when they give the loss;
+        others always give it. Negatives are the other passages of the batch, and passages that were retrieved for a
+        query and are not relevant to it. The network learns from the encoder's own vectors (000). With
+        ``encoder_learning_rate`` the encoder, which has to be a :class:`~pyterrier_graph.DualEncoder`, learns as well
+        (001): a copy of it becomes ``gnn.encoder``. Vectors that were given are then of the encoder before, so they are
+        dropped: the passages of the graph are encoded again, or new vectors are set by ``gnn.vectors = index``.
+
+        A call that was killed continues, with ``output_dir``, and ends with the same weights. One that is interrupted
+        leaves the model as it was.
+
+        Args:
+            topics_or_res_tr: Training queries: ``qid, query``.
+            qrels_tr: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
+            topics_or_res_va: Validation queries: the weights that rank best are kept, the untrained ones included.
+            qrels_va: Judgments for them.
+
+        Raises:
+            KeyError: If no relevant passage is in the index of vectors.
+            ValueError: If there is nothing to learn, or to learn from, ``output_dir`` holds another training, or
+                training diverges.
+
+        Warns:
+            UserWarning: If relevant passages are unknown, validation queries are in the query graph, or the model is
+                trained already.
+        """
+        self._start_fit()
+        options, sampler = self.training, self._sampler()
+        queries = loss_queries(self, topics_or_res_tr, qrels_tr, options)
+        rates, encoder, compute = self._rates(), None, None
+        if options.encoder_learning_rate is not None:
+            if not isinstance(self.encoder, DualEncoder) or self.encoder.late_chunking:
+                raise ValueError(f"only a DualEncoder without late_chunking learns, this encoder is {self.encoder!r}")
+            encoder = self.encoder.apply_attributes()  # a copy with weights of its own
+            compute = partial(joint_vectors, self.network, encoder, sampler)
+            rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
+        if not rates:
+            raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
+        model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=options.l2_sp)
+        masked_graph = MaskedGraph(queries, sampler, options)
+        validate = None
+        if topics_or_res_va is not None and len(topics_or_res_va):
+            encode = None if encoder is None else encoder.encode_queries
+            per_query = validation(self, topics_or_res_va, qrels_va, options.measure, compute, encode)
+            validate = lambda: float(per_query().mean())  # noqa: E731
+        identity = self._identity(sampler)
+        identity |= {"weights at the start": identity.pop("network"), "training queries": queries.fingerprint()}
+        with self._recorded():
+            self.training_log = train(
+                model,
+                masked_graph,
+                masked_graph,
+                options,
+                identity=identity,
+                device=self._device,
+                dtype=self.dtype,
+                rates=rates,
+                validate=validate,
+                verbose=self.verbose,
+            )
+        if encoder is not None:
+            self.encoder, self.vectors, self._checkpoint = encoder, None, None
+        return self
+
+    def tune(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
+        """Sets the weights of relations, and ``isolated_norm``, by grid search; all else that was learned stays.
+
+        Args:
+            topics: Validation queries; see :meth:`fit`.
+            qrels: Judgments for them.
+
+        Raises:
+            ValueError: If this is the papers' network, which has nothing to tune.
+        """
+        network = self.network
+        if not isinstance(network, GNNEncoderNetwork):
+            raise ValueError(f"{self!r} has no weights of relations: the papers' network cannot be tuned")
+        weights, norm = tuned_weights(self, topics, qrels, self.training.measure)
+        with torch.no_grad():
+            network.isolated_norm.fill_(norm)
+            for name, weight in weights.items():
+                network.relation[name].weight.fill_(weight)
+        return self
+
+    def _rates(self) -> list[tuple[list[torch.nn.Parameter], float]]:
+        """The parameters of the network with their learning rates: matrices; the weights of relations stay."""
+        scalars = self.network.scalars()
+        matrices = [value for value in self.network.parameters() if not any(value is scalar for scalar in scalars)]
+        rates = [(matrices, self.training.learning_rate), (scalars, 0.0)]
+        return [(parameters, rate) for parameters, rate in rates if parameters]
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        save_model(self.network, str(folder / WEIGHTS))
+        about = {"kind": type(self.config).__name__, "config": dataclasses.asdict(self.config)}
+        return super()._write(folder) | about
+
+    @classmethod
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
+        encoder = cls._read_encoder(folder, about, options)
+        model = cls(**{"config": CONFIGS[about["kind"]](**about["config"])} | options | {"encoder": encoder})
+        load_model(model.network, folder / WEIGHTS)
+        return model

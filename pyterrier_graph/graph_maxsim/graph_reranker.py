@@ -1,0 +1,355 @@
+r"""Late interaction along a graph: MaxSim, and the common part of the rerankers, their input and token vectors.
+
+MaxSim (Albarede et al. 2023, Eq. 6; Khattab and Zaharia 2020) of a query and a passage is
+
+.. math::
+
+    \text{maxsim}(q, p) = \sum_{t \in q} \max_{j \in p} q_t \cdot p_j \qquad (6)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+from torch import Tensor
+
+from pyterrier_graph.checks import View, check_frame, check_type, query_texts
+from pyterrier_graph.encoders.checkpoints import DType, full_precision
+from pyterrier_graph.encoders.model import LearnedModel
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, open_encoder
+from pyterrier_graph.encoders.token_store import TokenStore
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+
+LENGTHS = ("max_passage_tokens", "max_query_tokens")
+
+Judged = tuple[pd.DataFrame, pd.DataFrame | None]  # a run and its judgments
+
+
+# --- MaxSim
+
+
+def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
+    """For each token of a query the best cosine similarity to any token of each passage; 0 if a passage has none.
+
+    All vectors have unit length. Shapes: (query tokens, d) of the query, (passages, query tokens) of the result.
+    """
+    with full_precision(query):  # in half precision, scores would tie
+        similarities = passages.values @ query.T  # (tokens, query tokens)
+    maxima = similarities.new_full((len(passages), len(query)), -torch.inf)
+    passage = passages.row_index[:, None].expand_as(similarities)
+    maxima = maxima.scatter_reduce(0, passage, similarities, "amax")
+    return torch.where(passages.lengths[:, None] > 0, maxima, 0.0)
+
+
+def maxsim(query: Tensor, passages: TokenStates) -> Tensor:
+    """The sum of the maxima over the tokens of the query (Eq. 6); shape (passages,)."""
+    return token_maxima(query, passages).sum(1)
+
+
+def normalized(states: TokenStates, *, linear: bool = False) -> TokenStates:
+    """Token vectors scaled to unit length, so that the dot product of Eq. 6 is a cosine; 0 stays 0.
+
+    With ``linear``, gradients take the lengths for constants.
+    """
+    lengths = (states.values.detach() if linear else states.values).norm(dim=-1, keepdim=True)
+    return states.with_values(states.values / lengths.clamp(min=1e-12))
+
+
+def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count: int) -> Tensor:
+    """The best match among the neighbors of each target, shape (targets, query tokens); minus infinity without any.
+
+    Edge e leads from ``targets[e]`` to row ``neighbors[e]`` of ``maxima``: :func:`token_maxima`, (nodes, query tokens).
+    """
+    best = maxima.new_full((count, maxima.shape[1]), -torch.inf)
+    return best.scatter_reduce(0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbors], "amax")
+
+
+def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
+    r"""Late interaction along a graph: each query token takes its best match in the passage or its neighborhood.
+
+    .. math::
+
+        s(q, p) = \sum_{t \in q} \max\Big(\max_{j \in p} q_t \cdot p_j,\
+            w_1 \max_{n \in \mathcal N_1(p),\, j \in n} q_t \cdot n_j,\ w_2 \ldots\Big)
+
+    Args:
+        own: Best matches in the passages themselves, shape (..., query tokens).
+        context: Best matches per relation, shape (..., relations, query tokens); minus infinity where there is none.
+        weights: Weight per relation, at least 0; shape (relations,). Weight 0 switches a relation off.
+    """
+    off = (weights == 0)[:, None] | context.isneginf()
+    # (..., relations, query tokens); filled before multiplying, too: infinity would make the gradient of the weight NaN
+    weighted = (context.masked_fill(off, 0.0) * weights[:, None]).masked_fill(off, -torch.inf)
+    return torch.cat([own.unsqueeze(-2), weighted], dim=-2).amax(-2).sum(-1)
+
+
+# --- rerankers
+
+
+class QueryPassages(NamedTuple):
+    """Passages of one graph that are scored for some queries; arrays have one entry per row of a run."""
+
+    graph: HeteroGraph
+    tokens: TokenStore | FreshTokens
+    queries: TokenStates
+    query: np.ndarray  # number of the query
+    node: np.ndarray  # the passage
+    rows: np.ndarray  # position of the row in the run
+
+
+class FreshTokens:
+    """Token vectors of nodes that are not stored: each node is encoded once, when its vectors are needed."""
+
+    def __init__(self, graph: HeteroGraph, encoder: TokenEncoder, *, titles: bool) -> None:
+        self.graph = graph
+        self.encoder = encoder
+        self.titles = titles
+        self._encoded: dict[int, Tensor] = {}
+
+    def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
+        """Returns the token vectors of some nodes."""
+        new = np.array([node for node in np.unique(nodes).tolist() if node not in self._encoded], dtype=np.int64)
+        if len(new):
+            encoded = self.encoder.encode_passages(self.texts(new))
+            self._encoded.update((node, encoded[position]) for position, node in enumerate(new.tolist()))
+        return TokenStates.pack([self._encoded[node] for node in nodes.tolist()], self.encoder.empty).to(device)
+
+    def texts(self, nodes: np.ndarray) -> list[str]:
+        """Returns the texts that are encoded."""
+        return self.graph.texts(nodes, titles=self.titles)
+
+
+class GraphReranker(LearnedModel):
+    """Base of the rerankers with token vectors. A saved model contains its encoder.
+
+    For the arguments see :class:`~pyterrier_graph.graph_maxsim.reranker.GraphMaxSim`.
+    """
+
+    ARTIFACT_TYPE = "reranker"
+    GIVEN = ("graph",)
+    KEEP_WEIGHTS = frozenset({"graph", "tokens", "training", "device", "dtype", "verbose"})
+
+    # relations along which a LateInteractionIndex gives passages the matches of their neighbors
+    weights: Mapping[str, float] = MappingProxyType({})
+
+    def __init__(
+        self,
+        graph: HeteroGraph | None,
+        encoder: Any,
+        *,
+        tokens: TokenStore | None,
+        titles: bool,
+        device: str | None,
+        dtype: DType,
+        verbose: bool,
+    ) -> None:
+        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
+        self.graph = graph
+        self.device = device
+        self.dtype: DType = dtype
+        self.tokens = tokens
+        self.titles = titles
+        self.verbose = verbose
+        if graph is not None:
+            check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
+        self.encoder: TokenEncoder = open_encoder(encoder, device, dtype)
+
+    @abstractmethod
+    def _score(self, work: QueryPassages) -> np.ndarray:
+        """Returns the scores of the rows, shape (rows,)."""
+
+    @abstractmethod
+    def _learn(self, training: Judged, validation: Judged | None) -> None:
+        """Does the work of :meth:`fit`, which has checked the columns of the runs."""
+
+    @abstractmethod
+    def searched_tokens(self) -> TokenStore:
+        """Returns the stored token vectors that an index can contain; raises ValueError if there are none."""
+
+    @abstractmethod
+    def _facts(self) -> dict[str, Any]:
+        """Returns the first rows of the view in a notebook."""
+
+    def search_vectors(self, query: Tensor) -> Tensor:
+        """Returns the vectors that stored ones are compared with, given a query as encoded; (query tokens, d)."""
+        return query
+
+    def _check(self) -> None:
+        super()._check()
+        if self.tokens is None:
+            return
+        check_type("tokens", self.tokens, TokenStore, "a TokenStore: ptg.TokenStore(path).build(graph, encoder)")
+        if self.graph is None:
+            raise ValueError(f"{self.tokens!r} holds vectors of a graph's nodes: give the graph, too")
+        self.tokens.check(self.encoder, self.graph)
+        if self.titles and not self.tokens.meta["titles"]:
+            raise ValueError(f"titles=True, but {self.tokens!r} was built without: build it with titles=True")
+
+    def _view(self) -> View:
+        inputs: dict[str, Any] = {
+            "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
+            "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
+            "tokens": "not stored" if self.tokens is None else repr(self.tokens),
+        }
+        explain = "ptg.explain(reranker, query, docno" + (")" if self.graph is not None else ", graph=graph)")
+        return View(self._facts() | inputs | self._training_facts(), [*self._training_calls(), explain])
+
+    def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, FreshTokens]:
+        """Returns the graph of a passage whose score is explained, its node, and the token vectors."""
+        graph = graph if graph is not None else self.graph
+        if graph is None:
+            raise ValueError("explain needs the graph that the passage is in: explain(query, docno, graph=graph)")
+        return graph, graph.nodes_of([docno]), FreshTokens(graph, self.encoder, titles=self._with_titles)
+
+    @property
+    def _with_titles(self) -> bool:
+        """Whether passages are encoded with their titles; stored vectors decide, where there are any."""
+        return self.titles if self.tokens is None else self.tokens.meta["titles"]
+
+    def _tokens_of(self, graph: HeteroGraph) -> TokenStore | FreshTokens:
+        return FreshTokens(graph, self.encoder, titles=self.titles) if self.tokens is None else self.tokens
+
+    def score_passages(self, queries: TokenStates, query: np.ndarray, node: np.ndarray) -> np.ndarray:
+        """Scores passages of the reranker's own graph.
+
+        Args:
+            queries: Token vectors of some queries, as encoded.
+            query: The number of the query of each pair, shape (pairs,).
+            node: The node of the passage of each pair, shape (pairs,).
+        """
+        assert self.graph is not None
+        rows = np.arange(len(query))
+        return self._score(QueryPassages(self.graph, self._tokens_of(self.graph), queries, query, node, rows))
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Scores passages: adds ``score`` and ``rank``, with a warning if the model ranks at random.
+
+        Args:
+            inp: ``qid, query, docno``, where docno is a passage id (``docno%pN``) of the graph;
+                without a graph of its own the reranker needs a ``graph`` column, as ``CandidateGraph`` makes it.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            KeyError: If a passage is not in the graph.
+            TypeError: If the graph of a query is missing.
+            ValueError: If a query is empty or not a text.
+        """
+        inp = self._checked(inp)
+        scores = self._scores(inp)
+        if len(inp):
+            self._warn_if_random()
+        return ranked(inp, scores, self)
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Learns from judged queries; see the description of the class.
+
+        Where no passage is judged, judgments of documents count for all their passages, and in validation a document
+        has the score of its best passage.
+
+        Args:
+            topics_or_res_tr: Training queries with their passages, as for :meth:`transform`.
+            qrels_tr: Judgments for them: ``qid, docno, label``, of passages or documents.
+            topics_or_res_va: Validation queries with their passages: the model that is best on them is kept.
+            qrels_va: Judgments for them.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            ValueError: If no query is judged, there is nothing to learn, or ``training.output_dir`` holds another
+                training.
+        """
+        topics_or_res_tr = self._checked(topics_or_res_tr)
+        validation = None
+        if topics_or_res_va is not None and len(topics_or_res_va):
+            topics_or_res_va = self._checked(topics_or_res_va)
+            validation = topics_or_res_va, qrels_va
+        self._start_fit()
+        with self._recorded():
+            self._learn((topics_or_res_tr, qrels_tr), validation)
+        return self
+
+    def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
+        run = check_frame(run, self)
+        needed = ["query"] if self.graph is not None else ["query", "graph"]
+        try:
+            pt.validate.result_frame(run, extra_columns=needed, context=self)
+        except pt.validate.InputValidationError as error:
+            if "graph" in error.modes[0].missing_columns:
+                error.args = (f"{error.args[0]} There is no graph: put CandidateGraph() before, or give graph=.",)
+            raise
+        return run
+
+    def _scores(self, run: pd.DataFrame) -> np.ndarray:
+        scores = np.zeros(len(run))
+        for work in self._work(run):
+            scores[work.rows] = self._score(work)
+        return scores
+
+    def _work(self, run: pd.DataFrame) -> Iterator[QueryPassages]:
+        """The frame, a graph at a time: all of it, or query by query where each has a graph of its own."""
+        if not len(run):
+            return
+        texts = query_texts(run)
+        queries = self.encoder.encode_queries(texts.tolist())
+        query = texts.index.get_indexer(run["qid"])
+        single = self.graph is not None
+        groups = [np.arange(len(run))] if single else run.groupby(query).indices.values()
+        hidden = single or not self.verbose
+        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, leave=None, disable=hidden):
+            part = run.iloc[rows]
+            graph = self.graph if self.graph is not None else graph_of(part)
+            nodes = graph.nodes_of(part["docno"].tolist())
+            yield QueryPassages(graph, self._tokens_of(graph), queries, query[rows], nodes, rows)
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        self.encoder.network.save(str(folder / "encoder"), create_model_card=False)
+        about = {"name": self.encoder.name, "sha256": self.encoder.fingerprint()}
+        return {"encoder": about | {name: getattr(self.encoder, name) for name in LENGTHS}}
+
+    @classmethod
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
+        """Makes a model with the saved encoder, or with an equal one among the options."""
+        saved, device, dtype = about["encoder"], options.get("device"), options.get("dtype", "auto")
+        if "encoder" in options:
+            encoder = open_encoder(options["encoder"], device, dtype)
+        else:
+            lengths = {name: saved[name] for name in LENGTHS}
+            encoder = TokenEncoder(str(folder / "encoder"), device=device, dtype=dtype, **lengths)
+            encoder.name = saved["name"]
+        if encoder.fingerprint() != saved["sha256"]:
+            raise ValueError(f"the model was saved with {saved['name']!r}; {encoder!r} has other weights or lengths")
+        return cls(**options | {"encoder": encoder})
+
+    def _digest(self) -> str:
+        return self.encoder.fingerprint()
+
+
+def graph_of(rows: pd.DataFrame) -> HeteroGraph:
+    """The graph of a query's rows."""
+    qid, graph = rows["qid"].iloc[0], rows["graph"].iloc[0]
+    check_type(f"the graph of query {qid!r}", graph, HeteroGraph, "a graph: put CandidateGraph() before")
+    return graph
+
+
+def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd.DataFrame:
+    """The rows of a run with new ``score`` and ``rank``; raises ValueError if a score is not finite."""
+    if not np.isfinite(scores).all():
+        row = run.iloc[int(np.flatnonzero(~np.isfinite(scores))[0])]
+        raise ValueError(
+            f"{context!r} scores query {row['qid']!r}, passage {row['docno']!r} as not a number: "
+            "the weights of its model or encoder are not finite"
+        )
+    return pt.model.add_ranks(run.drop(columns=["score", "rank"], errors="ignore").assign(score=scores))

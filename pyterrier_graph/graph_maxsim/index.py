@@ -1,0 +1,228 @@
+"""Late interaction as the first stage: an index of token vectors that finds passages through the graph."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+from torch import Tensor
+
+from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type, query_texts
+from pyterrier_graph.encoders.token_store import TokenStore, load_faiss
+from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
+from pyterrier_graph.graphs.relations import follow
+from pyterrier_graph.storage.artifact import BuiltArtifact, kind_of, writing
+
+NODES_AT_ONCE = 2048
+FILE, PURPOSE = "tokens.faiss", "an index of token vectors"
+EXHAUSTIVE = 20_000  # token vectors up to which all are compared
+PROBES = 32  # lists that are searched
+SAMPLED, LEAST = 64, 4096  # token vectors per list, and in all, that the lists and codes are made from
+SAME = ("encoder_sha256", "model_sha256", "graph_sha256", "titles", "dtype", "bits", "tokens", "nodes", "dimension")
+
+
+class LateInteractionIndex(WithSignature, BuiltArtifact):
+    """A FAISS index of token vectors, from which GraphMaxSim or HGAT retrieve, instead of reranking only.
+
+    ::
+
+        tokens = ptg.TokenStore("corpus.tokens").build(graph, encoder)
+        graph_maxsim = ptg.GraphMaxSim(graph, encoder, tokens=tokens)
+        index = ptg.LateInteractionIndex("corpus.nearest").index(tokens)
+        pipeline = index.retriever(graph_maxsim)
+
+    The vectors of the ``tokens`` are found by approximate nearest-neighbor search, and the passages that they belong
+    to, or that have their nodes for neighbors, are scored exactly: see :meth:`retriever`. Each node is in the index
+    once, and the weights of relations are not part of it, so that they can change, and be tuned, without a new index.
+    It needs FAISS: ``pip install 'pyterrier_graph[faiss]'``.
+
+    Args:
+        path: Folder of the index; :meth:`index` makes it.
+        verbose: Whether to show progress.
+    """
+
+    ARTIFACT_TYPE = "late_interaction_index"
+    ARTIFACT_FORMAT = "faiss"
+
+    def __repr__(self) -> str:
+        return f"LateInteractionIndex({str(self.path)!r})"
+
+    def __len__(self) -> int:
+        """Number of token vectors."""
+        return self.meta["tokens"]
+
+    def index(self, tokens: TokenStore) -> Self:
+        """Makes the index; raises FileExistsError if there is something at the path.
+
+        It has product quantization in 2 bits per dimension, in ``4 * sqrt(token vectors)`` lists; below 20,000 token
+        vectors there are no lists, and vectors are exact.
+
+        Args:
+            tokens: The token vectors of a graph's nodes, or what ``HGATReranker.contextualize`` returned.
+
+        Raises:
+            ImportError: If FAISS is not installed.
+            ValueError: If there are no token vectors.
+        """
+        check_type("tokens", tokens, TokenStore, "a TokenStore: ptg.TokenStore(path).build(graph, encoder)")
+        faiss = load_faiss(PURPOSE)
+        count, dimension, nodes = tokens.meta["tokens"], tokens.dimension, len(tokens)
+        if not count:
+            raise ValueError(f"{tokens!r} has no token vectors: there is nothing to index")
+        factory = default_factory(count, dimension)
+        same = {name: tokens.meta[name] for name in SAME if name in tokens.meta}
+        with writing(self.path, kind_of(self) | {"factory": factory} | same) as folder:
+            index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+            if not index.is_trained:
+                lists = faiss.extract_index_ivf(index).nlist
+                needed = math.ceil(nodes * min(1.0, max(SAMPLED * lists, LEAST) / count))
+                drawn = np.random.default_rng(0).choice(nodes, needed, replace=False)
+                index.train(tokens.states(np.sort(drawn)).values.numpy())
+            with pt.tqdm(total=nodes, desc="indexing", unit="node", delay=1, disable=not self.verbose) as bar:
+                for start in range(0, nodes, NODES_AT_ONCE):
+                    some = np.arange(start, min(start + NODES_AT_ONCE, nodes))
+                    index.add(tokens.states(some).values.numpy())
+                    bar.update(len(some))
+            faiss.write_index(index, str(folder / FILE))
+        return self
+
+    def retriever(
+        self, reranker: GraphReranker, num_results: int = 1000, *, nearest: int = 1000
+    ) -> LateInteractionRetriever:
+        """Finds passages, and scores them with a reranker.
+
+        For each query token the ``nearest`` token vectors are found. A passage gets their similarities: those of its
+        own tokens, and those of its neighbors' tokens times the weight of the relation; where none of them was found,
+        the lowest similarity that was. The passages with the highest sums are then scored exactly.
+
+        Columns in: ``qid, query``. Columns out: those, and ``docno, score, rank``.
+
+        Args:
+            reranker: A :class:`~pyterrier_graph.GraphMaxSim` with the ``tokens`` that were indexed, or an
+                :class:`~pyterrier_graph.HGATReranker` with them as ``contextualized``.
+            num_results: Passages per query.
+            nearest: Token vectors per query token.
+
+        Raises:
+            ValueError: If the index holds other vectors than those of the reranker.
+        """
+        return LateInteractionRetriever(self, reranker, num_results, nearest=nearest)
+
+    def search(self, vectors: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the similarities and the numbers of the nearest token vectors, each of shape (vectors, nearest).
+
+        Args:
+            vectors: Shape (vectors, d), float32.
+            nearest: Token vectors per vector. Where fewer were found, the number is -1.
+        """
+        return self._faiss.search(np.ascontiguousarray(vectors), min(nearest, len(self)))
+
+    @cached_property
+    def _faiss(self) -> Any:
+        faiss = load_faiss(PURPOSE)
+        try:
+            index = self._open(lambda folder: faiss.read_index(str(folder / FILE)))
+        except RuntimeError as error:
+            raise ValueError(f"{str(self.path / FILE)!r} is damaged: {error}") from error
+        if (lists := faiss.try_extract_index_ivf(index)) is not None:
+            lists.nprobe = min(PROBES, lists.nlist)
+        return index
+
+
+class LateInteractionRetriever(WithSignature, pt.Transformer):
+    """Nearest token vectors, their neighbors in the graph, exact scores: see :meth:`LateInteractionIndex.retriever`."""
+
+    schematic = {"label": "LateInteraction", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+
+    def __init__(
+        self, index: LateInteractionIndex, reranker: GraphReranker, num_results: int = 1000, *, nearest: int = 1000
+    ) -> None:
+        check_type("reranker", reranker, GraphReranker, "a GraphMaxSim or an HGATReranker")
+        check_count("num_results", num_results)
+        check_count("nearest", nearest)
+        self.index, self.reranker, self.num_results, self.nearest = index, reranker, num_results, nearest
+        self._sources: dict[str, CSR] = {}
+        tokens = reranker.searched_tokens()
+        if differing := [name for name in SAME if index.meta.get(name) != tokens.meta.get(name)]:
+            raise ValueError(f"{index!r} holds other vectors than {tokens!r} ({', '.join(differing)}): index them")
+
+    def __repr__(self) -> str:
+        return f"{self.index!r}.retriever({self.reranker!r}, {self.num_results})"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages.
+
+        Args:
+            inp: ``qid, query``.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            ValueError: If a query is empty or not a text.
+        """
+        inp = check_frame(inp, self, texts=("query",))
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        inp = inp.drop(columns=["docno", "docid", "score", "rank"], errors="ignore")
+        inp = inp.drop_duplicates("qid").reset_index(drop=True)
+        texts = query_texts(inp).tolist() if len(inp) else []
+        queries = self.reranker.encoder.encode_queries(texts)
+        found = [self._candidates(queries[number]) for number in range(len(texts))]
+        query = np.repeat(np.arange(len(inp)), [len(nodes) for nodes in found]).astype(np.int64)
+        node = np.concatenate([np.zeros(0, dtype=np.int64), *found])
+        scores = self.reranker.score_passages(queries, query, node) if len(node) else np.zeros(0)
+        out = inp.iloc[query].assign(docno=np.array(self._graph.ids_of(node), dtype=object), score=scores)
+        # the query of each row is in the order of the input; passages of equal scores are in that of the graph
+        return pt.model.add_ranks(out.iloc[np.lexsort((node, -scores, query))].reset_index(drop=True))
+
+    @property
+    def _graph(self) -> HeteroGraph:
+        assert self.reranker.graph is not None  # its stored tokens are of a graph
+        return self.reranker.graph
+
+    def _candidates(self, query: Tensor) -> np.ndarray:
+        """Returns the nodes of the passages that the nearest vectors of a query, (query tokens, d), lead to."""
+        graph, tokens = self._graph, self.reranker.searched_tokens()
+        vectors = self.reranker.search_vectors(query).cpu().numpy()
+        similarity, token = self.index.search(vectors, self.nearest)  # both (query tokens, nearest)
+        row, place = np.nonzero(token >= 0)
+        if not len(row):
+            return np.zeros(0, dtype=np.int64)
+        nodes, hit = np.unique(tokens.nodes_of_tokens(token[row, place]), return_inverse=True)
+        found = torch.full((len(nodes), len(token)), -torch.inf)  # (nodes, query tokens)
+        values = torch.from_numpy(similarity[row, place])
+        found.view(-1).scatter_reduce_(0, torch.from_numpy(hit * len(token) + row), values, "amax")
+        passages, matches = [nodes[own := graph.node_type[nodes] == PASSAGE_TYPE]], [found[torch.from_numpy(own)]]
+        for relation, weight in self.reranker.weights.items():
+            if weight:
+                position, passage = self._sources_of(relation).select(nodes)
+                passages.append(passage)
+                matches.append(weight * found[torch.from_numpy(position)])
+        distinct, target = np.unique(np.concatenate(passages), return_inverse=True)
+        # a token that was not found is at most as similar as the last one that was
+        lowest = torch.from_numpy(np.where(token >= 0, similarity, np.inf).min(1)).float()
+        best = lowest.repeat(len(distinct), 1)  # (passages, query tokens)
+        best.scatter_reduce_(0, torch.from_numpy(target)[:, None].expand(-1, len(token)), torch.cat(matches), "amax")
+        order = np.argsort(-best.sum(1).numpy(), kind="stable")[: self.num_results]
+        return distinct[order]
+
+    def _sources_of(self, relation: str) -> CSR:
+        """For each node the passages that have it for a neighbor along a relation."""
+        if relation not in self._sources:
+            passages = self._graph.passage_nodes
+            row, neighbor = follow(self._graph, passages, relation)
+            self._sources[relation] = CSR.group(neighbor, passages[row], self._graph.num_nodes)
+        return self._sources[relation]
+
+
+def default_factory(count: int, dimension: int) -> str:
+    """The kind of an index of so many token vectors."""
+    if count < EXHAUSTIVE or dimension % 2:
+        return "Flat"
+    lists = 2 ** int(math.log2(4 * math.sqrt(count)))
+    return f"IVF{lists},PQ{dimension // 2}x4fs"

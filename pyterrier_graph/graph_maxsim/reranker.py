@@ -1,0 +1,207 @@
+"""GraphMaxSim: late interaction along a graph, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+
+from pyterrier_graph.checks import check_weights
+from pyterrier_graph.encoders.checkpoints import DEFAULT, DType
+from pyterrier_graph.graph_maxsim.graph_reranker import (
+    GraphReranker,
+    Judged,
+    QueryPassages,
+    best_of_neighbors,
+    graph_maxsim,
+    token_maxima,
+)
+from pyterrier_graph.graphs.relations import OWN, check_relations, follow
+from pyterrier_graph.training.grid_search import Tuning, coordinate_search
+from pyterrier_graph.training.validation import Validation
+
+if TYPE_CHECKING:
+    from pyterrier_graph.encoders.token_store import TokenStore
+    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+
+TITLES_AND_NEIGHBORS = {"title": 1.0, "title/title": 1.0, "order": 0.5, "order_i": 0.5}
+GRID = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+class GraphMaxSim(GraphReranker):
+    """Reranks passages by the best match of each query token in a passage or, with a weight, in its neighbors.
+
+    .. cite:: khattab2020colbert
+        :citation: Khattab and Zaharia. ColBERT: efficient and effective passage search via contextualized late
+            interaction over BERT. SIGIR 2020.
+        :link: https://doi.org/10.1145/3397271.3401075
+
+    ``sum over query tokens of max(match in the passage, weight_r * best match in its neighbors of relation r, ...)``
+
+    It needs a late-interaction checkpoint, such as ColBERT, whose token vectors are trained to be matched. The token
+    vectors of an off-the-shelf sentence encoder, such as the default one, are not: with them GraphMaxSim was below BM25
+    on a collection of research articles that it was not tuned on. Compare it with the first stage before you use it.
+
+    There is no network, and stored token vectors of passages and titles are used as they are:
+    :class:`~pyterrier_graph.HGATReranker` is its counterpart with a network. :meth:`fit` learns one weight per
+    relation: each in turn moves to a value in 0, 0.2, ... 1, as far as the queries support it by ``training.measure``
+    (see :func:`~pyterrier_graph.training.grid_search.coordinate_search`). So few weights need few queries: the
+    validation queries are used where there are any, else the training queries.
+
+    Args:
+        graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
+        encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
+        weights: Weight per relation, or per path of relations (``'title/title'``: the title above the nearest title).
+            ``{}`` is plain MaxSim. By default titles have weight 1, the passages before and after 0.5.
+        tokens: Stored token vectors of the graph's nodes; without them texts are encoded when they are scored.
+        titles: Whether passages are encoded with the titles of their sections in front. With ``tokens`` the store
+            decides.
+        training: Options of :meth:`fit`.
+        device: A device as torch names it; by default a GPU where there is one.
+        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.checkpoints`. A TokenEncoder
+            that is given has its own.
+        verbose: Whether to show progress.
+
+    Columns in: ``qid, query, docno``; ``graph`` without a graph.
+    Columns out: those, with new ``score`` and ``rank``.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If the graph does not have a relation, a weight is negative, or ``tokens`` are of another encoder.
+    """
+
+    schematic = {"label": "GraphMaxSim", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    ARTIFACT_FORMAT = "graph_maxsim"
+    TRAINING = Tuning
+    WRITTEN = ("weights", "titles")
+    KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"encoder", "weights", "titles"}
+
+    def __init__(
+        self,
+        graph: HeteroGraph | None = None,
+        encoder: Any = DEFAULT,
+        weights: Mapping[str, float] | None = None,
+        *,
+        tokens: TokenStore | None = None,
+        titles: bool = False,
+        training: Tuning | None = None,
+        device: str | None = None,
+        dtype: DType = "auto",
+        verbose: bool = True,
+    ) -> None:
+        super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
+        self.weights = TITLES_AND_NEIGHBORS if weights is None else weights
+        self.training = Tuning() if training is None else training
+        self._check()
+
+    def __repr__(self) -> str:
+        weights = ", ".join(f"{relation!r}: {weight:g}" for relation, weight in self.weights.items())
+        return f"GraphMaxSim({self.graph!r}, {self.encoder!r}, {{{weights}}})"
+
+    def _facts(self) -> dict[str, Any]:
+        return {"weights": self.weights or "none: plain MaxSim"}
+
+    def _check(self) -> None:
+        super()._check()
+        self.weights = check_weights(self.weights)
+        if self.graph is not None:
+            check_relations(self.graph, self.weights)
+
+    def searched_tokens(self) -> TokenStore:
+        """Returns the stored token vectors, for a :class:`~pyterrier_graph.LateInteractionIndex`."""
+        if self.tokens is None:
+            raise ValueError(f"{self!r} has no stored tokens to search: give it tokens=")
+        return self.tokens
+
+    def _score(self, work: QueryPassages) -> np.ndarray:
+        scores = np.zeros(len(work.rows))
+        for rows, own, context in self._matches(work):
+            scores[rows] = _scores(own, context, self.weights)
+        return scores
+
+    def _matches(self, work: QueryPassages) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
+        """The best matches of each query's tokens: rows, own matches and those of neighbors, as :func:`_scores` needs.
+
+        Their shapes are (rows,), (rows, query tokens) and (rows, relations, query tokens).
+        """
+        by_query = pd.Series(work.query).groupby(work.query).indices
+        bar = pt.tqdm(by_query.items(), desc="GraphMaxSim", unit="q", delay=1, leave=None, disable=not self.verbose)
+        for query, rows in bar:
+            passages = work.node[rows]
+            edges = [follow(work.graph, passages, relation) for relation in self.weights]
+            nodes, index = np.unique(np.concatenate([passages, *(n for _, n in edges)]), return_inverse=True)
+            own_index, *neighbors = np.split(index, np.cumsum([len(passages), *(len(n) for _, n in edges)])[:-1])
+            vectors = work.queries[query]  # (query tokens, d)
+            states = work.tokens.states(nodes, vectors.device)
+            maxima = token_maxima(vectors, states)  # (nodes, query tokens)
+            # a neighbor without tokens, such as a section without a title, does not match, instead of matching with 0
+            found = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
+            context = [
+                best_of_neighbors(found, torch.from_numpy(row).to(found.device), torch.from_numpy(neighbor), len(rows))
+                for (row, _), neighbor in zip(edges, neighbors, strict=True)
+            ]
+            own = maxima[torch.from_numpy(own_index)]  # (rows, query tokens)
+            yield rows, own, torch.stack([own.new_zeros(own.shape), *context], 1)[:, 1:]
+
+    def _learn(self, training: Judged, validation: Judged | None) -> None:
+        measure = Validation(*(validation or training), self.training.measure, self)
+        # the matches do not depend on the weights
+        matches = [(work.rows[rows], *rest) for work in self._work(measure.run) for rows, *rest in self._matches(work)]
+
+        def measured(weights: dict[str, float]) -> np.ndarray:
+            scores = np.zeros(len(measure.run))
+            for rows, own, context in matches:
+                scores[rows] = _scores(own, context, weights)
+            return measure.per_query(scores)
+
+        grid = [{relation: weight} for relation in self.weights for weight in GRID]
+        self.weights = coordinate_search(self.weights, grid, measured, desc="GraphMaxSim.fit", verbose=self.verbose)
+
+    def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
+        """Explains a score: the match of each query token, and its part of the score.
+
+        Args:
+            query: The query.
+            docno: A passage id.
+            graph: The graph; by default the graph of the reranker.
+
+        Returns:
+            A row per query token, with ``relation`` (``'own'`` for the passage), ``source`` (id of the node that
+            has the match), ``text`` (the token matched), ``weight`` (of the relation), ``score`` (the part of the
+            score: weight times similarity), ``token`` (of the query), ``position`` (place of the match among the tokens
+            of the node, -1 if the passage has none), ``similarity`` (cosine).
+        """
+        graph, passage, tokens = self._explained(docno, graph)
+        vectors = self.encoder.encode_queries([query])[0]  # (query tokens, d)
+        weights = {OWN: 1.0} | {name: weight for name, weight in self.weights.items() if weight}
+        found = [passage if name == OWN else np.unique(follow(graph, passage, name)[1]) for name in weights]
+        nodes, lengths = np.concatenate(found), [len(some) for some in found]
+        states = tokens.states(nodes, vectors.device)
+        row, position = states.row_index.cpu().numpy(), states.position.cpu().numpy()
+        similarity = (vectors @ states.values.T).cpu().numpy()  # (query tokens, tokens)
+        if not len(states[0]):  # a passage without tokens matches with 0
+            row, position, similarity = np.insert(row, 0, 0), np.insert(position, 0, -1), np.insert(similarity, 0, 0, 1)
+        weight = np.repeat([*weights.values()], lengths)[row]
+        scores = weight.astype(np.float32) * similarity
+        best = scores.argmax(1)
+        pieces = [["", *self.encoder.tokens(text)] for text in tokens.texts(nodes)]
+        matches = {
+            "relation": np.repeat([*weights], lengths)[row[best]].astype(object),
+            "source": graph.ids_of(nodes[row[best]]),
+            "text": [pieces[row[place]][position[place] + 1] for place in best],
+            "weight": weight[best],
+            "score": scores.max(1),
+            "token": self.encoder.tokens(query, query=True),
+            "position": position[best],
+            "similarity": similarity[np.arange(len(best)), best],
+        }
+        return pd.DataFrame(matches)
+
+
+def _scores(own: torch.Tensor, context: torch.Tensor, weights: Mapping[str, float]) -> np.ndarray:
+    """The scores of some rows, given a weight per relation."""
+    return graph_maxsim(own, context, torch.tensor([*weights.values()], device=own.device)).cpu().numpy()

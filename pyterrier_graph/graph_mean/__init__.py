@@ -1,0 +1,1 @@
+"""Aggregation without a network: GraphMean, contextual vectors and their index."""

@@ -1,0 +1,445 @@
+r"""The index of contextual vectors: how it is written, opened and searched, and the weights of a query.
+
+How much each relation counts for a query depends on what the query finds; no judgments are needed:
+
+.. math::
+
+    w_r(q) = c_r \operatorname{clip}\left(\frac{d_r(q) - low}{high - low}, 0, 1\right), \qquad
+    d_r(q) = \max_p \cos(q, \hat m_{r,p}) - \max_p \cos(q, x_p)
+
+with the largest weight :math:`c_r` of relation r, the passages p of a sample of the index, and the directions
+:math:`\hat m_{r,p}` of their sources of r.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+from pyterrier_dr import FlexIndex
+from safetensors.numpy import load_file, save
+
+from pyterrier_graph.checks import (
+    Shown,
+    View,
+    WithSignature,
+    check_count,
+    check_frame,
+    check_type,
+    check_weights,
+    unwrapped,
+)
+from pyterrier_graph.encoders.checkpoints import DEFAULT, DType
+from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.encoders.stored_vectors import (
+    FLEX,
+    HINT,
+    VECTORS,
+    VectorsOf,
+    blocks,
+    checked_vectors,
+    encoder_name,
+)
+from pyterrier_graph.graph_mean.neighbors import NeighborSampler
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, follow
+from pyterrier_graph.storage.arrays import DOCNOS, flex_index, numbers_of
+from pyterrier_graph.storage.artifact import META, OwnArtifact, file_sha256, kind_of, read_meta
+from pyterrier_graph.storage.writer import Workers, unfinished
+
+if TYPE_CHECKING:
+    from pyterrier_dr import BiEncoder
+
+    from pyterrier_graph.graph_mean.equations import SideBySide
+    from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
+
+SAMPLE = "sample.safetensors"
+SAMPLED = 16_384  # passages, evenly over the index, which a query is compared with
+PASSAGES = "passages"
+PASSAGES_AT_ONCE, QUERIES_AT_ONCE = 4096, 256
+# differences of similarities up to which a relation does not count, and from which on it counts fully
+RAMP, QUERY_RAMP = (-0.3, -0.1), (-0.15, 0.15)
+
+Sample = dict[str, np.ndarray]
+
+
+class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
+    """An index that ``GraphMean.index`` or ``GNNEncoder.index`` has written. In a pipeline it is its retriever.
+
+    ::
+
+        index = ptg.ContextualIndex("corpus.flex", graph)
+        pipeline = index.retriever() >> ptg.GraphMaxSim(graph)
+
+    Args:
+        path: Folder of the index.
+        graph: The document graph, which has the texts of the passages; None for passages without texts.
+        encoder: Encodes queries: the name of a checkpoint, a bi-encoder, or the GraphMean or GNNEncoder that wrote the
+            index. By default the checkpoint that the index was written with. In an index with weights per query, the
+            ``largest_weights`` of a GraphMean take the place of those that the index was written with.
+
+    Attributes:
+        flex: The ``FlexIndex`` at the path.
+        encoder: The bi-encoder that encodes queries.
+
+    Raises:
+        FileNotFoundError: If there is no index at the path.
+        ValueError: If the index is not contextual, is damaged, or was made with another encoder, with other relations
+            or of another graph.
+    """
+
+    ARTIFACT_TYPE = "contextual_index"  # with weights per query; else it is an ordinary FlexIndex
+    ARTIFACT_FORMAT = "flex"
+    ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
+
+    path: Path
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        graph: HeteroGraph | None = None,
+        encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder | None = None,
+    ) -> None:
+        check_type("path", path, (str, os.PathLike), "the folder of an index that index(path) has written")
+        check_type("graph", graph, (HeteroGraph, NoneType), "a DocumentGraph, such as ptg.DocumentGraph(path)")
+        super().__init__(Path(path))
+        self.graph = graph
+        if not (self.path / META).is_file():
+            raise FileNotFoundError(f"no index at {str(path)!r}")
+        self.flex = FlexIndex(str(path), verbose=False)
+        self.flex._meta = json.loads((self.path / META).read_text(encoding="utf-8"))
+        about = contextual_meta(self.flex)
+        identity = about["identity"]
+        encoder = identity["encoder"].rpartition("@")[0] or DEFAULT if encoder is None else encoder
+        tuned: Mapping[str, float] = getattr(encoder, "largest_weights", {})
+        model: Any = encoder if hasattr(encoder, "largest_weights") else None
+        self.encoder: BiEncoder = encoder_of(encoder if model is None else model.encoder)
+        if identity["encoder"] != (name := encoder_name(self.encoder)):
+            raise ValueError(f"{self!r} needs encoder={identity['encoder']}, got {name}")
+        self._largest_weights: Mapping[str, float] | None = None
+        if "weights" in about["queries"]:
+            weights = {name: about["queries"]["weights"][name] for name in identity["relations"]}
+            if tuned and [*tuned] != [*weights]:
+                raise ValueError(f"{self!r} has the relations {', '.join(weights)}, the model has {', '.join(tuned)}")
+            self._largest_weights = tuned or weights
+        if graph is not None and identity.get("graph", graph.fingerprint()) != graph.fingerprint():
+            raise ValueError(f"{self!r} was made of another graph than {graph!r}: index(path) again")
+
+    def __repr__(self) -> str:
+        return f"ContextualIndex({str(self.path)!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_weights"}  # workers read the sample
+
+    @cached_property
+    def _weights(self) -> QueryWeights | None:
+        if self._largest_weights is None:
+            return None
+        return QueryWeights(read_sample(self.path, self._largest_weights), self._largest_weights)
+
+    def __len__(self) -> int:
+        """Number of passages."""
+        return len(self.flex)
+
+    def parts(self, query: str, docnos: Sequence[str]) -> pd.DataFrame:
+        """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
+
+        Args:
+            query: The query.
+            docnos: The passages.
+
+        Returns:
+            A row per passage, with columns ``own`` and, where the index has weights per query, the relations; else the
+            score is the only part. A row adds up to the score.
+        """
+        ids, vectors, _ = self.flex.payload()
+        names = [OWN, *([] if self._weights is None else self._weights.weights)]
+        products = np.asarray(vectors[numbers_of(ids, docnos)], np.float32) * query_vector(self.query_encoder(), query)
+        sums = products.reshape(len(docnos), len(names), -1).sum(2)  # (passages, parts)
+        return pd.DataFrame(sums, columns=names, index=pd.Index(docnos, name="docno"))
+
+    def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
+        """Explains the score of a passage by its own text and its relations.
+
+        Args:
+            query: The query.
+            docno: The passage.
+            graph: The graph that has the texts; by default the graph of the index.
+
+        Returns:
+            A row per part of the score, of which an index with fixed weights has one only: ``relation`` (``'own'`` for
+            the passage itself), ``source`` (ids of the nodes), ``text`` (their texts, one per line), ``weight`` (of the
+            relation for this query; NaN for the passage itself), ``score``. The scores add up.
+
+        Raises:
+            ValueError: If there is no graph.
+            KeyError: If the passage is not in the graph.
+        """
+        graph = self.graph if graph is None else graph
+        if graph is None:
+            raise ValueError(f"{self!r} has no graph, which has the texts: explain(..., graph=graph)")
+        node = graph.nodes_of([docno])
+        weights = {} if self._weights is None else self.query_weights(pd.DataFrame({"qid": ["1"], "query": [query]}))
+        rows = []
+        for name, score in self.parts(query, [docno]).iloc[0].items():
+            inside = name not in QUERY_RELATIONS  # queries are not in the graph of the passages
+            nodes = node if name == OWN else follow(graph, node, str(name))[1] if inside else node[:0]
+            weight = float(weights[name].iloc[0]) if name in weights else float("nan")
+            rows.append((name, " ".join(graph.ids_of(nodes)), "\n".join(graph.texts(nodes)), weight, score))
+        return pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])
+
+    def retriever(self, num_results: int = 1000) -> pt.Transformer:
+        """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex.*`` has other searches.
+
+        Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, with a graph also ``text``.
+
+        Args:
+            num_results: Passages per query.
+        """
+        return ContextualRetriever(self, num_results)
+
+    def query_encoder(self) -> pt.Transformer:
+        """Encodes queries for this index: adds ``query_vec`` to ``qid, query``.
+
+        It precedes other searches of :attr:`flex`: ``index.query_encoder() >> index.flex.torch_retriever()``. The
+        encoder's own query encoder does not add the weights per query of an index that has them.
+        """
+        encode = self.encoder.query_encoder()
+        return encode if self._weights is None else encode >> self._weights
+
+    def query_weights(self, topics: pd.DataFrame) -> pd.DataFrame:
+        """How much each relation counts for some queries, where an index has weights per query.
+
+        Args:
+            topics: ``qid, query``.
+
+        Returns:
+            The topics with a column of weights per relation.
+
+        Raises:
+            ValueError: If the weights are the same for all queries: they are then part of the vectors.
+        """
+        pt.validate.query_frame(topics, extra_columns=["query"], context=self)
+        if self._weights is None:
+            raise ValueError(f"{self!r} has no weights per query: it was not made with weights='auto'")
+        vectors = np.asarray(self.encoder.encode_queries(topics["query"].tolist()), dtype=np.float32)
+        return pd.concat([topics.reset_index(drop=True), self._weights.weights_of(vectors)], axis=1)
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages as :meth:`retriever` does."""
+        return self.retriever().transform(inp)
+
+    def _view(self) -> View:
+        sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
+        calls = ["index.retriever()"]
+        if self.graph is not None:
+            calls = ["index.retriever() >> ptg.GraphMaxSim(index.graph)", "ptg.explain(index, query, docno)"]
+        return View(sizes, calls, title=repr(self))
+
+
+class ContextualRetriever(WithSignature, pt.Transformer):
+    """The retriever of an index, which :meth:`ContextualIndex.retriever` returns."""
+
+    schematic = {"label": "ContextualIndex", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+
+    def __init__(self, index: ContextualIndex, num_results: int = 1000, *, texts: bool = True) -> None:
+        check_count("num_results", num_results)
+        self.index = index
+        self.num_results = num_results
+        self.texts = texts
+
+    def __repr__(self) -> str:
+        return f"{self.index!r}.retriever({'' if self.num_results == 1000 else self.num_results})"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages."""
+        inp = check_frame(inp, self, texts=("query",))
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        search = self.index.flex.np_retriever(num_results=self.num_results, drop_query_vec=True)
+        found = unwrapped((self.index.query_encoder() >> search)(inp))
+        found = found.drop(columns="docid", errors="ignore")  # the index's own numbers are wrong for other indexes
+        graph = self.index.graph if self.texts else None
+        return found if graph is None else found.assign(text=graph.texts(graph.nodes_of(found["docno"].tolist())))
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Finds no more passages than are kept."""
+        return ContextualRetriever(self.index, min(k, self.num_results), texts=self.texts)
+
+
+def write_index(
+    base_index: FlexIndex,
+    index: FlexIndex,
+    vectors_of: VectorsOf,
+    *,
+    identity: dict[str, Any],
+    width: int | None = None,
+    chunk_size: int = 16_384,
+    workers: Workers = 1,
+    verbose: bool = True,
+    weights: QueryWeights | None = None,
+) -> FlexIndex:
+    """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
+
+    Until the index is complete there is nothing at its path; the same call continues after the last whole chunk. Memory
+    grows with the chunks, not with the index.
+
+    Args:
+        base_index: The index that has the passages.
+        index: Where to write; nothing may be there yet.
+        vectors_of: Numbers of passages in the base index, which ascend, to their vectors.
+        identity: Digests of all that the vectors depend on, for JSON. :func:`contextual_meta` returns it.
+        width: Dimensions of the vectors; by default those of the base index.
+        chunk_size: Passages per chunk.
+        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+        verbose: Whether to show progress.
+        weights: The weights of queries, where each query has weights of its own.
+    """
+    base = base_index.index_path
+    docnos, about = base_index.payload(return_dvecs=False)
+    count, dimension = about["doc_count"], width or about["vec_size"]
+    digest = file_sha256(base / DOCNOS)
+    contextual = {"identity": identity, "docnos_sha256": digest, "queries": {}}
+    sample = None
+    if weights is not None:
+        contextual["queries"] = {"weights": weights.weights}
+        sample = save({name: vectors.astype(np.float16) for name, vectors in weights.sample.items()})
+    kind = HINT | FLEX if weights is None else kind_of(ContextualIndex)
+    meta = kind | {"doc_count": count, "vec_size": dimension, "contextual": contextual}
+
+    def rows(numbers: np.ndarray) -> dict[str, np.ndarray]:
+        return {VECTORS: checked_vectors(vectors_of(numbers), numbers, dimension)}
+
+    def write_files(folder: Path) -> None:
+        shutil.copyfile(base / DOCNOS, folder / DOCNOS)
+        if sample is not None:
+            (folder / SAMPLE).write_bytes(sample)
+
+    depends = meta | {"sample": sample and hashlib.sha256(sample).hexdigest()}
+    with unfinished(index.index_path, meta, count, chunk_size, identity=depends) as writer:
+        writer.prepare(write_files)
+        progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
+        writer.compute(rows, VECTORS, workers=workers, **progress)
+    return index
+
+
+def contextual_meta(index: FlexIndex) -> dict[str, Any]:
+    """The origin of a contextual index: ``'identity'``, ``'docnos_sha256'`` and ``'queries'``.
+
+    Raises:
+        ValueError: If the index is damaged, or not contextual.
+    """
+    if "contextual" not in json.loads((index.index_path / META).read_text(encoding="utf-8")):
+        raise ValueError(f"{index!r} is not a contextual index")
+    return read_meta(index.index_path)["contextual"]
+
+
+def query_vector(query_encoder: pt.Transformer, query: str) -> np.ndarray:
+    """The vector of a query, float32 of shape (width,)."""
+    encoded = query_encoder.transform(pd.DataFrame({"qid": ["1"], "query": [query]}))
+    return np.asarray(encoded["query_vec"].iloc[0], dtype=np.float32)
+
+
+def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto") -> BiEncoder:
+    """The bi-encoder that is given, or a SentenceEncoder of that name; else a TypeError."""
+    if isinstance(encoder, (str, os.PathLike)):
+        return SentenceEncoder(encoder, device=device, dtype=dtype, verbose=False)
+    if not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
+        check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
+    return encoder
+
+
+# --- weights per query
+
+
+class QueryWeights(WithSignature, pt.Transformer):
+    """Turns the vector q of a query into ``[q; w_1 q; w_2 q; ...]``, with a weight per relation.
+
+    A query that matches some title better than any passage asks for the subject of the title, so titles count. A query
+    that matches passages much better than all titles asks for a detail, so titles count little. The weight of relation
+    r is ``c_r * clip((d - low) / (high - low), 0, 1)``, where d is the best cosine of the query and any source of r,
+    minus the best cosine of the query and any passage. Up to 16,384 passages, evenly over the index, and their sources
+    are compared. ``(low, high)`` is (-0.3, -0.1) for relations of documents, (-0.15, 0.15) for relations of queries.
+
+    Columns in: ``query_vec``, shape (d,). Columns out: ``query_vec``, shape (d * (1 + relations),).
+
+    Args:
+        sample: Vectors of length 1: ``'passages'``, and the sources of each relation by name, shape (number, d) each.
+        weights: c_r, the largest weight of each relation, in the order of the blocks.
+    """
+
+    def __init__(self, sample: Sample, weights: Mapping[str, float]) -> None:
+        self.weights = check_weights(weights)
+        self.sample = {name: vectors.astype(np.float32) for name, vectors in sample.items()}
+
+    def __repr__(self) -> str:
+        return f"QueryWeights({self.weights})"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Widens the vectors of queries."""
+        inp = check_frame(inp, self)
+        pt.validate.columns(inp, includes=["query_vec"], context=self)
+        if not len(inp):
+            return inp
+        queries = np.stack(inp["query_vec"].to_numpy()).astype(np.float32)
+        weights = self.weights_of(queries)
+        wide = [queries, *(queries * weights[name].to_numpy(np.float32)[:, None] for name in self.weights)]
+        return inp.assign(query_vec=[*np.concatenate(wide, 1)])
+
+    def weights_of(self, queries: np.ndarray) -> pd.DataFrame:
+        """The weights of some queries, from their vectors of shape (queries, d): a column per relation."""
+        parts = []
+        for part in blocks(len(queries), QUERIES_AT_ONCE):
+            vectors = queries[part]
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            best = _best(vectors, self.sample[PASSAGES])
+            row = {name: c * _ramp(name, _best(vectors, self.sample[name]) - best) for name, c in self.weights.items()}
+            parts.append(pd.DataFrame(row, index=part))
+        return pd.concat(parts) if parts else pd.DataFrame(columns=[*self.weights], dtype=float)
+
+
+def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:
+    """Vectors of some passages, evenly over the index, and of their sources: see :class:`QueryWeights`.
+
+    The vectors have length 1 and half precision.
+    """
+    numbers = np.unique(np.linspace(0, len(sampler) - 1, min(len(sampler), SAMPLED)).astype(np.int64))
+    parts: dict[str, list[np.ndarray]] = {PASSAGES: [], **{name: [] for name in network.relations}}
+    for part in blocks(len(numbers), PASSAGES_AT_ONCE):
+        batch = sampler.sample(numbers[part])
+        own = torch.nn.functional.normalize(batch.passages, dim=1)
+        for name, vectors in {PASSAGES: own, **network.directions(batch)}.items():
+            parts[name].append(vectors.half().numpy())
+    empty = np.empty((0, network.dimension), np.float16)
+    sample = {name: np.concatenate([empty, *vectors]) for name, vectors in parts.items()}
+    return {name: vectors if name == PASSAGES else np.unique(vectors, axis=0) for name, vectors in sample.items()}
+
+
+def read_sample(folder: Path, relations: Iterable[str]) -> Sample:
+    """Reads the sample of an index with some relations."""
+    sample = load_file(folder / SAMPLE)
+    return {name: sample[name] for name in (PASSAGES, *relations)}
+
+
+def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The highest similarity of each query; -1 where there is nothing to compare with."""
+    return (queries @ vectors.T).max(1, initial=-1.0)
+
+
+def _ramp(relation: str, differences: np.ndarray) -> np.ndarray:
+    low, high = QUERY_RAMP if relation in (RELEVANT, RETRIEVED) else RAMP
+    return np.clip((differences - low) / (high - low), 0, 1)
+
+
+copyreg.pickle(FlexIndex, flex_index)  # PyTerrier's workers map the vectors again instead of receiving copies of them

@@ -1,0 +1,1 @@
+"""Heterogeneous graph attention networks (Albarede et al. 2023)."""

@@ -1,0 +1,439 @@
+r"""Heterogeneous graph attention over passages.
+
+L. Albarede, P. Mulhem, L. Goeuriot, S. Marié, C. Le Pape-Gardeux, T. Chardin-Segui:
+Heterogeneous graph attention networks for passage retrieval. Information Retrieval Journal 26, 2023.
+"Eq. n" and "Sect. n" are those of this paper.
+
+A node :math:`i` is a matrix of token vectors :math:`h_i`, shape (tokens of i, d); :math:`\mathcal N_i^r` are its
+neighbors by relation :math:`r`, and :math:`W_r`, shape (positions,), weights the relation per token position. A layer
+computes, for the passage ``tgt`` that is represented and for every other node ``i``:
+
+.. math::
+
+    &h_i' = \sum_r \text{softmax}(W)_r * \sum_{j \in \mathcal N_i^r} \text{MultiHead}_r(h_i, h_j, h_j)
+        && (1)\ \text{BASE; tgt of NO}
+
+    &h_i' = (1),\ j \neq tgt && (2)\ \text{other nodes of NO}
+
+    &h_i' = (1 - \lambda) * \text{MultiHead}_{SELF}(h_i, h_i, h_i) + \lambda * \sum_{r \neq SELF} \ldots
+        && (3)\ \text{LB}
+
+    &h_i' = (3),\ j \neq tgt && (7)\ \text{other nodes of NO_LB}
+
+    &h_{tgt}' = \sum_{r \neq SELF} \ldots && (8)\ \text{tgt of all NS variants}
+
+and the score of a passage p, encoded as :math:`E_p` and represented as :math:`h_p`, for a query :math:`E_q` is
+
+.. math::
+
+    &\text{maxsim}(E_q, h_p) && (4)\ \text{standard framework}
+
+    &(1 - \alpha) * \text{maxsim}(E_q, E_p) + \alpha * \text{maxsim}(E_q, h_p) && (5)\ \text{late framework}
+
+with Eq. 6, :func:`~pyterrier_graph.graph_maxsim.graph_reranker.maxsim`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from pyterrier_graph.checks import check_count, check_fields, check_number, check_weights
+from pyterrier_graph.encoders.token_encoder import TokenStates
+from pyterrier_graph.graph_maxsim.graph_reranker import maxsim, normalized
+from pyterrier_graph.graphs.csr import offsets, ranges
+from pyterrier_graph.graphs.relations import SELF, follow
+from pyterrier_graph.hgat.attention import (
+    EdgeBlocks,
+    Hop,
+    Propagation,
+    attend_along_edges,
+    attend_to_each,
+    plan_propagation,
+)
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+
+Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
+
+POSITION_FOCUS = 10.0
+REGISTERS = 32
+# The titles of a passage, the passages before and after it, those of its section and of the section around that one.
+NEIGHBORHOOD = ("title", "title/title", "order", "order_i", "title/title_i", "title/title/title_i")
+
+
+@dataclass(frozen=True)
+class HGATConfig:
+    """Shape of an :class:`HGAT`. The defaults are for small training sets; :meth:`paper` has the publication's.
+
+    Attributes:
+        variant: ``BASE``, or the modifications NO (No out), LB (Lambda) and NS (No self) of Table 1, joined by ``_``.
+        framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); None takes Table 2's for the variant.
+        layers: Number of layers.
+        heads: Attention heads; they divide the dimension.
+        dropout: Dropout on attention weights in training.
+        init: ``'identity'``, at which the network is plain MaxSim of the encoder, or ``'random'``, as in the paper; see
+            :class:`HGAT`.
+        aggregation: ``'sum'`` over all neighbors as in Eq. 1, or the ``'mean'`` over the neighbors of each relation.
+        registers: Rows that are added to the token matrix of every node. They hold what a node aggregates from its
+            neighbors, so that this need not be mixed into the vectors of its tokens. Each has a learned query vector.
+            None takes 32, or 0 with ``matches``: vectors have unit length, so registers match with full weight from
+            the first step of training on, however small lambda is, and the start at GraphMaxSim is lost. (The paper's
+            matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
+        relations: The relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
+            nearest title). None takes all relations of the graph, without ``title``.
+        titles: Whether passages are encoded with the titles of their sections in front. Stored tokens decide, where
+            there are any.
+        dimension: Length of a token vector in the network, 128 as in the paper. Longer vectors of an encoder are
+            projected by a matrix that is learned with the other weights. None takes them as they are.
+        matches: Weight per relation whose neighbors' tokens are matched directly, too, as GraphMaxSim does: see
+            :class:`NeighborMatches`. With the weights of a
+            :class:`~pyterrier_graph.GraphMaxSim`, and without registers, the untrained network is GraphMaxSim. Stored
+            representations then have the tokens of these neighbors, too. None, as in the paper, has no such matches.
+        seed: Seed of the initial weights.
+
+    Raises:
+        ValueError: If an option is unknown or out of range.
+    """
+
+    variant: Variant = "NO_LB"
+    framework: Literal["standard", "late"] | None = None
+    layers: int = 1
+    heads: int = 4
+    dropout: float = 0.0
+    init: Literal["random", "identity"] = "identity"
+    aggregation: Literal["sum", "mean"] = "sum"
+    registers: int | None = None
+    relations: tuple[str, ...] | None = NEIGHBORHOOD
+    titles: bool = False
+    dimension: int | None = 128
+    matches: Mapping[str, float] | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self, layers=1, heads=1, registers=0, seed=0)
+        if self.dimension is not None:
+            check_count("dimension", self.dimension)
+        check_number("dropout", self.dropout, 0, 1, below=True)
+        if self.framework is None:
+            object.__setattr__(self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard")
+        if self.relations is not None:
+            names = (self.relations,) if isinstance(self.relations, str) else tuple(self.relations)
+            object.__setattr__(self, "relations", names)
+        if self.matches is not None:
+            object.__setattr__(self, "matches", check_weights(self.matches))
+            if self.framework == "late" or not self.matches:
+                raise ValueError("matches= needs framework='standard' and a relation, such as {'title': 1.0}")
+        if self.registers is None:
+            object.__setattr__(self, "registers", REGISTERS if self.matches is None else 0)
+
+    @classmethod
+    def paper(cls, variant: Variant = "NO_LB", **options: Any) -> HGATConfig:
+        """The publication's shape (Sect. 5.2.1): three layers, eight heads, dropout 0.7, and a random start."""
+        published: dict[str, Any] = {"layers": 3, "heads": 8, "dropout": 0.7, "init": "random", "aggregation": "sum"}
+        return cls(variant, **published | {"registers": 0, "relations": None} | options)
+
+    @property
+    def no_out(self) -> bool:
+        """Whether no node aggregates from the target (Eq. 2)."""
+        return "NO" in self.variant.split("_")
+
+    @property
+    def lambda_(self) -> bool:
+        """Whether content and context are weighted against each other (Eq. 3)."""
+        return "LB" in self.variant.split("_")
+
+    @property
+    def no_self(self) -> bool:
+        """Whether the target does not attend to itself (Eq. 8)."""
+        return "NS" in self.variant.split("_")
+
+    @property
+    def name(self) -> str:
+        """The model's name in Table 2, such as ``std_NO_LB``."""
+        return ("late_" if self.framework == "late" else "std_") + self.variant
+
+
+class HGATLayer(nn.Module):
+    """One layer: Eq. 1, 2, 3, 7 or 8, by variant. The first layer adds the registers; later ones get them as input.
+
+    For the other arguments see :class:`HGAT`. The :class:`~pyterrier_graph.hgat.attention.Hop` lists the neighbors
+    that a node attends to (``j != tgt`` of Eq. 2, 7 and 8).
+    """
+
+    def __init__(
+        self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int, *, first: bool
+    ) -> None:
+        super().__init__()
+        self.config, self.positions = config, positions
+        names = [SELF, *relations]
+        self.register_rows = config.registers or 0
+        vectors = nn.functional.normalize(torch.randn(self.register_rows, dimension), dim=1)
+        self.registers = nn.Parameter(vectors) if first and self.register_rows else None
+        modules = {r: nn.MultiheadAttention(dimension, config.heads, batch_first=True) for r in names}
+        self.attention = cast(Mapping[str, nn.MultiheadAttention], nn.ModuleDict(modules))
+        # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). Its initial values are not in the
+        # paper; uniform in [0, 1], as those of lambda and alpha.
+        weights = {r: nn.Parameter(torch.rand(positions + self.register_rows)) for r in names}
+        self.weight = nn.ParameterDict(weights)
+        self.lambda_ = nn.Parameter(torch.rand(())) if config.lambda_ else None
+        self.residual = config.init == "identity"
+        if self.residual:
+            self._start_as_identity(dimension)
+
+    def _start_as_identity(self, dimension: int) -> None:
+        gated = self.config.lambda_ or self.config.no_self
+        for relation, attention in self.attention.items():
+            nn.init.zeros_(attention.out_proj.weight)
+            if relation == SELF:
+                continue
+            # Values are the neighbors' token vectors as they are. Queries and keys are random: with equal projections
+            # each position would attend to the tokens most like its own, which add nothing new.
+            eye = torch.eye(dimension)
+            with torch.no_grad():
+                attention.in_proj_weight.copy_(torch.cat([torch.randn(2 * dimension, dimension), eye]))
+                attention.out_proj.weight.copy_(eye if gated else torch.zeros_like(eye))
+        for weight in self.weight.values():
+            # each position aggregates along one relation, instead of the mean of all
+            nn.init.normal_(weight, std=POSITION_FOCUS if gated else 0.0)
+        if self.lambda_ is not None:
+            nn.init.zeros_(self.lambda_)
+
+    def relation_weights(self) -> dict[str, Tensor]:
+        """Softmax of W over the relations, at each position; shape (positions + registers,) per relation.
+
+        In the Lambda variants it is without SELF, whose share is 1 - lambda (the columns of Table 6 add up to lambda
+        without SELF). It is over all relations of the model, not only those of a node: ``softmax(W)`` has no index i.
+        """
+        relations = [r for r in self.weight if r != SELF or self.lambda_ is None]
+        stacked = torch.stack([self.weight[r] for r in relations]).softmax(0)
+        return dict(zip(relations, stacked, strict=True))
+
+    def forward(self, states: TokenStates, hop: Hop, *, linear: bool = False) -> TokenStates:
+        """Computes h', one state per row of the hop, from the states h of the layer before.
+
+        With ``linear``, gradients take the attention weights for constants.
+        """
+        before = own = states.select(hop.previous)  # h_i, values of shape (tokens of all states, d)
+        if self.registers is not None:
+            own = before.append(torch.zeros_like(self.registers))
+        share, position = self.relation_weights(), self._position_of(own)
+        without_self = hop.without_self[own.row_index, None]  # (tokens, 1)
+        context, content = torch.zeros_like(own.values), torch.zeros_like(own.values)
+        if self.residual:
+            content += own.values * ~without_self
+        for relation, edges in hop.edges.items():
+            rows, message = self._messages(relation, states, before, edges, linear)
+            if relation == SELF:
+                content.index_add_(0, rows, message)
+            else:
+                context.index_add_(0, rows, share[relation][position[rows], None] * message)
+        if self.lambda_ is None:
+            return own.with_values(share[SELF][position, None] * content + context)  # Eq. 1, 2
+        # Eq. 3, 7; Eq. 8 has no lambda, content of 0 there
+        scale = torch.where(without_self, 1.0, self.lambda_) if self.config.no_self else self.lambda_
+        return own.with_values((1 - self.lambda_) * content + scale * context)
+
+    def _position_of(self, states: TokenStates) -> Tensor:
+        """Returns the index into W of each row, shape (tokens,): its position; registers have the last indices."""
+        position = states.position
+        tokens = states.lengths[states.row_index] - self.register_rows
+        return torch.where(position < tokens, position, position - tokens + self.positions)
+
+    def _messages(
+        self, relation: str, states: TokenStates, before: TokenStates, edges: EdgeBlocks, linear: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Sum (or mean) over the neighbors j of ``MultiHead_r(h_i, h_j, h_j)``: rows of h', and their messages.
+
+        Keys and values are projected once per neighbor, queries once per node, the output after summing. Registers ask
+        every neighbor the same: their attention is computed once per neighbor.
+        """
+        attention = self.attention[relation]
+        weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
+        sources, targets = states.select(edges.neighbors), before.select(edges.nodes)
+        parts = sources.values, targets.values
+        source_values, target_values = (part.detach() for part in parts) if linear else parts
+        queries = targets.with_values(nn.functional.linear(target_values, weights[0], biases[0]))  # (tokens, d)
+        keys = sources.with_values(nn.functional.linear(source_values, weights[1], biases[1]))
+        values = sources.with_values(nn.functional.linear(sources.values, weights[2], biases[2]))
+        options: dict[str, Any] = {"heads": self.config.heads, "dropout": self.config.dropout if self.training else 0.0}
+        attended = targets.with_values(attend_along_edges(queries, keys, values, edges, **options))
+        if self.registers is not None:
+            register_queries = nn.functional.linear(self.registers, weights[0], biases[0])
+            attended = attended.append(edges.sum(attend_to_each(register_queries, keys, values, **options)))
+        number = edges.sum(sources.lengths > 0)[attended.row_index, None]
+        message = nn.functional.linear(attended.values, attention.out_proj.weight).float()
+        message.addcmul_(number, attention.out_proj.bias)
+        if self.config.aggregation == "mean":
+            message = message / number.clamp(min=1)
+        lengths = before.lengths + (0 if self.registers is None else len(self.registers))
+        return ranges(offsets(lengths)[edges.nodes], lengths[edges.nodes])[1], message
+
+
+class NeighborMatches(nn.Module):
+    r"""GraphMaxSim's matches in an HGAT: the tokens of neighbors are matched directly, as encoded.
+
+    .. math::
+
+        \sum_{t \in q} \max\Big(\max_j q_t \cdot h'_j,\
+            w_1 \max_{n \in \mathcal N^1,\, j} q_t \cdot h_{nj},\ w_2 \ldots\Big)
+
+    h' is the representation of the passage in its context (Eq. 1 to 3), h_n the tokens of a neighbor by relation r,
+    w_r a learned weight. It is MaxSim of the query and one matrix: the rows of h', and those of the neighbors times
+    their weights. Where h' is the passage's own matrix, this is :class:`~pyterrier_graph.GraphMaxSim`.
+
+    Args:
+        weights: Relations, or paths of them, and the weights that training starts at. A weight below 0 counts as 0.
+    """
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        super().__init__()
+        self.relations = (*weights,)
+        self.weights = nn.Parameter(torch.tensor([*weights.values()], dtype=torch.float32))
+
+    def plan(self, graph: HeteroGraph, targets: np.ndarray, propagation: Propagation) -> Propagation:
+        """Returns a propagation for these targets that has their neighbors among its nodes, too."""
+        unique = np.unique(np.asarray(targets, dtype=np.int64))
+        edges = [follow(graph, unique, relation) for relation in self.relations]
+        nodes = pd.unique(np.concatenate([propagation.nodes, *(neighbor for _, neighbor in edges)]))  # in this order
+        place_of = pd.Index(nodes).get_indexer
+        matches = ((torch.from_numpy(row), torch.from_numpy(place_of(neighbor))) for row, neighbor in edges)
+        return propagation._replace(nodes=nodes, matches=tuple(matches))
+
+    def forward(self, in_context: TokenStates, inputs: TokenStates, propagation: Propagation) -> TokenStates:
+        """Adds the rows.
+
+        Args:
+            in_context: The representations of the distinct targets, in ascending order.
+            inputs: The texts of ``propagation.nodes``, as encoded.
+            propagation: The result of :meth:`plan`.
+        """
+        # a passage without tokens matches with 0, as in GraphMaxSim
+        empty = torch.nonzero(in_context.lengths == 0).flatten()
+        rows = [in_context.row_index, empty]
+        values = [in_context.values, in_context.values.new_zeros(len(empty), in_context.values.shape[1])]
+        for weight, (target, place) in zip(self.weights.clamp(min=0), propagation.matches, strict=True):
+            if weight.detach() > 0:
+                neighbors = inputs.select(place)
+                rows.append(target[neighbors.row_index])
+                values.append(weight * neighbors.values)
+        row, value = torch.cat(rows), torch.cat(values)
+        order = row.argsort(stable=True)
+        return TokenStates(value[order], offsets(torch.bincount(row, minlength=len(in_context))))
+
+
+class HGAT(nn.Module):
+    """Represents passages in the context of their graph, and scores them.
+
+    ``init='random'`` is the paper's: PyTorch's initialization of each MultiHead, lambda and alpha uniform in [0, 1].
+    Random projections keep nothing of what the encoder knows, and a small training set cannot bring it back.
+
+    ``init='identity'`` starts at the encoder: the untrained network is plain MaxSim of the projected token vectors of
+    query and passage, at unit length (of the encoder's, where they are not longer than ``config.dimension``), where the
+    best similarities are positive (registers are empty, and have similarity 0 with everything). SELF passes a state on
+    unchanged (by a residual connection, the one difference in form from the paper), and its attention starts at 0. The
+    other relations pass the token vectors of the neighbors on, through a gate that starts at 0: lambda, alpha, or an
+    output projection where the variant has neither. NS and LB_NS in the standard framework have no such start, because
+    their targets never attend to themselves.
+
+    Args:
+        config: The shape.
+        dimension: Length of the encoder's token vectors. Where it is more than ``config.dimension``, the network has
+            a ``projection``, which starts at random orthonormal directions.
+        relations: The relations (or paths of them) along which nodes aggregate, without SELF, which every HGAT has.
+        positions: Token positions that have a weight of their own per relation: the length of the longest passage.
+
+    Raises:
+        ValueError: If the heads do not divide the dimension.
+    """
+
+    def __init__(self, config: HGATConfig, *, dimension: int, relations: Sequence[str], positions: int) -> None:
+        super().__init__()
+        self.projection: nn.Linear | None = None
+        if config.dimension is not None and config.dimension < dimension:
+            self.projection = nn.Linear(dimension, config.dimension, bias=False)
+            nn.init.orthogonal_(self.projection.weight)
+            dimension = config.dimension
+        if dimension % config.heads:
+            raise ValueError(f"{config.heads} heads do not divide {dimension} dimensions: use HGATConfig(heads=...)")
+        self.config, self.dimension, self.positions = config, dimension, positions
+        self.relations = tuple(relations)
+        layers = (HGATLayer(config, dimension, relations, positions, first=n == 0) for n in range(config.layers))
+        self.layers = cast(Iterable[HGATLayer], nn.ModuleList(layers))
+        self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
+        if self.alpha is not None and config.init == "identity":
+            nn.init.zeros_(self.alpha)
+        self.matches = None if config.matches is None else NeighborMatches(config.matches)
+
+    def scalars(self) -> list[nn.Parameter]:
+        """The parameters that weight relations and context: W of every layer and relation, lambda, alpha, matches."""
+        scalars = [weight for layer in self.layers for weight in layer.weight.values()]
+        scalars += [layer.lambda_ for layer in self.layers if layer.lambda_ is not None]
+        scalars += [self.matches.weights] if self.matches is not None else []
+        return scalars + ([self.alpha] if self.alpha is not None else [])
+
+    def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
+        """Plans which states have to be computed to represent some targets, which are node numbers of the graph."""
+        propagation = plan_propagation(graph, targets, self.relations, self.config)
+        return propagation if self.matches is None else self.matches.plan(graph, targets, propagation)
+
+    def project(self, states: TokenStates, *, linear: bool = False) -> TokenStates:
+        """Token vectors of texts or queries, as encoded, for :meth:`forward` and :meth:`score`: projected, unit length.
+
+        With ``linear``, gradients take the lengths of vectors for constants.
+        """
+        if self.projection is None:
+            return states
+        return normalized(states.with_values(self.projection(states.values).float()), linear=linear)
+
+    def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
+        """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.
+
+        Args:
+            inputs: Encoded texts of ``propagation.nodes``, as :meth:`project` returns them.
+            propagation: Which states attend to which, layer by layer.
+            linear: Whether gradients take attention weights and the lengths of vectors for constants. The result is
+                then linear in the inputs but for biases, and gradient x input is the contribution of each input.
+        """
+        states = inputs
+        for layer, hop in zip(self.layers, propagation.hops, strict=True):
+            states = layer(states, hop, linear=linear)
+        states = normalized(states, linear=linear)
+        if self.matches is not None:
+            states = self.matches(states, inputs, propagation)
+        return states.select(propagation.targets)
+
+    def score(self, query: Tensor, content: TokenStates, in_context: TokenStates) -> Tensor:
+        """Scores of passages for one query, shape (passages,).
+
+        Args:
+            query: Token vectors E_q of the query, shape (query tokens, d), as :meth:`project` returns them.
+            content: E_p of the passages, likewise; used by the late framework.
+            in_context: Their representations, as :meth:`forward` returns them.
+        """
+        if self.alpha is None:
+            return maxsim(query, in_context)  # Eq. 4
+        return (1 - self.alpha) * maxsim(query, content) + self.alpha * maxsim(query, in_context)  # Eq. 5
+
+    def relation_weights(self) -> dict[str, list[float]]:
+        """Importance of each relation per layer (Table 6): the softmax of W, whose mean over positions is taken first.
+
+        In the Lambda variants SELF has 1 - lambda, and the other relations share lambda.
+        """
+        table: dict[str, list[float]] = {relation: [] for relation in [*self.relations, SELF]}
+        for layer in self.layers:
+            others = [r for r in table if r != SELF or layer.lambda_ is None]
+            share = torch.stack([layer.weight[r].mean() for r in others]).softmax(0)
+            if layer.lambda_ is not None:
+                share = share * layer.lambda_
+                table[SELF].append(1 - layer.lambda_.item())
+            for relation, value in zip(others, share.tolist(), strict=True):
+                table[relation].append(value)
+        return table

@@ -1,0 +1,387 @@
+"""HGATReranker: heterogeneous graph attention in a pipeline."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+from accelerate.utils import send_to_device
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from pyterrier_graph.checks import SpeedWarning, check_type
+from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.token_encoder import TokenStates, principal_directions, vocabulary_sample
+from pyterrier_graph.encoders.token_store import TokenStore
+from pyterrier_graph.graph_maxsim.graph_reranker import (
+    FreshTokens,
+    GraphReranker,
+    Judged,
+    QueryPassages,
+    ranked,
+)
+from pyterrier_graph.graphs.csr import offsets
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
+from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, follow, paper_relations
+from pyterrier_graph.hgat.equations import HGAT, HGATConfig
+from pyterrier_graph.hgat.training import HGATTraining, copy_to_train, draw_triples, train_on_triples
+from pyterrier_graph.storage.artifact import weights_sha256
+from pyterrier_graph.storage.writer import Workers
+from pyterrier_graph.training.validation import Validation, judged
+
+if TYPE_CHECKING:
+    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+
+WEIGHTS = "hgat.safetensors"
+MANY_PASSAGES = 50  # from here on it is worth a warning that they are not looked up
+
+
+class HGATReranker(GraphReranker):
+    """Reranks passages by their representation in the context of a graph.
+
+    .. cite:: albarede2023hgat
+        :citation: Albarede et al. Heterogeneous graph attention networks for passage retrieval. Information Retrieval
+            Journal 26, 2023.
+        :link: https://doi.org/10.1007/s10791-023-09424-3
+
+    A passage is encoded into one vector per token. In the layers of the network, its tokens attend to those of its
+    neighbors in the graph: titles, the passages before and after it, a claim it refers to, a document it cites. MaxSim
+    compares the resulting vectors with the query's. Its counterpart without a network, which the untrained network can
+    start at (``HGATConfig(matches=...)``), is :class:`~pyterrier_graph.GraphMaxSim`.
+
+    The network has 128 dimensions, as in the paper. Longer token vectors of an encoder are projected on the principal
+    directions of the vectors of random words of its vocabulary (which depend on the encoder only); the projection is
+    trained with the other weights. Stored ``tokens`` are the encoder's, and serve other rerankers, too. With the
+    default configuration the untrained network is plain MaxSim of the projected vectors, and :meth:`fit` learns from
+    some hundred queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting.
+    Training is by pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); for ``negatives='shared_codes'``
+    or ``'mixed'`` the training queries may have a column ``codes``. An encoder that learns is a copy: the caller's
+    stays unchanged.
+
+    Args:
+        graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
+        encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
+        config: Variant and shape of the network, its relations, and the seed of its initial weights.
+        tokens: Stored token vectors of the graph's nodes; without them texts are encoded when they are needed.
+        contextualized: The store that :meth:`contextualize` returned for these weights: reranking is then a look-up
+            and a MaxSim.
+        training: Options of :meth:`fit`.
+        batch_size: Number of passages represented at once.
+        device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If the graph does not have a relation, the heads do not divide the dimension, ``tokens`` are of
+            another encoder, or ``contextualized`` of other weights.
+    """
+
+    schematic = {"label": "HGAT", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    ARTIFACT_FORMAT = "hgat"
+    TRAINING = HGATTraining
+    WRITTEN = ()
+    KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size"}
+
+    _contextualized: TokenStore | None = None
+    _start_projection = False  # whether the projection has to be set before the network is used
+
+    def __init__(
+        self,
+        graph: HeteroGraph | None = None,
+        encoder: Any = DEFAULT,
+        *,
+        config: HGATConfig | None = None,
+        tokens: TokenStore | None = None,
+        contextualized: TokenStore | None = None,
+        training: HGATTraining | None = None,
+        batch_size: int = 64,
+        device: str | None = None,
+        dtype: DType = "auto",
+        verbose: bool = True,
+    ) -> None:
+        config = HGATConfig() if config is None else config
+        check_type("config", config, HGATConfig, "an HGATConfig, such as HGATConfig.paper()")
+        options: dict[str, Any] = {"device": device, "dtype": dtype, "verbose": verbose}
+        super().__init__(graph, encoder, tokens=tokens, titles=config.titles, **options)
+        if config.relations is None:
+            config = replace(config, relations=PAPER_RELATIONS if graph is None else paper_relations(graph))
+        self.config = config
+        self.training = HGATTraining() if training is None else training
+        self.batch_size = batch_size
+        self.random_start = config.init == "random"
+        shape = {"dimension": self.encoder.dimension, "positions": self.encoder.max_passage_tokens}
+        with torch.random.fork_rng():
+            torch.manual_seed(config.seed)
+            self.network = HGAT(config, relations=self.relations, **shape).eval().to(self._device)
+        self._start_projection = self.network.projection is not None
+        self._contextualized = contextualized
+        self._check()
+
+    def __repr__(self) -> str:
+        return f"HGATReranker({self.graph!r}, {self.encoder!r}, {self.config.name})"
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "model": f"{self.config.name}, layers: {self.config.layers}, heads: {self.config.heads}",
+            "relations": self.relations,
+            "contextualized": "no" if self.contextualized is None else repr(self.contextualized),
+        }
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """The relations along which passages aggregate."""
+        assert self.config.relations is not None  # the constructor sets those of the graph
+        return self.config.relations
+
+    @property
+    def contextualized(self) -> TokenStore | None:
+        """Stored representations of all passages; those of other passages or weights raise ValueError."""
+        return self._contextualized
+
+    @contextualized.setter
+    def contextualized(self, store: TokenStore | None) -> None:
+        if store is not None:
+            check_type("contextualized", store, TokenStore, "what reranker.contextualize(path) returns")
+            if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
+                raise ValueError(f"{store!r} holds representations of other passages than those of {self.graph!r}")
+            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._digest(), self._with_titles):
+                raise ValueError(f"{store!r} was computed with other weights or titles: contextualize again")
+        self._contextualized = store
+
+    @property
+    def network(self) -> HGAT:
+        """The network. Its projection starts when it is first used, because texts are encoded for it."""
+        if self._start_projection:
+            self._start_projection = False
+            sample = self.encoder.encode_passages(vocabulary_sample(self.encoder)).values
+            projection = cast(nn.Linear, self._network.projection)
+            with torch.no_grad():
+                projection.weight.copy_(principal_directions(sample, projection.out_features))
+        return self._network
+
+    @network.setter
+    def network(self, network: HGAT) -> None:
+        self._network = network
+
+    @property
+    def _device(self) -> torch.device:
+        return device_of(self.device)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.graph is not None:
+            check_relations(self.graph, (*self.relations, *(self.config.matches or ())))
+        self.contextualized = self.contextualized  # checks it
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Scores passages, as ``GraphMaxSim.transform``; warns if looking up representations would be much faster."""
+        out = super().transform(inp)
+        passages = out["docno"].nunique()
+        if self.graph is not None and self.contextualized is None and passages > MANY_PASSAGES:
+            self._warn_once(
+                "speed",
+                f"HGATReranker computed the representations of {passages} passages to score them, which can be 80 "
+                "times slower than to look them up: reranker.contextualized = reranker.contextualize(path) stores them",
+                SpeedWarning,
+            )
+        return out
+
+    def searched_tokens(self) -> TokenStore:
+        """Returns the stored representations, for a :class:`~pyterrier_graph.LateInteractionIndex`."""
+        if self.contextualized is None:
+            raise ValueError(f"{self!r} has nothing stored to search: reranker.contextualized = contextualize(path)")
+        return self.contextualized
+
+    def search_vectors(self, query: torch.Tensor) -> torch.Tensor:
+        """Projects the token vectors of a query, shape (query tokens, d)."""
+        with torch.inference_mode():
+            states = self.network.project(TokenStates.pack([query.to(self._device)], query[:0].to(self._device)))
+        return states.values
+
+    def _score(self, work: QueryPassages) -> np.ndarray:
+        scores = np.zeros(len(work.rows))
+        queries = self.network.project(work.queries.to(self._device))
+        chunks = self._chunks(np.unique(work.node))
+        for nodes in pt.tqdm(
+            chunks, desc=self.config.name, unit="batch", delay=1, leave=None, disable=not self.verbose
+        ):
+            rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
+            position = np.searchsorted(nodes, work.node[rows])
+            with torch.inference_mode(), precision(self.dtype, self._device):
+                content, in_context = self._in_context(work.graph, work.tokens, nodes)
+                for query, members in pd.Series(work.query[rows]).groupby(work.query[rows]).indices.items():
+                    passages = torch.from_numpy(position[members]).to(self._device)
+                    vectors = queries[query]
+                    relevance = self.network.score(vectors, content.select(passages), in_context.select(passages))
+                    scores[rows[members]] = relevance.cpu().numpy()
+        return scores
+
+    def _chunks(self, nodes: np.ndarray) -> list[np.ndarray]:
+        return np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
+
+    def _in_context(
+        self, graph: HeteroGraph, tokens: TokenStore | FreshTokens, nodes: np.ndarray
+    ) -> tuple[TokenStates, TokenStates]:
+        """Some passages as encoded (only if the framework needs them so, where they are stored), and in context."""
+        if self.contextualized is not None:
+            in_context = self.contextualized.states(nodes, self._device)
+            late = self.config.framework == "late"
+            return self.network.project(tokens.states(nodes, self._device)) if late else in_context, in_context
+        propagation = send_to_device(self.network.plan(graph, nodes), self._device)
+        inputs = self.network.project(tokens.states(propagation.nodes, self._device))
+        return inputs.select(propagation.inputs), self.network(inputs, propagation)
+
+    def _learn(self, training: Judged, validation: Judged | None) -> None:
+        options, validate = self.training, None
+        if validation:
+            measure = Validation(*validation, options.measure, self)
+            validate = lambda: measure(ranked(measure.run, self._scores(measure.run), self)["score"])  # noqa: E731
+        network = self.network  # its projection starts at directions of the encoder before training
+        queries, graphs, triples = draw_triples(*judged(*training, self), self.graph, options)
+        learned = options.encoder_learning_rate is not None
+        encoder = copy_to_train(self.encoder, options.frozen_encoder_layers) if learned else self.encoder
+        identity = {  # of this training, for checkpoints; the weights of an encoder that learns are in them
+            "config": json.loads(json.dumps(asdict(self.config))),
+            "weights at the start": self._digest() if self.training_log else "untrained",
+            "encoder": encoder.name if learned else encoder.fingerprint(),
+            "training triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
+        }
+        before = {name: getattr(self, name) for name in ("encoder", "config", "titles", "tokens", "_contextualized")}
+        self.contextualized = None  # of the weights that now change
+        if learned:
+            self.encoder, self.titles, self.tokens = encoder, self._with_titles, None
+            self.config = replace(self.config, titles=self.titles)
+            if before["tokens"] is not None:
+                warnings.warn(
+                    f"fit trains a copy of the encoder: the vectors in {before['tokens']!r} are not used any more. To "
+                    "store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
+                    SpeedWarning,
+                    stacklevel=3,
+                )
+        try:
+            tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
+            given: dict[str, Any] = {"device": self._device, "dtype": self.dtype, "verbose": self.verbose}
+            given |= {"validate": validate, "identity": identity}
+            self.training_log = train_on_triples(network, encoder, tokens, queries, triples, options, **given)
+        except BaseException:  # the trainer has given the network its weights back
+            self.__dict__.update(before)
+            raise
+
+    def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
+        """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
+
+        Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute). An interrupted call
+        continues when it is repeated, with any number of workers.
+
+        Args:
+            path: Folder of the store, which must not exist.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+
+        Raises:
+            FileExistsError: If ``path`` exists already.
+            ValueError: If the reranker has no document graph.
+        """
+        if self.graph is None:
+            raise ValueError("only the passages of a document graph can be contextualized in advance")
+        graph, tokens = self.graph, self.tokens
+
+        def prepare(place: Path) -> None:
+            nonlocal tokens
+            if tokens is None:  # every node is encoded once, and none is kept in memory
+                tokens = TokenStore(place / "tokens", verbose=self.verbose)
+                if not tokens.built():
+                    tokens.build(graph, self.encoder, titles=self.titles, workers=workers)
+
+        def states_of(nodes: np.ndarray) -> TokenStates:
+            is_passage = torch.from_numpy(graph.node_type[nodes] == PASSAGE_TYPE)
+            assert tokens is not None
+            with torch.inference_mode(), precision(self.dtype, self._device):
+                chunks = self._chunks(nodes[is_passage.numpy()])
+                parts = [self._in_context(graph, tokens, chunk)[1] for chunk in chunks]
+            lengths = torch.zeros(len(nodes), dtype=torch.long)  # other nodes have no representation
+            lengths[is_passage] = torch.cat([part.lengths.cpu() for part in parts])
+            return TokenStates(torch.cat([part.values.cpu() for part in parts]), offsets(lengths))
+
+        about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
+        about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
+        about["dtype"] = dtype_name(self.dtype, self._device)
+        identity = {"encoder_sha256": self.encoder.fingerprint(), "batch_size": self.batch_size}
+        options: dict[str, Any] = {"task": "contextualizing", "workers": workers}
+        size = graph.num_nodes, self.network.dimension
+        return TokenStore(path, verbose=self.verbose).write(
+            states_of, *size, about, identity=identity, prepare=prepare, **options
+        )
+
+    def relation_weights(self) -> pd.DataFrame:
+        """Importance of each relation per layer (the paper's Table 6); columns add up to 1, SELF included."""
+        table = pd.DataFrame(self.network.relation_weights()).T
+        table.columns = pd.Index([f"layer {number + 1}" for number in table.columns])
+        return table.rename_axis("relation")
+
+    def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
+        """Explains a score: the nodes and tokens that it came from.
+
+        For given attention weights and lengths of vectors, a score is a sum over the tokens of all texts that the
+        passage aggregates from, directly or through other nodes (and over biases, which belong to no token).
+
+        Args:
+            query: The query.
+            docno: A passage id.
+            graph: The graph; by default the graph of the reranker.
+
+        Returns:
+            A row per token, the largest parts of the score first, with ``relation`` (of the passage to the node;
+            ``'own'`` for the passage, ``''`` for a node that it aggregates from through others), ``source`` (id of the
+            node), ``text`` (the token), ``weight`` (NaN: attention has none per token), ``score`` (the part of the
+            score: gradient times input), ``position`` (of the token in its node).
+        """
+        graph, target, tokens = self._explained(docno, graph)
+        propagation = send_to_device(self.network.plan(graph, target), self._device)
+        inputs = tokens.states(propagation.nodes, self._device)
+        vectors = inputs.values.detach().clone().requires_grad_(True)
+        states = self.network.project(inputs.with_values(vectors), linear=True)
+        in_context = self.network(states, propagation, linear=True)
+        query_vectors = self.network.project(self.encoder.encode_queries([query]).to(self._device))[0]
+        score = self.network.score(query_vectors, states.select(propagation.inputs), in_context)
+        # a No self target without neighbors does not depend on any of them
+        (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
+        relation_of = {int(target[0]): OWN}
+        for relation in dict.fromkeys((*self.relations, *(self.config.matches or ()))):
+            relation_of = dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation) | relation_of
+        nodes = propagation.nodes[inputs.row_index.cpu().numpy()]
+        pieces = [self.encoder.tokens(text) if text.strip() else [] for text in tokens.texts(propagation.nodes)]
+        frame = pd.DataFrame(
+            {
+                "relation": [relation_of.get(node, "") for node in nodes.tolist()],
+                "source": graph.ids_of(nodes),
+                "text": [piece for text in pieces for piece in text],
+                "weight": np.nan,
+                "score": (gradient * vectors).sum(1).detach().cpu().numpy(),
+                "position": inputs.position.cpu().numpy(),
+            }
+        )
+        return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        save_file({k: v.contiguous() for k, v in self.network.state_dict().items()}, folder / WEIGHTS)
+        return super()._write(folder) | {"config": asdict(self.config)}
+
+    @classmethod
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
+        contextualized = options.pop("contextualized", None)
+        reranker = super()._read(folder, about, {"config": HGATConfig(**about["config"])} | options)
+        reranker._start_projection = False
+        reranker.network.load_state_dict(load_file(folder / WEIGHTS))
+        reranker.contextualized = contextualized
+        return reranker
+
+    def _digest(self) -> str:
+        return weights_sha256(self.network, before=self.encoder.fingerprint(), after=json.dumps(asdict(self.config)))

@@ -1,0 +1,199 @@
+"""Objects in notebooks: the card that shows an object, what cards and plots are made of, and their look."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyterrier as pt
+
+# Readable on white and on black, and distinct for color-blind readers (after Okabe and Ito).
+COLORS = ("#1F83C8", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999933", "#AA4499")
+NEUTRAL = "#808080"
+PLUS, MINUS = COLORS[0], COLORS[4]  # what adds to a score, and what takes from it
+TEXT = 9  # points, of the smallest text
+WIDEST = 9.0  # inches, of a picture: what a notebook shows in a window of 1100 pixels
+NAME_WIDTH = 48
+HEIGHT = 116  # pixels of a result
+LIGHTEST, DARKEST = 0.08, 0.42  # opacity of the color behind a word: of the weakest and of the strongest one
+
+# Texts have the color of the page around them, so that a page may be light or dark; only marks and areas have colors.
+CSS = f"""
+.ptg {{ font-size: 14px; line-height: 1.5; max-width: 100%; overflow-wrap: anywhere; }}
+.ptg * {{ box-sizing: border-box; }}
+.ptg table {{ margin: 4px 0; width: auto; color: inherit; border-collapse: collapse; }}
+.ptg th, .ptg td {{ padding: 1px 10px 1px 0; text-align: left; vertical-align: top; }}
+.ptg th {{ font-weight: normal; }}
+.ptg code {{ display: block; background: none; color: inherit; white-space: pre-wrap; }}
+.ptg .title {{ font-weight: bold; }}
+.ptg .quiet {{ opacity: 0.85; font-size: 12px; }}
+.ptg .one-line {{ white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }}
+.ptg .row {{ display: flex; flex-wrap: wrap; gap: 8px 24px; align-items: flex-start; }}
+.ptg .wide {{ max-width: 100%; overflow-x: auto; }}
+.ptg .swatch {{ display: inline-block; width: 12px; height: 12px; margin-right: 4px; border-radius: 2px; }}
+.ptg .block {{ border-left: 4px solid {NEUTRAL}; padding: 2px 0 2px 10px; margin: 8px 0; }}
+.ptg .bar {{ display: inline-block; height: 10px; border-radius: 2px; vertical-align: middle; }}
+.ptg .number {{ font-variant-numeric: tabular-nums; }}
+.ptg mark {{ color: inherit; border-radius: 3px; padding: 0 1px; }}
+.ptg mark.minus {{ text-decoration: underline dotted; }}
+.ptg .result {{ height: {HEIGHT}px; overflow: hidden; padding: 4px 8px; border: 1px solid #8888; border-radius: 6px; }}
+.ptg .result.judged {{ border-left-width: 5px; }}
+.ptg .text {{ display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; }}
+.ptg .compared {{ display: flex; gap: 12px; min-width: min-content; }}
+.ptg .column {{ flex: 1 1 240px; min-width: 220px; display: flex; flex-direction: column; gap: 8px; }}
+""".strip()
+
+BAR = 120  # pixels, of the longest bar
+
+# Relations and paths, described by what a passage reaches along them.
+LABELS = {
+    "own": "the passage itself",
+    "SELF": "the passage itself",
+    "": "further away",
+    "order": "next passage",
+    "order_i": "previous passage",
+    "structural": "section around it",
+    "structural_i": "part of the section",
+    "structural/structural_i": "sibling",
+    "title": "section title",
+    "title_i": "under the title",
+    "title/title": "title one level up",
+    "title/title_i": "under the same title",
+    "title/title/title_i": "under the title one level up",
+    "titles": "titles above",
+    "internal": "linked passage",
+    "internal_i": "passage that links here",
+    "external": "cited document",
+    "external_i": "citing passage",
+    "retrieved": "query that found it",
+    "relevant": "query that it answers",
+    "document": "document",
+}
+
+
+class Page:
+    """HTML that a notebook shows, and the same as text."""
+
+    def __init__(self, html: str, text: str) -> None:
+        self.html, self.text = html, text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+def card(facts: Mapping[str, Any], calls: Sequence[str], picture: str, title: str) -> str:
+    """A table of facts about an object, its picture, and code to call next."""
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{_formatted(fact)}</td></tr>" for name, fact in facts.items())
+    following = "".join(f"<code>{escape(call)}</code>" for call in calls)
+    return styled(
+        f'<div class="title">{escape(title)}</div><div class="row"><table><tbody>{rows}</tbody></table>'
+        f'<div class="wide">{picture}</div></div>'
+        + (f'<div><div class="quiet">next:</div>{following}</div>' if calls else "")
+    )
+
+
+def styled(content: str) -> str:
+    """HTML with the style sheet, which needs no network and has the text color of the page around it."""
+    return f'<div class="ptg"><style>{CSS}</style>{content}</div>'
+
+
+def schematic(transformer: pt.Transformer) -> str:
+    """PyTerrier's drawing of a transformer, which scrolls where it is wide; its parts as text where drawing fails.
+
+    PyTerrier looks up its own classes in its documentation, which needs a network or the copy that it keeps for a day.
+    """
+    import pyterrier as pt
+
+    if os.environ.get("PYTERRIER_DISABLE_NOTEBOOK_SCHEMATIC", "0") == "1":
+        return ""
+    try:
+        drawn = pt.schematic.draw(transformer, outer_class="repr_html")
+    except Exception:  # showing an object must not raise, whatever fails when PyTerrier inspects it
+        return styled(f"<code>{escape(pipeline_name(transformer))}</code>")
+    # as wide as it needs, since what is centered and too wide cannot be scrolled to on the left
+    return f'<div style="overflow-x: auto"><div style="min-width: max-content">{drawn}</div></div>'
+
+
+def pipeline_name(transformer: Any) -> str:
+    """A short name of a pipeline: the classes of its transformers, or what these are as ``str``."""
+    import pyterrier as pt
+
+    if isinstance(transformer, pt.Compose):
+        parts: Any = pt.inspect.subtransformers(transformer)["transformers"]
+        return " >> ".join(map(pipeline_name, parts))
+    own = type(transformer).__str__ is not object.__str__
+    return str(transformer) if own else type(transformer).__name__
+
+
+def relation(path: str, color: str = "") -> str:
+    """A relation in words, with its path as the tooltip and, if wanted, a swatch of its color."""
+    swatch = f'<span class="swatch" style="background: {color}"></span>' if color else ""
+    return f'<span title="{escape(path)}">{swatch}{escape(in_words(path))}</span>'
+
+
+def bar(part: float, largest: float) -> str:
+    """A number as a bar and in digits."""
+    width = math.ceil(BAR * min(1.0, abs(part) / largest)) if largest else 0
+    color = PLUS if part >= 0 else MINUS
+    drawn = f'<span class="bar" style="width: {width}px; background: {color}"></span>'
+    space = f'<span style="display: inline-block; width: {BAR}px">{drawn}</span>'
+    return f'{space} <span class="number">{part:+.3f}</span>'
+
+
+def marked(text: str, parts: Iterable[tuple[int, int, float]], largest: float, *, numbers: bool = True) -> str:
+    """A text in which some spans, which do not overlap, are marked by how much each adds: start, end and number.
+
+    The tooltip of a span has its number, unless ``numbers`` is False.
+    """
+    out, place = [], 0
+    for start, end, part in sorted(parts):
+        share = max(-1.0, min(1.0, part / largest)) if largest else 0.0
+        kind = ' class="minus"' if part < 0 else ""
+        style = f'style="background: {marked_color(share)}"' + (f' title="{part:+.3f}"' if numbers else "")
+        out.append(f"{escape(text[place:start])}<mark{kind} {style}>{escape(text[start:end])}</mark>")
+        place = end
+    return "".join([*out, escape(text[place:])])
+
+
+def _formatted(fact: Any) -> str:
+    if isinstance(fact, Mapping):  # weights of relations
+        return ", ".join(f"{relation(name)}: {number:.3g}" for name, number in fact.items()) or "none"
+    if isinstance(fact, tuple):  # relations
+        return ", ".join(map(relation, fact)) or "none"
+    return escape(f"{fact:,}" if isinstance(fact, int) and not isinstance(fact, bool) else str(fact))
+
+
+def in_words(path: str) -> str:
+    """Describes a relation or path by what a passage reaches along it; relations of other names keep their names.
+
+    ``'order_i'`` is "previous passage", ``'external/order'`` "next passage of cited document".
+    """
+    if path in LABELS:
+        return LABELS[path]
+    if "/" in path:
+        return " of ".join(in_words(step) for step in reversed(path.split("/")))
+    return f"{path.removesuffix('_i')}, inverse" if path.endswith("_i") else path
+
+
+def colors_of(names: Iterable[str]) -> dict[str, str]:
+    """A color for each distinct name, in order of appearance; colors repeat if there are more names than colors."""
+    return {name: COLORS[number % len(COLORS)] for number, name in enumerate(dict.fromkeys(names))}
+
+
+def shortened(text: str, width: int = NAME_WIDTH) -> str:
+    """A text without its middle, since ids differ at their ends."""
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[: (width - 1) * 2 // 3]}…{text[-((width - 1) // 3) :]}"
+
+
+def marked_color(share: float) -> str:
+    """The color behind a word that adds this share, from -1 to 1, of what the strongest word adds."""
+    red, green, blue = (int((PLUS if share >= 0 else MINUS)[start : start + 2], 16) for start in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {LIGHTEST + (DARKEST - LIGHTEST) * abs(share):.2f})"

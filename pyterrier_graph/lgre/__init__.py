@@ -1,0 +1,1 @@
+"""The latent graph recurrent network (Dong and Niu 2021), and the cross-encoder that it is compared with."""

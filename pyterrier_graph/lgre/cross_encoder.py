@@ -1,0 +1,312 @@
+"""CrossEncoderReranker: a cross-encoder in a pipeline, and the base of rerankers of query-document pairs."""
+
+import hashlib
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+from pyterrier_graph.checks import View, check_count, check_frame, check_type, is_unicode, query_texts
+from pyterrier_graph.encoders.checkpoints import (
+    SAFE_WEIGHTS,
+    DType,
+    checkpoint_name,
+    device_of,
+    loading,
+    precision,
+    resolve,
+    score_in_full_precision,
+)
+from pyterrier_graph.encoders.model import LearnedModel
+from pyterrier_graph.graph_maxsim.graph_reranker import ranked
+from pyterrier_graph.lgre.training import (
+    Batch,
+    CrossEncoderTraining,
+    PairCollator,
+    PairModel,
+    PairTraining,
+    QueryPairs,
+    pair_logits,
+    tokenize_pairs,
+)
+from pyterrier_graph.training.trainer import train
+from pyterrier_graph.training.validation import Validation, judged, judged_ids
+
+CHECKPOINT = "cross-encoder"
+
+
+class TextReranker(LearnedModel):
+    """Base of the rerankers that score pairs of texts, each query with one document."""
+
+    ARTIFACT_TYPE = "reranker"
+    TRAINING: ClassVar[type[PairTraining]]
+    CALLS: tuple[str, ...] = ()  # code that explains scores, for notebooks
+    WRITTEN: tuple[str, ...] = ("max_tokens", "text_field")
+
+    batch_size: int
+
+    def __init__(
+        self,
+        encoder: str | os.PathLike[str],
+        training: PairTraining | None,
+        max_tokens: int,
+        text_field: str,
+        batch_size: int,
+        device: str | None,
+        dtype: DType,
+        verbose: bool,
+    ) -> None:
+        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
+        name = "the name or the folder of a checkpoint, such as 'cross-encoder/ms-marco-MiniLM-L6-v2'"
+        check_type("encoder", encoder, (str, os.PathLike), name)
+        check_type("text_field", text_field, str, "the name of a column")
+        check_count("max_tokens", max_tokens, 4)
+        self.encoder = os.fspath(encoder)
+        self.checkpoint = resolve(encoder)
+        self.training = self.TRAINING() if training is None else training
+        self.max_tokens, self.text_field = max_tokens, text_field
+        self.batch_size, self.device, self.verbose = batch_size, device, verbose
+        self.dtype: DType = dtype
+        self._check()
+        with loading(self.encoder):
+            self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
+            shape = AutoConfig.from_pretrained(self.checkpoint)
+        if not self.tokenizer.is_fast:
+            raise ValueError(f"{self.encoder!r} needs a fast tokenizer, which separates tokens of query and document")
+        limit = min(self.tokenizer.model_max_length, getattr(shape, "max_position_embeddings", max_tokens))
+        if max_tokens > limit:
+            raise ValueError(f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more")
+        # the number of labels for which the checkpoint has a trained head; 0 if it is an encoder without such a head
+        classifies = any("ForSequenceClassification" in name for name in shape.architectures or ())
+        self._labels: int = shape.num_labels if classifies else 0
+
+    @abstractmethod
+    def _scores(self, batch: Batch) -> Tensor:
+        """Scores of tokenized pairs, shape (pairs,)."""
+
+    def _shape(self) -> dict[str, Any]:
+        """The options that distinguish this network from others with the same checkpoint."""
+        return {}
+
+    def _view(self) -> View:
+        sizes = {
+            "checkpoint": checkpoint_name(self.encoder),
+            "reads": f"{self.max_tokens} tokens of query and {self.text_field!r} together",
+        }
+        return View(sizes | self._training_facts(), [*self._training_calls(), *self.CALLS])
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Scores documents: adds ``score`` and ``rank``; the score of a row does not depend on the other rows.
+
+        Args:
+            inp: ``qid, query, docno`` and the column with the text, which may be empty. At least one
+                row of a query has its text.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            ValueError: If a query is empty, or a query or document is not a text.
+        """
+        inp = self._checked(inp)
+        if len(inp):
+            self._warn_if_random()
+        return ranked(inp, self._compute(self._scores, self._texts(inp), np.zeros(len(inp))), self)
+
+    def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
+        run = check_frame(run, self, numbers=("rank",))
+        pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
+        return run
+
+    def _compute(
+        self, function: Callable[[Batch], Tensor], texts: tuple[list[str], list[str]], out: np.ndarray
+    ) -> np.ndarray:
+        """Fills ``out`` with a function of tokenized pairs. Texts of similar length are in the same batch."""
+        queries, documents = texts
+        lengths = np.array([len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)], dtype=int)
+        order = np.argsort(-lengths, kind="stable")
+        batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        for rows in pt.tqdm(
+            batches, desc=type(self).__name__, unit="batch", delay=1, leave=None, disable=not self.verbose
+        ):
+            batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
+            with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
+                out[rows] = function(batch).cpu().numpy()
+        return out
+
+    def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> Batch:
+        batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
+        return {name: tensor.to(device_of(self.device)) for name, tensor in batch.items()}
+
+    def _texts(self, run: pd.DataFrame) -> tuple[list[str], list[str]]:
+        """Query and document of each row."""
+        queries = query_texts(run).reindex(run["qid"]).tolist() if len(run) else []
+        documents = run[self.text_field].tolist()
+        for docno, document in zip(run["docno"], documents, strict=True):
+            if not isinstance(document, str) or not is_unicode(document):
+                raise ValueError(f"document {docno!r} has no text in column {self.text_field!r}: {document!r:.60}")
+        return queries, documents
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Trains on pairs of documents of the same query: a relevant one and a less relevant one.
+
+        If only documents are judged, a judgment holds for all passages of a document (``docno%pN``), and the validation
+        measure ranks documents by their best passage. There is a warning if the model is trained already, or no
+        validation candidate is judged.
+
+        Args:
+            topics_or_res_tr: Training queries with their documents, as for :meth:`transform`.
+            qrels_tr: Judgments for them: ``qid, docno, label``.
+            topics_or_res_va: Validation queries with their documents: the weights that are best on them are kept.
+            qrels_va: Judgments for them.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            ValueError: If there is nothing to learn from, ``output_dir`` holds another training, or training diverges.
+        """
+        self._start_fit()
+        options: PairTraining = self.training
+        topics_or_res_tr = self._checked(topics_or_res_tr)
+        validate = None
+        if topics_or_res_va is not None and len(topics_or_res_va):
+            topics_or_res_va = self._checked(topics_or_res_va)
+            count = options.validation_candidates
+            validation = Validation(topics_or_res_va, qrels_va, options.measure, self, candidates=count)
+            validate = lambda: validation(self.transform(validation.run)["score"])  # noqa: E731
+        run, qrels = judged(topics_or_res_tr, qrels_tr, self)
+        run = run.drop_duplicates(["qid", "docno"])
+        queries, documents = self._texts(run)
+        labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
+        judgments = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
+        label = labels.reindex(judgments, fill_value=0).to_numpy()
+        queries_of, grades = run["qid"].factorize()[0], options.grades(label)
+        pairs = QueryPairs(queries_of, grades, options.pairs_per_epoch, options.seed, options.negatives)
+        examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
+        digest = hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes())
+        with self._recorded():
+            self.training_log = train(
+                PairModel(self.network, options),
+                pairs,
+                PairCollator(partial(tokenize_pairs, self.tokenizer, self.max_tokens), queries, documents, label > 0),
+                options,
+                rates=self._rates(),
+                validate=validate,
+                identity={
+                    "config": self._shape(),
+                    "encoder": self.encoder,
+                    "max_tokens": self.max_tokens,
+                    "weights at the start": self._digest() if self.training_log else "untrained",
+                    "training examples": digest.hexdigest(),
+                },
+                device=device_of(self.device),
+                dtype=self.dtype,
+                verbose=self.verbose,
+            )
+        return self
+
+    def _rates(self) -> list[tuple[list[nn.Parameter], float]]:
+        """The learning rate of each group of parameters; an encoder without one is frozen."""
+        rate = self.training.encoder_learning_rate
+        encoder = [*self.network.base_model.requires_grad_(rate is not None).parameters()]
+        inside = {id(parameter) for parameter in encoder}
+        others = [parameter for parameter in self.network.parameters() if id(parameter) not in inside]
+        return [(others, self.training.learning_rate), *([] if rate is None else [(encoder, rate)])]
+
+
+class CrossEncoderReranker(TextReranker):
+    """Reranks documents by a cross-encoder: an encoder that reads query and document, and a score of its [CLS] state.
+
+    It is the baseline of :class:`~pyterrier_graph.lgre.reranker.LGReReranker`, which explains how to rerank documents
+    longer than ``max_tokens``; both are trained on the same pairs in the same way. ``save(path)`` writes an ordinary
+    ``CrossEncoder`` of sentence-transformers to ``path/cross-encoder``, but ``max_tokens`` is not part of it.
+
+    A teacher for :class:`~pyterrier_graph.pair.mining.HardNegativeMiner` returns probabilities::
+
+        CrossEncoderReranker(encoder, training=CrossEncoderTraining(ranking="pointwise"), probabilities=True)
+
+    Args:
+        encoder: Name or folder of a checkpoint: a cross-encoder with one label, or any encoder, which gets a random
+            head (drawn by ``training.seed``), so that scores are random before training.
+        training: Options of :meth:`fit`.
+        probabilities: Whether a score is the sigmoid of the logit instead of the logit. It is a probability if the
+            model was trained by binary cross-entropy.
+
+    The other arguments are those of :class:`~pyterrier_graph.LGReReranker`. Columns: see :meth:`transform`.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If the checkpoint is a classifier with several labels, or does not read ``max_tokens`` tokens.
+    """
+
+    schematic = {"label": "cross-encoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    ARTIFACT_FORMAT = "cross_encoder"
+    TRAINING = CrossEncoderTraining
+    WRITTEN = (*TextReranker.WRITTEN, "probabilities")
+    KEEP_WEIGHTS = TextReranker.KEEP_WEIGHTS | {"probabilities"}
+
+    def __init__(
+        self,
+        encoder: str | os.PathLike[str],
+        *,
+        training: CrossEncoderTraining | None = None,
+        probabilities: bool = False,
+        max_tokens: int = 512,
+        text_field: str = "text",
+        batch_size: int = 32,
+        device: str | None = None,
+        dtype: DType = "auto",
+        verbose: bool = True,
+    ) -> None:
+        super().__init__(encoder, training, max_tokens, text_field, batch_size, device, dtype, verbose)
+        self.probabilities = probabilities
+        if self._labels > 1:
+            raise ValueError(f"{self.encoder!r} must be a cross-encoder with one label, it has {self._labels}")
+        self.random_start = not self._labels
+        with torch.random.fork_rng(), loading(self.encoder):
+            torch.manual_seed(self.training.seed)
+            kind = AutoModelForSequenceClassification
+            self.network = kind.from_pretrained(self.checkpoint, num_labels=1, **SAFE_WEIGHTS).eval()
+        score_in_full_precision(self.network)
+        self.network.to(device_of(device))
+
+    def __repr__(self) -> str:
+        return f"CrossEncoderReranker({checkpoint_name(self.encoder)!r})"
+
+    def _scores(self, batch: Batch) -> Tensor:
+        logits = pair_logits(self.network, batch)
+        # in 32 bits the sigmoid of 17 is 1, and scores would tie
+        return logits.double().sigmoid() if self.probabilities else logits
+
+    def encode_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
+        """[CLS] states of pairs, shape (pairs, d), for ``QueryPassageGraph.add_edge_features``."""
+
+        def state(batch: Batch) -> Tensor:
+            del batch["segments"]
+            return self.network.base_model(**batch).last_hidden_state[:, 0].float()
+
+        shape = (len(queries), self.network.config.hidden_size)
+        return self._compute(state, (list(queries), list(documents)), np.zeros(shape, dtype=np.float32))
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        activation = "torch.nn.modules.activation.Sigmoid" if self.probabilities else "torch.nn.modules.linear.Identity"
+        self.network.config.sentence_transformers = {"activation_fn": activation}
+        self.network.save_pretrained(folder / CHECKPOINT)
+        self.tokenizer.save_pretrained(folder / CHECKPOINT)
+        return {}
+
+    @classmethod
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
+        return cls(folder / CHECKPOINT, **options)

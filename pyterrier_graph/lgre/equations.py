@@ -1,0 +1,274 @@
+r"""The latent graph recurrent network: a cross-encoder whose word states are refined on a graph of query and document.
+
+Of a pair with n words, for each chosen layer l of the encoder, with states of dimension d:
+
+.. math::
+
+    E_l &= \text{hidden state of layer } l \text{ of } [CLS]\, q\, [SEP]\, d\, [SEP] & (n, d) \quad \text{(Eq. 2)}
+
+    A &= \operatorname{softmax}(M \odot (E_l W_A) (E_l W_A)^T / \sqrt{d}) & (n, n) \quad \text{(Eq. 3)}
+
+    M_{ij} &= \text{whether words } i \text{ and } j \text{ are linked} & (n, n) \quad \text{(Eq. 4, 5)}
+
+    a_t &= A h_{t-1}, \quad h_0 = E_l & (n, d) \quad \text{(Eq. 6)}
+
+    h_t &= \operatorname{GRU}([h_{t-1}, a_t], h_{t-1}), \quad t = 1 \ldots T & (n, d) \quad \text{(Eq. 7)}
+
+    h' &= \sigma(W_a h_T) \odot \tanh(W_h h_T) & (n, d) \quad \text{(Eq. 8)}
+
+    h^G_l &= [\operatorname{mean}_i h'_i + \max_i h'_i, E_{l,[CLS]}] & (2 d) \quad \text{(Eq. 9)}
+
+    s_l &= W_s h^G_l + b_s & (1) \quad \text{(Eq. 10)}
+
+    f &= w_f [s_1 \ldots s_L] + b_f & (1) \quad \text{(Eq. 11)}
+
+"Eq. n" are the equations of Q. Dong, S. Niu: Latent graph recurrent network for document ranking. DASFAA 2021. "The
+code" is the authors' release (github.com/Deriq-Qian-Dong/LGRe). Where both differ, Eq. 7 to 10 are those of the code
+(candidates of a gated graph network, both activations of Eq. 8, a mean over words, weights for each layer).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from pyterrier_graph.checks import check_fields, check_number
+
+WordGraph = Literal["full", "bipartite", "bipartite+neighbor"]
+Init = Literal["random", "identity"]
+
+
+@dataclass(frozen=True)
+class LGReConfig:
+    """Shape of an :class:`LGRe`. Defaults are the paper's, or the code's, but for ``layers`` and ``steps``.
+
+    Attributes:
+        word_graph: Which words are linked. ``'full'``: all. ``'bipartite'`` (Eq. 4): query words with document words.
+            ``'bipartite+neighbor'`` (Eq. 5): also document words whose distance is at most ``radius``.
+        radius: r of Eq. 5.
+        layers: Hidden states that have a graph; 0 is the output of the encoder's embeddings, and negative numbers count
+            from the end. None: all, as in the code (Eq. 11 begins with layer 1), which takes twice the time.
+        steps: T (the code: 2; the paper does not state it). More ranked no better on our collections, and take longer.
+        dropout: Dropout on adjacencies and on the vector of the graph (the code).
+        init: ``'random'`` (the code), or ``'identity'``: see :class:`LGRe`. None takes ``'identity'`` if the encoder is
+            a cross-encoder with one label, else ``'random'``.
+        seed: Seed of the first weights above the encoder.
+
+    Raises:
+        ValueError: If an option has a value that does not exist, or is out of its range.
+    """
+
+    word_graph: WordGraph = "bipartite+neighbor"
+    radius: int = 1
+    layers: tuple[int, ...] | None = (-1,)
+    steps: int = 1
+    dropout: float = 0.1
+    init: Init | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self, radius=0, steps=0, seed=0)
+        check_number("dropout", self.dropout, 0, 1, below=True)
+        if self.layers is not None:
+            object.__setattr__(self, "layers", tuple(self.layers))
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """The model of Dong and Niu 2021: a graph for all layers, T = 2, a random start; ``changes`` replace these."""
+        return cls(**{"init": "random", "layers": None, "steps": 2} | changes)
+
+    def chosen_layers(self, hidden_states: int) -> tuple[int, ...]:
+        """Indices of the layers that have a graph, ascending, of an encoder with so many hidden states."""
+        if self.layers is None:
+            return tuple(range(hidden_states))
+        chosen = tuple(sorted(layer + hidden_states if layer < 0 else layer for layer in self.layers))
+        if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(hidden_states)):
+            raise ValueError(f"layers must be distinct hidden states, 0 to {hidden_states - 1}, got {self.layers}")
+        return chosen
+
+
+@dataclass(frozen=True)
+class LGReOutput:
+    """The output of :class:`LGRe` for query-document pairs.
+
+    Row i of ``adjacency`` holds the weights with which word i aggregates from each word; rows of padding have no
+    meaning.
+    """
+
+    scores: Tensor  # f, shape (batch,)
+    layer_scores: Tensor  # s_l, shape (batch, layers)
+    representations: Tensor  # h_l^G, shape (batch, layers, 2 d): the vector of the graph, then the layer's [CLS]
+    states: Tensor  # E_L, the encoder's last hidden state, shape (batch, tokens, d)
+    adjacency: Tensor | None  # A of Eq. 3, shape (batch, layers, tokens, tokens)
+
+
+def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> Tensor:
+    """M of Eq. 4 or 5: whether two words are linked, booleans of shape (batch, tokens, tokens).
+
+    Arguments are those of :meth:`LGRe.forward`. Padding is never linked.
+    """
+    real = attention_mask.bool()
+    allowed = real[:, :, None] & real[:, None, :]
+    if config.word_graph == "full":
+        return allowed
+    query, document = (segments == 0) & real, (segments == 1) & real
+    # the last [SEP] belongs to the document; [CLS] and the first [SEP] are linked to themselves only
+    count = real.cumsum(1)
+    document = document | real & ~query & (count == count[:, -1:])
+    links = query[:, :, None] & document[:, None, :]
+    position = torch.arange(real.shape[1], device=real.device)
+    distance = (position[:, None] - position).abs()
+    links = links | links.mT | (distance == 0)
+    if config.word_graph == "bipartite+neighbor":
+        links = links | (distance <= config.radius) & document[:, :, None] & document[:, None, :]
+    return links & allowed
+
+
+class LGRe(nn.Module):
+    """Scores query-document pairs from word states that are refined on a word graph, layer by layer.
+
+    With ``init='random'``, as in the authors' code, all weights above the encoder are random: a trained score is lost,
+    and a few thousand pairs do not restore it. With ``init='identity'`` the score before training equals that of a
+    cross-encoder: its logit is added to Eq. 11 (no other equation changes), W_s and b_s start at 0, w_f at 1 / layers.
+
+    Args:
+        encoder: Any Hugging Face encoder. ``init='identity'`` needs a model for sequence classification with one label,
+            such as ``CrossEncoder(...).model`` of sentence-transformers; ``'random'`` uses the part below its head.
+        config: Shape of the network above the encoder. The attribute ``config`` has its ``init`` resolved.
+
+    Attributes:
+        layers: Indices of the hidden states that have a graph, ascending, none negative.
+
+    Raises:
+        ValueError: If the encoder lacks such a layer, or has no logit to start from.
+    """
+
+    def __init__(self, encoder: PreTrainedModel, config: LGReConfig | None = None) -> None:
+        super().__init__()
+        config = config or LGReConfig()
+        has_logit = encoder.base_model is not encoder and encoder.config.num_labels == 1
+        identity = has_logit if config.init is None else config.init == "identity"
+        if identity and not has_logit:
+            raise ValueError(
+                "init='identity' starts at the scores of a cross-encoder (a model for sequence classification with one "
+                f"label), but {encoder.config.name_or_path!r} is a {type(encoder).__name__} without a trained score: "
+                "use a cross-encoder, or init='random'"
+            )
+        self.config = config = replace(config, init="identity" if identity else "random")
+        self.encoder = encoder if identity else cast(PreTrainedModel, encoder.base_model)
+        self.layers = config.chosen_layers(encoder.config.num_hidden_layers + 1)
+        size, graphs = encoder.config.hidden_size, len(self.layers)
+        start = nn.Linear(size, size)
+        self.projection = nn.Parameter(start.weight.detach().mT.repeat(graphs, 1, 1))  # W_A, with a bias as in the code
+        self.projection_bias = nn.Parameter(start.bias.detach().repeat(graphs, 1, 1))
+        self.gates, self.candidate = nn.Linear(2 * size, 2 * size), nn.Linear(2 * size, size)
+        self.attention, self.features = nn.Linear(size, 1), nn.Linear(size, size)  # W_a, W_h
+        score = nn.Linear(2 * size, 1)
+        self.score = nn.Parameter(score.weight.detach().repeat(graphs, 1))  # W_s
+        self.score_bias = nn.Parameter(score.bias.detach().repeat(graphs))
+        combination = nn.Linear(graphs, 1)
+        self.combination, self.combination_bias = combination.weight, combination.bias  # w_f, b_f
+        if identity:
+            for parameter in (self.score, self.score_bias, self.combination_bias):
+                nn.init.zeros_(parameter)
+            nn.init.constant_(self.combination, 1 / len(self.layers))
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        segments: Tensor,
+        token_type_ids: Tensor | None = None,
+        *,
+        adjacency: bool = False,
+    ) -> LGReOutput:
+        """Scores pairs ``[CLS] query [SEP] document [SEP]``; all tensors have the shape (batch, tokens).
+
+        Args:
+            input_ids: Token numbers.
+            attention_mask: 1 for tokens, 0 for padding.
+            segments: 0 for the query's words, 1 for the document's, -1 for special tokens and padding.
+            token_type_ids: For encoders that have them.
+            adjacency: Whether to return the word graphs.
+        """
+        inputs: dict[str, Any] = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        encoded = self.encoder(
+            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True, return_dict=True, **inputs
+        )
+        links = word_graph(segments, attention_mask, self.config)
+        real = attention_mask.bool()  # (batch, tokens)
+        vectors, graphs = [], []
+        for number, layer in enumerate(self.layers):
+            states = encoded.hidden_states[layer]  # E_l of Eq. 2: (batch, tokens, d)
+            graph = self.adjacency(states, links, number)
+            refined = self.propagate(states, functional.dropout(graph, self.config.dropout, self.training))
+            read = functional.dropout(self.read_out(refined, real), self.config.dropout, self.training)
+            vectors.append(torch.cat([read, states[:, 0]], -1))  # Eq. 9
+            if adjacency:
+                graphs.append(graph)
+        representations = torch.stack(vectors)  # (layers, batch, 2 d)
+        # products and sums, because autocast would round the result of `linear`, and scores would tie
+        layer_scores = (representations * self.score[:, None]).sum(-1) + self.score_bias[:, None]  # Eq. 10
+        scores = (layer_scores.mT * self.combination).sum(-1) + self.combination_bias  # Eq. 11
+        if self.config.init == "identity":
+            scores = scores + encoded.logits[:, 0]
+        return LGReOutput(
+            scores,
+            layer_scores.mT,
+            representations.transpose(0, 1),
+            encoded.hidden_states[-1],
+            torch.stack(graphs, 1) if adjacency else None,
+        )
+
+    @property
+    def base_model(self) -> PreTrainedModel:
+        """The encoder below the word graphs and, with ``init='identity'``, below the cross-encoder's head."""
+        return cast(PreTrainedModel, self.encoder.base_model)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # transformers hooks in, at the first forward pass, what cannot be pickled; it does so again when it is missing
+        for module in self.encoder.modules():
+            for number, hook in [*module._forward_hooks.items()]:
+                if getattr(hook, "__module__", "") == "transformers.utils.output_capturing":
+                    del module._forward_hooks[number]
+            vars(module).pop("_output_capturing_hooks_installed", None)
+        return vars(self).copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        with torch.device("meta"):  # a process that has made no such model does not know that it has hidden states
+            type(self.encoder)(self.encoder.config)
+
+    def gradient_checkpointing_enable(self, **arguments: Any) -> None:
+        """Makes training recompute encoder layers in the backward pass instead of storing them."""
+        self.encoder.gradient_checkpointing_enable(**arguments)
+
+    def adjacency(self, states: Tensor, links: Tensor, number: int) -> Tensor:
+        """Eq. 3 of one of the :attr:`layers`, by its place among them: A, shape (batch, tokens, tokens).
+
+        ``states`` are E_l, shape (batch, tokens, d), and ``links`` are M, shape (batch, tokens, tokens).
+        """
+        projected = states @ self.projection[number] + self.projection_bias[number]
+        projected = projected * states.shape[-1] ** -0.25  # before the product, which float16 might not hold
+        scores = projected @ projected.mT  # (batch, tokens, tokens)
+        return scores.masked_fill_(~links, torch.finfo(scores.dtype).min).softmax(-1)
+
+    def propagate(self, states: Tensor, adjacency: Tensor) -> Tensor:
+        """Eq. 6 and 7: h_T, in the shape of E_l."""
+        for _ in range(self.config.steps):
+            neighbors = adjacency @ states  # Eq. 6: (batch, tokens, d)
+            update, reset = self.gates(torch.cat([states, neighbors], -1)).sigmoid().chunk(2, -1)
+            candidate = self.candidate(torch.cat([reset * states, neighbors], -1)).tanh()
+            states = states + update * (candidate - states)
+        return states
+
+    def read_out(self, states: Tensor, real: Tensor) -> Tensor:
+        """Eq. 8 and the first half of Eq. 9: one vector of h_T per pair, shape (batch, d)."""
+        words = self.attention(states).sigmoid() * self.features(states).tanh()  # Eq. 8: (batch, tokens, d)
+        share = real[:, None].to(words.dtype)  # (batch, 1, tokens)
+        share = share / share.sum(-1, keepdim=True).clamp(min=1)
+        largest = words.masked_fill(~real[..., None], torch.finfo(words.dtype).min).amax(-2)
+        return (share @ words).squeeze(-2) + largest * real.any(-1)[:, None]

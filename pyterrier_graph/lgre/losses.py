@@ -1,0 +1,109 @@
+r"""The losses of LGRe: a pairwise ranking loss and the triangle distance (Dong and Niu 2021, Eq. 12 to 15).
+
+Of a query with documents :math:`d^+` and :math:`d^-`, their scores f, relevance :math:`y \in \{0, 1\}`, the mean
+states :math:`E^q` and :math:`E^d` of the words of query and document, and representations :math:`h` of pairs:
+
+.. math::
+
+    L_{pair} &= 1 + \tfrac{1}{2} (\cos(E^+_{[CLS]}, E^-_{[CLS]}) + \cos(h^+, h^-)) \quad \text{(Eq. 12)}
+
+    L_{point} &= 1 + (1 - 2 y) \cos(E^q, E^d) \quad \text{(Eq. 13)}
+
+    L &= L_{rank} + \lambda (L_{point} + L_{pair}) \quad \text{(Eq. 14)}
+
+    L_{rank} &= \max(0, 1 - f^+ + f^-) \quad \text{(Eq. 15)}
+
+============================ ==============================================
+Loss                         When to choose it
+============================ ==============================================
+``LGReLoss()``               as in the paper
+``distance='none'``          faster; the loss of a cross-encoder on pairs
+``ranking='softmax'``        scores without a margin, as the authors' code
+============================ ==============================================
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pyterrier_graph.checks import check_fields
+from pyterrier_graph.encoders.checkpoints import at_least_float32
+from pyterrier_graph.lgre.equations import LGReOutput
+
+Ranking = Literal["hinge", "softmax"]
+Distance = Literal["none", "point", "pair", "triangle"]
+
+
+@dataclass(frozen=True)
+class LGReLoss:
+    """Ranking loss plus lambda times a distance, for a batch of lists (d+, d-, d-, ...) of documents of a query.
+
+    The paper's relevance is binary. With graded labels, the ranking loss compares documents with different grades, but
+    the distance only distinguishes relevant documents from others.
+
+    Attributes:
+        ranking: ``'hinge'``: max(0, 1 - f+ + f-) (Eq. 15). ``'softmax'``: 1 - p+ + p-, where p is the softmax of both
+            scores (the code).
+        distance: ``'none'``; ``'point'`` (Eq. 13), between a query and a document; ``'pair'`` (Eq. 12), between two
+            documents; ``'triangle'``, both (Eq. 14).
+        weight: lambda.
+
+    Raises:
+        ValueError: If an option has a value that is not allowed.
+    """
+
+    ranking: Ranking = "hinge"
+    distance: Distance = "triangle"
+    weight: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_fields(self, weight=0)
+
+    def __call__(self, output: LGReOutput, segments: Tensor, relevant: Tensor) -> Tensor:
+        """The loss, a scalar: the mean over lists, of which the first document is d+ and all others are d-.
+
+        Args:
+            output: Output of the model, for the documents of all lists one after another.
+            segments: Those of the model's arguments, shape (batch, tokens).
+            relevant: y, whether a document is relevant, shape (lists, documents of each).
+        """
+        scores = output.scores.view(relevant.shape)  # (lists, 1 + n)
+        loss = pairwise_loss(scores[:, 1:] - scores[:, :1], self.ranking).mean()  # Eq. 15
+        distances = []
+        if self.distance in ("point", "triangle"):  # Eq. 13
+            sign = 1 - 2 * relevant.flatten().float()
+            distances.append((1 + sign * similarity(output.states, segments)).mean())
+        if self.distance in ("pair", "triangle"):  # Eq. 12, by the deepest graph: (lists, n)
+            cosines = _cosines(output.states[:, 0], relevant) + _cosines(output.representations[:, -1], relevant)
+            pairs = relevant[:, :1].bool() & ~relevant[:, 1:].bool()
+            shares = pairs / pairs.sum(1, keepdim=True).clamp(min=1)  # of a pair in the mean over its list
+            distances.append(_mean((2 + cosines) / 2, shares))
+        for distance in distances:  # Eq. 14
+            loss = loss + self.weight * distance
+        return loss
+
+
+def similarity(states: Tensor, segments: Tensor) -> Tensor:
+    """cos(E^q, E^d) of each pair, shape (batch,): the mean over pairs of a query and a document word (the code)."""
+    states = functional.normalize(at_least_float32(states), dim=-1)
+    query, document = (_mean(states, (segments == number)[..., None], 1) for number in (0, 1))
+    return (query * document).sum(-1)  # the mean of the products is the product of the means
+
+
+def pairwise_loss(difference: Tensor, ranking: Ranking) -> Tensor:
+    """Eq. 15, or the loss of the authors' code, of f- minus f+; of the same shape."""
+    return (1 + difference).relu() if ranking == "hinge" else 2 * difference.sigmoid()
+
+
+def _cosines(vectors: Tensor, lists: Tensor) -> Tensor:
+    """The cosine of the first vector of each list with the others, shape (lists, n)."""
+    unit = functional.normalize(at_least_float32(vectors), dim=-1).unflatten(0, lists.shape)
+    return (unit[:, :1] * unit[:, 1:]).sum(-1)
+
+
+def _mean(values: Tensor, weights: Tensor, dim: int | None = None) -> Tensor:
+    """Weighted mean; 0 if all weights are 0."""
+    return (values * weights).sum(dim) / weights.sum(dim).clamp(min=torch.finfo(values.dtype).eps)

@@ -1,0 +1,156 @@
+"""LGReReranker: the latent graph recurrent network in a pipeline."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModel, AutoModelForSequenceClassification
+
+from pyterrier_graph.checks import check_type
+from pyterrier_graph.encoders.checkpoints import (
+    SAFE_WEIGHTS,
+    DType,
+    checkpoint_name,
+    device_of,
+    loading,
+    precision,
+    score_in_full_precision,
+)
+from pyterrier_graph.encoders.model import options_from
+from pyterrier_graph.lgre.cross_encoder import TextReranker
+from pyterrier_graph.lgre.equations import LGRe, LGReConfig
+from pyterrier_graph.lgre.training import Batch, LGReTraining
+
+ENCODER = "encoder"
+WEIGHTS = "lgre.safetensors"
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnedWordGraph:
+    """The word graph of a query and a document.
+
+    Row i of each layer's ``adjacency`` holds the weights with which word i aggregates from each word. They add up to 1;
+    words that are not linked have 0.
+    """
+
+    tokens: list[str]  # the word pieces, special tokens included
+    segments: np.ndarray  # 0 for the query's words, 1 for the document's, -1 for special tokens; shape (tokens,)
+    layers: tuple[int, ...]  # the hidden states that have a graph
+    adjacency: np.ndarray  # shape (layers, tokens, tokens)
+    layer_scores: np.ndarray  # s_l, shape (layers,)
+    score: float  # of the pair
+
+
+class LGReReranker(TextReranker):
+    """Reranks documents by a cross-encoder whose word states are refined on a graph of query and document words.
+
+    .. cite:: dong2021lgre
+        :citation: Dong and Niu. Latent graph recurrent network for document ranking. DASFAA 2021.
+        :link: https://doi.org/10.1007/978-3-030-73197-7_6
+
+    On a cross-encoder the model starts at the scores of the cross-encoder. On any other encoder scores are random
+    before training. For columns see :meth:`transform`.
+
+    A document is cut at ``max_tokens``. To use the whole document, split it into passages and take the best one. Such a
+    pipeline can be trained with judgments of documents, because passages are recognized by their ids (``docno%pN``)::
+
+        passages = pt.text.sliding(text_attr="text", length=150, stride=75, prepend_attr=None)
+        bm25 >> pt.text.get_text(dataset) >> passages >> lgre >> pt.text.max_passage()
+
+    Args:
+        encoder: Name or folder of a checkpoint: a cross-encoder (a model for sequence classification), or any encoder.
+        config: Shape of the model; :meth:`LGReConfig.paper` returns that of the paper.
+        training: Options of :meth:`fit`; :meth:`LGReTraining.paper` returns those of the paper.
+        max_tokens: Maximal number of tokens of query and document together; the longer text is cut.
+        text_field: Column of the document's text.
+        batch_size: Documents scored at once.
+        device: Name of a torch device; by default a GPU if there is one.
+        dtype: The precision of the network in scoring and training; see :mod:`~pyterrier_graph.encoders.checkpoints`.
+        verbose: Whether to show progress.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If the encoder does not read ``max_tokens`` tokens, lacks a layer of the configuration, or is
+            not a cross-encoder although ``config.init`` is ``'identity'``.
+    """
+
+    schematic = {"label": "LGRe", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    ARTIFACT_FORMAT = "lgre"
+    CALLS = ("plots.word_graph(reranker.word_graph(query, text))",)
+    TRAINING = LGReTraining
+
+    def __init__(
+        self,
+        encoder: str | os.PathLike[str],
+        *,
+        config: LGReConfig | None = None,
+        training: LGReTraining | None = None,
+        max_tokens: int = 512,
+        text_field: str = "text",
+        batch_size: int = 32,
+        device: str | None = None,
+        dtype: DType = "auto",
+        verbose: bool = True,
+    ) -> None:
+        super().__init__(encoder, training, max_tokens, text_field, batch_size, device, dtype, verbose)
+        self.config = LGReConfig() if config is None else config
+        check_type("config", self.config, LGReConfig, "an LGReConfig, such as LGReConfig(word_graph='full')")
+        with_head = self._labels == 1 and self.config.init != "random"
+        with torch.random.fork_rng(), loading(self.encoder):
+            torch.manual_seed(self.config.seed)
+            kind = AutoModelForSequenceClassification if with_head else AutoModel
+            model = kind.from_pretrained(self.checkpoint, **SAFE_WEIGHTS)
+            if with_head:
+                score_in_full_precision(model)
+            self.network = LGRe(model, self.config).eval()
+        self.random_start = self.network.config.init == "random"
+        self.network.to(device_of(device))
+
+    def __repr__(self) -> str:
+        return f"LGReReranker({checkpoint_name(self.encoder)!r}, {self.config.word_graph!r})"
+
+    def _scores(self, batch: Batch) -> Tensor:
+        return self.network(**batch).scores
+
+    def _shape(self) -> dict[str, Any]:
+        return dataclasses.asdict(self.network.config) | {"layers": list(self.network.layers)}
+
+    def word_graph(self, query: str, text: str) -> LearnedWordGraph:
+        """The word graph of a query and the text of a document, for :func:`~pyterrier_graph.show.plots.word_graph`.
+
+        Raises:
+            ValueError: If the query is empty, or one of them is not a text.
+        """
+        pair = pd.DataFrame({"qid": ["1"], "query": query, "docno": "1", self.text_field: text})
+        batch = self._tokens(*self._texts(pair))
+        with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
+            output = self.network(**batch, adjacency=True)
+        assert output.adjacency is not None
+        return LearnedWordGraph(
+            list(self.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())),
+            batch["segments"][0].cpu().numpy(),
+            self.network.layers,
+            output.adjacency[0].float().cpu().numpy(),
+            output.layer_scores[0].float().cpu().numpy(),
+            output.scores.item(),
+        )
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        self.network.encoder.save_pretrained(folder / ENCODER)
+        self.tokenizer.save_pretrained(folder / ENCODER)
+        weights = self.network.state_dict().items()
+        own = {name: tensor.contiguous() for name, tensor in weights if not name.startswith("encoder.")}
+        save_file(own, folder / WEIGHTS)
+        return {"config": dataclasses.asdict(self.network.config)}
+
+    @classmethod
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
+        reranker = cls(folder / ENCODER, config=options_from(LGReConfig, about["config"]), **options)
+        reranker.network.load_state_dict(load_file(folder / WEIGHTS), strict=False)
+        return reranker

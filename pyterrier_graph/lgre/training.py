@@ -1,0 +1,237 @@
+"""Training on pairs, or short lists: a relevant document and less relevant documents of the same query."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from pyterrier_graph.checks import check_fields
+from pyterrier_graph.lgre.equations import LGRe
+from pyterrier_graph.lgre.losses import LGReLoss, Ranking, pairwise_loss
+from pyterrier_graph.training.trainer import HeadOptions
+
+PairRanking = Literal[Ranking, "pointwise", "listwise"]
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTraining(HeadOptions, ABC):
+    """Options of a training on pairs of documents; see also :class:`~pyterrier_graph.training.trainer.HeadOptions`.
+
+    With the defaults training takes minutes on two cores: there are few pairs, and learning rates are higher than in
+    the paper.
+
+    Attributes:
+        pairs_per_epoch: Number of pairs, drawn again for each epoch. Few documents give fewer pairs: at most twice as
+            many as there are distinct ones.
+        negatives: Number of d- that each d+ is compared with; drawn again, and different where there are enough. With
+            n of them, n pairs cost n + 1 documents instead of 2 n.
+        validation_candidates: Documents per validation query that are scored at each evaluation: the first ones of the
+            run. None scores all of them.
+    """
+
+    epochs: int = 2
+    batch_size: int = 8
+    learning_rate: float = 5e-4
+    encoder_learning_rate: float | None = 5e-5
+    patience: int | None = 2
+    pairs_per_epoch: int = 64
+    negatives: int = 1
+    validation_candidates: int | None = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, pairs_per_epoch=1, negatives=1, validation_candidates=1)
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """The options of Dong and Niu 2021, Sect. 4.1, and of the authors' code; ``changes`` replace some of them."""
+        options: dict[str, Any] = {"epochs": 20, "batch_size": 32, "learning_rate": 5e-5, "encoder_learning_rate": 1e-5}
+        options |= {"measure": "nDCG@20", "patience": None, "pairs_per_epoch": 512, "validation_candidates": None}
+        return cls(**options | changes)
+
+    def grades(self, label: np.ndarray) -> np.ndarray:
+        """The grades of documents with these labels; the documents of a pair have different grades."""
+        return label
+
+    @abstractmethod
+    def pair_loss(self, network: Any, inputs: Batch, relevant: Tensor) -> Tensor:
+        """The mean loss of a network over lists (d+, d-, ...).
+
+        Args:
+            network: The network.
+            inputs: Its arguments for the documents of all lists, one after another.
+            relevant: Whether a document is relevant, shape (lists, documents of each).
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class LGReTraining(PairTraining):
+    """Options of ``LGReReranker.fit()``; see also :class:`~pyterrier_graph.lgre.training.PairTraining`."""
+
+    loss: LGReLoss = field(default_factory=LGReLoss)
+
+    def pair_loss(self, network: LGRe, inputs: Batch, relevant: Tensor) -> Tensor:
+        """See :meth:`PairTraining.pair_loss`."""
+        return self.loss(network(**inputs), inputs["segments"], relevant)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEncoderTraining(PairTraining):
+    """Options of ``CrossEncoderReranker.fit()``; see also :class:`~pyterrier_graph.lgre.training.PairTraining`.
+
+    Attributes:
+        ranking: ``'hinge'`` or ``'softmax'``: see :class:`~pyterrier_graph.lgre.losses.LGReLoss`.
+            ``'listwise'``: cross-entropy of d+ among d+ and its ``negatives`` (Gao et al. 2021, `Rethink Training of
+            BERT Rerankers <https://arxiv.org/abs/2101.08751>`_). ``'pointwise'``: binary cross-entropy of each
+            document. The sigmoid of a score is then the probability that the document is relevant, in a collection
+            where one in 1 + ``negatives`` documents is; labels above 0 are relevant.
+    """
+
+    ranking: PairRanking = "hinge"
+
+    def grades(self, label: np.ndarray) -> np.ndarray:
+        """The labels; for ``'pointwise'`` whether a document is relevant."""
+        return label > 0 if self.ranking == "pointwise" else label
+
+    def pair_loss(self, network: PreTrainedModel, inputs: Batch, relevant: Tensor) -> Tensor:
+        """See :meth:`PairTraining.pair_loss`."""
+        scores = pair_logits(network, inputs)
+        if self.ranking == "pointwise":
+            return functional.binary_cross_entropy_with_logits(scores, relevant.flatten().to(scores.dtype))
+        scores = scores.view(relevant.shape)
+        if self.ranking == "listwise":
+            return -scores.log_softmax(1)[:, 0].mean()
+        return pairwise_loss(scores[:, 1:] - scores[:, :1], self.ranking).mean()
+
+
+class QueryPairs(Dataset):
+    """Pairs (d+, d-) of the same query, drawn again in each epoch.
+
+    As in the authors' code, the queries are visited in random order, and each visit gives one pair, or with several
+    ``negatives`` a list (d+, d-, d-, ...). A query with many relevant documents therefore counts no more than another
+    query (Eq. 15). d+ is drawn uniformly from the relevant documents of the query (label > 0), and d- from the
+    documents of the query that have a lower label than d+: without replacement, where there are enough of them.
+
+    Args:
+        query: Number of the query of each document, shape (documents,).
+        label: Relevance of each document to its query, shape (documents,).
+        pairs: Pairs per epoch; fewer if this is more than twice the number of distinct pairs.
+        seed: The same seed gives the same pairs in the same epoch.
+        negatives: Number of d- for a d+, which make as many pairs.
+    """
+
+    def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0, negatives: int = 1) -> None:
+        self.seed, self.negatives = seed, negatives
+        self._order = np.lexsort((label, query))  # by query, the least relevant documents first
+        query, label = query[self._order], label[self._order]
+        _, first, size = np.unique(query, return_index=True, return_counts=True)
+        start, end = np.repeat(first, size), np.repeat(first + size, size)
+        changes = np.flatnonzero(np.diff(label, prepend=np.nan) != 0)  # where another label begins
+        lower = np.maximum(changes[np.searchsorted(changes, np.arange(len(label)), "right") - 1], start)
+        positive = np.flatnonzero((label > 0) & (lower > start))
+        if not len(positive):
+            raise ValueError("no training query has both a relevant document among its own and one judged lower")
+        pairs = min(pairs, 2 * int((lower - start)[positive].sum()))
+        self.lists = -(-pairs // negatives)
+        # d+ is among the last documents of a query, d- between its first document and the first with the label of d+
+        self._positives = np.unique(end[positive], return_counts=True)
+        self._lower, self._start = lower, start
+        self.draw(0)
+
+    def __len__(self) -> int:
+        return self.lists
+
+    def __getitem__(self, position: int) -> tuple[int, ...]:
+        """Positions of d+ and of each d- among the documents."""
+        return tuple(self._drawn[position].tolist())
+
+    def draw(self, epoch: int) -> None:
+        """Draws the pairs of an epoch; the round over the queries continues where the previous epoch ended."""
+        queries = len(self._positives[0])
+        turn, offset = divmod(epoch * self.lists, queries)
+        turns = range(turn, turn + -(-(offset + self.lists) // queries))
+        self._drawn = np.concatenate([self._turn(number) for number in turns])[offset : offset + self.lists]
+
+    def _turn(self, number: int) -> np.ndarray:
+        """A pair or list of each query, shape (queries, 1 + negatives)."""
+        random = np.random.default_rng([self.seed, number])
+        end, count = self._positives
+        turn = random.permutation(len(end))
+        positive = random.integers((end - count)[turn], end[turn])
+        start, lower = self._start[positive], self._lower[positive]
+        drawn = np.empty((len(end), 0), dtype=np.int64)
+        for number in range(self.negatives):  # Floyd's sampling without replacement
+            last = np.maximum(lower - self.negatives + number, start)
+            negative = random.integers(start, last + 1)
+            again = (drawn == negative[:, None]).any(1)
+            drawn = np.column_stack([drawn, np.where(again, last, negative)])
+        return self._order[np.column_stack([positive, drawn])]
+
+
+def tokenize_pairs(
+    tokenizer: PreTrainedTokenizerBase, max_tokens: int, queries: Sequence[str], documents: Sequence[str]
+) -> Batch:
+    """Arguments of :meth:`LGRe.forward` for each query with its document; the longer one of both is cut."""
+    options = {"padding": True, "truncation": "longest_first", "max_length": max_tokens, "return_tensors": "pt"}
+    encoding = tokenizer(list(queries), list(documents), **options)
+    sides = np.array([pair.sequence_ids for pair in encoding.encodings], dtype=float)  # NaN for special tokens
+    return {**encoding, "segments": torch.from_numpy(np.nan_to_num(sides, nan=-1).astype(np.int64))}
+
+
+@dataclass
+class PairCollator:
+    """Makes batches of pairs."""
+
+    tokenize: Callable[[Sequence[str], Sequence[str]], Batch]  # tokenize_pairs with its first two arguments
+    queries: Sequence[str]  # the text of each document's query
+    documents: Sequence[str]
+    relevant: np.ndarray  # whether each document is relevant, shape (documents,)
+
+    def __call__(self, pairs: Sequence[tuple[int, ...]]) -> Batch:
+        """The arguments of :class:`PairModel`."""
+        rows = [row for pair in pairs for row in pair]
+        batch = self.tokenize([self.queries[row] for row in rows], [self.documents[row] for row in rows])
+        batch["relevant"] = torch.from_numpy(self.relevant[rows])
+        return {name: tensor.unflatten(0, (len(pairs), -1)) for name, tensor in batch.items()}
+
+
+class PairModel(nn.Module):
+    """A network with its loss."""
+
+    def __init__(self, network: nn.Module, options: PairTraining) -> None:
+        super().__init__()
+        self.network: Any = network
+        self.options = options
+
+    # The arguments have names: with **arguments, Trainer would not divide the loss by accumulated steps.
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        segments: Tensor,
+        relevant: Tensor,
+        token_type_ids: Tensor | None = None,
+    ) -> Batch:
+        """The mean loss of lists (d+, d-, ...): tensors of shape (lists, documents of each, tokens or none)."""
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "segments": segments}
+        if token_type_ids is not None:
+            given["token_type_ids"] = token_type_ids
+        inputs = {name: tensor.flatten(0, 1) for name, tensor in given.items()}
+        return {"loss": self.options.pair_loss(self.network, inputs, relevant)}
+
+    def gradient_checkpointing_enable(self, **arguments: Any) -> None:
+        """Called by the trainer if ``options.arguments`` ask for it."""
+        self.network.gradient_checkpointing_enable(**arguments)
+
+
+def pair_logits(model: PreTrainedModel, inputs: Batch) -> Tensor:
+    """Scores by a model for sequence classification with one label, which does not use ``segments``."""
+    return model(**{name: tensor for name, tensor in inputs.items() if name != "segments"}).logits[:, 0]

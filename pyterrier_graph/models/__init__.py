@@ -1,1 +1,0 @@
-"""The papers' equations as torch modules: tensors in, tensors out."""

@@ -1,0 +1,1 @@
+"""PAIR (Ren et al. 2021): dual-encoders, and how they are trained."""

@@ -1,0 +1,252 @@
+"""DualEncoder: a bi-encoder of pyterrier_dr that can be trained."""
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import NoneType
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from accelerate import PartialState
+from datasets import Dataset, concatenate_datasets
+
+from pyterrier_graph.checks import DataWarning, View, check_frame, check_type, query_texts
+from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of
+from pyterrier_graph.encoders.model import LearnedModel, training_entry
+from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.pair.mining import HardNegativeMiner, TrainingExamples
+from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, train_dual_encoder
+from pyterrier_graph.storage.artifact import weights_sha256
+from pyterrier_graph.training.trainer import restored_on_error
+from pyterrier_graph.training.validation import Validation, checked_qrels, checked_topics
+
+NETWORK = "sentence-transformer"
+
+
+class DualEncoder(LearnedModel, SentenceEncoder):
+    """A :class:`~pyterrier_graph.encoders.sentence_encoder.SentenceEncoder` that can be trained.
+
+    .. cite:: ren2021pair
+        :citation: Ren et al. PAIR: Leveraging passage-centric similarity relation for improving dense passage
+            retrieval. Findings of ACL-IJCNLP 2021.
+        :link: https://doi.org/10.18653/v1/2021.findings-acl.191
+
+    ::
+
+        dual_encoder = ptg.DualEncoder(miner=ptg.HardNegativeMiner(bm25 % 200, texts))
+        dual_encoder.fit(topics, qrels)
+        index = pyterrier_dr.FlexIndex("passages.flex")
+        (dual_encoder.doc_encoder() >> index).index(dataset.get_corpus_iter())
+        retriever = dual_encoder.query_encoder() >> index.retriever()
+
+    The similarity of a query and a passage is the dot product of their vectors, in training and in retrieval. It is
+    the cosine if the checkpoint normalizes its vectors.
+
+    ``save(path)`` writes an ordinary ``SentenceTransformer`` into ``path/sentence-transformer``.
+
+    Args:
+        encoder: The name or folder of a SentenceTransformer, or of any Hugging Face encoder, whose token states are
+            then averaged. A checkpoint with an encoder each for queries and passages keeps both.
+        miner: Makes training examples for :meth:`fit`.
+        training: Options of training.
+        late_chunking: Whether a passage of a document graph is read with the rest of its document: see
+            :class:`~pyterrier_graph.encoders.sentence_encoder.SentenceEncoder`. Training is as without it.
+        max_query_tokens: Queries are cut after this many tokens: by default 120.
+        max_passage_tokens: Passages are cut after this many tokens: by default 180.
+        batch_size: Number of texts that are encoded at once.
+        device: A device as torch names it; by default a GPU where there is one.
+        dtype: The precision of encoding and training; see :mod:`~pyterrier_graph.encoders.checkpoints`.
+        verbose: Whether to show progress.
+
+    Attributes:
+        network: The SentenceTransformer.
+        pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
+
+    Raises:
+        ValueError: If an option is out of range, the checkpoint cannot read so many tokens, or ``late_chunking`` is on
+            and the checkpoint does not average the states of tokens.
+    """
+
+    schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    ARTIFACT_TYPE = "dual_encoder"
+    ARTIFACT_FORMAT = "sbert"
+    WRITTEN = ("late_chunking", "max_query_tokens", "max_passage_tokens")
+    TRAINING = DualEncoderTraining
+    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", *WRITTEN}
+
+    def __init__(
+        self,
+        encoder: str | os.PathLike[str] = DEFAULT,
+        *,
+        miner: HardNegativeMiner | None = None,
+        training: DualEncoderTraining | None = None,
+        late_chunking: bool = False,
+        max_query_tokens: int | None = None,
+        max_passage_tokens: int | None = None,
+        batch_size: int = 32,
+        device: str | None = None,
+        dtype: DType = "auto",
+        verbose: bool = True,
+    ) -> None:
+        check_type("miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)")
+        pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
+        SentenceEncoder.__init__(
+            self,
+            encoder,
+            late_chunking=late_chunking,
+            max_query_tokens=max_query_tokens,
+            max_passage_tokens=max_passage_tokens,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+            verbose=verbose,
+        )
+        self.miner = miner
+        self.training = DualEncoderTraining() if training is None else training
+        self.pretraining_log: list[dict[str, float]] = []
+        self._check()
+
+    def _check(self) -> None:
+        super()._check()
+        self._limit()
+
+    def _view(self) -> View:
+        fit = "fit(topics, qrels, dev_topics, dev_qrels)" if self.miner is not None else "fit_examples(examples)"
+        calls = [*self._training_calls("encoder", fit), *super()._view().calls]
+        return View(self._sizes() | self._training_facts(), calls)
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+        *,
+        unlabeled: pd.DataFrame | None = None,
+    ) -> Self:
+        """Trains on the examples that the miner makes of queries and judgments.
+
+        With unlabeled queries there are two stages, as in PAIR (Sect. 3.4): the first learns from their pseudo-labels,
+        with the options ``training.pretraining``, and the second from labels and pseudo-labels of the labeled queries.
+
+        Args:
+            topics_or_res_tr: Training queries: ``qid, query``. Other columns are ignored.
+            qrels_tr: Judgments for them: ``qid, docno, label``.
+            topics_or_res_va: Validation queries. The weights with the best validation measure are kept; these can be
+                those before training. Ranked are the documents in this frame (``docno, text``), or,
+                if it has only queries, the miner's candidates.
+            qrels_va: Judgments for them, of passages or, for all their passages, of documents.
+            unlabeled: Queries without judgments: ``qid, query``.
+
+        Raises:
+            ValueError: If there is no miner or no training example, ``output_dir`` holds another training, or training
+                diverges.
+        """
+        if (miner := self.miner) is None:
+            raise ValueError(f"{self!r} has no miner: give DualEncoder(miner=HardNegativeMiner(...)), or fit_examples")
+        run, qrels_tr = self._validation_run(topics_or_res_va), checked_qrels(qrels_tr, self)
+        topics = checked_topics(topics_or_res_tr, self)
+        # with several processes, the first one mines while the others wait
+        with PartialState(cpu=device_of(self.device).type == "cpu").main_process_first():
+            pretraining_examples = None if unlabeled is None else miner.pseudo_labeled(unlabeled)
+            examples = miner.labeled(topics, qrels_tr).dataset
+            if unlabeled is not None:
+                try:
+                    pseudo = miner.pseudo_labeled(topics, qrels_tr).dataset
+                except ValueError as error:  # any other problem would have shown in labeled()
+                    warnings.warn(f"labeled queries have no pseudo-labels: {error}", DataWarning, stacklevel=2)
+                else:
+                    examples = concatenate_datasets([examples, pseudo])
+        return self.fit_examples(examples, run, qrels_va, pretraining_examples=pretraining_examples)
+
+    def fit_examples(
+        self,
+        examples: Dataset | TrainingExamples,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+        *,
+        pretraining_examples: Dataset | TrainingExamples | None = None,
+    ) -> Self:
+        """Trains on given examples. For validation and errors see :meth:`fit`.
+
+        Each stage has a folder of its own in ``output_dir``, ``pretraining`` or ``training``. If a call was killed, the
+        same call continues from the last checkpoint there, and ends with the same weights.
+
+        Args:
+            examples: Columns ``query, positive, negative_1 .. negative_n``, in this order; n may be 0.
+            topics_or_res_va: Validation queries.
+            qrels_va: Judgments for them.
+            pretraining_examples: Examples of the first stage, which has the options ``training.pretraining``.
+        """
+        run = self._validation_run(topics_or_res_va)
+        kinds = "the result of HardNegativeMiner(...).labeled(topics, qrels), or a datasets.Dataset"
+        check_type("examples", examples, (Dataset, TrainingExamples), kinds)
+        check_type("pretraining_examples", pretraining_examples, (Dataset, TrainingExamples, NoneType), kinds)
+        by_stage = {"pretraining": pretraining_examples, "training": examples}
+        datasets = {stage: getattr(data, "dataset", data) for stage, data in by_stage.items() if data is not None}
+        digests = {stage: check_examples(data) for stage, data in datasets.items()}
+        self._start_fit()
+        names = ("encoder", "similarity", "max_query_tokens", "max_passage_tokens")
+        identity = {name: getattr(self, name) for name in names}
+        stages = {"pretraining": self.training.first_stage(), "training": self.training}
+        logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
+        with self._recorded(), restored_on_error(self.network):
+            for stage, data in datasets.items():
+                options = stages[stage]
+                folder = None if options.output_dir is None else os.path.join(options.output_dir, stage)
+                validation = None if run is None else Validation(run, qrels_va, options.measure, self)
+                logs[stage] = train_dual_encoder(
+                    self.network,
+                    data,
+                    dataclasses.replace(options, output_dir=folder, pretraining=None),
+                    validate=None if validation is None else self._validate(validation),
+                    identity=identity | {"training examples": digests[stage]},
+                    device=device_of(self.device),
+                    dtype=self.dtype,
+                    verbose=self.verbose,
+                )
+                identity["weights after pretraining"] = weights_sha256(self.network)
+        self.pretraining_log, self.training_log = logs["pretraining"], logs["training"]
+        return self
+
+    def _validation_run(self, topics: pd.DataFrame | None) -> pd.DataFrame | None:
+        """Validation queries with documents and their texts."""
+        if topics is None or not len(topics := check_frame(topics, self)):
+            return None
+        if "docno" not in topics.columns and self.miner is not None:
+            topics = (self.miner.candidates >> self.miner.texts)(checked_topics(topics, self))
+        topics = check_frame(topics, self, texts=("text",))
+        pt.validate.result_frame(topics, extra_columns=["query", "text"], context=self)
+        return topics[["qid", "query", "docno", "text"]]
+
+    def _validate(self, validation: Validation) -> Callable[[], float]:
+        """A function that measures the model in its present state; it encodes each text once."""
+        run = validation.run
+        queries = query_texts(run)
+        rows_of = run.groupby("qid", sort=False).indices
+        text, texts = pd.factorize(run["text"], use_na_sentinel=False)
+
+        def validate() -> float:
+            query_vectors = self.encode_queries(queries.tolist())
+            vectors = self.encode_docs(texts.tolist())
+            scores = np.empty(len(run))
+            for query_vector, rows in zip(query_vectors, rows_of.values(), strict=True):
+                scores[rows] = vectors[text[rows]] @ query_vector
+            return validation(scores)
+
+        return validate
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        self.network.save_pretrained(str(folder / NETWORK), create_model_card=False)
+        log = self.pretraining_log
+        return {"pretraining": training_entry(self.training.first_stage(), log)} if log else {}
+
+    @classmethod
+    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
+        model = cls(folder / NETWORK, **options)
+        model.pretraining_log = about.get("pretraining", {}).get("log", [])
+        return model

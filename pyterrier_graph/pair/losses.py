@@ -1,0 +1,162 @@
+r"""The loss of dual-encoders: query-centric and passage-centric similarity relations; also for sentence-transformers.
+
+With the similarity :math:`s(x, y) = x \cdot y` of vectors, B the positives and negatives of a batch, and N its
+negatives, for each query q with its positive :math:`p^+`:
+
+.. math::
+
+    L_Q &= -\log \frac{e^{s(q, p^+)}}{\sum_{p \in B} e^{s(q, p)}} \quad \text{(Eq. 3)}
+
+    L_P &= -\log \frac{e^{s(p^+, q)}}{e^{s(p^+, q)} + \sum_{p^- \in N} e^{s(p^+, p^-)} + \ldots} \quad \text{(Eq. 5)}
+
+    L &= (1 - \alpha) L_Q + \alpha L_P \quad \text{(Eq. 6)}
+
++-----------------------------------------------+------------------------------------------------------------------+
+| Texts of an example                           | When to choose it                                                |
++===============================================+==================================================================+
+| query, positive                               | ``alpha=0``: the other passages of the batch are negatives       |
++-----------------------------------------------+------------------------------------------------------------------+
+| query, positive, negative_1, ... negative_n   | ``alpha=0``: fine-tuning with hard negatives (RocketQA)          |
++-----------------------------------------------+------------------------------------------------------------------+
+| query, positive, negative_1, ... negative_n   | ``alpha=0.1``: pre-training on many pseudo-labels (PAIR)         |
++-----------------------------------------------+------------------------------------------------------------------+
+
+R. Ren, S. Lv, Y. Qu, J. Liu, W. X. Zhao, Q. She, H. Wu, H. Wang, J.-R. Wen: PAIR: Leveraging passage-centric similarity
+relation for improving dense passage retrieval. Findings of ACL-IJCNLP 2021. "Eq. n" below are that paper's.
+"""
+
+import warnings
+from collections.abc import Iterable
+from functools import reduce
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses import CachedLossMixin
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.util import all_gather_with_grad, get_rank
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pyterrier_graph.checks import QualityWarning, check_number
+from pyterrier_graph.encoders.checkpoints import full_precision
+
+
+def pair_loss(
+    queries: Tensor,
+    positives: Tensor,
+    negatives: Tensor,
+    alpha: float = 0.1,
+    *,
+    scale: float = 1.0,
+    rows: slice = slice(None),
+) -> Tensor:
+    """The loss of PAIR, ``(1 - alpha) L_Q + alpha L_P`` (Eq. 6), of a batch of queries with one positive passage each.
+
+    Similarities are dot products. Both losses are the mean negative log likelihood of the right candidate. In L_Q
+    (Eq. 3) each query ranks all positives and negatives of the batch; its own positive is right. In L_P (Eq. 5) each
+    positive ranks all queries, of which its own is right, and all negatives. (The sum as
+    printed, over p-, would have the other positives in the place of the other queries, which are in the authors' code.)
+
+    Args:
+        queries: q, shape (batch, dimensions).
+        positives: p+ of each query, shape (batch, dimensions).
+        negatives: Hard negatives p- of all queries together, in any order, shape (any number, dimensions).
+        alpha: Weight of L_P, 0 to 1.
+        scale: Factor of all similarities, the inverse of a temperature. The paper has none, which is 1.
+        rows: The queries and positives whose loss is computed, a slice without a step. The other queries and
+            positives are only ranked.
+
+    Returns:
+        A scalar in float32 or float64.
+    """
+    # half precision has steps of 1 where dot products are above 128 (bfloat16), and ends at 65504 (float16)
+    dtype = reduce(torch.promote_types, (queries.dtype, positives.dtype, negatives.dtype), torch.float32)
+    with full_precision(queries):
+        q, positive, negative = (vectors.to(dtype) for vectors in (queries, positives, negatives))
+        passages = torch.cat([positive, negative])  # (batch + negatives, d)
+        own = torch.arange(len(q), device=q.device)[rows]
+        loss = q.new_zeros(())
+        if alpha < 1:
+            loss = loss + (1 - alpha) * cross_entropy(scale * q[rows] @ passages.T, own)  # Eq. 3, 6
+        if alpha > 0:
+            similarities = positive[rows] @ torch.cat([q, negative]).T  # (rows, batch + negatives)
+            loss = loss + alpha * cross_entropy(scale * similarities, own)  # Eq. 5, 6
+    return loss
+
+
+class PAIRLoss(CachedLossMixin, nn.Module):
+    """:func:`pair_loss` for the trainer of sentence-transformers.
+
+    The columns of the training set are, in this order and under any names: query, positive passage, and any number of
+    hard negatives (also none), which serve all queries of the batch. A passage that is twice in a batch would be its
+    own negative, so use ``batch_sampler=BatchSamplers.NO_DUPLICATES``.
+
+    Args:
+        model: The dual-encoder.
+        alpha: See :func:`pair_loss`. (The paper: 0.1 in pre-training, 0 in fine-tuning.)
+        scale: See :func:`pair_loss`. It should be larger than 1 for normalized vectors.
+        gather_across_devices: Whether the passages and queries of all processes are ranked (cross-batch negatives).
+            Each process then needs a batch of the same size.
+        mini_batch_size: Number of texts that are encoded at once, and of rows of similarities that are computed at
+            once, in a batch of any size (GradCache). Loss and gradients are those of the whole batch. Memory grows with
+            the batch by its vectors only, but every text is encoded twice. None encodes a whole column at once.
+    """
+
+    mini_batch_size: int | None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        alpha: float = 0.1,
+        *,
+        scale: float = 1.0,
+        gather_across_devices: bool = False,
+        mini_batch_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_number("alpha", alpha, 0, 1)
+        if scale == 1 and any(isinstance(module, Normalize) for module in model.modules()):
+            problem = "vectors are normalized: with scale=1, hard negatives hardly count for more than easy ones"
+            warnings.warn(f"{problem}; try scale=20", QualityWarning, stacklevel=2)
+        self.model, self.gather_across_devices = model, gather_across_devices
+        self.alpha, self.scale = alpha, scale
+        self.mini_batch_size = mini_batch_size
+        self.uses_gradient_cache = mini_batch_size is not None  # losses that wrap this one read it
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """The loss of a batch, a scalar, by the tokens of each column; ``labels`` are not used."""
+        columns = list(sentence_features)
+        if self.uses_gradient_cache:
+            return self.forward_cached(columns)
+        return self.calculate_loss([[self.model(features)["sentence_embedding"]] for features in columns])
+
+    def calculate_loss(
+        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+    ) -> Tensor:
+        """The loss of the vectors of each column's parts, of shape (texts, dimensions); gradient caching calls it.
+
+        ``with_backward``, it computes the gradients of the vectors, a few rows of similarities at a time, and the loss
+        that it returns is detached.
+        """
+        queries, positives, *negatives = (torch.cat(parts) for parts in reps)
+        size, first = len(queries), 0
+        vectors = [queries, positives, torch.cat([queries[:0], *negatives])]
+        if self.gather_across_devices:
+            vectors = [all_gather_with_grad(part) for part in vectors]
+            first = get_rank() * size
+        # gradients of these are summed up, and sent to the other processes once
+        leaves = [part.detach().requires_grad_() for part in vectors] if with_backward else vectors
+        q, positive, negative = leaves
+        step = self.mini_batch_size or size
+        total = queries.new_zeros(())
+        for start in range(first, first + size, step):
+            rows = slice(start, min(start + step, first + size))
+            loss = pair_loss(q, positive, negative, self.alpha, scale=self.scale, rows=rows)
+            loss = loss * ((rows.stop - rows.start) / size)
+            if with_backward:
+                loss.backward()
+                loss = loss.detach()
+            total = total + loss
+        if with_backward:
+            torch.autograd.backward(vectors, [leaf.grad for leaf in leaves])
+        return total

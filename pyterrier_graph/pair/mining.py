@@ -1,0 +1,382 @@
+r"""HardNegativeMiner: training examples for a dual-encoder, of any retriever, denoised by a cross-encoder.
+
+With a teacher's probability :math:`s(q, p)` of each candidate p, its thresholds, and R(q), the judged passages,
+
+.. math::
+
+    P(q) &= R(q) \text{, or } \{p : s(q, p) > s_{pos}\} \text{ for pseudo-labels}
+
+    N(q) &= \text{the first } n \text{ of } \{p : s(q, p) < s_{neg}\}
+
+Y. Qu et al.: RocketQA. NAACL 2021, Sect. 4.2. R. Ren et al.: PAIR. Findings of ACL 2021, Sect. 3.3.
+"""
+
+import os
+import tempfile
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import NoneType
+from typing import Any, Self, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyterrier as pt
+from datasets import Dataset
+
+from pyterrier_graph.checks import check_count, check_fields, check_frame, check_number, check_type
+from pyterrier_graph.storage.artifact import file_sha256, frame_sha256, json_sha256, pipeline_name, sync
+from pyterrier_graph.storage.writer import Workers, check_workers, kept, read_table, stored_table
+from pyterrier_graph.training.validation import checked_qrels, checked_topics, judged_ids
+
+QUERY = "query"
+PAIR = ["qid", QUERY, "docno", "text"]
+RELEVANT, TOP, DRAWN = "relevant", "top", "drawn"  # sources of documents
+TOO_FEW, NOT_USED = "too few negatives", "not used"
+DOCUMENT_COLUMNS = ["qid", "query", "docno", "source"]  # indexed by the position of the query
+
+
+def example_columns(negatives: int) -> list[str]:
+    """The columns of training examples: ``query, positive, negative_1, ..., negative_n``."""
+    return [QUERY, "positive", *(f"negative_{number + 1}" for number in range(negatives))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiningConfig:
+    """Which documents become positives and negatives.
+
+    Attributes:
+        hard_negatives: n, the number per row; 0 leaves the texts of the other rows of a batch as negatives.
+        depth: Number of best documents per query that are candidates.
+        positive_threshold: s_pos.
+        negative_threshold: s_neg.
+        seed: Seed of random draws.
+    """
+
+    hard_negatives: int = 1
+    depth: int = 50
+    positive_threshold: float = 0.9
+    negative_threshold: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self, hard_negatives=0, depth=1, seed=0)
+        check_number("positive_threshold", self.positive_threshold, 0, 1)
+        check_number("negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True)
+
+    @classmethod
+    def paper(cls, **options: Any) -> Self:
+        """The options of PAIR, Sect. 4.2: four negatives, thresholds 0.9 and 0.1, and the 50 best candidates."""
+        return cls(**{"hard_negatives": 4, "depth": 50, **options})
+
+
+@dataclass(frozen=True)
+class TrainingExamples:
+    """Queries with a positive and hard negatives each, which a dual-encoder learns from.
+
+    Attributes:
+        dataset: Texts, memory-mapped: ``query, positive, negative_1, ..., negative_n``.
+        ids: Ids of the same rows: ``qid, positive_docno, negative_1_docno, ..., negative_n_docno``.
+        report: Numbers of queries, positives and candidates by what became of them: ``count``, indexed by ``of`` and
+            ``outcome``.
+    """
+
+    dataset: Dataset
+    ids: Dataset
+    report: pd.DataFrame
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+@dataclass(eq=False)
+class HardNegativeMiner:
+    """Makes training examples from topics and any retriever.
+
+    Each example has a query, a positive, and the same number of hard negatives::
+
+        miner = ptg.HardNegativeMiner(bm25 % 200, pt.text.get_text(dataset), teacher=cross_encoder, folder="mined")
+        examples = miner.labeled(dataset.get_topics(), dataset.get_qrels())
+        more = miner.pseudo_labeled(pt.io.read_topics("more.txt", "singleline", tokenise=False))
+
+    **Candidates** are the ``depth`` best documents of each query. The teacher scores them: documents below
+    ``negative_threshold`` are negatives, those above ``positive_threshold`` get positive pseudo-labels, and all others
+    are ignored. Documents without text are ignored, and so are all but the first of several with the same text.
+
+    **Negatives** of a query are its ``hard_negatives`` best-ranked ones. All positives of the query share them.
+
+    A run that was killed continues if it is repeated with the same options, topics and judgments, and pipelines with
+    the same ``repr``. To score a pair once for several thresholds, retrievers or trainings, give a teacher that keeps
+    its scores, such as ``pyterrier_caching.ScorerCache("scores", cross_encoder)``.
+
+    Args:
+        candidates: Retriever: ``qid, query`` to ``qid, docno, score``. Qrels must be of documents that it retrieves.
+        texts: Adds ``text`` by ``docno``, such as ``pt.text.get_text(dataset)``, also to relevant documents that are
+            not retrieved.
+        teacher: ``qid, query, docno, text`` to ``score``, a probability, such as
+            ``CrossEncoderReranker(..., probabilities=True)``. Without one, every document that is not relevant is a
+            negative, and there are no pseudo-labels.
+        config: Numbers and thresholds; :meth:`MiningConfig.paper` returns those of PAIR.
+        folder: Folder for examples. By default a temporary one, which lives as long as the miner or any of
+            its examples.
+        batch_size: Number of queries at once.
+        verbose: Whether to show progress.
+    """
+
+    candidates: pt.Transformer
+    texts: pt.Transformer
+    teacher: pt.Transformer | None = field(default=None, kw_only=True)
+    config: MiningConfig = field(default_factory=MiningConfig, kw_only=True)
+    folder: str | os.PathLike[str] | None = field(default=None, kw_only=True)
+    batch_size: int = field(default=64, kw_only=True)
+    verbose: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
+        check_type("texts", self.texts, pt.Transformer, "a loader of texts, such as pt.text.get_text(dataset)")
+        check_type("teacher", self.teacher, (pt.Transformer, NoneType), "a reranker, such as CrossEncoderReranker(...)")
+        check_type("config", self.config, MiningConfig, "a MiningConfig, such as MiningConfig(hard_negatives=4)")
+        check_count("batch_size", self.batch_size)
+        self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_temporary"}
+
+    def labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame, *, workers: Workers = 1) -> TrainingExamples:
+        """Examples whose positives are judged relevant, one row for each of them, whatever its score.
+
+        The teacher denoises the negatives only, as in RocketQA, and no relevant document is a negative of its query. If
+        too few of the ``depth`` best documents are negatives, up to ``hard_negatives`` documents are drawn at random
+        from the rest of the ranking and take the remaining places if the teacher scores them as negatives (the authors'
+        code does not score them). A query that still has too few negatives is dropped.
+
+        Args:
+            topics: ``qid, query``.
+            qrels: ``qid, docno, label``; a document with a label above 0 is relevant.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+
+        Raises:
+            KeyError: If ``texts`` does not return a document.
+            ValueError: If a query is empty, none is judged, a pipeline does not return what it should, or there is no
+                example.
+        """
+        return self._mine(topics, qrels, workers, pseudo=False)
+
+    def pseudo_labeled(
+        self, topics: pd.DataFrame, qrels: pd.DataFrame | None = None, *, workers: Workers = 1
+    ) -> TrainingExamples:
+        """Examples whose positives are pseudo-labeled by the teacher, one row for each of them.
+
+        A query without positives, or with too few negatives, is dropped. For the frames and errors see :meth:`labeled`.
+        If there are judgments, relevant documents get no pseudo-label, and are not negatives either.
+        """
+        if self.teacher is None:
+            raise ValueError("pseudo-labels come from a teacher: give HardNegativeMiner(..., teacher=...)")
+        return self._mine(topics, qrels, workers, pseudo=True)
+
+    def _mine(
+        self, topics: pd.DataFrame, qrels: pd.DataFrame | None, workers: Workers, *, pseudo: bool
+    ) -> TrainingExamples:
+        check_workers(workers)
+        topics = checked_topics(topics, "HardNegativeMiner")
+        relevant = relevant_documents(topics, qrels)
+        outcomes: Counter[tuple[str, str]] = Counter({("queries", "kept"): 0})
+        if not pseudo:
+            if not len(relevant):
+                raise ValueError("none of the topics has a relevant document (label > 0) in qrels")
+            outcomes["queries", "no relevant document"] = len(topics) - relevant.index.nunique()
+            topics = topics.loc[relevant.index.unique()]
+        texts = example_columns(self.config.hard_negatives)
+        ids = ["qid", *(f"{column}_docno" for column in texts[1:])]
+        schema = pa.schema([(column, pa.string()) for column in [*texts, *ids]])
+        folder = Path(self._temporary.name if self.folder is None else self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        kind = "pseudo-labeled" if pseudo else "labeled"
+        identity = self._identity(topics, relevant) | {"kind": kind}
+        place = folder / f"{kind}-{json_sha256(identity)[:16]}.unfinished"
+        with kept(place, identity, len(topics), self.batch_size) as writer:
+
+            def mined(numbers: np.ndarray) -> dict[str, np.ndarray]:
+                part = topics.iloc[numbers]
+                here = relevant.loc[part.index[0] : part.index[-1]]
+                return self._mined(part, here, schema, pseudo=pseudo)
+
+            progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query", "delay": 1}
+            writer.compute(mined, workers=workers, disable=not self.verbose, **progress)
+            partial = place / "examples.arrow"
+            with pa.ipc.new_stream(str(partial), schema) as out:
+                for arrays in writer.read():
+                    out.write_table(read_table(arrays["examples"]))
+                    became = read_table(arrays["outcomes"]).to_pandas()
+                    outcomes.update({(of, outcome): count for of, outcome, count in became.itertuples(index=False)})
+            report = pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"]).sort_index()
+            if not outcomes["positives", "kept"]:
+                raise ValueError(f"there are no training examples:\n{report.to_string()}")
+            # named by its content, so that a file in use is never overwritten, and the same file is not stored twice
+            path = folder / f"{kind}-{file_sha256(partial)[:16]}.arrow"
+            if not path.exists():
+                sync(partial)
+                partial.rename(path)
+                sync(folder)
+        examples = Dataset.from_file(str(path))
+        made = TrainingExamples(examples.select_columns(texts), examples.select_columns(ids), report)
+        vars(made)["_temporary"] = self._temporary  # a folder that is deleted with the last reference to it
+        return made
+
+    def _identity(self, topics: pd.DataFrame, relevant: pd.DataFrame) -> dict[str, Any]:
+        """Everything that the examples depend on."""
+        pipelines = {name: pipeline_name(getattr(self, name)) for name in ("candidates", "texts", "teacher")}
+        identity = asdict(self.config) | pipelines | {"batch_size": self.batch_size}
+        return identity | {"topics_sha256": frame_sha256(topics), "relevant_sha256": frame_sha256(relevant)}
+
+    def _mined(
+        self, topics: pd.DataFrame, relevant: pd.DataFrame, schema: pa.Schema, *, pseudo: bool
+    ) -> dict[str, np.ndarray]:
+        """The examples of some queries and what became of their documents, as they are stored."""
+        documents = self._documents(topics, relevant, pseudo)
+        positives, negatives, outcomes = choose(documents, topics.index, self.teacher, self.config, pseudo=pseudo)
+        qid, query, docno, text = (documents[name].to_numpy(dtype=object) for name in PAIR)
+        chosen = [positives, *negatives.T]
+        texts, ids = [text[at] for at in chosen], [docno[at] for at in chosen]
+        rows = [(*names, count) for names, count in outcomes.items()]
+        tables = {
+            "examples": pa.table([query[positives], *texts, qid[positives], *ids], schema=schema),
+            "outcomes": pd.DataFrame(rows, columns=["of", "outcome", "count"]),
+        }
+        return {name: stored_table(table) for name, table in tables.items()}
+
+    def _documents(self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool) -> pd.DataFrame:
+        """The documents of each query with their texts: relevant ones, then candidates in their order."""
+        found = relevant
+        if pseudo or self.config.hard_negatives:
+            retrieved = self._retrieved(topics, drawing=not pseudo)
+            if len(relevant) and not judged_ids(retrieved["docno"], relevant).equals(retrieved["docno"]):
+                raise ValueError(
+                    f"qrels judge documents ({relevant['docno'].iloc[0]!r}), but candidates are passages "
+                    f"({retrieved['docno'].iloc[0]!r}): give judgments of passages, or candidates that are documents"
+                )
+            found = pd.concat([relevant, retrieved]).sort_index(kind="stable")
+        return found.assign(text=self._texts_of(found))
+
+    def _retrieved(self, topics: pd.DataFrame, drawing: bool) -> pd.DataFrame:
+        """The first documents of each ranking, then documents drawn from its rest."""
+        found = frame_from(self.candidates, topics, ["qid", "docno", "score"], "candidates")
+        found = check_frame(found[["qid", "docno", "score"]].astype({"qid": str}), "candidates", numbers=("score",))
+        found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
+        found = topics[["qid", "query"]].reset_index(names="number").merge(found, on="qid").set_index("number")
+        top = found.groupby(level=0).cumcount() < self.config.depth
+        if not drawing:
+            return found[top].assign(source=TOP)[DOCUMENT_COLUMNS]
+        rest, key = found[~top], f"{self.config.seed:016d}"[-16:]
+        # by their hashes, so that the batch that a query is in has no effect
+        order = pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=key).to_numpy().argsort()
+        drawn = rest.iloc[order].groupby(level=0).head(self.config.hard_negatives)
+        return pd.concat([found[top].assign(source=TOP), drawn.assign(source=DRAWN)])[DOCUMENT_COLUMNS]
+
+    def _texts_of(self, documents: pd.DataFrame) -> pd.Series:
+        pairs = documents[["qid", "query", "docno"]].drop_duplicates("docno")
+        if not len(pairs):
+            return pd.Series(dtype=object)
+        loaded = check_frame(frame_from(self.texts, pairs, ["docno", "text"], "texts"), "texts", texts=("text",))
+        texts = loaded.drop_duplicates("docno").set_index("docno")["text"].reindex(documents["docno"])
+        if (unknown := texts.isna()).any():
+            raise KeyError(f"texts does not know document {texts.index[unknown][0]!r} of candidates or qrels")
+        return texts.set_axis(documents.index)
+
+
+def relevant_documents(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:
+    """The relevant documents of the topics, by the number of their query."""
+    if qrels is None:
+        qrels = pd.DataFrame({"qid": [], "docno": [], "label": []})
+    qrels = checked_qrels(qrels, "HardNegativeMiner")
+    relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
+    relevant = relevant.merge(topics[["qid", "query"]].reset_index(names="number"), on="qid")
+    return relevant.set_index("number").sort_index(kind="stable").assign(source=RELEVANT)[DOCUMENT_COLUMNS]
+
+
+def frame_from(stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], name: str) -> pd.DataFrame:
+    """The result of a pipeline; raises ValueError if it lacks one of these columns."""
+    made = cast(pd.DataFrame, stage(inp))
+    if missing := [column for column in columns if column not in made.columns]:
+        raise ValueError(
+            f"{name} should return {', '.join(columns)}, but {', '.join(missing)} is missing from what it returned: "
+            f"{', '.join(made.columns)}"
+        )
+    return made
+
+
+def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
+    """The teacher's scores of pairs (``qid, query, docno, text``), shape (pairs,); each must be from 0 to 1."""
+    scored = frame_from(teacher, pairs[PAIR].reset_index(drop=True), ["qid", "docno", "score"], "the teacher")
+    by_pair = scored.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["score"]
+    scores = by_pair.reindex(pd.MultiIndex.from_frame(pairs[["qid", "docno"]])).to_numpy(dtype=float)
+    wrong = np.flatnonzero(~((scores >= 0) & (scores <= 1)))
+    if len(wrong):
+        pair = pairs.iloc[wrong[0]]
+        raise ValueError(
+            f"the teacher scores query {pair['query']!r}, document {pair['docno']!r} as {scores[wrong[0]]}, which "
+            "is not a probability in [0, 1]: use CrossEncoderReranker(..., probabilities=True), or put the sigmoid "
+            "of the score after it: pt.apply.doc_score(lambda row: 1 / (1 + math.exp(-row['score'])))"
+        )
+    return scores
+
+
+def choose(
+    documents: pd.DataFrame, queries: pd.Index, teacher: pt.Transformer | None, config: MiningConfig, *, pseudo: bool
+) -> tuple[np.ndarray, np.ndarray, Counter[tuple[str, str]]]:
+    """Chooses positives and negatives of all queries, and counts what became of each document.
+
+    Args:
+        documents: Documents of the queries: first the relevant ones, then candidates, best first. Indexed by query.
+        queries: The queries, ascending.
+        teacher: See :class:`HardNegativeMiner`.
+        config: The thresholds and numbers.
+        pseudo: Whether positives are pseudo-labels.
+
+    Returns:
+        Positions of positives, shape (rows,), and of their negatives, shape (rows, n); numbers of queries, positives
+        and candidates by what became of them.
+    """
+    query = queries.get_indexer(documents.index)  # (documents,)
+    sure = f"score above {config.positive_threshold}"
+    judged = (documents["source"] == RELEVANT).to_numpy()
+
+    # why a document cannot be a negative or a pseudo-labeled positive
+    again = documents.duplicated(["qid", "docno"]).to_numpy() & ~judged  # relevant ones precede candidates
+    blank = (documents["text"].str.strip() == "").to_numpy()
+    repeated = documents.duplicated(["qid", "text"]).to_numpy()
+    reasons = ["judged relevant", "no text", "same text as another", RELEVANT]
+    state = np.select([again, blank, repeated, judged], reasons, default=NOT_USED).astype(object)  # (documents,)
+    candidate = state == NOT_USED
+    if teacher is not None and candidate.any():
+        scores = probabilities(teacher, documents[candidate])
+        low, high = scores < config.negative_threshold, scores > config.positive_threshold
+        state[candidate] = np.select([low, high], [NOT_USED, sure], "score between")
+
+    # P(q) and N(q)
+    positive = state == (sure if pseudo else RELEVANT)
+    negative = state == NOT_USED
+    negative &= (pd.Series(negative).groupby(query).cumsum() <= config.hard_negatives).to_numpy()
+
+    # queries with a positive and n negatives
+    found = np.bincount(query[positive], minlength=len(queries)) > 0  # (queries,)
+    complete = np.bincount(query[negative], minlength=len(queries)) == config.hard_negatives
+    kept = found & complete
+    positive_kept, negative_kept = positive & kept[query], negative & kept[query]
+
+    # what became of each
+    none_found = f"no {sure}" if pseudo else "no relevant document"
+    of_positives = np.select([positive_kept, positive], ["kept", TOO_FEW], state)[positive if pseudo else judged]
+    drawn = (documents["source"] == DRAWN).to_numpy()
+    of_candidates = np.select(
+        [positive_kept, negative_kept & drawn, negative_kept], ["positive", "negative, drawn", "negative"], state
+    )[~judged]
+    of_queries = np.select([kept, ~found], ["kept", none_found], TOO_FEW)
+    outcomes = Counter[tuple[str, str]]()
+    for of, states in (("queries", of_queries), ("positives", of_positives), ("candidates", of_candidates)):
+        outcomes.update((of, name) for name in states.tolist())
+
+    rows = np.flatnonzero(positive_kept)
+    negatives = np.flatnonzero(negative_kept).reshape(kept.sum(), config.hard_negatives)  # (queries kept, n)
+    return rows, negatives[(np.cumsum(kept) - 1)[query[rows]]], outcomes

@@ -1,0 +1,148 @@
+"""Training of a dual-encoder on queries, positives and hard negatives, by the trainer of sentence-transformers."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import pandas as pd
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.training_args import BatchSamplers
+from transformers import TrainerCallback
+
+from pyterrier_graph.checks import check_fields, check_number
+from pyterrier_graph.encoders.sentence_encoder import is_normalized, load_sentence_transformer, prompts_of, scale_of
+from pyterrier_graph.pair.losses import PAIRLoss
+from pyterrier_graph.pair.mining import QUERY, example_columns
+from pyterrier_graph.training.trainer import RankingTrainer, Redraw, Run, TrainerOptions, run_trainer
+
+
+@dataclass(frozen=True, kw_only=True)
+class DualEncoderTraining(TrainerOptions):
+    """Options of one stage of ``DualEncoder.fit()``. The defaults take minutes for a hundred queries on two cores.
+
+    For the other attributes see :class:`~pyterrier_graph.training.trainer.TrainerOptions`; ``batch_size`` is that of
+    each process, and ``arguments`` are further ``SentenceTransformerTrainingArguments``.
+
+    Attributes:
+        learning_rate: The highest learning rate. It rises from 0 during the warm-up, and falls to 0 in the end.
+        alpha: Weight of the passage-centric loss: see :func:`~pyterrier_graph.pair.losses.pair_loss`.
+        scale: Factor of the dot products. None is 1, as in the paper, or 20 where vectors are normalized.
+        mini_batch_size: Number of texts that are encoded at once, in a batch of any size (GradCache). None encodes a
+            column of the batch at once.
+        gather_across_devices: With several processes, whether the passages of all processes are negatives of each query
+            (the paper's cross-batch negatives).
+        warmup: Share of the steps in which the learning rate rises. If there are fewer than ten steps it does not rise:
+            the first step of a warm-up, whose rate is 0, changes nothing.
+        pretraining: Options of the first of two stages; by default these options with ``alpha=0.1``.
+    """
+
+    epochs: int = 2
+    learning_rate: float = 3e-5
+    alpha: float = 0.0
+    scale: float | None = None
+    mini_batch_size: int | None = None
+    gather_across_devices: bool = True
+    warmup: float = 0.1
+    pretraining: "DualEncoderTraining | None" = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("alpha", self.alpha, 0, 1)
+        check_fields(self, scale=0, mini_batch_size=1)
+        check_number("warmup", self.warmup, 0, 1, below=True)
+
+    def first_stage(self) -> "DualEncoderTraining":
+        """The options of pre-training."""
+        first = replace(self, alpha=0.1, pretraining=None) if self.pretraining is None else self.pretraining
+        return replace(first, output_dir=first.output_dir or self.output_dir)
+
+    @classmethod
+    def paper(cls, **options: Any) -> Self:
+        """The options of Ren et al. 2021 (PAIR), Sect. 4.2. Pre-training differs in ``alpha=0.1``.
+
+        The paper has batches of 512 on up to 8 GPUs. On MSMARCO it uses LAMB, else Adam; the trainer uses AdamW without
+        weight decay.
+        """
+        settings = {"epochs": 10, "batch_size": 512, "learning_rate": 3e-5, "warmup": 0.1, "patience": None}
+        return cls(**{**settings, "measure": "RR@10", **options})
+
+
+class RankingSentenceTransformerTrainer(RankingTrainer, SentenceTransformerTrainer):
+    """The trainer of sentence-transformers, evaluated by ``validate``."""
+
+
+def check_examples(examples: Dataset) -> str:
+    """Returns a digest of training examples; raises ValueError unless all columns are present and hold texts."""
+    names = examples.column_names
+    if names != example_columns(len(names) - 2):
+        raise ValueError(
+            "training examples must have the columns query, positive, negative_1 .. negative_n, in this order, "
+            f"n being 0 or more, got {', '.join(names) or 'none'}"
+        )
+    if not len(examples):
+        raise ValueError("there are no training examples")
+    digest = hashlib.sha256("\n".join(names).encode())
+    for batch in examples.with_format("arrow").iter(10_000):
+        frame = batch.to_pandas()
+        if (lacking := frame.isna().any()).any():
+            raise ValueError(f"an example has no {lacking.idxmax()}: all examples need the same number of negatives")
+        digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    return digest.hexdigest()
+
+
+def train_dual_encoder(
+    network: SentenceTransformer, examples: Dataset, options: DualEncoderTraining, **run: Any
+) -> list[dict[str, float]]:
+    """Trains a dual-encoder in place by the trainer of sentence-transformers, and keeps the best weights.
+
+    No text is twice in a batch, where the batches of all processes count as one. So a query's positive is never among
+    its negatives. ``run`` has the fields of :class:`~pyterrier_graph.training.trainer.Run`, and the log that is
+    returned is that of :func:`~pyterrier_graph.training.trainer.run_trainer`.
+    """
+    about = Run(**run)
+    tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
+    prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
+
+    def make(settings: Any, callbacks: list[TrainerCallback]) -> SentenceTransformerTrainer:
+        processes = settings.world_size
+        settings.per_device_train_batch_size *= processes  # which split a batch
+        if settings.num_train_epochs * len(examples) < 10 * settings.train_batch_size:
+            settings.warmup_steps = 0
+        trainer = RankingSentenceTransformerTrainer(
+            model=network,
+            args=settings,
+            train_dataset=examples,
+            eval_dataset=None if about.validate is None else examples,  # required, but not used by evaluate()
+            loss=PAIRLoss(
+                network,
+                options.alpha,
+                scale=scale_of(options.scale, is_normalized(network)),
+                gather_across_devices=options.gather_across_devices and processes > 1,
+                mini_batch_size=options.mini_batch_size,
+            ),
+            callbacks=callbacks,
+            validate=about.validate,
+        )
+
+        def shuffle(epoch: int) -> None:
+            sampler = trainer.callback_handler.train_dataloader.batch_sampler
+            while hasattr(sampler, "batch_sampler"):
+                sampler = sampler.batch_sampler
+            sampler.set_epoch(epoch)
+
+        # else an epoch that is resumed in its middle would have the batches of the first epoch, with several processes
+        trainer.add_callback(Redraw(shuffle))
+        return trainer
+
+    arguments = partial(
+        SentenceTransformerTrainingArguments,
+        batch_sampler=BatchSamplers.NO_DUPLICATES,
+        accelerator_config={"split_batches": True},  # else only the batch of each process is without duplicates
+        warmup_steps=options.warmup,
+        router_mapping=tasks,
+        prompts={name: prompts[task] for name, task in tasks.items() if prompts[task]},
+    )
+    load = lambda folder: network.load_state_dict(load_sentence_transformer(str(folder), "cpu").state_dict())  # noqa: E731
+    return run_trainer(network, make, arguments, load, options, about)

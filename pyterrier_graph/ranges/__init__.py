@@ -1,1 +1,0 @@
-"""Long work on many rows: divided into fixed ranges, each written once, by one worker or several."""

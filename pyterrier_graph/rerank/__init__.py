@@ -1,1 +1,0 @@
-"""Rerankers that use a graph, and the rerankers that these are compared with."""

@@ -1,0 +1,1 @@
+"""Search over several rankings, and over folders of files."""

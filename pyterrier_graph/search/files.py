@@ -1,0 +1,75 @@
+"""The files of a folder: Markdown, HTML, reStructuredText, JATS and plain text as documents."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pyterrier_graph import __version__
+from pyterrier_graph.documents.document import Node
+from pyterrier_graph.documents.readers.files import FORMATS, DocumentFiles
+
+NAMED = 3  # broken files in a message
+
+
+class FolderFiles(DocumentFiles):
+    """The documents of a folder's files. A document without title gets one from the name of its file.
+
+    The report also has the :meth:`state` of the files before they were read.
+
+    Raises:
+        FileNotFoundError: If the folder does not exist.
+        NotADirectoryError: If it is a file.
+        ValueError: If it has no such files.
+    """
+
+    def __init__(self, folder: Path, *, workers: int | None = None, verbose: bool = True) -> None:
+        if not folder.exists():
+            raise FileNotFoundError(f"there is no folder {str(folder)!r}")
+        if not folder.is_dir():
+            raise NotADirectoryError(f"{str(folder)!r} is a file: give the folder that it is in")
+        super().__init__(folder, [*FORMATS], workers=workers, verbose=verbose)
+        if not self.paths:
+            endings = ", ".join(ending for endings in FORMATS.values() for ending in endings)
+            raise ValueError(f"{str(folder)!r} has no files whose names end in {endings}")
+
+    def state(self) -> str:
+        """A digest of the names, sizes and times of the files, and of how they are read, which changes with a file."""
+        digest = hashlib.sha256(f"3 {__version__} {self.options}".encode())
+        for path in self.paths:
+            state: tuple[int, ...] = ()
+            with suppress(OSError):
+                now = (self.root / path).stat()
+                state = (now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+            digest.update(f"{ascii(path)} {state}\n".encode())
+        return digest.hexdigest()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        state, empty = self.state(), True  # a file that changes from here on is read again by the next call
+        for record in super().__iter__():
+            nodes = [Node(*node) for node in record["nodes"]]
+            if not nodes[0].text.strip():
+                nodes[0] = nodes[0]._replace(text=title_of(record["docno"]))
+            yield record | {"nodes": nodes, "title": nodes[0].text}
+            empty = False
+        self.report["state"] = state
+        if empty:
+            broken = self.report["broken"]
+            counts = f"of {self.report['files']} files, {len(broken)} cannot be read{named(broken)}"
+            raise ValueError(f"{str(self.root)!r} has no text: {counts}")
+
+
+def named(broken: Mapping[str, str]) -> str:
+    """The first broken files with their reasons, for the end of a message."""
+    parts = [f"{name}: {reason}" for name, reason in [*broken.items()][:NAMED]]
+    more = [f"{len(broken) - NAMED} more"] if len(broken) > NAMED else []
+    return f" ({'; '.join(parts + more)})" if parts else ""
+
+
+def title_of(path: str) -> str:
+    """A title made of the name of a file: ``"user guide"`` of ``"docs/user_guide.txt"``."""
+    stem = PurePosixPath(path).stem
+    return " ".join(stem.replace("_", " ").replace("-", " ").split()) or stem

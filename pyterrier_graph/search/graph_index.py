@@ -1,0 +1,651 @@
+"""GraphIndex: documents, their graph, BM25 and vectors with context, in one folder that can be searched and changed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pyterrier_alpha as pta
+
+from pyterrier_graph.checks import Shown, View, WithSignature, check_choice, check_count, check_training, check_type
+from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
+from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
+from pyterrier_graph.encoders.model import LearnedModel
+from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of
+from pyterrier_graph.graph_mean.graph_mean import AUTO, ContextualEncoder, GraphMean
+from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.graphs.relations import DOCUMENT, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES
+from pyterrier_graph.html import schematic
+from pyterrier_graph.search.hybrid import Hybrid
+from pyterrier_graph.search.lexical import bm25
+from pyterrier_graph.search.snippets import check_question, content_stems, snippet, stems
+from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
+from pyterrier_graph.storage.artifact import (
+    DIGESTS,
+    LOCK,
+    META,
+    SIZES,
+    BuiltArtifact,
+    file_sha256,
+    kind_of,
+    locked,
+    meta_text,
+    read_meta,
+    sync,
+)
+from pyterrier_graph.training.grid_search import Tuning
+
+if TYPE_CHECKING:
+    from pyterrier_dr import BiEncoder
+
+    from pyterrier_graph.graphs.builder import DocumentOf
+
+Lexical = Literal["lance", "pisa", "terrier"]
+Per = Literal["passage", "section", "document"]
+FOLDS = {"section": STRUCTURAL, "document": DOCUMENT}
+
+TABLES, ENCODER, ENCODED = "tables", "encoder", "encoded"  # folders of all versions
+DOCUMENTS, PASSAGES = "documents", "passages"  # tables
+GRAPH, QUERIES, VECTORS, LINES = "graph", "queries", "vectors.flex", "lines.npy"  # in the folder of a version
+TOPICS, QRELS = "topics.json", "qrels.json"
+VERSION = re.compile(r"v\d+")
+HINT = "latest_version_hint.json"  # of Lance: the only one of its files that changes
+CANDIDATES = 100  # passages among which a search finds sections or documents
+
+
+class GraphIndex(WithSignature, Shown, BuiltArtifact):
+    """Finds passages by their own text and by what they are related to: BM25 and vectors, both with context.
+
+    ::
+
+        index = ptg.GraphIndex("corpus").index(docs)
+        index.search("how are ties broken")
+        pt.Experiment([bm25, index.hybrid()], topics, qrels, [nDCG @ 10], baseline=0)
+        index.update(new_docs).delete(["d7"])
+
+    The context of a passage is its titles, and the queries that it has answered. The lexical side is BM25 over passages
+    with their context. The dense side is a :class:`~pyterrier_graph.GraphMean`, in which each query decides how much
+    the context counts. A :class:`~pyterrier_graph.Hybrid` combines both. No judgments are needed.
+
+    A change is complete or has no effect, also if the process is killed. An index that is open stays at its version;
+    ``GraphIndex(path)`` opens the last one. One process at a time changes an index.
+
+    Args:
+        path: Folder of the index; it may not exist yet, see :meth:`index`.
+        encoder: Encodes passages and queries: the name of a checkpoint, a bi-encoder such as a
+            :class:`~pyterrier_graph.DualEncoder`, or a GraphMean or GNNEncoder, whose weights are used with the graph
+            of this index. By default the encoder of the index at the path, or all-MiniLM-L6-v2 for a new one.
+        lexical: The engine of BM25: ``'lance'``, ``'pisa'``, ``'terrier'``, or a pipeline of your own that finds
+            passages, ``qid, query`` to ``qid, docno, score``. By default that of the index at the path, or ``'lance'``.
+        training: The options of :meth:`fit`.
+        verbose: Whether to show progress.
+
+    Raises:
+        TypeError: If an argument has another type.
+        ValueError: If the index at the path has another encoder.
+    """
+
+    ARTIFACT_TYPE = "graph_index"
+    ARTIFACT_FORMAT = "lance"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder | None = None,
+        lexical: Lexical | pt.Transformer | None = None,
+        training: Tuning | None = None,
+        verbose: bool = True,
+    ) -> None:
+        super().__init__(path)
+        self.training = Tuning() if training is None else training
+        check_training(self.training, Tuning)
+        if lexical is not None and not isinstance(lexical, pt.Transformer):
+            check_choice("lexical, unless it is a pipeline,", lexical, get_args(Lexical))
+        self.encoder = encoder if encoder is None or isinstance(encoder, ContextualEncoder) else _named(encoder)
+        self.lexical = lexical
+        self.verbose = verbose
+        if self.built() and isinstance(lexical, str) and lexical != self.meta["lexical"]:
+            raise ValueError(f"{self!r} was made with lexical={self.meta['lexical']!r}, got {lexical!r}")
+        if self.built() and self.encoder is not None:
+            about = self.meta["encoder"]
+            named = isinstance(self.encoder, str) and checkpoint_name(self.encoder) == about["checkpoint"]
+            if not named and about["name"] != (found := encoder_name(_bi_encoder(self._encoder))):
+                raise ValueError(f"{self!r} was made with encoder={about['name']}, got {found}")
+
+    def __repr__(self) -> str:
+        return f"GraphIndex({str(self.path)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options: dict[str, Any] = {name: getattr(self, name) for name in ("encoder", "lexical", "training", "verbose")}
+        return partial(type(self), self.path, **options), ()
+
+    def __len__(self) -> int:
+        """Number of passages."""
+        return len(self._contextual)
+
+    # --- writing
+
+    def index(
+        self,
+        docs: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
+        *,
+        document: str | DocumentOf | None = None,
+        passage_words: int = 120,
+        answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+        overwrite: bool = False,
+    ) -> Self:
+        """Builds the index. The call of a process that was killed continues when it is repeated.
+
+        Args:
+            docs: Documents, as :meth:`DocumentGraph.index <pyterrier_graph.DocumentGraph.index>` reads them.
+            document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
+            passage_words: Words per passage where texts are split.
+            answered: Topics (``qid, query``) and judgments (``qid, docno, label``, of passages, or of documents for all
+                their passages) of queries whose answers are known. They are context of the passages; do not evaluate
+                with them.
+            overwrite: Whether to replace all documents of an index that exists at this path. This also deletes files
+                that changes have left.
+
+        Raises:
+            FileExistsError: If there is an index at the path and ``overwrite`` is False, or other files.
+            BlockingIOError: If another process changes the index.
+            ValueError: If a document is malformed, a docno comes twice, or there are no documents.
+        """
+        check_count("passage_words", passage_words)
+        if self.built() and not overwrite:
+            advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
+            raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
+        about = {"passage_words": passage_words}
+        return self._change(docs, document, about, keep_others=False, answered=_checked(answered))
+
+    def update(
+        self,
+        docs: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
+        *,
+        document: str | DocumentOf | None = None,
+        answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+    ) -> Self:
+        """Adds documents, and replaces those with the same docnos. Only texts that have changed are encoded.
+
+        Args:
+            docs: Documents, as for :meth:`index`.
+            document: As for :meth:`index`; all passages of a document are replaced.
+            answered: As for :meth:`index`; in place of the former ones. By default they stay.
+
+        Raises:
+            FileNotFoundError: If there is no index.
+            BlockingIOError: If another process changes the index.
+            ValueError: If a document is malformed, or a docno comes twice.
+        """
+        return self._change(docs, document, {}, keep_others=True, answered=_checked(answered) or self._answered)
+
+    def delete(self, docnos: Iterable[str]) -> Self:
+        """Removes documents. Their texts stay in files of former versions until ``index(docs, overwrite=True)``.
+
+        Args:
+            docnos: Ids of documents.
+
+        Raises:
+            FileNotFoundError: If there is no index.
+            BlockingIOError: If another process changes the index.
+            KeyError: If a document is not in the index.
+            ValueError: If no document would be left.
+        """
+        docnos = [docnos] if isinstance(docnos, str) else [*docnos]
+        self.graph.document_of(docnos)
+        if len({*docnos}) == len(self.graph):
+            raise ValueError("no document would be left: delete the folder of the index instead")
+        return self._change([], None, {}, keep_others=True, deleted=docnos, answered=self._answered)
+
+    def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
+        """Chooses the largest weight of each relation, and the shares of BM25 and vectors, by judged queries.
+
+        A number moves only as far as the queries support it, so that few queries do no harm. They must not be among
+        the ``answered`` ones.
+
+        Args:
+            topics: ``qid, query``.
+            qrels: ``qid, docno, label``, of passages, or of documents for all their passages.
+
+        Raises:
+            FileNotFoundError: If there is no index.
+            BlockingIOError: If another process changes the index.
+            ValueError: If none of the queries is judged.
+        """
+        qrels = _of_passages(self.graph, qrels) if self.graph._own_ids else qrels
+        settings: dict[str, Any] = {}
+        model = self._model(self._folder, self.graph, self._queries)
+        if isinstance(model, GraphMean) and model.weights == AUTO:
+            model.training = self.training
+            settings["largest_weights"] = model.fit(topics, qrels).largest_weights
+        with locked(self.path):
+            meta = self.meta | {"settings": self.meta["settings"] | settings}
+            tuned = copy.copy(self)._reopened()
+            tuned.meta = meta
+            fusion = Hybrid(*tuned._parts(CANDIDATES), alpha=meta["settings"]["alpha"], training=self.training)
+            fusion.verbose = self.verbose
+            meta["settings"]["alpha"] = float(fusion.fit(topics, qrels).weights[1])
+            if read_meta(self.path, kind_of(self))["number"] != meta["number"]:
+                raise ValueError(f"{self!r} was changed by another process: open it again and repeat the call")
+            _put_meta(self.path, meta)
+        return self._reopened()
+
+    def _change(
+        self,
+        docs: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
+        document: str | DocumentOf | None,
+        about: dict[str, Any],
+        *,
+        keep_others: bool,
+        deleted: Iterable[str] = (),
+        answered: tuple[pd.DataFrame, pd.DataFrame] | None,
+    ) -> Self:
+        """Writes the next version, in a folder of its own, and then the ``pt_meta.json`` that makes it the present one.
+
+        ::
+
+            tables/     the tables of documents (their records) and passages (with context; searched by BM25)
+            encoder/    the encoder, unless it is a checkpoint
+            encoded/    the encoder's own vectors, so that unchanged texts are not encoded again
+            v3/         of version 3: the graph, the answered queries, the vectors with context
+        """
+        own = {TABLES, ENCODER, ENCODED, LOCK, META}
+        names = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
+        if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
+            raise FileExistsError(f"{str(self.path)!r} has other files, such as {min(foreign)!r}: choose another path")
+        with locked(self.path):
+            before = read_meta(self.path, kind_of(self)) if (self.path / META).is_file() else None
+            if before is None and keep_others:
+                raise FileNotFoundError(f"no index at {str(self.path)!r}: build one with index(docs)")
+            old = before or {"number": 0, "settings": {"alpha": 0.5}, "tables": {}}
+            meta = kind_of(self) | {"source": {}} | old | about
+            meta["number"] = old["number"] + 1
+            meta["tables"] = old["tables"] if keep_others else {}
+            folder = self.path / f"v{meta['number']}"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            try:
+                rows = _rows(structured_documents(docs, document, meta["passage_words"]))
+                table, version = _table_of(meta, DOCUMENTS)
+                now = write_table(self.path / TABLES, table, version, rows, keep_others=keep_others, deleted=deleted)
+                meta["tables"] = meta["tables"] | {DOCUMENTS: (table, now)}
+                if report := getattr(docs, "report", None):
+                    meta["source"] = report
+                if before is not None and now == version and _equal(answered, self._answered):
+                    shutil.rmtree(folder)
+                    if meta["source"] != before["source"]:
+                        _put_meta(self.path, before | {"source": meta["source"]})
+                    return self._reopened()
+                self._build(folder, meta, answered)
+                _put_meta(self.path, meta, old)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                if before is None:
+                    shutil.rmtree(self.path / TABLES, ignore_errors=True)
+                raise
+            self._remove_old(meta, old)
+        return self._reopened()
+
+    def _build(self, folder: Path, meta: dict[str, Any], answered: tuple[pd.DataFrame, pd.DataFrame] | None) -> None:
+        """Builds all that depends on the documents of a version, whose table has been written."""
+        lines: list[int] = []
+        name, version = _table_of(meta, DOCUMENTS)
+        table = open_table(self.path / TABLES, name, version or 0)
+        records = (json.loads(text) for _, text in read_texts(table))
+        graph = DocumentGraph(folder / GRAPH, verbose=self.verbose).index(_with_lines(records, lines))
+        if lines and len(lines) == len(graph.passage_nodes):
+            np.save(folder / LINES, np.array(lines, dtype=np.int32))
+        queries = None
+        if answered is not None:
+            topics, qrels = answered
+            topics.to_json(folder / TOPICS, orient="split"), qrels.to_json(folder / QRELS, orient="split")
+            queries = QueryPassageGraph(folder / QUERIES, verbose=False)
+            queries.build(topics, graph, qrels=_of_passages(graph, qrels))
+        self._save_encoder(meta)
+        self._model(folder, graph, queries).index(folder / VECTORS)
+        context = [TITLES] * bool(len(graph._adjacency(TITLE).indices)) + [RELEVANT] * (queries is not None)
+        passages = graph.get_corpus_iter(context=context, query_graph=queries)
+        if isinstance(self.lexical, pt.Transformer):
+            meta["lexical"] = None
+            return
+        meta["lexical"] = engine = self.lexical or meta.get("lexical") or "lance"
+        if engine == "lance":
+            rows = ((row["docno"], row["text"]) for row in passages)
+            name, version = _table_of(meta, PASSAGES)
+            version = write_table(self.path / TABLES, name, version, rows, searched=True)
+            meta["tables"] = meta["tables"] | {PASSAGES: (name, version)}
+        else:
+            longest = max(len(docno) for docno in graph.ids_of(graph.passage_nodes))
+            bm25(passages, engine, folder / f"bm25.{engine}", docno_length=longest)
+
+    def _save_encoder(self, meta: dict[str, Any]) -> None:
+        """Writes the encoder into the index, unless the name of its checkpoint is enough, or it is there already."""
+        if "encoder" in meta:
+            return
+        if self.encoder is None:
+            self.encoder = DEFAULT
+        checkpoint = checkpoint_name(self.encoder) if isinstance(self.encoder, str) else None
+        meta["encoder"] = {"checkpoint": checkpoint, "name": encoder_name(_bi_encoder(self._encoder))}
+        if isinstance(self.encoder, LearnedModel):
+            shutil.rmtree(self.path / ENCODER, ignore_errors=True)
+            copy.copy(self.encoder).save(self.path / ENCODER)  # a copy, whose path may change
+
+    def _model(self, folder: Path, graph: DocumentGraph, queries: QueryPassageGraph | None) -> ContextualEncoder:
+        """The model that computes the vectors of a graph."""
+        options: dict[str, Any] = {"query_graph": queries, "folder": self.path / ENCODED, "verbose": self.verbose}
+        encoder = self._encoder
+        if not isinstance(encoder, ContextualEncoder):
+            return GraphMean(graph, encoder, **options)
+        return type(encoder).load(self.path / ENCODER, graph=graph, encoder=encoder.encoder, **options)
+
+    def _remove_old(self, meta: dict[str, Any], before: dict[str, Any]) -> None:
+        """Removes versions before the last one, which may still be open, and vectors that no version needs."""
+        fingerprint = DocumentGraph(self.path / f"v{meta['number']}" / GRAPH).fingerprint()
+        tables = {f"{name}.lance" for name, _ in (*meta["tables"].values(), *before["tables"].values())}
+        old = [file for file in self.path.glob("v*") if VERSION.fullmatch(file.name)]
+        old = [file for file in old if int(file.name[1:]) < meta["number"] - 1]
+        old += [file for file in (self.path / ENCODED).iterdir() if not _is_present(file, fingerprint)]
+        old += [file for file in (self.path / TABLES).iterdir() if file.name not in tables]
+        for folder in old:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _reopened(self) -> Self:
+        """This object at the last version; an encoder that was loaded stays."""
+        loaded = {name: value for name, value in self.__dict__.items() if name == "_encoder"}
+        self.__dict__ = self.__reduce__()[0]().__dict__ | loaded
+        return self
+
+    # --- reading
+
+    @property
+    def _folder(self) -> Path:
+        return self.path / f"v{int(self.meta['number'])}"
+
+    @cached_property
+    def graph(self) -> DocumentGraph:
+        """The graph of the documents, for models: ``ptg.GraphMaxSim(index.graph)``."""
+        graph = DocumentGraph(self._folder / GRAPH, verbose=self.verbose)
+        graph.vectors_folder = self.path / ENCODED
+        return graph
+
+    @cached_property
+    def _queries(self) -> QueryPassageGraph | None:
+        path = self._folder / QUERIES
+        return QueryPassageGraph(path, verbose=False) if path.exists() else None
+
+    @property
+    def _answered(self) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+        if not self.built() or not (self._folder / TOPICS).is_file():
+            return None
+        frames = (pd.read_json(self._folder / name, orient="split", dtype=False) for name in (TOPICS, QRELS))
+        topics, qrels = frames
+        return topics, qrels
+
+    @cached_property
+    def _encoder(self) -> BiEncoder | ContextualEncoder:
+        """The encoder that was given, or the one of the index; it is loaded once."""
+        if self.encoder is not None:
+            return encoder_of(self.encoder) if isinstance(self.encoder, str) else self.encoder
+        about = self.meta["encoder"]
+        if about["checkpoint"] is not None:
+            return encoder_of(about["checkpoint"])
+        if not (self.path / ENCODER).is_dir():
+            raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
+        return pt.Artifact.load(str(self.path / ENCODER))
+
+    @cached_property
+    def _contextual(self) -> ContextualIndex:
+        """The index of the vectors."""
+        index = ContextualIndex(self._folder / VECTORS, self.graph, self._encoder)
+        if index._weights is not None:
+            index._weights.weights |= self.meta["settings"].get("largest_weights", {})
+        return index
+
+    def _parts(self, num_results: int) -> tuple[pt.Transformer, pt.Transformer]:
+        """The lexical and the dense pipeline, without texts."""
+        check_count("num_results", num_results)
+        dense = ContextualRetriever(self._contextual, num_results, texts=False)
+        if isinstance(self.lexical, pt.Transformer):
+            return self.lexical % num_results, dense
+        engine = self.meta["lexical"]
+        if engine is None:
+            raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
+        check_choice("lexical", engine, get_args(Lexical))
+        if engine != "lance":
+            return bm25([], engine, self._folder / f"bm25.{engine}", num_results), dense
+        name, version = _table_of(self.meta, PASSAGES)
+        return FullText(self.path / TABLES, name, version or 0, num_results), dense
+
+    def _fusion(self, num_results: int) -> Hybrid:
+        alpha = self.meta["settings"]["alpha"]
+        return Hybrid(*self._parts(num_results), alpha=alpha, num_results=num_results)
+
+    def _with_texts(self, pipeline: pt.Transformer, per: Per) -> pt.Transformer:
+        check_choice("per", per, get_args(Per))
+        pipeline = pipeline >> self.graph.text_loader()
+        if (file := self._folder / LINES).is_file():
+            pipeline = pipeline >> Lines(self.graph, np.load(file))
+        return pipeline if per == "passage" else pipeline >> self.graph.fold(FOLDS[per])
+
+    def bm25(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
+        """Finds passages by BM25 over their text and context.
+
+        Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank, text, title``; of files also
+        ``file, line``.
+
+        Args:
+            num_results: Passages per query.
+            per: Whether each ``'passage'`` is a result, or the best of each ``'section'`` or ``'document'``. Its id is
+                then the ``docno``, and the passage is in the column ``passage``.
+        """
+        return self._with_texts(self._parts(num_results)[0], per)
+
+    def dense(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
+        """Finds passages by their vectors with context. Columns and arguments are those of :meth:`bm25`."""
+        return self._with_texts(self._parts(num_results)[1], per)
+
+    def hybrid(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
+        """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`bm25`."""
+        return self._with_texts(self._fusion(num_results), per)
+
+    def search(self, question: str, num_results: int = 10, *, per: Per = "passage") -> pd.DataFrame:
+        """Finds the best passages for a question.
+
+        Args:
+            question: The question.
+            num_results: Number of results.
+            per: As for :meth:`bm25`: whether a section or a document may have one result only.
+
+        Returns:
+            A row per passage, the best first: ``title``, ``snippet`` (the part of the passage with the most words of
+            the question), ``why``, ``score``, ``docno``, ``text``; of files also ``file`` and ``line``. ``why`` lists
+            what the words (BM25) and the meaning (vectors) add to the score, and what the passage and its context add
+            to the similarity of vectors.
+
+        Raises:
+            ValueError: If the question has no word.
+        """
+        check_question(question)
+        check_count("num_results", num_results)
+        fusion = self._fusion(max(CANDIDATES, num_results))
+        found = (self._with_texts(fusion, per) % num_results).search(question).reset_index(drop=True)
+        if "passage" in found.columns:
+            found["docno"] = found["passage"]
+        wanted = content_stems(question)
+        found["snippet"] = [snippet(text, wanted) for text in found["text"]]
+        found["why"] = self._reasons(found, question, fusion._contributions(question))
+        places = [name for name in ("file", "line") if name in found.columns]
+        return found[["title", *places, "snippet", "why", "score", "docno", "text"]]
+
+    def _reasons(self, found: pd.DataFrame, question: str, contributions: pd.DataFrame) -> list[str]:
+        """A text per result: the parts that add up to its score, and the words of the question that its titles have."""
+        parts = contributions.reindex(found["docno"]).fillna(0)
+        similarity = self._contextual.parts(question, found["docno"].tolist())
+        wanted, texts = content_stems(question), []
+        for title, (words, vectors), (_, row) in zip(found["title"], parts.values, similarity.iterrows(), strict=True):
+            others = [(name, part) for name, part in row.items() if name != OWN and abs(part) >= 0.005]
+            added = "".join(f" {'+' if part > 0 else '-'} {name} {abs(part):.2f}" for name, part in others)
+            own = f" = passage {row[OWN]:.2f}{added}" if added else ""
+            text = f"words {words:.2f} + meaning {vectors:.2f}; similarity {row.sum():.2f}{own}"
+            shared = [word for word in dict.fromkeys(title.split()) if wanted.intersection(stems(word))]
+            texts.append(text + (f"; title has {', '.join(word.strip('.,:;()') for word in shared)}" if shared else ""))
+        return texts
+
+    def explain(self, query: str, docno: str, *, graph: DocumentGraph | None = None) -> pd.DataFrame:
+        """Explains the score of a passage in :meth:`hybrid` by BM25 and vectors.
+
+        Arguments and columns are those of :meth:`Hybrid.explain <pyterrier_graph.Hybrid.explain>`. ``index.dense()`` is
+        explained by ``ptg.explain(index.dense(), query, docno)``, by the passage and its context.
+        """
+        return self._fusion(1000).explain(query, docno, graph=graph)
+
+    def _view(self) -> View:
+        if not self.built():
+            return View({"documents": "not built yet"}, ["index.index(dataset.get_corpus_iter())"])
+        broken = self.meta["source"].get("broken", ())
+        sizes = {
+            "documents": len(self.graph),
+            "passages": len(self),
+            "encoder": self.meta["encoder"]["name"],
+            "BM25": self.meta["lexical"] or repr(self.lexical),
+        } | ({"files not read": len(broken)} if broken else {})
+        calls = ['index.search("your question")', "index.hybrid() % 100 >> ptg.GraphMaxSim(index.graph)"]
+        return View(sizes, calls, schematic(self.hybrid()))
+
+    def _package_files(self) -> Iterator[tuple[str, str]]:
+        """The files of the present version, for ``to_hf`` and others."""
+        for name in [*self.meta[SIZES], META]:
+            yield name, str(self.path / name)
+
+
+class Lines(WithSignature, pt.Transformer):
+    """Adds the file of each passage, which is its document's docno, and the line where the passage begins.
+
+    Columns in: ``docno`` (of passages), and any others. Columns out: those, ``file`` and ``line``.
+
+    Args:
+        graph: The graph of the files.
+        lines: Line of each passage, in the order of the graph.
+    """
+
+    def __init__(self, graph: DocumentGraph, lines: np.ndarray) -> None:
+        self.graph, self.lines = graph, lines
+
+    __repr__ = pta.transformer_repr
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Adds the columns."""
+        pt.validate.columns(inp, includes=["docno"], context=self)
+        nodes = self.graph.nodes_of(inp["docno"].tolist())
+        files = pd.Series(self.graph.docnos_of(self.graph.document[nodes]), dtype="str", index=inp.index)
+        lines = self.lines[np.searchsorted(self.graph.passage_nodes, nodes)].astype(np.int64)
+        return inp.assign(file=files, line=lines)
+
+
+def _named(encoder: Any) -> Any:
+    """A path as a text; other encoders as they are; TypeError if it is not an encoder."""
+    return os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else encoder_of(encoder)
+
+
+def _bi_encoder(encoder: BiEncoder | ContextualEncoder) -> BiEncoder:
+    return encoder.encoder if isinstance(encoder, ContextualEncoder) else encoder
+
+
+def _rows(documents: Iterable[tuple[StructuredDocument, list[int] | None]]) -> Iterator[tuple[str, str]]:
+    """The docno and the record of each document, as JSON."""
+    for document, lines in documents:
+        record = {name: value for name, value in vars(document).items() if value} | ({"lines": lines} if lines else {})
+        yield document.docno, json.dumps(record)
+
+
+def _with_lines(records: Iterable[dict[str, Any]], lines: list[int]) -> Iterator[StructuredDocument]:
+    """The documents of records; adds the lines of their passages to a list."""
+    for record in records:
+        document = StructuredDocument.from_record(record)
+        pairs = zip(document.nodes, record.get("lines", ()), strict=False)
+        lines += [line for node, line in pairs if node.kind == PASSAGE]
+        yield document
+
+
+def _checked(answered: Any) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """Topics and judgments with ids as texts."""
+    if answered is None:
+        return None
+    check_type("answered", answered, tuple, "a pair of topics and qrels")
+    topics, qrels = answered
+    pt.validate.columns(topics, includes=["qid", "query"])
+    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
+    topics, qrels = topics[["qid", "query"]].astype({"qid": str}), qrels[["qid", "docno", "label"]]
+    return topics, qrels.astype({"qid": str, "docno": str})
+
+
+def _equal(one: tuple[pd.DataFrame, ...] | None, other: tuple[pd.DataFrame, ...] | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return all(a.reset_index(drop=True).equals(b.reset_index(drop=True)) for a, b in zip(one, other, strict=True))
+
+
+def _of_passages(graph: DocumentGraph, qrels: pd.DataFrame) -> pd.DataFrame:
+    """Judgments of passages: a judged document stands for all its passages. Unknown docnos are left out."""
+    docnos = qrels["docno"].tolist()
+    nodes, documents = graph._find(docnos), graph._documents(docnos)
+    judged = pd.concat([qrels[nodes >= 0], graph.passages().transform(qrels[(nodes < 0) & (documents >= 0)])])
+    if not len(judged):
+        raise ValueError(f"no judged docno is in {graph!r}, such as {docnos[:1]}")
+    return judged[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"]).reset_index(drop=True)
+
+
+def _table_of(meta: Mapping[str, Any], kind: str) -> tuple[str, int | None]:
+    """The name and version of a table; a new name and None if there is none. Names are also parts of paths."""
+    name, version = meta["tables"].get(kind, (f"{kind}-{meta['number']}", None))
+    if not re.fullmatch(rf"{kind}-\d+", str(name)):
+        raise ValueError(f"{META} is damaged: {name!r} is not the name of a table")
+    return name, version
+
+
+def _is_present(folder: Path, fingerprint: str) -> bool:
+    """Whether vectors are needed by a graph; those of queries always are."""
+    if folder.name.startswith("queries"):
+        return True
+    meta = folder / META
+    return meta.is_file() and fingerprint in meta.read_text(encoding="utf-8")
+
+
+def _put_meta(path: Path, meta: dict[str, Any], before: Mapping[str, Any] | None = None) -> None:
+    """Makes a version the present one: lists its files with their digests, and replaces ``pt_meta.json``."""
+    version = path / f"v{meta['number']}"
+    fingerprint = DocumentGraph(version / GRAPH).fingerprint()
+    encoded = [place for place in (path / ENCODED).iterdir() if _is_present(place, fingerprint)]
+    tables = [path / TABLES / f"{name}.lance" for name, _ in meta["tables"].values()]
+    folders = [version, *tables, path / ENCODER, *encoded]
+    found = chain(*(folder.rglob("*") for folder in folders))
+    files = sorted(file for file in found if file.is_file() and file.name != HINT)
+    names = {file.relative_to(path).as_posix(): file for file in files}
+    known = (before or meta).get(DIGESTS, {})  # files outside of the version's folder do not change
+    meta[SIZES] = {name: file.stat().st_size for name, file in names.items()}
+    meta[DIGESTS] = {
+        name: known[name] if name in known and version not in file.parents else file_sha256(file)
+        for name, file in names.items()
+    }
+    for file in files:
+        if file.relative_to(path).as_posix() not in known:
+            sync(file)
+    for folder in {parent for file in files for parent in file.parents if path in parent.parents or parent == path}:
+        sync(folder)
+    with pt.io.finalized_open(str(path / META), "b") as out:
+        out.write(meta_text(meta).encode())
+    sync(path)

@@ -1,0 +1,219 @@
+r"""Hybrid retrieval: a convex combination of the normalized scores of two pipelines.
+
+.. math::
+    s(q, d) = (1 - \alpha) \, n_{lexical}(q, d) + \alpha \, n_{dense}(q, d)
+
+:math:`n` are the scores of a pipeline, normalized per query to 0 to 1 (min-max: Bruch et al., TOIS 2023, Sect. 3). All
+arrays have the shape (results, 2).
+"""
+
+from typing import Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pyterrier_alpha as pta
+
+from pyterrier_graph.checks import (
+    WithSignature,
+    check_count,
+    check_frame,
+    check_number,
+    check_training,
+    check_type,
+)
+from pyterrier_graph.documents.document import split_passage_id
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.html import pipeline_name
+from pyterrier_graph.training.grid_search import Tuning, coordinate_search
+from pyterrier_graph.training.validation import Validation, judged, tuning_set
+
+ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
+
+
+class Hybrid(WithSignature, pt.Estimator):
+    """Runs a lexical and a dense pipeline and ranks by a convex combination of their normalized scores.
+
+    .. cite:: bruch2023fusion
+        :citation: Bruch et al. An analysis of fusion functions for hybrid retrieval. ACM TOIS 42(1), 2023.
+        :link: https://doi.org/10.1145/3596512
+
+    ::
+
+        hybrid = ptg.Hybrid(bm25, index.retriever())
+
+    ``(1 - alpha) * lexical + alpha * dense``, of scores that are scaled to 0 to 1 per query (min-max). A result that
+    one pipeline did not retrieve has 0 there. Where a pipeline retrieved nothing for a query, the ranking is that of
+    the other. A Hybrid may be one of the pipelines of another.
+
+    Args:
+        lexical: The first pipeline: ``qid, query`` to ``qid, docno, score``.
+        dense: The second pipeline.
+        alpha: The share of the dense pipeline, from 0 to 1.
+        num_results: Results kept per query.
+        training: The options of :meth:`fit`.
+        verbose: Whether :meth:`fit` shows progress.
+
+    Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, and columns such as ``text`` that a
+    pipeline adds.
+
+    Raises:
+        TypeError: If a pipeline is not a transformer.
+        ValueError: If alpha is out of range.
+    """
+
+    schematic = {"label": "Hybrid", "inner_pipelines_mode": "combine"}
+
+    def __init__(
+        self,
+        lexical: pt.Transformer,
+        dense: pt.Transformer,
+        *,
+        alpha: float = 0.5,
+        num_results: int = 1000,
+        training: Tuning | None = None,
+        verbose: bool = True,
+    ) -> None:
+        for name, pipeline in (("lexical", lexical), ("dense", dense)):
+            check_type(name, pipeline, pt.Transformer, "a pipeline that retrieves, such as bm25 or index.retriever()")
+        check_number("alpha", alpha, 0, 1)
+        check_count("num_results", num_results)
+        self.lexical, self.dense = lexical, dense
+        self.alpha = alpha
+        self.training = Tuning() if training is None else training
+        check_training(self.training, Tuning)
+        self.num_results, self.verbose = num_results, verbose
+
+    __repr__ = pta.transformer_repr
+
+    @property
+    def pipelines(self) -> tuple[pt.Transformer, ...]:
+        """Both pipelines."""
+        return (self.lexical, self.dense)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The share of each pipeline."""
+        return np.array([1 - self.alpha, self.alpha])
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Runs both pipelines and combines their rankings."""
+        inp = check_frame(inp, self)
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        merged, parts = self._parts(inp)
+        ranking = pt.model.add_ranks(merged.assign(score=_weighted(parts, self.weights).sum(1)))
+        ranking = ranking[ranking["rank"] < self.num_results]
+        return ranking.sort_values(["qid", "rank"], kind="stable").reset_index(drop=True)
+
+    def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
+        """Explains the score of a result by the pipelines that it comes from.
+
+        Args:
+            query: The query.
+            docno: A result: a passage or a document, as the pipelines return them.
+            graph: Not needed, as the pipelines have their own.
+
+        Returns:
+            A row per pipeline: ``relation`` (the pipeline's name, with its number where two have the same name),
+            ``source`` (the docno), ``text`` (empty where the pipelines add none), ``weight`` (the pipeline's share for
+            this query), ``score`` (the part of the score), ``normalized`` (the pipeline's own score).
+
+        Raises:
+            KeyError: If the docno is not among the results.
+        """
+        merged, parts = self._parts(pd.DataFrame({"qid": ["1"], "query": [query]}))
+        found = np.flatnonzero(merged["docno"] == docno)
+        if not len(found):
+            raise KeyError(f"{docno!r} is not among the {len(merged)} results of the pipelines for {query!r}")
+        row, names = found[0], [*map(pipeline_name, self.pipelines)]
+        labels = [f"{name} ({number})" if names.count(name) > 1 else name for number, name in enumerate(names, 1)]
+        text = merged["text"][row] if "text" in merged.columns else ""
+        frame = pd.DataFrame({"relation": labels, "source": docno, "text": text})
+        share = _shares(parts[[row]], self.weights)[0]
+        return frame.assign(weight=share, score=np.nan_to_num(parts[row]) * share, normalized=parts[row])
+
+    def _contributions(self, query: str) -> pd.DataFrame:
+        """The part of each pipeline (in columns 0, 1, ...) in the score of each result (its docno in the index)."""
+        merged, parts = self._parts(pd.DataFrame({"qid": ["1"], "query": [query]}))
+        return pd.DataFrame(_weighted(parts, self.weights), index=merged["docno"])
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Chooses alpha, on the validation queries where there are any, else on the training queries.
+
+        Of all values whose measure is within one standard error of the best (Breiman et al. 1984), the one closest to
+        the present alpha is taken: few queries move alpha only where they agree. Topics have ``qid, query``; judgments
+        have ``qid, docno, label``.
+
+        Raises:
+            ValueError: If none of the queries is judged.
+        """
+        topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
+        topics = check_frame(topics, self)
+        pt.validate.query_frame(topics, extra_columns=["query"], context=self)
+        run, qrels = judged(topics, qrels, self)
+        merged, parts = self._parts(run)
+        validation = Validation(merged, qrels, self.training.measure, self)
+        measure = lambda numbers: validation.per_query(  # noqa: E731
+            _weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1)
+        )
+        grid = [{"alpha": alpha} for alpha in ALPHAS]
+        self.alpha = coordinate_search({"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)[
+            "alpha"
+        ]
+        return self
+
+    def _parts(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+        """The results of both pipelines, each once, and their normalized scores, shape (results, 2).
+
+        A score is NaN where the pipeline retrieved nothing for the query.
+        """
+        runs = []
+        for pipeline in self.pipelines:
+            run = pipeline.transform(topics)
+            run = check_frame(run, pipeline, numbers=("score",))
+            pt.validate.result_frame(run, extra_columns=["score"], context=self)
+            run = run.astype({"qid": str, "docno": str}).drop_duplicates(["qid", "docno"])
+            runs.append(run.drop(columns=["rank", "docid"], errors="ignore"))
+        kinds = {
+            split_passage_id(run["docno"].iloc[0])[1] is not None: run["docno"].iloc[0] for run in runs if len(run)
+        }
+        if len(kinds) > 1:
+            raise ValueError(
+                f"one pipeline ranks passages ({kinds[True]!r}) and another documents ({kinds[False]!r}): put "
+                "graph.passages() behind the one or pt.text.max_passage() behind the other"
+            )
+        merged = pd.concat([run.drop(columns="score") for run in runs], ignore_index=True)
+        merged = merged.groupby(["qid", "docno"], sort=False, as_index=False).first()
+        query = topics.astype({"qid": str}).drop_duplicates("qid").set_index("qid")["query"]
+        merged["query"] = merged["qid"].map(query)
+        pairs = pd.MultiIndex.from_frame(merged[["qid", "docno"]])
+        parts = np.empty((len(merged), len(runs)))
+        for number, run in enumerate(runs):
+            scores = run.set_index(["qid", "docno"])["score"].astype(float)
+            by_query = scores.groupby(level="qid")
+            low, high = by_query.transform("min"), by_query.transform("max")
+            scores = ((scores - low) / (high - low)).where(high > low, 0.5)  # 0.5 if all are equal
+            # a pipeline's score of what it did not retrieve is 0, for queries that it retrieved something for
+            answered = merged["qid"].isin(run["qid"])
+            parts[:, number] = scores.reindex(pairs).to_numpy()
+            parts[answered & np.isnan(parts[:, number]), number] = 0
+        return merged, parts
+
+
+def _weighted(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Scores times their pipelines' shares, shape (results, 2)."""
+    return np.nan_to_num(parts) * _shares(parts, weights)
+
+
+def _shares(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The weight of each pipeline in each score; one that retrieved nothing leaves its weight to the others."""
+    found = ~np.isnan(parts)
+    shares = found * weights
+    shares = np.where(shares.any(1, keepdims=True), shares, found)  # if only pipelines of weight 0 retrieved something
+    return shares / shares.sum(1, keepdims=True)

@@ -1,0 +1,49 @@
+"""BM25 by PISA or Terrier."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyterrier as pt
+
+
+def bm25(
+    records: Iterable[dict[str, Any]], engine: str, path: Path, num_results: int = 1000, *, docno_length: int = 100
+) -> pt.Transformer:
+    """BM25 over records with ``docno`` and ``text``, by ``'pisa'`` or ``'terrier'``; builds the index if there is none.
+
+    Raises:
+        ImportError: If PISA is asked for and is not installed.
+    """
+    if engine == "pisa" and not (find_spec("pyterrier_pisa") and find_spec("wurlitzer")):
+        raise ImportError("PISA is not installed: pip install pyterrier-pisa wurlitzer (for x86-64 Linux)")
+    if not path.exists():
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        if engine == "pisa":
+            from wurlitzer import pipes
+
+            with pipes():  # PISA prints its log without Python
+                _pisa(unfinished).index(records)
+                _pisa_bm25(unfinished, 1).search("bm25")  # the first search builds the index of BM25's scores
+        else:
+            pt.terrier.TerrierIndex(str(unfinished.absolute())).indexer(meta={"docno": docno_length}).index(records)
+        unfinished.rename(path)
+    if engine == "pisa":
+        return _pisa_bm25(path, num_results)
+    index = pt.terrier.TerrierIndex(str(path.absolute()))
+    return pt.rewrite.tokenise() >> index.bm25(num_results=num_results) >> pt.rewrite.reset()
+
+
+def _pisa(path: Path) -> Any:
+    from pyterrier_pisa import PisaIndex
+
+    return PisaIndex(str(path), text_field="text", stemmer="porter2")
+
+
+def _pisa_bm25(path: Path, num_results: int) -> pt.Transformer:
+    return _pisa(path).bm25(k1=1.2, b=0.75, num_results=num_results, verbose=False)

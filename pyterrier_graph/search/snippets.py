@@ -1,0 +1,67 @@
+"""The part of a passage that has the words of a question, and these words marked."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cache
+from typing import Any
+
+from pyterrier_graph.checks import check_type
+
+WORD = re.compile(r"[^\W_]+")
+
+
+@cache
+def _stemmer() -> Any:
+    import snowballstemmer
+
+    return snowballstemmer.stemmer("english")
+
+
+def stems(text: str) -> list[str]:
+    """The stems of the words of a text, in their order."""
+    return _stemmer().stemWords([word.casefold() for word in WORD.findall(text)])
+
+
+def content_stems(question: str) -> set[str]:
+    """The stems of a question, without words such as "the"; all of them if there are no others."""
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    words = [word.casefold() for word in WORD.findall(question)]
+    return {*_stemmer().stemWords([word for word in words if word not in ENGLISH_STOP_WORDS] or words)}
+
+
+def snippet(text: str, wanted: set[str], words: int = 40) -> str:
+    """The part of a text with the most of the wanted stems; the first part where several have as many.
+
+    Dots stand for what is left out.
+    """
+    parts = text.split()
+    found = [wanted.intersection(stems(part)) for part in parts]
+    counts: Counter[str] = Counter()
+    best, last = (0, 0), -1
+    for place, entering in enumerate(found):
+        counts.update(entering)
+        if place >= words:
+            counts.subtract(found[place - words])
+        score = (sum(count > 0 for count in counts.values()), counts.total())
+        if score > best:
+            best, last = score, place
+    first = next((place for place in range(max(0, last - words + 1), last + 1) if found[place]), 0)
+    before = (words - (last + 1 - first)) // 2  # as many words before the first match as after the last
+    start = max(0, min(first - before, len(parts) - words)) if last >= 0 else 0
+    shown = " ".join(parts[start : start + words])
+    return f"{'… ' * (start > 0)}{shown}{' …' * (start + words < len(parts))}"
+
+
+def matching_words(text: str, wanted: set[str]) -> list[tuple[int, int]]:
+    """Start and end of each word of a text that has one of the wanted stems."""
+    return [match.span() for match in WORD.finditer(text) if wanted.intersection(stems(match[0]))]
+
+
+def check_question(question: str) -> None:
+    """Raises ValueError if a question has no word."""
+    check_type("question", question, str, "a text")
+    if not WORD.search(question):
+        raise ValueError("the question is empty: it needs a word")

@@ -1,0 +1,181 @@
+"""Tables of rows with a text, in Lance: only rows that have changed are written, and each table has versions.
+
+A :class:`~pyterrier_graph.GraphIndex` reads its tables at the versions that its ``pt_meta.json`` names. The next writer
+undoes later versions, which a killed process has left. Lance's full-text index of the texts computes BM25.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_graph.checks import WithSignature, check_count, check_frame
+
+if TYPE_CHECKING:
+    from lancedb.table import Table
+
+ROWS_AT_ONCE = 8192
+KEYS_AT_ONCE = 1000  # in a condition
+KEPT = timedelta(days=36_500)  # Lance must not delete versions: the last complete one may be old
+Row = tuple[str, str]  # docno and text
+
+
+def open_table(folder: Path, name: str, version: int) -> Table:
+    """A table as it was at a version."""
+    import lancedb
+
+    table = lancedb.connect(folder).open_table(name)
+    table.checkout(version)
+    return table
+
+
+def write_table(
+    folder: Path,
+    name: str,
+    version: int | None,
+    rows: Iterable[Row],
+    *,
+    keep_others: bool = False,
+    deleted: Iterable[str] = (),
+    searched: bool = False,
+) -> int:
+    """Writes the rows that differ from those of a version, and removes others; returns the number of the new version.
+
+    Memory holds 16 bytes for each row of the table, and some rows.
+
+    Args:
+        folder: The folder of all tables.
+        name: The name of the table.
+        version: The version that is changed; None: a new table.
+        rows: Pairs of a docno and a text. Rows whose text is unchanged are not written.
+        keep_others: Whether rows of the table that are not among ``rows`` stay.
+        deleted: Docnos of further rows to remove.
+        searched: Whether the full-text index of the texts is built.
+
+    Raises:
+        ValueError: If a docno comes twice.
+    """
+    import lancedb
+    import pyarrow as pa
+
+    database = lancedb.connect(folder)
+    types = pa.schema({"key": pa.int64(), "digest": pa.int64(), "docno": pa.string(), "text": pa.string()})
+    if version is None:
+        table = database.create_table(name, schema=types, mode="overwrite")
+    else:
+        table = database.open_table(name)
+        if table.version != version:
+            table.checkout(version)
+            table.restore()
+    keys, digests = _digests(table)
+    seen = [np.empty(0, np.int64)]
+    remaining = iter(rows)
+    while part := [*islice(remaining, ROWS_AT_ONCE)]:
+        docnos, texts = zip(*part, strict=True)
+        block = pa.table([_hashes(docnos), _hashes(texts), [*docnos], [*texts]], schema=types)
+        key, digest = (block[column].to_numpy() for column in ("key", "digest"))
+        _check_unique(np.concatenate([*seen, key]), key, docnos)
+        place = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
+        same = (keys[place] == key) & (digests[place] == digest) if len(keys) else np.zeros(len(key), bool)
+        if not same.all():
+            changed = block.filter(pa.array(~same))
+            table.merge_insert("key").when_matched_update_all().when_not_matched_insert_all().execute(changed)
+        seen.append(key)
+    gone = _hashes(deleted)
+    if not keep_others:
+        gone = np.concatenate([gone, np.setdiff1d(keys, np.concatenate(seen))])
+    for start in range(0, len(gone), KEYS_AT_ONCE):
+        table.delete(f"key IN ({', '.join(map(str, gone[start : start + KEYS_AT_ONCE]))})")
+    if table.version != version:
+        table.optimize(cleanup_older_than=KEPT)
+        if searched:
+            from lancedb.index import FTS
+
+            # not updated, since an updated index still counts the words of rows that are gone
+            table.create_index("text", config=FTS(language="English", stem=True, remove_stop_words=True))
+    return table.version
+
+
+def read_texts(table: Table) -> Iterator[Row]:
+    """The docnos and texts of a table, in the order of its rows."""
+    for batch in table.search().select(["docno", "text"]).to_batches(ROWS_AT_ONCE):
+        yield from zip(batch["docno"].to_pylist(), batch["text"].to_pylist(), strict=True)
+
+
+def _digests(table: Table) -> tuple[np.ndarray, np.ndarray]:
+    """The keys of all rows, ascending, and the digests of their texts."""
+    columns = table.search().select(["key", "digest"]).to_arrow()
+    keys, digests = (columns[name].to_numpy() for name in ("key", "digest"))
+    order = np.argsort(keys)
+    return keys[order], digests[order]
+
+
+def _hashes(texts: Iterable[str]) -> np.ndarray:
+    """Digests of texts as whole numbers of 64 bits."""
+    joined = b"".join([blake2b(text.encode(), digest_size=8).digest() for text in texts])
+    return np.frombuffer(joined, dtype="<i8")
+
+
+def _check_unique(seen: np.ndarray, key: np.ndarray, docnos: tuple[str, ...]) -> None:
+    """Raises ValueError if one of the last keys was seen before."""
+    values, counts = np.unique(seen, return_counts=True)
+    if len(twice := values[counts > 1]):
+        raise ValueError(f"docno {docnos[int(np.flatnonzero(np.isin(key, twice))[-1])]!r} comes twice")
+
+
+class FullText(WithSignature, pt.Transformer):
+    """BM25 over the texts of a table, by Lance's full-text index (k1 = 1.2, b = 0.75; English stems, no stop words).
+
+    Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``.
+
+    Args:
+        folder: The folder of all tables.
+        name: The name of the table.
+        version: Its version.
+        num_results: Passages per query.
+    """
+
+    schematic = {"label": "BM25", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+
+    def __init__(self, folder: Path, name: str, version: int, num_results: int = 1000) -> None:
+        check_count("num_results", num_results)
+        self.folder, self.name, self.version, self.num_results = folder, name, version, num_results
+        self._table: Table | None = None
+
+    def __repr__(self) -> str:
+        return f"BM25({str(self.folder.parent)!r}, {self.num_results})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_table": None}  # worker processes open the table again
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages."""
+        inp = check_frame(inp, self, texts=("query",))
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        found = [self._found(query) for query in inp["query"]]
+        rows = np.repeat(np.arange(len(inp)), [len(one) for one in found])
+        results = pd.concat([pd.DataFrame({"docno": pd.Series(dtype="str"), "score": pd.Series(dtype=float)}), *found])
+        return pt.model.add_ranks(inp.iloc[rows].reset_index(drop=True).assign(**results.reset_index(drop=True)))
+
+    def _found(self, query: str) -> pd.DataFrame:
+        from lancedb.query import MatchQuery
+
+        words: Any = MatchQuery
+        if self._table is None:
+            self._table = open_table(self.folder, self.name, self.version)
+        search = self._table.search(words(query, "text"), query_type="fts").select(["docno", "_score"])
+        found = search.limit(self.num_results).to_arrow()
+        docnos = pd.Series(found["docno"].to_pylist(), dtype="str")
+        return pd.DataFrame({"docno": docnos, "score": found["_score"].to_numpy().astype(float)})
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Finds no more passages than are kept."""
+        return FullText(self.folder, self.name, self.version, min(k, self.num_results))

@@ -1,0 +1,5 @@
+"""Explanations, results, comparisons and plots."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, ["plots"])

@@ -1,0 +1,49 @@
+"""Axes, legends and titles that all plots share."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+from matplotlib.lines import Line2D
+
+from pyterrier_graph.html import TEXT, WIDEST, in_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TITLE_WIDTH = 80
+DPI = 110
+
+
+def new_axes(width: float, height: float) -> Axes:
+    """Axes of a new figure, whose layout leaves space for texts next to them."""
+    return new_grid(1, 1, width, height)[0]
+
+
+def new_grid(rows: int, columns: int, width: float, height: float, **options: Any) -> list[Axes]:
+    """Axes of a new figure, row by row."""
+    size: dict[str, Any] = {"figsize": (min(width, WIDEST), height), "dpi": max(DPI, plt.rcParams["figure.dpi"])}
+    return [*plt.subplots(rows, columns, layout="constrained", squeeze=False, **size, **options)[1].flat]
+
+
+def with_path(relation: str) -> str:
+    """A relation in words, with its path in parentheses where the words differ: for legends, which have no tooltip."""
+    words = in_words(relation)
+    return words if words == relation or not relation else f"{words} ({relation})"
+
+
+def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any = None) -> None:
+    """A legend to the right of the axes: of names and their colors, of given handles, or of what was drawn."""
+    if colors is not None:
+        handles = [Line2D([], [], color=color, lw=6, label=name) for name, color in colors.items()]
+    legend = ax.legend(handles=handles, fontsize=TEXT, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def titled(ax: Axes, title: str) -> None:
+    """A title on the left; long titles, such as queries, are wrapped."""
+    ax.set_title(textwrap.fill(title, TITLE_WIDTH), loc="left", fontsize=10, parse_math=False)

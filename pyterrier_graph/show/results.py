@@ -1,0 +1,206 @@
+"""Plots of experiments and trainings: means and differences, curves, similarities, weights of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_graph.checks import check_choice
+from pyterrier_graph.evaluation.significance import PER_QUERY, significance_marks, values_of
+from pyterrier_graph.html import COLORS, MINUS, NEUTRAL, PLUS, TEXT, colors_of, shortened
+from pyterrier_graph.show.axes import new_axes, new_grid, right_legend, titled, with_path
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SPREAD = 0.36  # half the height that the points of a system take
+
+
+def results(
+    experiment: pd.DataFrame,
+    measure: Any = None,
+    *,
+    baseline: str | int = 0,
+    title: str = "",
+) -> list[Axes]:
+    """Draws a bar per system, and next to it the differences to the baseline, a point per query.
+
+    The baseline is drawn first, then the other systems in the order of the frame. A bar is the mean with its 95%
+    confidence interval (Student's t). Its number has a ``+`` or ``-`` if the system is better or worse than the
+    baseline (paired t-tests over queries, Holm-corrected, p < 0.05). The points of a system are sorted by their
+    difference: where they cross 0, one sees for how many queries the system is better.
+
+    Args:
+        experiment: What ``pt.Experiment(..., perquery=True)`` returns: ``name, qid, measure, value``. With a column
+            ``seed``, each query has its mean over seeds. PyTerrier sorts this frame by name.
+        measure: The measure; it may be left out if there is one.
+        baseline: Name of the system that the others are compared with, or its position in the frame.
+    """
+    pt.validate.columns(experiment, includes=PER_QUERY)
+    measures = [*map(str, experiment["measure"].unique())]
+    if measure is None and len(measures) > 1:
+        raise ValueError(f"there are several measures, give one: {', '.join(measures)}")
+    measure = str(measures[0] if measure is None and measures else measure)
+    check_choice("measure", measure, measures)
+    values = values_of(experiment, measure)
+    names = [*map(str, values.index)]
+    if values.isna().any(axis=None):
+        system, query = values.stack(future_stack=True).isna().idxmax()
+        raise ValueError(f"{system!r} has no value for query {query!r}: all systems need the same queries")
+    if isinstance(baseline, int) and -len(names) <= baseline < len(names):
+        baseline = names[baseline]
+    check_choice("baseline", baseline, names)
+    baseline = str(baseline)
+    names = [baseline, *(name for name in names if name != baseline)]
+    values = values.loc[names]
+    means, differences = new_grid(1, 2, 9, 1.3 + 0.5 * len(names), sharey=True)
+    marks = significance_marks(values, baseline)
+    _draw_means(means, values, marks, baseline, measure)
+    _draw_differences(differences, values, baseline)
+    means.set_yticks(range(len(names)), [shortened(name, 40) for name in names], fontsize=TEXT, parse_math=False)
+    means.set_ylim(len(names) - 0.4, -0.6)
+    differences.set_ylim(means.get_ylim())
+    titled(means, title)
+    return [means, differences]
+
+
+def training_curves(trainings: Any, *, title: str = "") -> list[Axes]:
+    """Draws losses and, if there were validation queries, the validation measure; a star marks the kept weights.
+
+    Args:
+        trainings: A trained model or its ``training_log``, or several of them by name.
+    """
+    several = isinstance(trainings, Mapping)
+    logs = {str(name): _log(training) for name, training in (trainings if several else {"": trainings}).items()}
+    measures = {name: measure for name, log in logs.items() if (measure := _measure_of(log))}
+    losses = {name: points for name, log in logs.items() if len(points := _points(log, "loss"))}
+    measured = {name: _points(logs[name], measure) for name, measure in measures.items()}
+    validation = f"validation {' and '.join(dict.fromkeys(measures.values()))}"
+    parts = {label: curves for label, curves in (("loss", losses), (validation, measured)) if curves}
+    if not parts:
+        raise ValueError("there is nothing to draw: the logs have neither losses nor a measure")
+    axes = new_grid(len(parts), 1, 8, 2.6 * len(parts), sharex=True)
+    colors = colors_of(logs)
+    for ax, (label, curves) in zip(axes, parts.items(), strict=True):
+        for name, (x, y) in curves.items():
+            ax.plot(x, y, color=colors[name], marker="." if len(x) < 50 else "")
+            if label == validation:
+                ax.plot(x[y.argmax()], y.max(), "*", color=colors[name], markersize=14)
+        ax.set_ylabel(label)
+        ax.margins(y=0.1)
+    axes[-1].set_xlabel("step")
+    if several:
+        right_legend(axes[0], colors)
+    titled(axes[0], title)
+    return axes
+
+
+def similarity_shift(before: pd.DataFrame, after: pd.DataFrame, *, title: str = "") -> list[Axes]:
+    """Draws similarities of a relevant passage to its query and to other passages, before and after training.
+
+    Training should make s(p+, q) larger than s(p+, p-) (PAIR, Fig. 4). Each title has the share of pairs where it is.
+    Both frames have a row per pair of a query and a relevant passage: ``positive_query``, the similarity of the passage
+    to the query, and ``positive_negative``, its similarity to another passage.
+    """
+    kinds = {"positive_query": "s(p+, q)", "positive_negative": "s(p+, p-)"}
+    axes = new_grid(2, 1, 8, 5.2, sharex=True, sharey=True)
+    bins = np.histogram_bin_edges(pd.concat([before, after])[[*kinds]], 30).tolist()
+    for ax, name, frame in zip(axes, ("before", "after"), (before, after), strict=True):
+        for (column, label), color in zip(kinds.items(), COLORS, strict=False):
+            mean, deviation = frame[column].mean(), frame[column].std(ddof=0)
+            ax.hist(frame[column], bins, color=color, alpha=0.6, label=f"{label}: {mean:.3g} ± {deviation:.2g}")
+            ax.axvline(mean, color=color, linewidth=2)
+        share = (frame["positive_query"] > frame["positive_negative"]).mean()
+        titled(ax, f"{f'{title}, ' if title else ''}{name}: s(p+, q) is larger for {share:.0%}")
+        ax.set_ylabel("pairs")
+        right_legend(ax)
+    axes[-1].set_xlabel("similarity")
+    return axes
+
+
+def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weights of relations") -> Axes:
+    """Draws the weight of each relation in a graph model; for HGATReranker, per layer (Table 6 of the paper).
+
+    ``source`` is a GraphMean, GraphMaxSim, GNNEncoder or HGATReranker, a weight per relation, or what
+    ``HGATReranker.relation_weights()`` returns.
+    """
+    if callable(method := getattr(source, "relation_weights", None)):
+        source = method()
+    source = getattr(source, "weights", source)
+    if isinstance(source, Mapping):
+        source = pd.DataFrame({"weight": source}, dtype=float)
+    if not isinstance(source, pd.DataFrame) or not len(source):
+        raise ValueError(f"{source!r} has no weights: give a graph model with relations, or a weight per relation")
+    ax = ax if ax is not None else new_axes(8, max(2.5, 1 + 0.22 * len(source) * (source.shape[1] + 1)))
+    colors = colors_of(source.columns)
+    table = source.iloc[::-1, ::-1]  # barh draws from bottom to top
+    table = table.rename(index={name: with_path(name) for name in table.index})
+    table.plot.barh(ax=ax, color=[colors[column] for column in table.columns], legend=False)
+    ax.set_yticks(ax.get_yticks(), [*table.index], fontsize=TEXT, parse_math=False)
+    if source.shape[1] > 1:
+        right_legend(ax, colors)
+    ax.set(xlabel="weight", ylabel="")
+    titled(ax, title)
+    return ax
+
+
+def _draw_means(ax: Axes, values: pd.DataFrame, marks: dict[str, str], baseline: str, measure: str) -> None:
+    from scipy.stats import ttest_1samp
+
+    for place, (name, row) in enumerate(values.iterrows()):
+        mean, color = row.mean(), NEUTRAL if name == baseline else PLUS
+        interval = ttest_1samp(row, 0).confidence_interval() if row.nunique() > 1 else (mean, mean)
+        low, high = interval
+        ax.barh(place, mean, color=color, height=0.6)
+        ax.errorbar(mean, place, xerr=[[mean - low], [high - mean]], color=ax.yaxis.label.get_color(), capsize=3, lw=1)
+        style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": TEXT, "parse_math": False}
+        ax.annotate(f"{mean:.3f}{marks[str(name)]}", (max(high, 0), place), xytext=(5, 0), **style)
+    ax.margins(x=0.2)
+    ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
+    ax.set_xlabel(f"mean {measure}, 95% interval; +/-: p < 0.05", parse_math=False)
+
+
+def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
+    ax.axvline(0, color=NEUTRAL, lw=1)
+    largest = max(1e-9, float((values - values.loc[baseline]).abs().to_numpy().max()))
+    for place, (name, row) in enumerate(values.iterrows()):
+        if name == baseline:
+            ax.annotate("baseline", (0, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=TEXT)
+            continue
+        difference = np.sort((row - values.loc[baseline]).to_numpy())
+        y = place + np.linspace(SPREAD, -SPREAD, len(difference)) if len(difference) > 1 else np.array([place])
+        color = np.where(difference > 0, PLUS, np.where(difference < 0, MINUS, NEUTRAL))
+        ax.scatter(difference, y, c=color, s=9, linewidth=0, rasterized=len(difference) > 300)
+        better, worse = int((difference > 0).sum()), int((difference < 0).sum())
+        text = f"better {better}\nequal {len(difference) - better - worse}\nworse {worse}"
+        ax.annotate(text, (1.12 * largest, place), va="center", fontsize=TEXT)
+    ax.set_xlim(-1.1 * largest, 1.75 * largest)
+    ax.set_xlabel(f"difference to {shortened(baseline, 30)}, per query", parse_math=False)
+
+
+def _log(training: Any) -> list[dict[str, float]]:
+    log = getattr(training, "training_log", training)
+    if not isinstance(log, Sequence) or not all(isinstance(entry, Mapping) for entry in log):
+        raise ValueError(f"{training!r:.80} was not trained: give a model after fit(), or its training_log")
+    return [dict(entry) for entry in log]
+
+
+def _measure_of(log: list[dict[str, float]]) -> str | None:
+    """Name of the validation measure in a training log; None if the log has no measure."""
+    import ir_measures
+
+    for name in dict.fromkeys(name for entry in log for name in entry):
+        with suppress(NameError, SyntaxError, ValueError):
+            ir_measures.parse_measure(name)
+            return name
+    return None
+
+
+def _points(log: list[dict[str, float]], key: str) -> np.ndarray:
+    """The points of a curve, shape (2, points); an empty array if the log has none."""
+    return np.array([(entry["step"], entry[key]) for entry in log if {"step", key} <= entry.keys()], dtype=float).T

@@ -1,0 +1,166 @@
+"""Arrays, texts and ids on disk: files that grow, and artifacts that map such files into memory."""
+
+import copyreg
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from npids.builder import FwdLookupBuilder
+from npids.codecs import FwdFixedBytes
+from npids.lookup import Lookup
+
+from pyterrier_graph.storage.artifact import BuiltArtifact
+
+DOCNOS = "docnos.npids"
+TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
+
+_DTYPES = {"node_type": "u1", TEXTS: "u1", "scores": "f4", "features": "f2"}
+_DTYPES |= dict.fromkeys(("indices", "pairs", "edges"), "u4")
+
+
+# --- arrays
+
+
+def array_file(folder: Path, name: str) -> Path:
+    """The file that holds an array; its ending is the array's type."""
+    return folder / f"{name}.{_DTYPES.get(name.rpartition('.')[2], 'i8')}"
+
+
+def read_array(folder: Path, name: str) -> np.ndarray:
+    """Memory-maps an array."""
+    path = array_file(folder, name)
+    dtype = np.dtype(f"<{path.suffix[1:]}")
+    if not path.stat().st_size:  # an empty file cannot be mapped
+        return np.empty(0, dtype=dtype)
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
+
+
+class ArrayFiles(ExitStack):
+    """Arrays that grow on disk; a context manager, which closes the files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._files: dict[Path, BinaryIO] = {}
+
+    def append(self, folder: Path, name: str, values: np.ndarray) -> None:
+        """Adds values after those before; without any, there is an empty file."""
+        path = array_file(folder, name)
+        if path not in self._files:
+            self._files[path] = self.enter_context(open(path, "ab"))
+        self._files[path].write(np.ascontiguousarray(values, dtype=f"<{path.suffix[1:]}").tobytes())
+
+
+# --- texts
+
+
+class TextWriter(ArrayFiles):
+    """Writes texts one after the other in UTF-8, and where each ends."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder, self._end = folder, 0
+        self.append(folder, TEXTS, np.empty(0))
+        self.append(folder, TEXT_OFFSETS, np.zeros(1))
+
+    def extend(self, texts: Sequence[str]) -> None:
+        """Adds texts after those before."""
+        encoded = [text.encode() for text in texts]
+        ends = self._end + np.cumsum([len(text) for text in encoded], dtype=np.int64)
+        self.append(self._folder, TEXTS, np.frombuffer(b"".join(encoded), np.uint8))
+        self.append(self._folder, TEXT_OFFSETS, ends)
+        self._end = int(ends[-1]) if len(ends) else self._end
+
+
+# --- ids
+
+
+class _PlainIds(FwdFixedBytes):
+    """Stores ids as they are.
+
+    The forms of npids 0.1.3 for numbered ids fail where there is a '%' before the number, as in every passage id, and
+    looking up an id that does not look like the stored ones may raise.
+    """
+
+    def seed(self, id: str) -> bool:
+        self.prefix = b""
+        return super().seed(id)
+
+
+@contextmanager
+def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
+    """Writes an ``npids.Lookup``: the context gives a builder, whose method ``add`` takes one id after the other."""
+    with Lookup.builder(path) as builder:
+        builder.formats = {FwdFixedBytes.NAME: _PlainIds()}
+        builder.seeded_formats = dict(builder.formats)
+        try:
+            yield builder
+        except BaseException:
+            builder.fout.close()  # npids closes the file only if there is no error
+            raise
+
+
+def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
+    """Numbers of ids, int64; -1 for unknown ids. Each id is looked up once."""
+    place, names = pd.factorize(np.array(ids, dtype=object))
+    return np.array(lookup.inv[names.tolist()], dtype=np.int64)[place] if len(names) else place.astype(np.int64)
+
+
+def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
+    """Ids by number."""
+    if not len(numbers):
+        return []
+    unique, place = np.unique(numbers, return_inverse=True)
+    return lookup.fwd[unique].astype(object)[place].tolist()
+
+
+def some(unknown: Sequence[Any], noun: str) -> str:
+    """The number of unknown names, with up to three of them: ``"4 nodes ('a', 'b', 'c', ...)"``."""
+    named = ", ".join(repr(identifier) for identifier in unknown[:3])
+    return f"{len(unknown)} {noun}{'s' if len(unknown) > 1 else ''} ({named}{', ...' if len(unknown) > 3 else ''})"
+
+
+# --- in worker processes, which open files again instead of receiving copies of them
+
+
+def flex_index(index: Any) -> tuple[Any, ...]:
+    """How to open a ``FlexIndex`` again, for pickle."""
+    return type(index), (str(index.index_path),), {name: vars(index)[name] for name in ("sim_fn", "verbose", "_meta")}
+
+
+copyreg.pickle(Lookup, lambda lookup: (Lookup, (lookup.path,)))
+
+
+# --- graphs
+
+
+class StoredGraph(BuiltArtifact):
+    """Base of graphs on disk: files are mapped when they are needed.
+
+    Raises ValueError if another graph has taken the place of the one that was opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
+        super().__init__(path, verbose=verbose)
+        self._arrays: dict[str, np.ndarray] = {}
+
+    @cached_property
+    def docnos(self) -> Lookup:
+        """Docnos by number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
+        return self._open(lambda folder: Lookup(folder / DOCNOS))
+
+    def _array(self, name: str) -> np.ndarray:
+        if name not in self._arrays:
+            self._arrays[name] = self._open(lambda folder: read_array(folder, name))
+        return self._arrays[name]
+
+    def _texts(self, numbers: np.ndarray) -> list[str]:
+        """Stored texts by number, shape (n,)."""
+        offsets, content = self._array(TEXT_OFFSETS), self._array(TEXTS)
+        texts = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(content))
+        return texts.take(pa.array(numbers)).to_pylist()

@@ -1,0 +1,449 @@
+"""Artifacts on disk: written completely or not at all, compared with their digests, and shared.
+
+An artifact is a folder with a ``pt_meta.json``, which states its kind and the size and SHA-256 of every file, and ends
+with a digest of itself. Opening an artifact compares all sizes, and the digests of files of up to 1 MiB; :func:`verify`
+compares all digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import pyterrier as pt
+
+from pyterrier_graph.checks import check_type
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from huggingface_hub import RepoCard
+    from torch import nn
+
+META, CARD, LOCK = "pt_meta.json", "README.md", "lock"
+SIZES, DIGESTS, OWN_DIGEST = "files", "file_sha256", "meta_sha256"
+SMALL = 1 << 20  # bytes; files up to this size are compared with their digests whenever an artifact is opened
+OTHER_CONTENT = "has another content than when it was written"
+Opened = TypeVar("Opened")
+LOAD = 'pt.Artifact.load("folder"'  # a card's code for loading; the name of the hub or record replaces it there
+
+
+def kind_of(artifact: OwnArtifact | type[OwnArtifact]) -> dict[str, Any]:
+    """The fields of ``pt_meta.json`` that state an artifact's kind."""
+    return {
+        "type": artifact.ARTIFACT_TYPE,
+        "format": artifact.ARTIFACT_FORMAT,
+        "format_version": artifact.FORMAT_VERSION,
+        "package_hint": artifact.ARTIFACT_PACKAGE_HINT,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a model's results depend on."""
+    import pyterrier_graph
+
+    others = {name: version(name) for name in ("pyterrier", "torch", "transformers", "sentence-transformers")}
+    return {"python": python_version(), "pyterrier_graph": pyterrier_graph.__version__} | others
+
+
+# --- fingerprints: digests by which equal files and equal work are recognized
+
+
+def as_json(about: Mapping[str, Any]) -> str:
+    """JSON with sorted names: the same text for equal contents."""
+    return json.dumps(about, indent=1, sort_keys=True, allow_nan=False)
+
+
+def json_sha256(about: Mapping[str, Any]) -> str:
+    """SHA-256 of a description that JSON can express."""
+    return hashlib.sha256(as_json(about).encode()).hexdigest()
+
+
+def file_sha256(file: Path) -> str:
+    """SHA-256 of a file."""
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def folder_sha256(folder: Path) -> str:
+    """SHA-256 of the names and contents of the files in a folder."""
+    total = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        total.update(file.name.encode() + bytes.fromhex(file_sha256(file)))
+    return total.hexdigest()
+
+
+def frame_sha256(frame: pd.DataFrame) -> str:
+    """SHA-256 of the columns and values of a frame, in their order; values may be arrays."""
+    digest = hashlib.sha256()
+    for name, values in frame.items():
+        digest.update(f"{name!r}\n".encode())
+        for value in values:
+            digest.update(value.tobytes() if hasattr(value, "tobytes") else f"{value!r}\n".encode())
+    return digest.hexdigest()
+
+
+def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
+    """SHA-256 of the names and weights of a module, preceded and followed by a text."""
+    import torch
+
+    digest = hashlib.sha256(before.encode())
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    digest.update(after.encode())
+    return digest.hexdigest()
+
+
+def pipeline_name(pipeline: Any) -> str:
+    """The ``repr`` of a pipeline without memory addresses, which differ between processes."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(pipeline))
+
+
+# --- writing
+
+
+def claim(note: Path, identity: Mapping[str, Any], other: str, *, begun: bool) -> None:
+    """Notes in a file of a folder all that the work there depends on.
+
+    Raises ValueError, which names ``other``, if work has ``begun`` there that depends on something else.
+    """
+    identity = json.loads(json.dumps(identity, default=str))
+    if not begun:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        with pt.io.finalized_open(str(note), "b") as out:  # completely or not at all
+            out.write(json.dumps(identity, indent=1).encode())
+        return
+    before = json.loads(note.read_text("utf-8")) if note.exists() else {}
+    if differing := sorted(name for name in {*before, *identity} if before.get(name) != identity.get(name)):
+        raise ValueError(
+            f"{str(note.parent)!r} holds {other} (other: {', '.join(differing)}): choose another output_dir, or delete "
+            "it"
+        )
+
+
+@contextmanager
+def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[None]:
+    """A block that one process at a time runs for a folder, which is made, and removed if only the lock is left in it.
+
+    The operating system releases the lock of a process that dies. If another process has the lock, ``waiting`` is
+    called and the block waits; without this argument BlockingIOError is raised.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if waiting is None:
+            advice = "wait until it is done, or end it and repeat the call"
+            raise BlockingIOError(f"another process is at work in {str(folder)!r}: {advice}") from None
+        waiting()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        _remove_unused(folder)  # before the release: a process that has opened the file then makes a new one
+        lock.release()
+        if os.name == "nt":  # where an open file cannot be deleted
+            _remove_unused(folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    if folder.exists() and not {entry.name for entry in folder.iterdir()} - {LOCK}:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
+    """Provides a temporary folder, which becomes the artifact when the block ends without an error.
+
+    Files that a killed process has left of the same artifact are removed, and what it was about to replace gets its
+    place back.
+
+    Args:
+        path: Path of the artifact.
+        meta: The contents of ``pt_meta.json``, which may be completed inside the block. It is written last, so that an
+            incomplete folder is never read as an artifact.
+        overwrite: Whether an artifact that is there already is replaced, when the new one is complete.
+
+    Raises:
+        BlockingIOError: If another process is writing there.
+        FileExistsError: If there is a file, or a folder with files, at ``path``.
+    """
+    target = Path(path).absolute()
+    place = target.with_name(f".{target.name}.new")
+    files, replaced = place / "files", place / "replaced"
+
+    def restore() -> None:
+        if replaced.exists() and not target.exists():
+            replaced.rename(target)
+        for folder in (files, replaced):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    with locked(place):
+        try:
+            restore()
+            if not overwrite:
+                check_vacant(target)
+            files.mkdir()
+            yield files
+            complete(files, meta)
+            if overwrite and target.exists():
+                target.rename(replaced)
+            else:
+                check_vacant(target)
+            files.replace(target)
+        finally:
+            restore()
+    sync(target.parent)
+
+
+def complete(folder: Path, meta: dict[str, Any], sha256: Mapping[str, str] | None = None) -> None:
+    """Makes a folder with its files an artifact: writes ``pt_meta.json``, and syncs everything to the disk.
+
+    Args:
+        folder: The folder, which the caller renames afterwards (and syncs the folder around it, with :func:`sync`).
+        meta: The contents of ``pt_meta.json``; sizes in bytes and digests of all files are added.
+        sha256: Digests of files that the caller has computed already.
+    """
+    known = sha256 or {}
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file != folder / META)
+    names = {file.relative_to(folder).as_posix(): file for file in files}
+    meta[SIZES] = {name: file.stat().st_size for name, file in names.items()}
+    meta[DIGESTS] = {name: known.get(name) or file_sha256(file) for name, file in names.items()}
+    (folder / META).write_text(meta_text(meta), encoding="utf-8", newline="\n")
+    mode = (folder / META).stat().st_mode & 0o777
+    for file in [*files, folder / META]:
+        file.chmod(mode)  # safetensors creates files that only their creator may read
+        sync(file)
+    for place in [*{file.parent for file in files}, folder]:
+        sync(place)
+
+
+def replace_file(path: Path, meta: dict[str, Any], name: str, content: bytes | None = None) -> None:
+    """Adds a file to an artifact, or replaces one; without ``content``, the file is there and only ``meta`` changes.
+
+    The artifact can be read at every moment: the file is not listed while it changes.
+    """
+    file, mode = path / name, (path / META).stat().st_mode & 0o777
+
+    def put(target: Path, content: bytes) -> None:
+        with pt.io.finalized_open(str(target), "b") as out:
+            out.write(content)
+        target.chmod(mode)
+
+    if content is not None:
+        others = {part: {key: meta[part][key] for key in meta[part] if key != name} for part in (SIZES, DIGESTS)}
+        put(path / META, meta_text(meta | others).encode())
+        put(file, content)
+    meta[SIZES][name], meta[DIGESTS][name] = file.stat().st_size, file_sha256(file)
+    put(path / META, meta_text(meta).encode())
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    if path.is_dir() and os.name == "nt":  # folders cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_vacant(path: Path) -> None:
+    """Raises FileExistsError if there is a file, or a folder with files, at ``path``."""
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise FileExistsError(f"{str(path)!r} exists already: delete it, or choose another path")
+
+
+def meta_text(meta: Mapping[str, Any]) -> str:
+    """The text of ``pt_meta.json``, which ends with the digest of its other entries."""
+    about = {name: value for name, value in meta.items() if name != OWN_DIGEST}
+    digest = hashlib.sha256(json.dumps(about, indent=1).encode()).hexdigest()
+    return json.dumps(about | {OWN_DIGEST: digest}, indent=1)
+
+
+# --- reading
+
+
+def read_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Opens an artifact: reads its ``pt_meta.json``, and compares sizes of files, and digests of small ones.
+
+    Args:
+        path: Folder of the artifact.
+        expected: Fields that ``pt_meta.json`` must have, such as those of :func:`kind_of`.
+
+    Raises:
+        FileNotFoundError: If there is no artifact.
+        ValueError: If the artifact is of another kind or version, or is damaged.
+    """
+    return _read_meta(path, expected or {})[0]
+
+
+def _read_meta(path: Path, expected: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, int] | None]:
+    """As :func:`read_meta`, with the id of the folder."""
+    opened = folder_id(path)
+    meta = _open_meta(path, expected)
+    problem = next(_problems(path, meta, SMALL), None)
+    if opened != folder_id(path):  # another artifact has taken its place meanwhile
+        return _read_meta(path, expected)
+    if problem is not None:
+        raise ValueError(f"{str(path)!r} is damaged: {problem}")
+    return meta, opened
+
+
+def _open_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
+    file = path / META
+    if not file.is_file():
+        raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
+    try:
+        text = file.read_bytes().decode("utf-8")
+        meta = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
+    found = {key: meta.get(key) for key in expected} if isinstance(meta, dict) else None
+    if found != expected:
+        raise ValueError(f"{str(path)!r} holds {found}, but {expected} is needed")
+    if not isinstance(meta, dict) or meta_text(meta) != text:
+        raise ValueError(f"{str(file)!r} is damaged: it {OTHER_CONTENT}")
+    return meta
+
+
+def verify(path: Path) -> None:
+    """Reads all files of an artifact, and those of artifacts and checkpoints inside, and compares them with digests.
+
+    Raises:
+        FileNotFoundError: If there is no artifact.
+        ValueError: If it is damaged; names each damaged file.
+    """
+    if problems := [*_problems(path, _open_meta(path, {}))]:
+        raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
+
+
+def _problems(path: Path, meta: Mapping[str, Any], limit: float = math.inf) -> Iterator[str]:
+    """The differences between an artifact's files and its meta; contents are compared up to a size."""
+    root = path.resolve()
+    for file in sorted(path.rglob("*")):
+        if file.is_symlink():
+            yield f"{file.relative_to(path).as_posix()!r} is a symbolic link, which an artifact must not contain"
+    for name, size in meta[SIZES].items():
+        file = path / name
+        if not file.resolve().is_relative_to(root):
+            yield f"{META!r} names a file outside of the artifact: {name!r}"
+            continue
+        actual = file.stat().st_size if file.is_file() else None
+        if actual != size:
+            yield f"{name!r} should have {size} bytes, has {actual}"
+        elif size <= limit and file_sha256(file) != meta[DIGESTS][name]:
+            yield f"{name!r} {OTHER_CONTENT}"
+
+
+def folder_id(path: Path) -> tuple[int, int] | None:
+    """Two numbers that distinguish a folder from another one that takes its place; None where there is nothing."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
+
+
+# --- base classes
+
+
+class OwnArtifact(pt.Artifact):
+    """Base class of the package's artifacts: Hugging Face and Zenodo show an artifact's card, if it has one."""
+
+    ARTIFACT_TYPE: str
+    ARTIFACT_FORMAT: str
+    ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
+    FORMAT_VERSION = 1
+    GIVEN: tuple[str, ...] = ()  # arguments that are not stored with the artifact, and have to be given to load it
+
+    def verify(self) -> Self:
+        """Reads all files of the artifact and compares them with the digests that were stored when they were written.
+
+        Opening an artifact compares files of up to 1 MiB only.
+
+        Raises:
+            FileNotFoundError: If there is no artifact at the path.
+            ValueError: If the artifact is damaged; names each damaged file. Or if it was never saved.
+        """
+        if self.path is pt.Artifact.NO_PATH:
+            raise ValueError(f"{self!r} has no folder: save it first")
+        verify(Path(str(self.path)))
+        return self
+
+    def _card(self, load: str) -> RepoCard | None:
+        """The artifact's card with other code for loading."""
+        from huggingface_hub import RepoCard
+
+        file = Path(str(self.path), CARD)
+        return RepoCard(file.read_text(encoding="utf-8").replace(LOAD, load)) if file.is_file() else None
+
+    def _hf_readme(self, *, repo: str, branch: str | None = "main", **about: Any) -> str | None:
+        place = repo if branch == "main" else f"{repo}@{branch}"
+        card = self._card(f"pt.Artifact.from_hf({place!r}")
+        if card is None:
+            return super()._hf_readme(repo=repo, branch=branch, **about)
+        card.data["pretty_name"] = about.get("pretty_name")
+        return str(card)
+
+    def _zenodo_metadata(self, *, zenodo_id: str, **options: Any) -> dict[str, Any]:
+        about = super()._zenodo_metadata(zenodo_id=zenodo_id, **options)
+        card = self._card(f"pt.Artifact.from_zenodo({str(zenodo_id)!r}")
+        return about | ({"description": f"<pre>{escape(card.text)}</pre>"} if card else {})
+
+
+class BuiltArtifact(OwnArtifact):
+    """Base class of artifacts that are built at a path, which may not exist yet, and read from there."""
+
+    path: Path
+    _folder_id: tuple[int, int] | None = None
+
+    def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
+        check_type("path", path, (str, os.PathLike), "the path of a folder")
+        super().__init__(Path(path))
+        self.verbose = verbose
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes map the files again instead of receiving copies of them.
+        return type(self), (self.path,), {"verbose": self.verbose}
+
+    def built(self) -> bool:
+        """Whether there is a complete artifact at this path."""
+        try:
+            return bool(self.meta)
+        except (FileNotFoundError, ValueError):
+            return False
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """The contents of ``pt_meta.json``: sizes and origin. Raises as :func:`read_meta` does."""
+        meta, self._folder_id = _read_meta(self.path, kind_of(self))
+        return meta
+
+    def _open(self, open_in: Callable[[Path], Opened]) -> Opened:
+        """Opens files in the folder, after they have been compared with ``pt_meta.json``.
+
+        Raises ValueError if another artifact has taken the place of the one whose ``pt_meta.json`` was read.
+        """
+        assert self.meta
+        try:
+            return open_in(self.path)
+        finally:  # also if it fails: the files may be those of another artifact
+            if folder_id(self.path) != self._folder_id:
+                raise ValueError(f"{self!r} was replaced or removed after it had been opened: open it again")

@@ -1,0 +1,160 @@
+"""Indexes and vectors that are encoded once: written chunk by chunk, interrupted, copied, refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyterrier_dr import FlexIndex
+
+from pyterrier_graph.graph_mean.contextual_index import contextual_meta, write_index
+
+PASSAGES, DIMENSION = 150, 8
+IDENTITY = {"network": "sha-1", "graph": {"sha256": "sha-2", "edges": 3}}
+DOCNOS = [f"d{number // 3}x{number % 3}" for number in range(PASSAGES)]
+BASE = np.random.default_rng(0).normal(size=(PASSAGES, DIMENSION)).astype(np.float32)
+
+Vectors = Callable[[np.ndarray], Any]
+
+
+def flex(path: Path, vectors: np.ndarray = BASE, docnos: list[str] = DOCNOS) -> FlexIndex:
+    index = FlexIndex(str(path), verbose=False)
+    return index.index({"docno": docno, "doc_vec": vector} for docno, vector in zip(docnos, vectors, strict=True))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> FlexIndex:
+    return flex(tmp_path_factory.mktemp("base") / "base.flex")
+
+
+def indexed(base: FlexIndex, path: Path, vectors_of: Vectors, **options: Any) -> FlexIndex:
+    options = {"identity": IDENTITY, "chunk_size": 40, "verbose": False} | options
+    return write_index(base, FlexIndex(str(path), verbose=False), vectors_of, **options)
+
+
+def shifted(numbers: np.ndarray) -> np.ndarray:
+    return BASE[numbers] * 2 + np.arange(DIMENSION, dtype=np.float32)
+
+
+class Calls:
+    """Remembers what it was asked for, and fails at one call."""
+
+    def __init__(self, answer: Vectors = shifted, fail_at: int | None = None) -> None:
+        self.answer, self.fail_at = answer, fail_at
+        self.asked: list[list[int]] = []
+
+    def __call__(self, numbers: np.ndarray) -> Any:
+        if len(self.asked) == self.fail_at:
+            raise KeyboardInterrupt
+        self.asked.append(numbers.tolist())
+        return self.answer(numbers)
+
+
+def kill(write: Callable[[], Any]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        write()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+# --- what is written
+
+
+def test_an_ordinary_index(base: FlexIndex, tmp_path: Path) -> None:
+    calls = Calls()
+    given = FlexIndex(str(tmp_path / "new.flex"))
+    index = write_index(base, given, calls, identity=IDENTITY, chunk_size=40, verbose=False)
+    assert index is given
+    assert calls.asked == [[*range(start, min(start + 40, PASSAGES))] for start in range(0, PASSAGES, 40)]
+    docnos, vectors, meta = index.payload()
+    assert list(docnos) == DOCNOS
+    assert vectors.tobytes() == shifted(np.arange(PASSAGES)).tobytes()
+    assert docnos.inv["d4x1"] == 13
+    assert [file.name for file in tmp_path.iterdir()] == ["new.flex"]
+    assert sorted(files(index.path)) == ["docnos.npids", "pt_meta.json", "vecs.f4"]
+    assert (index.path / "docnos.npids").read_bytes() == (base.path / "docnos.npids").read_bytes()
+    loaded = pt.Artifact.load(str(index.path))
+    assert isinstance(loaded, FlexIndex) and len(loaded) == PASSAGES
+    assert contextual_meta(loaded)["identity"] == IDENTITY
+    with pytest.raises(ValueError, match=r"base.flex'\) is not a contextual index"):
+        contextual_meta(base)
+
+
+# --- interruptions
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.data())
+def test_an_interrupted_run_goes_on(base: FlexIndex, tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    """With the same bytes as if it had not been, though vectors depend on the chunk that they are computed in."""
+
+    def vectors_of(numbers: np.ndarray) -> np.ndarray:
+        return shifted(numbers) + numbers.sum()
+
+    at_once = data.draw(st.integers(1, PASSAGES + 5), "chunk_size")
+    chunks = math.ceil(PASSAGES / at_once)
+    done = data.draw(st.integers(0, chunks - 1), "done")
+    folder = tmp_path_factory.mktemp("interrupted")
+    path = folder / "new.flex"
+    kill(lambda: indexed(base, path, Calls(vectors_of, done), chunk_size=at_once))
+    assert not path.exists()
+    calls = Calls(vectors_of)
+    indexed(base, path, calls, chunk_size=at_once)
+    assert len(calls.asked) == chunks - done
+    assert [file.name for file in folder.iterdir()] == ["new.flex"]
+    whole = indexed(base, folder / "whole", vectors_of, chunk_size=at_once)
+    assert files(path) == files(whole.path)
+
+
+def test_unfinished_work_of_something_else(base: FlexIndex, tmp_path: Path) -> None:
+    path = tmp_path / "new.flex"
+    kill(lambda: indexed(base, path, Calls(fail_at=1)))
+    with pytest.raises(ValueError, match="contextual was .*.edges.: 3"):
+        indexed(base, path, shifted, identity=IDENTITY | {"graph": {"sha256": "sha-2"}})
+    renamed = flex(tmp_path / "renamed.flex", docnos=[f"e{docno}" for docno in DOCNOS])
+    with pytest.raises(ValueError, match="contextual was .*docnos_sha256"):
+        indexed(renamed, path, shifted)
+    assert not path.exists()
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda vectors: vectors[:-1], r"must .* \(40, 8\).*float32 .* \(39, 8\)"),
+        (lambda vectors: vectors[0], r"must .* of shape \(8,\)"),
+        (lambda vectors: vectors[:, :4], r"must .* of shape \(40, 4\)"),
+        (lambda vectors: vectors.astype(int), "must be floating point .* int64"),
+        (lambda vectors: np.where(np.arange(40)[:, None] == 5, np.nan, vectors), "is not finite"),
+        (lambda vectors: np.where(np.arange(8) == 7, 1e40, vectors.astype(float)), "is not finite"),
+    ],
+    ids=["rows", "vector", "columns", "integers", "nan", "overflow"],
+)
+def test_wrong_vectors(base: FlexIndex, tmp_path: Path, wrong: Callable[[np.ndarray], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        indexed(
+            base, tmp_path / "new.flex", lambda numbers: wrong(shifted(numbers)) if numbers[0] else shifted(numbers)
+        )
+    assert not (tmp_path / "new.flex").exists()
+    repaired = Calls()
+    indexed(base, tmp_path / "new.flex", repaired)
+    assert repaired.asked[0][0] == 40
+
+
+def test_wrong_places(base: FlexIndex, tmp_path: Path) -> None:
+    with pytest.raises(FileExistsError, match="base.flex' exists already: delete it, or choose another path"):
+        indexed(base, base.path, shifted)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        indexed(FlexIndex(str(tmp_path / "nowhere")), tmp_path / "other.flex", shifted)
+    assert not [*tmp_path.iterdir()]

@@ -1,0 +1,362 @@
+"""Every experiment runs on a miniature collection, and a second call takes its runs from their files."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+from clef_ip_miniature import Miniature
+from experiment_tools import Matches, cross_encoder, pages, texts
+
+import pyterrier_graph as ptg
+from experiments import base_models, clef_ip_2013, dual_encoders
+from experiments.harness import command
+from experiments.harness.collection import Collection
+from experiments.harness.groups import groups_by_overlap
+from experiments.harness.transfer import place_of, untrained, used_at
+from experiments.left_out import fixed_weights, names, tables
+
+# a high probability for documents that have the query's first word
+TEACHER = pt.apply.doc_score(lambda row: 0.95 if row["query"].split()[0] in row["text"].split() else 0.05)
+ENCODER = ["--encoder", tiny.checkpoint(positions=256)]
+
+
+class Run(NamedTuple):
+    """An experiment's arguments, the collection that it opens, and the systems of its table."""
+
+    arguments: str
+    collection: Any
+    systems: str
+
+
+PAIR = (
+    "--negatives 1 --depth 6 --epochs 1 --batch 4 --max-tokens 8 --teacher-pairs 4 --teacher-epochs 1 --dev-queries 4"
+)
+LGRE = (
+    f"--encoder {cross_encoder()} --depth 6 --queries 6 --folds 3 --max-tokens 32 --epochs 1 --pairs 2 --batch 2 "
+    "--init identity --learning-rate 0.01 --encoder-learning-rate 0.01"
+)
+GNN = "--epochs 1 --unmasked-epochs 1 --batch 8 --negatives 1 --heads 2 --max-tokens 8 --measures RR@10 R@5"
+HGAT = "--documents 12 --triples 8 --train-queries 8 --queries 4 --texts bare"
+RUNS = {
+    "graph_rerankers": Run(
+        f"pages {HGAT} --seeds 0 1 --variants NO_LB --systems maxsim graph-maxsim hgat hgat-matches --tune-queries 2",
+        pages,
+        "BM25; MaxSim; MaxSim + document; GraphMaxSim; GraphMaxSim + document; GraphMaxSim, default weights; "
+        "GraphMaxSim, default weights, tuned; std_NO_LB; std_NO_LB + document; HGAT from GraphMaxSim",
+    ),
+    "text_rerankers": Run(
+        f"texts {LGRE} --systems off-the-shelf cross-encoder max-passage lgre --layers 1 all --by-length "
+        "--query-length 2",
+        texts,
+        "BM25; off the shelf; cross-encoder; cross-encoder, max passage; LGRe, layers 1; LGRe, layers all",
+    ),
+    "dual_encoders": Run(
+        f"texts {PAIR} --unlabeled-share 0.5 --hide 0.1 --systems in-batch-negatives denoising pair "
+        "--thresholds 0.9/0.1 0.8/0.2",
+        texts,
+        "BM25; off the shelf; in-batch negatives; + denoising; + denoising, 0.8/0.2; PAIR; "
+        "PAIR, 0.8/0.2",
+    ),
+    "contextual_indexes": Run(
+        f"texts {GNN} --k 3 25 --masked 0.05 0.5 --folds 0 1 --cross-encoder {cross_encoder()} "
+        "--systems dual-encoder graphmean gnnencoder papers-network joint-training",
+        lambda: texts(4),
+        "dual-encoder; GraphMean; GraphMean, k = 3; GNNEncoder; GNNEncoder, k = 3; GNNEncoder, 50% masked; "
+        "GNNEncoder, k = 3, 50% masked; papers' network; papers' network, k = 3; papers' network, 50% masked; "
+        "papers' network, k = 3, 50% masked; joint training; joint training, k = 3; joint training, 50% masked; "
+        "joint training, k = 3, 50% masked",
+    ),
+    "collections_left_out": Run("medquad numpydoc --max-tokens 32", pages, "; ".join(names.SYSTEMS)),
+    "transfer": Run("trec-car numpydoc --epochs 1 --max-tokens 16", pages, ""),
+    "documentation_search": Run(
+        "html --max-tokens 24 --dtype float32", texts, "; ".join(["BM25", *importlib.import_module(
+            "experiments.documentation_search").SYSTEMS.values()]),
+    ),
+}  # fmt: skip
+
+
+def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has an experiment open a miniature collection, and search it without an index."""
+    for place in (module, command):
+        if hasattr(place, "open_collection"):
+            monkeypatch.setattr(place, "open_collection", lambda _: collection())
+    if hasattr(module, "bm25"):
+        monkeypatch.setattr(module, "bm25", Matches)
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer._create_model_card", lambda *_, **__: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = importlib.import_module(f"experiments.{name}")
+    run = RUNS[name]
+    patched(module, run.collection, monkeypatch)
+    if name == "documentation_search":
+        monkeypatch.setattr(module, "DIMENSIONS", 8)
+    if name == "dual_encoders":
+        assert module.Bench(texts(1), options(module, tmp_path / "teacher", f"texts {PAIR}")).teacher.probabilities
+        monkeypatch.setattr(module.Bench, "teacher", TEACHER)
+    if name == "transfer":
+        monkeypatch.setattr(module, "opened", lambda name, _: pages() if name == "numpydoc" else texts(4))
+    arguments = [*ENCODER, *run.arguments.split(), "--output", str(tmp_path)]
+    table = module.main(arguments)
+    shown = table.drop(columns="queries", errors="ignore")
+    assert shown.notna().all(axis=None) and len(table)
+    found = set(
+        table.index if table.index.name == "system" or not table.columns.isin(["system"]).any() else table["system"]
+    )
+    if run.systems:
+        assert found == set(run.systems.split("; "))
+    for model, method in (
+        (ptg.HGATReranker, "fit"),
+        (ptg.LGReReranker, "fit"),
+        (ptg.CrossEncoderReranker, "fit"),
+        (ptg.GNNEncoder, "fit"),
+        (ptg.DualEncoder, "fit_examples"),
+    ):
+        monkeypatch.setattr(model, method, lambda *_, **__: pytest.fail("trained again"))
+    pd.testing.assert_frame_equal(module.main(arguments), table)
+    with pytest.raises(SystemExit, match="runs made with other options"):
+        module.main([*arguments, "--dev-queries", "3"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("hgat_cost", "--sections 10 --flat 4 --passages 12 --words 5 --plain-words 5 --repeats 1 --candidates 30 "
+         "--variants BASE NO_LB --dtypes float32"),
+        ("lgre_cost", "--pairs 2 --tokens 16 --repeats 1 --device cpu"),
+        ("gnn_encoder_cost", "--edges 3 --dimension 8 --heads 2 --repeats 1 --sizes 20:10 --training 20:10"),
+        ("scale", "--passages 60"),
+        ("rates", "--encoded 4 --indexed 60 --sizes 100"),
+        ("gpu_check", "--output gpu --passages 4 --dimension 8 --repeats 1"),
+    ],
+)  # fmt: skip
+def test_a_measurement_of_cost(
+    name: str, arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tables of positive numbers; what a measurement runs in a process of its own is run in this one."""
+    module: Any = importlib.import_module(f"experiments.{name}")
+    monkeypatch.chdir(tmp_path)
+
+    def in_process(_: str, *given: Any) -> list[float]:
+        capsys.readouterr()
+        module.main([*map(str, given)])
+        return [float(number) for number in capsys.readouterr().out.splitlines()[-1].split()]
+
+    if hasattr(module, "in_process"):
+        monkeypatch.setattr(module, "in_process", in_process)
+    if name == "lgre_cost":  # the encoder has two layers
+        monkeypatch.setattr(module, "LAYERS", {module.CROSS_ENCODER: None, "LGRe, last layer": (-1,)})
+    if name == "gnn_encoder_cost" or name == "rates":
+        pytest.importorskip("torch_geometric", reason="the comparison is with PyG")
+    encoder = ["--encoder", cross_encoder() if name == "lgre_cost" else ENCODER[1]]
+    given = [*([] if name in ("scale", "gnn_encoder_cost") else encoder), *arguments.split()]
+    if name == "gpu_check":
+        table = module.main(given)
+        on_gpu = table["device"] == module.GPU
+        assert set(table[~on_gpu]["outcome"]) <= {"passed", "measured"} and on_gpu.any()
+        right = module.passes
+        wrong = [2.0]  # what multiplies gradients
+        monkeypatch.setattr(module, "passes", lambda *a: (right(*a)[0], wrong[0] * right(*a)[1] * len(str(a[-1]))))
+        with pytest.raises(SystemExit, match="backward"):
+            module.main(given)
+        return
+    module.main(given)
+    assert re.search(r"\d\.\d", capsys.readouterr().out)
+
+
+# --- HGAT on patents
+
+
+@pytest.mark.slow
+def test_patents(miniature: Miniature, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyterrier_pisa", reason="the first stage is PISA, for x86-64 Linux")
+    found = (text for document in miniature.documents.values() for _, text in document.passages)
+    words = tuple(sorted({word for text in found for word in re.findall(r"[^\W\d_]+", text.lower())}))
+    small = "--depth 4 --passages 3 --repeats 1 --runs 2 --passage-tokens 12 --query-tokens 12 --frozen-layers 0"
+    arguments = [*small.split(), "--encoder", tiny.checkpoint(words), "--variants", "NO_LB", "NO_LB_NS"]
+    arguments += ["--output", str(tmp_path)]
+    table = clef_ip_2013.main(arguments)
+    assert table["model"].tolist() == ["BM25", "MaxSim", "std_NO_LB", "late_NO_LB_NS"]
+    values = pd.read_csv(tmp_path / "values.csv").set_index(["model", "seed"])
+    assert len(values) == 6 and values.iloc[1:].apply(lambda column: column.between(0, 1)).all(axis=None)
+    assert (values["Recall@100"] > 0.3).all()  # the first stage is a real one
+    tested = {topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"}
+    for file in (tmp_path / "runs").iterdir():
+        run = pd.read_csv(file, dtype=str)
+        assert {*run["qid"]} == tested
+        assert run.groupby(["qid", run["docno"].str.partition("%p")[0]]).size().max() == 3
+    # an interrupted experiment continues with the next run, which is the same
+    trained: list[int] = []
+    train = clef_ip_2013.train
+    monkeypatch.setattr(clef_ip_2013, "train", lambda *made_with: trained.append(made_with[3]) or train(*made_with))
+    file = tmp_path / "runs" / "std_NO_LB-1.csv"
+    run = file.read_bytes()
+    file.unlink()
+    clef_ip_2013.main(arguments)
+    assert trained == [1] and file.read_bytes() == run
+
+
+def test_the_paper_s_table_of_patents() -> None:
+    starts = {"low": 0.4, "high": 0.5, "same": 0.501}
+    frames = [
+        pd.DataFrame({"model": model, "seed": range(10), "measure": start + 0.002 * np.arange(10)})
+        for model, start in starts.items()
+    ]
+    table = clef_ip_2013.table_of(pd.concat([pd.DataFrame({"model": "BM25", "seed": [0], "measure": [0.9]}), *frames]))
+    assert table[""].tolist() == ["", "i", "j", "k"]
+    assert table["measure"].tolist() == ["90.0", "40.9 ± 0.6", "50.9 i ± 0.6", "51.0 i ± 0.6"]
+    options = clef_ip_2013.command_line().parse_args(["--output", "x"])
+    assert (options.runs, options.depth, options.repeats, options.encoder_learning_rate) == (10, 1000, 1000, 3e-6)
+    assert len(options.variants) == 8 and options.negatives == ["mixed"] and options.language == "en"
+
+
+# --- what each system learns from
+
+
+def options(module: Any, folder: Path, arguments: str) -> Any:
+    return module.command_line().parse_args([*ENCODER, *arguments.split(), "--output", str(folder)])
+
+
+def test_systems_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, tuple[Any, ...]] = {}
+
+    def fit_examples(model: Any, examples: Any, run: Any, qrels: Any, *, pretraining_examples: Any) -> Any:
+        first = pretraining_examples
+        alphas = model.training.alpha, None if first is None else model.training.first_stage().alpha
+        seen[name] = len(examples.column_names), first and set(first["query"]), alphas
+        assert set(examples["query"]) == labeled and set(qrels["qid"]) == set(bench.dev.topics["qid"])
+
+    monkeypatch.setattr(dual_encoders, "bm25", Matches)
+    monkeypatch.setattr(ptg.DualEncoder, "fit_examples", fit_examples)
+    monkeypatch.setattr(dual_encoders.Bench, "teacher", TEACHER)
+    bench = dual_encoders.Bench(texts(1), options(dual_encoders, tmp_path, f"texts {PAIR} --unlabeled-share 0.5"))
+    labeled, others = set(bench.train.topics["query"]), set(bench.unlabeled["query"])
+    assert labeled and others and not labeled & others
+    for name, system in dual_encoders.SYSTEMS.items():
+        bench.trained(system, "0.9/0.1", 0, name)
+    assert {name: found[0] for name, found in seen.items() if found[0] != 3} == {"in-batch negatives": 2}
+    assert {name: found[1:] for name, found in seen.items() if found[1] is not None} == {
+        "PAIR": (others, (0.0, 0.1)),
+        "PAIR, w/o PSR": (others, (0.0, 0.0)),
+        "PAIR, w/o KD": (labeled, (0.0, 0.1)),
+        "PAIR, w/ PSR in fine-tuning": (others, (0.1, 0.1)),
+    }
+
+
+@pytest.mark.slow
+def test_a_cross_encoder_that_is_trained_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = pages()
+    records = list(collection.documents())
+
+    def opened(given: Namespace) -> Collection:
+        """MedQuAD, of which a sample has the first documents."""
+        monkeypatch.setattr(collection, "documents", None, raising=False) if False else None
+        return replace(collection, documents=lambda: records[: given.passages])
+
+    monkeypatch.setattr(base_models, "open_collection", opened)
+    monkeypatch.setattr(base_models, "bm25", Matches)
+    (tmp_path / "medquad").mkdir()
+    small = "--per-query 2 --dev-queries 2 --dev-candidates 4 --pairs 8 --random-pairs 4 --random-tokens 12 --against 2"
+    more = f"--batch 2 --evaluations 2 --max-tokens 16 --negatives bm25 document random --output {tmp_path / 'out'}"
+    arguments = [f"medquad={tmp_path / 'medquad'}", *ENCODER, *small.split(), *more.split()]
+    model = base_models.main(arguments)
+    assert pd.read_csv(tmp_path / "out" / "cross-encoder.csv")["nDCG@10"].notna().sum() == 3  # before, and two
+    monkeypatch.setattr(ptg.CrossEncoderReranker, "fit", lambda *_: pytest.fail("trained again"))
+    assert base_models.main(arguments).max_tokens == model.max_tokens == 16
+    splits = {name: {f"medquad:{qid}" for qid in part.topics["qid"]} for name, part in collection.split().items()}
+    hidden = {record["docno"] for record in records[:6]}
+    for unseen in ([], ["--unseen", "6"]):
+        chosen = base_models.command_line().parse_args([*arguments, *unseen])
+        chosen.output = tmp_path / f"unseen{len(unseen)}"
+        train, dev = base_models.examples(base_models.Place(arguments[0], chosen), chosen)
+        assert {*train.run["qid"]} <= splits["train"] and {*dev.run["qid"]} <= splits["dev"]
+        learned = {docno.partition(":")[2].partition("%")[0] for docno in train.qrels["docno"]}
+        assert bool(learned & hidden) == (not unseen)
+        relevant = {*zip(train.qrels["qid"], train.qrels["docno"], strict=True)}
+        others = train.run[[pair not in relevant for pair in zip(train.run["qid"], train.run["docno"], strict=True)]]
+        # first passages of all pages have the same text, so only second ones are negatives
+        assert len(others) and others["docno"].str.endswith("%p1").all()
+
+
+# --- a collection is left out
+
+
+def test_weights_come_from_other_collections() -> None:
+    def part(values: dict[tuple[float, float], list[float]], split: str = "dev") -> pd.DataFrame:
+        rows = [(*point, split, str(n), value) for point, of in values.items() for n, value in enumerate(of)]
+        return pd.DataFrame(rows, columns=["title", "relevant", "split", "qid", "value"])
+
+    one = part({(0, 0): [1.0, 0.6], (1, 0): [0.5, 0.5]})
+    other = part({(0, 0): [0.4] * 9, (1, 0): [0.9] * 9})  # more queries count no more than few
+    assert fixed_weights.best_weights([one], "dev") == {"title": 0.0, "relevant": 0.0}
+    assert fixed_weights.best_weights([one, other], "dev") == {"title": 1.0, "relevant": 0.0}
+    tested = part({(0, 0): [0.0], (1, 0): [1.0]}, "test")
+    assert fixed_weights.best_weights([pd.concat([one, tested])], "test") == {"title": 1.0, "relevant": 0.0}
+
+
+def test_tables_of_all_collections() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.01, 20)
+    values = {
+        names.BM25: {"a": 0.5, "b": 0.3},
+        names.DUAL: {"a": 0.4, "b": 0.4},
+        names.TITLE_IN_TEXT: {"a": 0.45, "b": 0.38},
+        names.MEAN: {"a": 0.46, "b": 0.395},
+        names.MEAN_BEST: {"a": 0.5, "b": 0.4},
+        names.HYBRID: {"a": 0.52, "b": 0.39},
+    }
+    rows = [
+        (collection, system, str(query), "nDCG@10", value + noise[query] * (1 + number / 100), 0)
+        for number, (system, row) in enumerate(values.items())
+        for collection, value in row.items()
+        for query in range(20)
+    ]
+    per_query = pd.DataFrame(rows, columns=["collection", "name", "qid", "measure", "value", "seed"])
+    table = tables.overview(per_query, "nDCG@10", names.DUAL)
+    assert table.index.tolist() == [name for name in names.SYSTEMS if name in values]
+    assert table.loc[names.BM25, "a"].endswith("+") and table.loc[names.BM25, "b"].endswith("-")
+    goals = tables.goals(per_query, "nDCG@10")
+    found = {(row.goal.split()[0], row.collection): row for row in goals.itertuples()}
+    assert found["Hybrid", "a"].compared == names.BM25 and found["Hybrid", "a"].reached
+    assert found["Hybrid", "b"].compared == names.MEAN and not found["Hybrid", "b"].reached
+
+
+def test_groups_of_test_queries() -> None:
+    def queries(*rows: tuple[str, str, str]) -> Any:
+        frame = pd.DataFrame(rows, columns=["qid", "query", "docno"])
+        topics = frame[["qid", "query"]].drop_duplicates()
+        return texts().all_queries._replace(topics=topics, qrels=frame[["qid", "docno"]].assign(label=1))
+
+    train = queries(("1", "alpha, Beta", "alpha0"), ("2", "gamma", "beta0"), ("3", "iota", "gamma0"))
+    test = queries(
+        ("a", "beta ALPHA", "alpha0"),
+        ("b", "eta", "beta0"),
+        ("c", "eta", "delta0"),
+        ("d", "alpha eta", "delta0"),
+        ("d", "alpha eta", "alpha0%p3"),  # the best of several
+    )
+    assert [*groups_by_overlap(train, test).values()] == [["c"], ["b"], ["a", "d"]]
+
+
+def test_a_network_is_used_elsewhere(tmp_path: Path) -> None:
+    home, other = (place_of(of, tmp_path / of.name, dev_queries=3) for of in (pages(), texts()))
+    encoder = ptg.DualEncoder(tiny.checkpoint(), max_query_tokens=12, max_passage_tokens=16, verbose=False)
+    model = untrained(home, encoder)
+    model.network.own.weight.data.normal_()
+    used, fresh = used_at(model, other), untrained(other, encoder)
+    docnos = [str(name) for name in other.graph.ids_of(other.graph.passage_nodes)]
+    assert np.abs(used.vectors_of(docnos) - fresh.vectors_of(docnos)).max() > 0.01
+    fresh.network.load_state_dict(model.network.state_dict())
+    np.testing.assert_allclose(used.vectors_of(docnos), fresh.vectors_of(docnos), atol=1e-6)

@@ -1,0 +1,348 @@
+"""Hostile input for everything that reads files, records, frames or artifacts, made by hypothesis.
+
+Allowed is a result, and an error with a message that a ``raise`` statement of this package or of PyTerrier makes.
+``FUZZ_EXAMPLES=2000 python -m pytest -m "" tests/test_fuzz.py`` makes so many inputs for each test.
+"""
+
+from __future__ import annotations
+
+import dis
+import json
+import math
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+from clef_ip_miniature import write_miniature
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reader_files import FILES, PLAIN_TEXT
+from test_dual_encoder import dual
+from test_hgat_reranker import hgat
+from test_lgre_reranker import lgre
+
+import pyterrier_graph as ptg
+from pyterrier_graph import clef_ip
+from pyterrier_graph.clef_ip.patents import parse_patent
+from pyterrier_graph.documents.document import StructuredDocument
+from pyterrier_graph.documents.readers.files import FORMATS, ReaderOptions, parser, read_draft
+from pyterrier_graph.documents.readers.outline import ReaderError
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", 0))
+OURS = ("pyterrier_graph", "pyterrier", "pyterrier_alpha", "pyterrier_dr", "ir_datasets", "ir_measures")
+ALLOWED = (ValueError, TypeError, KeyError, FileNotFoundError, FileExistsError)
+
+
+def fuzz(few: int = 10) -> Callable[[Any], Any]:
+    """Settings: few examples, the same ones in every run, or as many others as the environment says."""
+    return settings(
+        max_examples=EXAMPLES or few,
+        derandomize=not EXAMPLES,
+        database=None,
+        deadline=None,
+        suppress_health_check=[*HealthCheck],
+    )
+
+
+def is_allowed(error: BaseException) -> bool:
+    """Whether an error is one that a ``raise`` statement of this package or PyTerrier made, with a message."""
+    if isinstance(error, ReaderError):
+        return bool(str(error))
+    if not isinstance(error, ALLOWED) or isinstance(error, UnicodeError) or not str(error) or not error.__traceback__:
+        return False
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    package = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0]
+    code = dis.get_instructions(trace.tb_frame.f_code)
+    return package in OURS and next(step for step in code if step.offset == trace.tb_lasti).opname == "RAISE_VARARGS"
+
+
+@contextmanager
+def allowed_errors() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except Exception as error:
+            if not is_allowed(error):
+                raise
+
+
+# --- values, and changes of good input
+
+TOKENS = (
+    r"""<div> </div> <p> <table> <tr> <td> <h1> <a·href='#x'> <main> <pre> <!-- --> <![CDATA[ <?xml &#0; &#xD800; &nbsp;
+&x;
+<sec> </sec> <title> <fig> <label> <ref-list> <xref·rid='B1'/> <caption> --- === [a](b.md#c) [ ]( ![ |--| .. :: :ref:`
+`_ |a| [1]_ * ** _ ` \ //[ %00 http://[ %p1 tags:·[ {a:·&b *b <<:· !!python/object:a <tid> <tfile> <claims> <heading> Q0
+<patcit·ucid='x'> nan 1e999 <!ENTITY·x·SYSTEM·'file:///etc/hostname'> &x;""".replace("·", " ")
+    .encode()
+    .split(b"\n")
+)
+TOKENS = [token for line in TOKENS for token in line.split(b" ")] + [b"\n", b"\n\n", b"\n## ", b"```\n", b"    ", b"\0"]
+TOKENS += [b"\n- ", b"\n> ", b"\xff\xfe", b"\xe2\x80\xa8", b".. py:class:: C\n\n   ", b".. toctree::\n\n   "]
+TEXTS = [
+    *("", " ", "\0", "\ud800", "a\udcffb", "\u2028", "\ufeff", "nan", "1e999", "-1", "None", "%p0", "d0%p0", "d0%p1"),
+    *("d0%p99", "d0%p-1", "d0%p٣", "d0%p99999999999999999999", "d0%s0", "d0", "t0", "../../etc/passwd", "a/../../b"),
+    *("a\nb", "applypipeline:off x", "alpha", "x" * 5000, "alpha " * 2000, "<script>", "EP-1000001-A1", "EN"),
+]
+NUMBERS = [0, 1, -1, 7, 2**31, 2**63, 2**64, -(2**70), 10**400, 0.5, -0.0, 1e39, 1e300, math.nan, math.inf, -math.inf]
+JSON = [None, True, *NUMBERS, *TEXTS, [], {}, [[]], [None], [1, 2], {"a": 1}, {"": None}, [0] * 1000]
+VALUES = [*JSON, ["d0%p0"], (1, 2), set(), b"x", 1j, np.float32("nan"), np.int8(1), np.zeros((2, 2)), pd.NA, pd.NaT]
+values = st.sampled_from(VALUES) | st.text(max_size=8) | st.integers() | st.floats()
+json_values = st.sampled_from(JSON) | st.text(max_size=8) | st.integers() | st.floats()
+
+
+@st.composite
+def changed_bytes(draw: Any, contents: Any) -> bytes:
+    """Bytes of which parts are removed, replaced, or repeated."""
+    content = draw(st.sampled_from(contents))
+    data = content.encode() if isinstance(content, str) else content
+    for _ in range(draw(st.integers(1, 8))):
+        start, removed = draw(st.integers(0, len(data))), draw(st.integers(0, 40))
+        new = draw(
+            st.sampled_from(TOKENS) | st.binary(max_size=6) | st.sampled_from([data[start : start + 200], data[:200]])
+        )
+        data = data[:start] + new * draw(st.sampled_from([1, 1, 1, 3, 50, 500])) + data[start + removed :]
+    return data[:100_000]
+
+
+@st.composite
+def changed_json(draw: Any, value: Any, pool: Any = json_values) -> Any:
+    """A value of JSON with a change somewhere inside."""
+    if isinstance(value, dict) and value and draw(st.integers(0, 9)):
+        name, kind = draw(st.sampled_from([*value])), draw(st.integers(0, 5))
+        if kind == 0:
+            return {other: inner for other, inner in value.items() if other != name}
+        return value | {draw(st.sampled_from(TEXTS)) if kind == 1 else name: draw(changed_json(value[name], pool))}
+    if isinstance(value, list | tuple) and value and draw(st.integers(0, 9)):
+        place, kind = draw(st.integers(0, len(value) - 1)), draw(st.integers(0, 5))
+        new = [draw(changed_json(value[place], pool))][: kind != 0]
+        return [*value[:place], *new, *value[place + (kind != 1) :]]
+    return draw(pool)
+
+
+@st.composite
+def changed_frame(draw: Any, frame: pd.DataFrame) -> Any:
+    """A frame with one to three changes: of columns, types, values, rows, or of the index."""
+    for _ in range(draw(st.integers(1, 3))):
+        if len(frame.columns):
+            frame = draw(st.sampled_from(CHANGES))(draw, frame, draw(st.integers(0, len(frame.columns) - 1)))
+    return frame if draw(st.integers(0, 40)) else draw(st.sampled_from([None, [], frame.to_dict("records"), 5, "qid"]))
+
+
+def _column(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
+    """A column goes, gets another name, or comes twice."""
+    kept = [*range(len(frame.columns))]
+    kind = draw(st.integers(0, 2))
+    if kind == 2:
+        name = draw(st.sampled_from([*frame.columns, "docid", "graph", "codes", "query_vec", 0, None, ("a", "b")]))
+        return frame.set_axis([name if n == place else old for n, old in enumerate(frame.columns)], axis=1)
+    return frame.iloc[:, [*kept, place] if kind else [other for other in kept if other != place]]
+
+
+def _cells(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
+    column, value = frame.iloc[:, place].astype(object).tolist(), draw(values)
+    for row in draw(st.lists(st.integers(0, max(0, len(column) - 1)), max_size=4)) if column else ():
+        column[row] = value
+    columns = [column if n == place else frame.iloc[:, n].tolist() for n in range(len(frame.columns))]
+    return pd.DataFrame(dict(enumerate(columns)), dtype=object).infer_objects().set_axis(frame.columns, axis=1)
+
+
+def _rows(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
+    rows = draw(st.lists(st.integers(0, len(frame) - 1), max_size=2 * len(frame))) if len(frame) else []
+    return frame.iloc[rows].reset_index(drop=True) if draw(st.booleans()) else frame.iloc[rows]
+
+
+CHANGES = [_column, _cells, _cells, _rows]
+
+# --- files and records
+
+EXAMPLE_FILES = {**FILES, "plain_text": {"a.txt": PLAIN_TEXT}}
+RECORDS: list[dict[str, Any]] = [
+    {"docno": "d0", "title": "alpha", "text": "beta gamma\n\ndelta", "codes": ["a", "b"]},
+    {
+        "docno": "d0",
+        "nodes": [["section", "alpha", -1], ["passage", "beta", 0], ["section", "", 0], ["passage", "gamma", 2]],
+        "links": [["internal", 3, 1]],
+        "references": [["external", 0, "d1"]],
+        "codes": ["a"],
+        "passage_ids": ["x", "y"],
+    },
+    {"docno": "d0", "title": "alpha", "sections": [["one", "text"], ["two", ["a", "b"]]]},
+    {"docno": "d0", "title": "alpha", "body_paras_html": ["<p>a", "b &amp; c"], "body_media": [["x", "caption"]]},
+    {"docno": "d0", "marked_up_doc": "<doc><hl>alpha</hl><text><p>beta</p><p>gamma</text>"},
+    {"docno": "d0", "body": "<h1>a</h1><p>b", "body_content_type": "text/html", "http_headers": "HTTP\nA: b"},
+    {"docno": "d0", "title": "alpha", "headings": "one\ntwo", "body": "one\ntext\ntwo\nmore"},
+    {"docno": "d0", "title": "alpha", "abstract": "beta", "body": [["one", "text"], ["one", "more"]]},
+]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_files(name: str) -> None:
+    @fuzz(20)
+    @given(changed_bytes([*EXAMPLE_FILES[name].values()]), st.sampled_from(["a", "a", "d0%p1", "\udcff"]))
+    def check(data: bytes, docno: str) -> None:
+        with allowed_errors():
+            draft = read_draft(parser(name), data, docno, ReaderOptions(3, 8))
+            StructuredDocument(docno, (*draft.nodes,), (*draft.links,), (), (*draft.codes,))
+            assert len(draft.lines) == len(draft.nodes) and all(1 <= line <= len(data) + 2 for line in draft.lines)
+            json.dumps(vars(draft), ensure_ascii=False).encode()
+            passages = sum(kind == "passage" for kind, _, _ in draft.nodes)
+            assert all(id == docno or int(id.removeprefix(f"{docno}%p")) < passages for id in draft.names.values())
+            assert all(0 <= node < len(draft.nodes) and names for node, _, names in draft.references)
+
+    check()
+
+
+@fuzz(60)
+@given(st.sampled_from(RECORDS).flatmap(lambda record: changed_json(record, values)), st.sampled_from([1, 120]))
+def test_records(record: Any, words: int) -> None:
+    with allowed_errors():
+        made = MemoryGraph.from_documents([ptg.read_record(record, passage_words=words)])
+        made.texts(made.nodes_of(made.ids_of(made.passage_nodes)), titles=True)
+
+
+# --- CLEF-IP
+
+
+def read_patent(file: Path) -> None:
+    found = parse_patent(file.read_bytes(), "EP-1000001-A1")
+    document = StructuredDocument.from_record(found.to_record())
+    assert len(found.passages) == len(found.xpaths) == len(document.passages())
+    passage_ids = [f"EP-1000001-A1%p{number}" for number in range(len(found.passages))]
+    assert [found.passage_id(xpath) for xpath in found.xpaths] == passage_ids
+
+
+@pytest.mark.parametrize(
+    ("pattern", "read"),
+    [("EP*.xml", read_patent), ("*topics.txt", clef_ip.read_topics), ("*QRELS*", clef_ip.read_qrels)],
+)
+def test_clef_ip(pattern: str, read: Callable[[Path], Any], tmp_path: Path) -> None:
+    home = write_miniature(tmp_path / "clef-ip").home
+    good = [path.read_bytes() for path in sorted(home.rglob(pattern))[:10]]
+
+    @fuzz(20)
+    @given(changed_bytes(good))
+    def check(data: bytes) -> None:
+        (tmp_path / "file.txt").write_bytes(data)
+        with allowed_errors():
+            [*(read(tmp_path / "file.txt") or ())]
+
+    check()
+
+
+# --- frames
+
+
+@cache
+def place() -> Path:
+    return Path(tempfile.mkdtemp(prefix="fuzz-"))
+
+
+@cache
+def graph() -> ptg.DocumentGraph:
+    return ptg.DocumentGraph(place() / "graph", verbose=False).index(tiny.documents())
+
+
+@cache
+def maxsim() -> ptg.GraphMaxSim:
+    return ptg.GraphMaxSim(graph(), tiny.encoder(), {"title": 1.0, "order": 0.5}, verbose=False)
+
+
+def texts() -> pd.DataFrame:
+    run = tiny.run(2).assign(text="alpha", title="beta")
+    return run.assign(score=9.0 - run["rank"])
+
+
+def documents() -> pd.DataFrame:
+    return tiny.topics(2).merge(pd.DataFrame({"docno": ["d0", "d1"]}), how="cross").assign(score=1.0, rank=0)
+
+
+def hybrid() -> pt.Transformer:
+    run = texts()[["qid", "docno", "score", "rank"]]
+    return ptg.Hybrid(*(pt.apply.generic(lambda _: run) for _ in range(2)), verbose=False)
+
+
+TRANSFORMERS: dict[str, tuple[Callable[[], Any], Callable[[], pd.DataFrame]]] = {
+    "passages": (lambda: graph().passages(), documents),
+    "texts": (lambda: graph().text_loader(), texts),
+    "fold": (lambda: graph().fold("structural"), texts),
+    "candidate-graph": (lambda: ptg.CandidateGraph(verbose=False), texts),
+    "maxsim": (maxsim, texts),
+    "hgat": (lambda: hgat(graph()), texts),
+    "lgre": (lgre, texts),
+    "dual": (dual, tiny.topics),
+    "evidence": (ptg.DocumentEvidence, texts),
+    "hybrid": (hybrid, lambda: tiny.topics(2)),
+    "document-cutoff": (lambda: clef_ip.DocumentCutoff(2, 1), texts),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_frames(name: str) -> None:
+    make, frame = TRANSFORMERS[name]
+    transformer = make()
+
+    @fuzz(3)
+    @given(changed_frame(frame()))
+    def check(frame: Any) -> None:
+        with allowed_errors():
+            found = transformer.transform(frame)
+            if len(found) and {"qid", "score", "rank"} <= {*found.columns}:
+                assert found["score"].notna().all() and found["rank"].min() == 0
+
+    check()
+
+
+# --- artifacts
+
+
+def use(name: str, folder: Path) -> None:
+    if name == "graph":
+        opened = ptg.DocumentGraph(folder)
+        opened.texts(opened.nodes_of(opened.ids_of(opened.passage_nodes)), titles=True)
+        opened.passages().transform(tiny.run(2).assign(docno="d0"))
+    else:
+        ptg.GraphMaxSim.load(folder, graph=graph(), device="cpu").transform(texts())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["graph", "maxsim"])
+def test_artifacts(name: str) -> None:
+    """JSON or other bytes of a stored artifact are changed, or a file becomes a link out of its folder."""
+    source = Path((graph() if name == "graph" else maxsim().save(place() / "saved")).path)
+    files = sorted(file.relative_to(source) for file in source.rglob("*") if file.is_file())
+    about = json.loads((source / "pt_meta.json").read_text("utf-8"))
+    meta = changed_json(about).map(lambda value: json.dumps(value).encode("utf-8", "replace"))
+
+    @fuzz(5)
+    @given(st.just(Path("pt_meta.json")) | st.sampled_from(files), st.booleans(), st.data())
+    def check(file: Path, links: bool, data: st.DataObject) -> None:
+        with tempfile.TemporaryDirectory() as outside, allowed_errors():
+            folder = Path(shutil.copytree(source, Path(outside, "artifact")))
+            content = (folder / file).read_bytes()
+            (folder / file).unlink()
+            if links:
+                Path(outside, "file").write_bytes(content)
+                (folder / file).symlink_to(Path(outside, "file"))
+            else:
+                changed = meta if file.name == "pt_meta.json" else changed_bytes([content[:2000]])
+                (folder / file).write_bytes(data.draw(changed) + content[2000:] * (file.name != "pt_meta.json"))
+            use(name, folder)
+            assert not links, "a symbolic link was followed out of the artifact"
+
+    check()

@@ -1,0 +1,488 @@
+"""GraphIndex: what it finds, what a change writes, and what is left of a change that was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import lz4.frame
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from ir_measures import AP
+
+import pyterrier_graph as ptg
+from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
+from pyterrier_graph.storage.artifact import META, locked, meta_text
+
+COLUMNS = ["qid", "docno", "query", "score", "rank", "text", "title"]
+KILLS = int(os.environ.get("KILLS", 2))  # of a first index, and twice as many of changes
+TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
+
+
+def document(docno: str, words: str, title: str = "eta") -> dict[str, str]:
+    return {"docno": docno, "title": title, "text": words}
+
+
+DOCUMENTS = [
+    document("d1", "alpha beta gamma mu", "alpha"),
+    document("d2", "kappa iota", "beta"),
+    document("d3", "mu mu zeta\n\nkappa theta theta theta", "zeta"),
+    document("d4", "delta epsilon", "iota"),
+]
+
+
+def made(path: Path, docs: Iterable[Any] = DOCUMENTS, **options: Any) -> ptg.GraphIndex:
+    named = {name: options.pop(name) for name in ("document", "answered", "overwrite") if name in options}
+    given = {"encoder": tiny.checkpoint(), "verbose": False} | options
+    return ptg.GraphIndex(path, **given).index(docs, passage_words=4, **named)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> ptg.GraphIndex:
+    return made(tmp_path / "index")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> ptg.GraphIndex:
+    """An index that no test changes."""
+    return made(tmp_path_factory.mktemp("shared") / "index")
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that were encoded."""
+    texts: list[str] = []
+    encode = SentenceEncoder.encode_docs
+
+    def counted(self: Any, given: Any, *args: Any, **options: Any) -> Any:
+        texts.extend(given)
+        return encode(self, given, *args, **options)
+
+    monkeypatch.setattr(SentenceEncoder, "encode_docs", counted)
+    return texts
+
+
+def texts_of(index: ptg.GraphIndex) -> dict[str, str]:
+    return {row["docno"]: row["text"] for row in index.graph.get_corpus_iter()}
+
+
+def assert_same(one: ptg.GraphIndex, other: ptg.GraphIndex) -> None:
+    """Both indexes have the same passages and rank them in the same way."""
+    assert texts_of(one) == texts_of(other)
+    for name in ("bm25", "dense", "hybrid"):
+        results = [getattr(index, name)()(TOPICS).set_index(["qid", "docno"]).sort_index() for index in (one, other)]
+        assert results[0].index.equals(results[1].index), name
+        np.testing.assert_allclose(results[0]["score"], results[1]["score"], atol=1e-4, err_msg=name)
+
+
+# --- what is found
+
+
+TestHybrid = pt.testing.transformer_test_class(lambda: _shared_index().hybrid())
+TestBM25 = pt.testing.transformer_test_class(lambda: _shared_index().bm25())
+TestDense = pt.testing.transformer_test_class(lambda: _shared_index().dense(per="document"))
+
+
+def _shared_index() -> ptg.GraphIndex:
+    path = Path(tiny.checkpoint()).with_name(f"index-{os.getpid()}")
+    return ptg.GraphIndex(path, verbose=False) if (path / META).is_file() else made(path)
+
+
+@pytest.mark.parametrize("name", ["bm25", "dense", "hybrid"])
+def test_columns(shared: ptg.GraphIndex, name: str) -> None:
+    pipeline = getattr(shared, name)
+    found = pipeline()(TOPICS)
+    assert {*found.columns} == {*COLUMNS} == {*pt.inspect.transformer_outputs(pipeline(), ["qid", "query"])}
+    assert found["text"].tolist() == [texts_of(shared)[docno] for docno in found["docno"]]
+    best = found[found["rank"] == 0].set_index("qid")
+    assert best["docno"].to_dict() == {"1": "d1%p0", "2": "d2%p0"} or name == "dense"
+    assert len(pipeline(1)(TOPICS)) == len((pipeline() % 1)(TOPICS)) == 2
+    documents = pipeline(per="document")(TOPICS)
+    assert {*documents["docno"]} <= {"d1", "d2", "d3", "d4"} and not documents.duplicated(["qid", "docno"]).any()
+    sections = pipeline(per="section")(TOPICS)
+    assert sections["docno"].str.contains("%s").all() and sections["passage"].str.contains("%p").all()
+
+
+def test_bm25_reads_titles(shared: ptg.GraphIndex) -> None:
+    found = shared.bm25().search("zeta")
+    assert {*found["docno"]} == {"d3%p0", "d3%p1"}  # the second has the word in its title only
+    assert shared.bm25()(TOPICS[:0]).empty and shared.bm25().search("nowhere").empty
+
+
+def test_hybrid_is_that_of_its_parts(shared: ptg.GraphIndex) -> None:
+    expected = ptg.Hybrid(shared.bm25(), shared.dense())(TOPICS)
+    pd.testing.assert_frame_equal(
+        shared.hybrid()(TOPICS)[["qid", "docno", "score"]], expected[["qid", "docno", "score"]]
+    )
+    explained = shared.explain("alpha mu", "d1%p0")
+    assert explained["score"].sum() == pytest.approx(expected.set_index(["qid", "docno"])["score"]["1", "d1%p0"])
+    assert "d1%p0" in str(ptg.explain(shared.hybrid(), "alpha mu", "d1%p0"))
+
+
+def test_dense_is_a_graph_mean(shared: ptg.GraphIndex, tmp_path: Path) -> None:
+    mean = ptg.GraphMean(shared.graph, tiny.checkpoint(), folder=tmp_path, verbose=False)
+    expected = mean.index(tmp_path / "flex").retriever()(TOPICS)
+    found = shared.dense()(TOPICS)
+    pd.testing.assert_frame_equal(found[["qid", "docno", "score"]], expected[["qid", "docno", "score"]])
+
+
+def test_models_share_the_vectors_of_the_index(index: ptg.GraphIndex, encoded: list[str]) -> None:
+    again = ptg.GraphMean(index.graph, tiny.checkpoint(), verbose=False).vectors_of(["d1%p0"])
+    assert not encoded and again.shape == (1, 32)
+    assert not index.path.joinpath("v1", "graph.vectors").exists()
+    index.update([document("d5", "mu")]).verify()
+
+
+def test_search(shared: ptg.GraphIndex) -> None:
+    found = shared.search("alpha mu", 3)
+    assert [*found.columns] == ["title", "snippet", "why", "score", "docno", "text"] and len(found) == 3
+    assert found["why"][0].startswith("words 0.") and "similarity" in found["why"][0]
+    assert found["why"][0].endswith("title has alpha")
+    best = shared.search("alpha mu", per="document")
+    assert best["docno"].str.replace("%p.*", "", regex=True).is_unique
+    with pytest.raises(ValueError, match="the question is empty"):
+        shared.search(" ")
+    with pytest.raises(ValueError, match="per must be one of 'passage', 'section', 'document', got 'page'"):
+        shared.search("alpha", per="page")  # type: ignore[arg-type]
+
+
+def test_shown(shared: ptg.GraphIndex, tmp_path: Path) -> None:
+    html = shared._repr_html_()
+    assert "index.search(" in html and ">5<" in html
+    assert "not built yet" in ptg.GraphIndex(tmp_path)._repr_html_()
+
+
+def test_in_experiments_and_other_processes(shared: ptg.GraphIndex) -> None:
+    qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d1%p0", "d2%p0"], "label": 1})
+    measured = pt.Experiment([shared.hybrid(), shared.bm25()], TOPICS, qrels, [AP], names=["hybrid", "BM25"])
+    assert measured["AP"].tolist()[1] == 1
+    again = pickle.loads(pickle.dumps(shared.hybrid()))
+    pd.testing.assert_frame_equal(again(TOPICS), shared.hybrid()(TOPICS))
+
+
+@pytest.mark.slow
+def test_parallel(shared: ptg.GraphIndex) -> None:
+    found = shared.hybrid().parallel(2, backend="joblib")(TOPICS).reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, shared.hybrid()(TOPICS), atol=1e-4)
+
+
+def test_files(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# alpha\n\nbeta gamma\n\n## eta\n\nkappa mu\n", encoding="utf-8")
+    docs = ptg.read_markdown(tmp_path / "docs", verbose=False, min_words=0)
+    index = made(tmp_path / "index", docs)
+    found = index.search("kappa mu", 1)
+    assert found[["title", "file", "line"]].values.tolist() == [["alpha - eta", "a.md", 7]]
+    assert index.meta["source"]["files"] == 1
+
+
+def test_passages_with_ids(tmp_path: Path) -> None:
+    rows = [document("x", "alpha beta", "eta") | {"page": "p"}, document("y", "kappa mu", "eta") | {"page": "p"}]
+    index = made(tmp_path / "index", rows, document="page")
+    assert index.bm25().search("kappa")["docno"].tolist() == ["y"]
+    index.update([document("z", "zeta", "eta") | {"page": "p"}], document="page")
+    assert texts_of(index) == {"z": "zeta"}
+
+
+# --- what a change writes
+
+
+def test_update_and_delete(index: ptg.GraphIndex, tmp_path: Path, encoded: list[str]) -> None:
+    changed = [document("d2", "kappa lambda lambda", "beta"), document("d5", "iota iota", "mu")]
+    index.update(changed).delete(["d1"])
+    assert index.meta["number"] == 3
+    assert {"kappa lambda lambda", "iota iota", "mu"} <= {*encoded} and "delta epsilon" not in encoded
+    assert_same(index, made(tmp_path / "fresh", [*DOCUMENTS[2:], *changed]))
+    assert_same(index, ptg.GraphIndex(index.path, verbose=False))
+    assert len(index.verify()) == len(texts_of(index))
+
+
+def test_equal_documents_change_nothing(index: ptg.GraphIndex) -> None:
+    before = (index.path / META).read_bytes()
+    assert index.update(DOCUMENTS[1:3]).meta["number"] == 1
+    assert (index.path / META).read_bytes() == before
+    assert {path.name for path in index.path.iterdir()} == {"v1", "tables", "encoded", "lock", META}
+
+
+texts = st.lists(st.sampled_from(tiny.WORDS), min_size=1, max_size=6).map(" ".join)
+changes = st.dictionaries(st.sampled_from(["d1", "d2", "d3", "d4", "d5", "d6"]), texts | st.none(), max_size=4)
+
+
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(changes, min_size=1, max_size=3))
+@example([{"d1": "alpha"}, {"d1": None}])  # frequencies of words of rows that are gone
+def test_any_changes_end_like_a_fresh_index(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("changes")
+    present = {row["docno"]: row for row in DOCUMENTS}
+    index = made(folder / "index")
+    for step in steps:
+        new = {docno: document(docno, text) for docno, text in step.items() if text is not None}
+        present |= new
+        index.update([*new.values()])
+        if gone := [docno for docno, text in step.items() if text is None and docno in present][: len(present) - 1]:
+            index.delete(gone)
+            present = {docno: row for docno, row in present.items() if docno not in gone}
+    assert_same(index, made(folder / "fresh", present.values()))
+
+
+def test_overwrite(index: ptg.GraphIndex, tmp_path: Path) -> None:
+    with pytest.raises(FileExistsError, match="exists already: GraphIndex.* opens it, update"):
+        index.index(DOCUMENTS)
+    index.index(DOCUMENTS[:2], passage_words=4, overwrite=True)
+    assert_same(index, made(tmp_path / "fresh", DOCUMENTS[:2]))
+    index.index(DOCUMENTS[:1], passage_words=4, overwrite=True)
+    assert {path.name for path in (index.path / "tables").iterdir()} == {
+        f"{name}-{number}.lance" for name in ("documents", "passages") for number in (2, 3)
+    }
+
+
+def test_names_in_metadata_are_not_paths(index: ptg.GraphIndex) -> None:
+    meta = index.meta | {"tables": index.meta["tables"] | {"passages": ("../../elsewhere", 1)}}
+    (index.path / META).write_text(meta_text(meta))
+    with pytest.raises(ValueError, match=r"'../../elsewhere' is not the name of a table"):
+        ptg.GraphIndex(index.path, verbose=False).bm25()
+
+
+def test_open_index_stays_at_its_version(index: ptg.GraphIndex) -> None:
+    reader = ptg.GraphIndex(index.path, verbose=False)
+    before = reader.hybrid()
+    expected = before(TOPICS)
+    index.update([document("d9", "alpha mu")])
+    pd.testing.assert_frame_equal(before(TOPICS), expected)
+    pd.testing.assert_frame_equal(reader.hybrid()(TOPICS), expected)
+    assert "d9%p0" in ptg.GraphIndex(index.path, verbose=False).hybrid()(TOPICS)["docno"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda index: index.delete(["d1", "no"]), KeyError, "'no'"),
+        (lambda index: index.delete(["d1", "d2", "d3", "d4"]), ValueError, "no document would be left"),
+        (lambda index: index.update([document("d7", "mu"), document("d7", "eta")]), ValueError, "'d7' comes twice"),
+        (lambda index: index.update([{"docno": "d7"}]), ValueError, "document 'd7'"),
+        (lambda index: index.update("docs"), TypeError, "corpus_iter must be documents"),
+        (lambda index: index.update([], answered=TOPICS), TypeError, "answered must be a pair of topics and qrels"),
+    ],
+)
+def test_a_wrong_change_has_no_effect(index: ptg.GraphIndex, change: Any, error: Any, message: str) -> None:
+    before, expected = (index.path / META).read_bytes(), index.hybrid()(TOPICS)
+    with pytest.raises(error, match=message):
+        change(index)
+    assert (index.path / META).read_bytes() == before
+    pd.testing.assert_frame_equal(ptg.GraphIndex(index.path, verbose=False).verify().hybrid()(TOPICS), expected)
+    index.update([document("d8", "alpha")])
+    assert "d7%p0" not in texts_of(index) and "d8%p0" in texts_of(index)
+
+
+def test_wrong_places(index: ptg.GraphIndex, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="index"):
+        ptg.GraphIndex(tmp_path / "no").update(DOCUMENTS)
+    assert not (tmp_path / "no").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("text")
+    with pytest.raises(FileExistsError, match=r"has other files, such as 'thesis.txt': choose another path"):
+        made(tmp_path / "other")
+    with pytest.raises(ValueError, match="was made with encoder="):
+        ptg.GraphIndex(index.path, encoder=tiny.checkpoint(("alpha",)))
+    with pytest.raises(ValueError, match="lexical, unless it is a pipeline, must be one of 'lance', 'pisa', 'terrier'"):
+        ptg.GraphIndex(index.path, lexical="lucene")  # type: ignore[arg-type]
+    with locked(index.path), pytest.raises(BlockingIOError, match="another process is at work"):
+        index.update([document("d7", "mu")])
+
+
+def test_nothing_is_left_of_a_failed_index(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="d1"):
+        made(tmp_path / "index", [DOCUMENTS[0], DOCUMENTS[0]])
+    assert not (tmp_path / "index").exists()
+    assert len(made(tmp_path / "index")) == 5
+
+
+def test_every_flipped_bit_is_found(index: ptg.GraphIndex) -> None:
+    index.update([document("d7", "mu")]).verify()
+    random.seed(0)
+    for name, size in index.meta["files"].items():
+        file = index.path / name
+        content = file.read_bytes()
+        if not size:
+            continue
+        place = random.randrange(size)
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << random.randrange(8)
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match="is damaged"):
+            ptg.GraphIndex(index.path, verbose=False).verify()
+        file.write_bytes(content)
+    ptg.GraphIndex(index.path, verbose=False).verify()
+
+
+CHANGE = """
+import sys, json
+import pyterrier_graph as ptg
+path, checkpoint, docs, new = json.loads(sys.argv[1])
+index = ptg.GraphIndex(path, encoder=checkpoint, verbose=False)
+print("ready", flush=True)
+index.update(new).delete([docs[0]["docno"]]) if index.built() else index.index(docs, passage_words=4)
+print("done", flush=True)
+"""
+
+
+def changed(path: Path, new: list[Any], kill_after: float = 600) -> float:
+    """Changes an index in another process, which may be killed after some seconds; returns how long it took."""
+    arguments = json.dumps([str(path), tiny.checkpoint(), DOCUMENTS, new])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    command = [sys.executable, "-W", "ignore", "-c", CHANGE, arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    start = time.monotonic()
+    try:
+        process.wait(kill_after)
+        assert process.stdout.read() == "done\n"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+    return time.monotonic() - start
+
+
+@pytest.mark.slow
+def test_killed_changes(tmp_path: Path) -> None:
+    random.seed(0)
+    seconds = changed(tmp_path / "complete", [])
+    for number in range(KILLS):  # an equal call continues
+        path = tmp_path / f"first{number}"
+        changed(path, [], random.uniform(0, seconds))
+        changed(path, []) if not ptg.GraphIndex(path).built() else None
+        assert len(ptg.GraphIndex(path, verbose=False).verify()) == 5
+    new = [document("d2", "lambda lambda", "beta"), document("d5", "iota", "mu")]
+    old = texts_of(made(tmp_path / "old"))
+    updated = texts_of(made(tmp_path / "new", [DOCUMENTS[0], *DOCUMENTS[2:], *new]))
+    deleted = {docno: text for docno, text in updated.items() if docno != "d1%p0"}
+    seconds = changed(tmp_path / "complete", new)
+    for number in range(2 * KILLS):
+        index = made(tmp_path / f"index{number}")
+        changed(index.path, new, random.uniform(0, seconds))
+        found = ptg.GraphIndex(index.path, verbose=False).verify()
+        assert texts_of(found) in (old, updated, deleted)
+        found.update(new)
+        assert {*texts_of(found)} >= {"d2%p0", "d5%p0"} and len(found.hybrid()(TOPICS))
+
+
+# --- encoders, engines, queries with answers
+
+
+def test_answered_queries(index: ptg.GraphIndex, tmp_path: Path) -> None:
+    topics = pd.DataFrame({"qid": ["q1", "q2"], "query": ["theta", "nothing"]})
+    qrels = pd.DataFrame({"qid": ["q1", "q1"], "docno": ["d4", "d9"], "label": [1, 1]})
+    assert "d4%p0" not in index.bm25().search("theta")["docno"].tolist()
+    index.update([], answered=(topics, qrels))
+    assert index.meta["number"] == 2 and "d4%p0" in index.bm25().search("theta")["docno"].tolist()
+    assert "relevant" in index.dense()[0].index.query_weights(TOPICS).columns
+    assert_same(index, made(tmp_path / "fresh", answered=(topics, qrels)))
+    index.update([document("d5", "mu")])
+    assert "d4%p0" in index.bm25().search("theta")["docno"].tolist()
+    with pytest.raises(ValueError, match="no judged docno is in"):
+        index.update([], answered=(topics, qrels.assign(docno="other")))
+
+
+def test_fit(index: ptg.GraphIndex) -> None:
+    qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d4%p0", "d4%p0"], "label": 1})
+    index.fit(TOPICS, qrels)
+    settings = index.meta["settings"]
+    assert 0 <= settings["alpha"] <= 1 and {*settings["largest_weights"]} == {"titles"}
+    again = ptg.GraphIndex(index.path, verbose=False).verify()
+    assert again.hybrid()[0].alpha == settings["alpha"]
+    pd.testing.assert_frame_equal(again.hybrid()(TOPICS), index.hybrid()(TOPICS))
+    assert index.update([document("d5", "mu")]).meta["settings"] == settings
+
+
+def test_dual_encoder_is_part_of_the_index(tmp_path: Path) -> None:
+    dual = ptg.DualEncoder(tiny.checkpoint(), device="cpu")
+    index = made(tmp_path / "index", encoder=dual)
+    (tmp_path / "index").rename(tmp_path / "moved")
+    again = ptg.GraphIndex(tmp_path / "moved", verbose=False)
+    assert texts_of(again.verify().update([document("d5", "mu")])).keys() > {"d5%p0"}
+    assert len(again.dense()(TOPICS)) and repr(index) != repr(again)
+
+
+def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
+    graph = ptg.DocumentGraph(tmp_path / "graph", verbose=False).index(DOCUMENTS, passage_words=4)
+    fixed = ptg.GraphMean(graph, tiny.checkpoint(), {"title": 2.0}, verbose=False)
+    config = ptg.GNNEncoderConfig(weights={"title": 1.0, "order": 0.5})
+    gnn = ptg.GNNEncoder(graph, tiny.checkpoint(), config=config, verbose=False)
+    for name, model in {"fixed": fixed, "gnn": gnn}.items():
+        index = made(tmp_path / name, encoder=model)
+        expected = model.index(tmp_path / f"{name}.flex").retriever()(TOPICS)
+        for opened in (index, ptg.GraphIndex(tmp_path / name, verbose=False)):
+            found = opened.dense()(TOPICS)
+            pd.testing.assert_frame_equal(found[["qid", "docno", "score"]], expected[["qid", "docno", "score"]])
+        assert len(index.update([document("d5", "mu")])) == 6
+
+
+@pytest.mark.parametrize("engine", ["pisa", "pipeline"])
+def test_other_engines(tmp_path: Path, engine: str) -> None:
+    if engine == "pisa":
+        pytest.importorskip("pyterrier_pisa")
+        index = made(tmp_path / "index", lexical="pisa")
+        assert index.bm25().search("zeta")["docno"].tolist() == ["d3%p0", "d3%p1"]
+        assert ptg.GraphIndex(index.path, verbose=False).update([document("d5", "zeta")]).meta["lexical"] == "pisa"
+        return
+    run = pd.DataFrame({"qid": ["1", "2"], "docno": ["d4%p0", "d1%p0"], "score": 1.0, "rank": 0})
+    lexical = pt.Transformer.from_df(run)
+    index = made(tmp_path / "index", lexical=lexical)
+    assert index.bm25()(TOPICS)["docno"].tolist() == ["d4%p0", "d1%p0"]
+    with pytest.raises(ValueError, match="made with a pipeline as lexical=: give it again"):
+        ptg.GraphIndex(index.path, verbose=False).bm25()
+
+
+def test_shared_as_an_artifact(tmp_path: Path) -> None:
+    index = made(tmp_path / "index", encoder=ptg.DualEncoder(tiny.checkpoint(), device="cpu"))
+    index.update([document("d5", "mu")])
+    package = index.build_package(str(tmp_path / "index.tar.lz4"), verbose=False)
+    with lz4.frame.open(package) as stream, tarfile.open(fileobj=stream) as archive:
+        archive.extractall(tmp_path / "copy", filter="data")
+    again = pt.Artifact.load(str(tmp_path / "copy"))
+    assert isinstance(again.verify(), ptg.GraphIndex)
+    assert_same(again, index)
+    assert not (tmp_path / "copy" / "v1").exists()
+
+
+# --- tables
+
+
+rows = st.dictionaries(st.sampled_from("abcdefgh"), texts, min_size=1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(rows, st.booleans()), min_size=1, max_size=4))
+def test_tables_are_dictionaries(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
+    folder, version, expected = tmp_path_factory.mktemp("tables"), None, dict[str, str]()
+    for new, keep in steps:
+        expected = (expected if keep else {}) | new
+        version = write_table(folder, "rows", version, new.items(), keep_others=keep, searched=True)
+        assert dict(read_texts(open_table(folder, "rows", version))) == expected
+    word = next(iter(expected.values())).split()[0]
+    found = FullText(folder, "rows", version or 0).search(word)["docno"].tolist()
+    assert {*found} == {docno for docno, text in expected.items() if word in text.split()}
+
+
+def test_uncommitted_rows_are_undone(tmp_path: Path) -> None:
+    first = write_table(tmp_path, "rows", None, [("a", "alpha"), ("b", "beta")])
+    write_table(tmp_path, "rows", first, [("c", "gamma")], keep_others=True)  # a writer that was killed
+    last = write_table(tmp_path, "rows", first, [("d", "delta")], keep_others=True)
+    assert {*dict(read_texts(open_table(tmp_path, "rows", last)))} == {"a", "b", "d"}
+    assert {*dict(read_texts(open_table(tmp_path, "rows", first)))} == {"a", "b"}

@@ -1,0 +1,365 @@
+"""The contract of every model: files, copies, warnings and constructors; in the way of scikit-learn's estimator checks.
+
+A model is added by an entry of ``MODELS``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+import torch
+from sentence_transformers import SentenceTransformer
+
+import pyterrier_graph as ptg
+from pyterrier_graph.encoders.model import LearnedModel
+from pyterrier_graph.storage.artifact import META
+
+QUIET: dict[str, Any] = {"device": "cpu", "verbose": False}
+ONE: dict[str, Any] = {"epochs": 1, "patience": None}
+RUN = tiny.run(3).assign(text=lambda frame: [tiny.graph().texts(tiny.graph().nodes_of([d]))[0] for d in frame["docno"]])
+QRELS = tiny.qrels(3)
+TOPICS = tiny.topics(3)
+HGAT = ptg.HGATConfig("NO_LB", layers=1, heads=2, init="random", registers=0, relations=None)
+
+
+@cache
+def query_graph() -> ptg.QueryPassageGraph:
+    folder = Path(mkdtemp(prefix="query-graph-"))
+    queries = pd.DataFrame({"qid": ["k0", "k1", "k2"], "query": ["mu iota", "lambda beta", "alpha mu"]})
+    answers = pd.DataFrame({"qid": ["k0", "k1", "k2"], "docno": ["d0%p0", "d1%p0", "d2%p0"], "label": 1})
+    return ptg.QueryPassageGraph(folder / "queries").build(queries, tiny.graph(), qrels=answers)
+
+
+@cache
+def sentence_encoder() -> ptg.DualEncoder:
+    return ptg.DualEncoder(tiny.checkpoint(), max_query_tokens=12, max_passage_tokens=24, **QUIET)
+
+
+def reranked(model: Any) -> np.ndarray:
+    return model(RUN)["score"].to_numpy()
+
+
+def vectors(model: Any) -> np.ndarray:
+    return model.vectors_of(RUN["docno"].unique().tolist())
+
+
+class Model(NamedTuple):
+    """How a kind of model is made and used.
+
+    Attributes:
+        make: Makes an untrained model that needs seconds to be trained; takes further arguments of the constructor.
+        result: Scores or vectors.
+        given: Arguments that :meth:`load` needs.
+        kept: An argument that a copy can have with the same weights, and the same result.
+        lost: An argument with which the weights are lost; None if there is none.
+        random: Whether the untrained model ranks at random.
+        fit: Frames for ``fit``.
+    """
+
+    make: Callable[..., Any]
+    result: Callable[[Any], np.ndarray] = reranked
+    given: dict[str, Any] = {}  # noqa: RUF012, not changed
+    kept: dict[str, Any] = {"verbose": True}  # noqa: RUF012, not changed
+    lost: dict[str, Any] | None = None
+    random: bool = False
+    fit: tuple[Any, ...] = (RUN, QRELS, RUN, QRELS)
+
+
+def text_reranker(kind: Any, options_of: Any, **options: Any) -> Any:
+    training = options_of(**ONE, pairs_per_epoch=4, encoder_learning_rate=None)
+    return kind(**{"encoder": tiny.checkpoint(), "max_tokens": 32, "training": training} | QUIET | options)
+
+
+MODELS = {
+    "CrossEncoderReranker": Model(
+        lambda **options: text_reranker(ptg.CrossEncoderReranker, ptg.CrossEncoderTraining, **options),
+        kept={"batch_size": 5},
+        lost={"max_tokens": 31},
+        random=True,
+    ),
+    "LGReReranker": Model(
+        lambda **options: text_reranker(ptg.LGReReranker, ptg.LGReTraining, **options),
+        kept={"batch_size": 5},
+        lost={"config": ptg.LGReConfig(seed=1)},
+        random=True,
+    ),
+    "DualEncoder": Model(
+        lambda **options: ptg.DualEncoder(
+            **{"encoder": tiny.checkpoint(), "max_query_tokens": 12, "max_passage_tokens": 24}
+            | {"training": ptg.DualEncoderTraining(**ONE, batch_size=2), "miner": miner()}
+            | QUIET
+            | options
+        ),
+        kept={"batch_size": 5},
+        lost={"encoder": tiny.checkpoint(tuple(tiny.WORDS[::-1]))},
+        fit=(TOPICS, QRELS, RUN, QRELS),
+    ),
+    "HGATReranker": Model(
+        lambda **options: ptg.HGATReranker(
+            **{"graph": tiny.graph(), "encoder": tiny.encoder(), "config": HGAT}
+            | {"training": ptg.HGATTraining(**ONE, batch_size=64)}
+            | QUIET
+            | options
+        ),
+        given={"graph": tiny.graph()},
+        lost={"config": ptg.HGATConfig(layers=1, heads=2)},
+        random=True,
+    ),
+    "GraphMaxSim": Model(
+        lambda **options: ptg.GraphMaxSim(
+            **{"graph": tiny.graph(), "encoder": tiny.encoder(), "weights": {"title": 0.5}} | QUIET | options
+        ),
+        given={"graph": tiny.graph()},
+    ),
+    "GraphMean": Model(
+        lambda **options: ptg.GraphMean(**{"graph": tiny.graph(), "encoder": sentence_encoder()} | QUIET | options),
+        result=vectors,
+        given={"graph": tiny.graph()},
+        fit=(TOPICS, QRELS),
+    ),
+    "GraphMean, fixed": Model(
+        lambda **options: ptg.GraphMean(
+            **{"graph": tiny.graph(), "encoder": sentence_encoder(), "query_graph": query_graph()}
+            | {"weights": {"title": 0.5, "relevant": 1.0}}
+            | QUIET
+            | options
+        ),
+        result=vectors,
+        given={"graph": tiny.graph(), "query_graph": query_graph()},
+        fit=(TOPICS, QRELS),
+    ),
+    "GNNEncoder": Model(
+        lambda **options: ptg.GNNEncoder(
+            **{"graph": tiny.graph(), "encoder": sentence_encoder(), "query_graph": query_graph()}
+            | {"training": ptg.GNNEncoderTraining(**ONE)}
+            | QUIET
+            | options
+        ),
+        result=vectors,
+        given={"graph": tiny.graph(), "query_graph": query_graph()},
+        lost={"config": ptg.GNNEncoderConfig(isolated_norm=0.9)},
+        fit=(TOPICS, QRELS, TOPICS, QRELS),
+    ),
+}
+TRAINED = [name for name in MODELS if name.partition(",")[0] not in ("GraphMaxSim", "GraphMean")]
+every = pytest.mark.parametrize("name", MODELS)
+
+
+def miner() -> ptg.HardNegativeMiner:
+    found = pt.Transformer.from_df(RUN.drop(columns=["query", "text"]).assign(score=range(len(RUN))))
+    texts = pt.apply.generic(lambda run: run.drop(columns="text", errors="ignore").merge(PASSAGES, on="docno"))
+    return ptg.HardNegativeMiner(found, texts, verbose=False)
+
+
+PASSAGES = RUN[["docno", "text"]].drop_duplicates()
+
+
+@pytest.fixture(autouse=True)
+def quick_and_quiet() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.setattr(SentenceTransformer, "_create_model_card", lambda *_, **__: None)
+        warnings.filterwarnings("ignore", message=".*(training did not improve|at random|already)")
+        yield
+
+
+@cache
+def trained(name: str) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SentenceTransformer, "_create_model_card", lambda *_, **__: None)
+        return MODELS[name].make().fit(*MODELS[name].fit)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    @cache
+    def path_of(name: str) -> Path:
+        path = tmp_path_factory.mktemp("models") / "model"
+        trained(name).apply_attributes().save(path)
+        return path
+
+    return path_of
+
+
+def load(name: str, path: Path, **options: Any) -> Any:
+    return type(trained(name)).load(path, **QUIET | MODELS[name].given | options)
+
+
+for model_name, model in MODELS.items():
+    globals()[f"Test{model_name.replace(', ', '_')}"] = pt.testing.transformer_test_class(model.make)
+
+
+def test_every_model_is_here() -> None:
+    def concrete(kind: type) -> set[str]:
+        below = kind.__subclasses__()
+        return set().union(*map(concrete, below)) if below else {kind.__name__}
+
+    assert concrete(LearnedModel) & set(ptg.__all__) == {name.partition(",")[0] for name in MODELS}
+
+
+@every
+def test_the_constructor(name: str) -> None:
+    """At most ten arguments, which are attributes, as PyTerrier's inspection requires."""
+    made = MODELS[name].make()
+    parameters = inspect.signature(type(made)).parameters
+    attributes = {attribute.name for attribute in pt.inspect.transformer_attributes(made)}
+    assert attributes == parameters.keys() and parameters["verbose"].default is True
+    assert len(parameters) <= 10
+    assert repr(made).startswith(type(made).__name__)
+
+
+@every
+def test_a_saved_model_is_the_same(name: str, saved: Callable[[str], Path], tmp_path: Path) -> None:
+    path, made = saved(name), trained(name)
+    loaded = load(name, path)
+    np.testing.assert_allclose(MODELS[name].result(loaded), MODELS[name].result(made), atol=1e-6)
+    assert loaded.path == path and loaded.training_run == json.loads(json.dumps(made.training_run, default=str))
+    assert loaded.training_log == made.training_log and bool(loaded.training_log) == (name in TRAINED)
+    meta = json.loads((path / META).read_text("utf-8"))
+    kind = type(made)
+    assert (meta["type"], meta["format"], meta["package_hint"]) == (
+        kind.ARTIFACT_TYPE,
+        kind.ARTIFACT_FORMAT,
+        "pyterrier_graph",
+    )
+    assert not [file for file in path.rglob("*") if file.suffix in (".bin", ".pt", ".pkl", ".pickle")]
+    assert loaded.verify() is loaded
+    with pytest.raises(FileExistsError, match="exists already"):
+        made.apply_attributes().save(path)
+    if name in TRAINED:
+        assert loaded.training == made.training
+        loaded.save(tmp_path / "again")
+        again = load(name, tmp_path / "again")
+        np.testing.assert_allclose(MODELS[name].result(again), MODELS[name].result(made), atol=1e-6)
+
+
+@every
+def test_a_damaged_model_is_refused(name: str, saved: Callable[[str], Path], tmp_path: Path) -> None:
+    path = Path(shutil.copytree(saved(name), tmp_path / "copy"))
+    for file in sorted(file for file in path.rglob("*") if file.is_file() and file.name != META):
+        content = file.read_bytes()
+        place = len(content) // 2
+        for damaged in (content[:-1], content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]):
+            file.write_bytes(damaged)
+            with pytest.raises(ValueError, match="damaged"):
+                load(name, path).verify()
+        file.unlink()
+        with pytest.raises(ValueError, match="damaged"):
+            load(name, path)
+        file.write_bytes(content)
+    load(name, path)
+    meta = json.loads((path / META).read_text("utf-8"))
+    (path / META).write_text(json.dumps(meta | {"format": "other"}), "utf-8")
+    with pytest.raises(ValueError, match="'format': 'other'"):
+        load(name, path)
+    with pytest.raises(FileNotFoundError, match="no artifact"):
+        load(name, tmp_path / "none")
+
+
+@every
+def test_an_interrupted_save_leaves_nothing(name: str, tmp_path: Path) -> None:
+    class Interrupted(type(trained(name))):  # type: ignore[misc]
+        def _write(self, folder: Path) -> dict[str, Any]:
+            super()._write(folder)
+            raise KeyboardInterrupt
+
+    made = trained(name).apply_attributes()
+    kind, made.__class__ = made.__class__, Interrupted
+    with pytest.raises(KeyboardInterrupt):
+        made.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+    made.__class__ = kind
+    np.testing.assert_array_equal(
+        MODELS[name].result(made.save(tmp_path / "model")), MODELS[name].result(trained(name))
+    )
+
+
+@every
+def test_a_copy_has_weights_of_its_own(name: str) -> None:
+    made, (before, kept) = trained(name), (MODELS[name].result(trained(name)), MODELS[name].kept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ptg.PyTerrierGraphWarning)
+        copy = pt.inspect.transformer_apply_attributes(made, **kept)
+    assert copy is not made and {argument: getattr(copy, argument) for argument in kept} == kept
+    np.testing.assert_allclose(MODELS[name].result(copy), before, atol=1e-5)
+    if not isinstance(made.network, torch.nn.Module) or not [*made.network.parameters()]:
+        return
+    with torch.no_grad():
+        for weight in copy.network.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+    assert not np.allclose(MODELS[name].result(copy), before, atol=1e-3)
+    np.testing.assert_array_equal(MODELS[name].result(made), before)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name].lost])
+def test_a_copy_whose_weights_do_not_fit_is_untrained(name: str) -> None:
+    lost = MODELS[name].lost
+    assert lost is not None
+    with pytest.warns(UserWarning, match=f"is not trained: with another {next(iter(lost))} the trained weights do not"):
+        other = pt.inspect.transformer_apply_attributes(trained(name), **lost)
+    assert not other.training_log
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name].random])
+def test_random_scores_warn_once(name: str, tmp_path: Path) -> None:
+    untrained = MODELS[name].make()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*at random")
+        untrained(RUN.iloc[:0])
+        reranked(trained(name))
+    with pytest.warns(UserWarning, match="is not trained and ranks at random: call fit"):
+        untrained(RUN)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*at random")
+        untrained(RUN)
+    untrained.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="ranks at random"):
+        load(name, tmp_path / "model")(RUN)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_second_fit_continues_and_warns(name: str, saved: Callable[[str], Path]) -> None:
+    made = load(name, saved(name))
+    made = made.apply_attributes(training=MODELS[name].make().training)
+    if name == "DualEncoder":
+        made.miner = miner()
+    with pytest.warns(UserWarning, match=f"is trained already: fit continues .* fit a new {type(made).__name__}"):
+        assert made.fit(*MODELS[name].fit) is made
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_training_is_recorded(name: str) -> None:
+    run = trained(name).training_run
+    assert {"python", "pyterrier_graph", "torch"} <= run["versions"].keys()
+    assert run["seeds"]["training"] == 0 and (run["device"], run["dtype"]) == ("cpu", "float32")
+    assert run["seconds"] >= 0 and MODELS[name].make().training_run == {}
+
+
+@every
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"device": "gpu"}, ValueError, "device must be 'cpu', .*got 'gpu'"),
+        ({"dtype": "int8"}, ValueError, "dtype must be one of 'auto'"),
+        ({"training": "long"}, TypeError, "training must be "),
+    ],
+)
+def test_wrong_arguments_are_named(name: str, options: dict[str, Any], error: type[Exception], message: str) -> None:
+    if next(iter(options)) not in inspect.signature(type(MODELS[name].make())).parameters:
+        pytest.skip(f"there is no {next(iter(options))}")
+    with pytest.raises(error, match=message):
+        MODELS[name].make(**options)
+    with pytest.raises(error, match=message):
+        MODELS[name].make().apply_attributes(**options)

@@ -1,0 +1,255 @@
+"""Vectors that are encoded once: of texts and of passages; only texts that no other file has are encoded."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyterrier_dr import FlexIndex
+from tiny import checkpoint
+
+import pyterrier_graph as ptg
+from pyterrier_graph.documents.document import Node, StructuredDocument
+from pyterrier_graph.encoders import stored_vectors
+from pyterrier_graph.encoders.stored_vectors import DIGESTS, base_vectors, encode_once
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.storage.artifact import META
+
+Corpus = dict[str, list[str]]
+CORPUS: Corpus = {"a": ["alpha", "beta mu"], "b": ["beta", "gamma", "delta"], "c": ["alpha", "mu"]}
+
+
+class Literal:
+    """An encoder whose vectors depend on the text alone; it remembers what it encoded."""
+
+    verbose = False
+
+    def __init__(self, name: str = "literal", fail_at: int | None = None) -> None:
+        self.model_name, self.fail_at = name, fail_at
+        self.asked: list[list[str]] = []
+
+    def encode_docs(self, texts: list[str]) -> np.ndarray:
+        if len(self.asked) == self.fail_at:
+            raise KeyboardInterrupt
+        self.asked.append([*texts])
+        digests = [hashlib.sha256(f"{self.model_name} {text}".encode()).digest() for text in texts]
+        return np.array([[*digest[:8]] for digest in digests], dtype=np.float32).reshape(-1, 8)
+
+    @property
+    def encoded(self) -> list[str]:
+        """All texts but those that tell the dimension."""
+        return [text for texts in self.asked[1:] for text in texts]
+
+
+def graph(corpus: Corpus) -> MemoryGraph:
+    documents = [
+        StructuredDocument(name, (Node("section", "title", -1), *(Node("passage", text, 0) for text in texts)))
+        for name, texts in corpus.items()
+    ]
+    return MemoryGraph.from_documents(documents)
+
+
+def written(folder: Path, corpus: Corpus, encoder: Any = None) -> tuple[FlexIndex, list[str]]:
+    encoder = encoder or Literal()
+    return base_vectors(folder, graph(corpus), encoder, verbose=False), encoder.encoded
+
+
+def files(index: FlexIndex) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in index.index_path.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("changed", "new"),
+    [
+        (CORPUS | {"d": ["epsilon", "alpha"]}, ["epsilon"]),
+        ({"d": ["epsilon"], **CORPUS}, ["epsilon"]),
+        ({"a": CORPUS["a"], "c": CORPUS["c"]}, []),
+        (CORPUS | {"b": ["beta", "gamma zeta", "delta"]}, ["gamma zeta"]),
+        ({"c": CORPUS["b"], "b": CORPUS["a"]}, []),
+        ({"x": ["eta"]}, ["eta"]),
+    ],
+    ids=["added at the end", "added in front", "removed", "changed", "renamed", "all new"],
+)
+@pytest.mark.parametrize("at_once", [2, 1024])
+def test_only_new_texts_are_encoded(
+    tmp_path: Path, changed: Corpus, new: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_vectors, "PASSAGES_AT_ONCE", at_once)
+    assert written(tmp_path / "shared", CORPUS)[1] == [text for texts in CORPUS.values() for text in texts]
+    index, encoded = written(tmp_path / "shared", changed)
+    assert encoded == new
+    assert files(index) == files(written(tmp_path / "alone", changed)[0])
+    assert written(tmp_path / "shared", changed)[0].index_path == index.index_path
+    back, encoded = written(tmp_path / "shared", CORPUS | {"e": ["theta", *changed[[*changed][-1]]]})
+    assert encoded == ["theta"] and len(back) == 8 + len(changed[[*changed][-1]])  # of two other indexes
+
+
+passages = st.lists(st.sampled_from(["alpha", "beta", "", "naïve\0", "mu " * 40]), min_size=1, max_size=4)
+corpora = st.lists(passages, min_size=1, max_size=3).map(lambda lists: {f"d{n}": each for n, each in enumerate(lists)})
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(corpora, min_size=2, max_size=4))
+def test_any_order_of_corpora(tmp_path_factory: pytest.TempPathFactory, versions: list[Corpus]) -> None:
+    folder, seen = tmp_path_factory.mktemp("shared"), set[str]()
+    for corpus in versions:
+        own = [text for texts in corpus.values() for text in texts]
+        there = {path.name for path in folder.glob("*.flex")}
+        index, encoded = written(folder, corpus)
+        if index.index_path.name in there:
+            continue
+        assert sorted(encoded) == sorted(text for text in own if text not in seen)
+        np.testing.assert_array_equal(index.payload()[1], Literal().encode_docs(own))
+        seen.update(own)
+
+
+def test_other_encoders(tmp_path: Path) -> None:
+    written(tmp_path, CORPUS)
+    assert len(written(tmp_path, CORPUS | {"d": ["epsilon"]}, Literal("other"))[1]) == 8
+
+
+@pytest.mark.parametrize("file", [DIGESTS, "vecs.f4", META])
+def test_nothing_is_copied_from_a_damaged_index(tmp_path: Path, file: str) -> None:
+    index, _ = written(tmp_path, CORPUS)
+    (index.index_path / file).write_bytes((index.index_path / file).read_bytes()[:-3])
+    assert len(written(tmp_path, CORPUS | {"d": ["epsilon"]})[1]) == 8
+
+
+def test_late_chunking_encodes_changed_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vector depends on the whole document, and on the place of the passage in it."""
+    encoded: list[str] = []
+    encode = ptg.DualEncoder.encode_passages
+
+    def counting(self: ptg.DualEncoder, graph: Any, nodes: np.ndarray, batch_size: int | None = None) -> np.ndarray:
+        encoded.extend(graph.texts(nodes))
+        return encode(self, graph, nodes, batch_size)
+
+    monkeypatch.setattr(ptg.DualEncoder, "encode_passages", counting)
+    monkeypatch.setattr(stored_vectors, "PASSAGES_AT_ONCE", 3)  # a document is in two blocks
+    sizes = {"max_query_tokens": 8, "max_passage_tokens": 16}
+    encoder = ptg.DualEncoder(checkpoint(), late_chunking=True, device="cpu", verbose=False, **sizes)
+    base_vectors(tmp_path / "shared", graph(CORPUS), encoder, verbose=False)
+    encoded.clear()
+    changed = {"e": ["alpha"], "b": CORPUS["b"], "a": CORPUS["a"][::-1], "c": [*CORPUS["c"], "mu"]}
+    found = base_vectors(tmp_path / "shared", graph(changed), encoder, verbose=False)
+    assert encoded == ["alpha", "alpha", "beta mu", "alpha", "alpha", "mu", "mu"]  # the first for the dimension, too
+    fresh = base_vectors(tmp_path / "alone", graph(changed), encoder, verbose=False)
+    np.testing.assert_allclose(found.payload()[1], fresh.payload()[1], atol=1e-5)
+
+
+def test_a_mean_of_a_graph_with_new_documents(tmp_path: Path) -> None:
+    documents = [StructuredDocument(name, (Node("section", "mu", -1), Node("passage", name, 0))) for name in "abc"]
+    place = ptg.DocumentGraph(tmp_path / "corpus.graph")
+    encoder: Any = Literal()
+    encoder.encode_queries = encoder.encode_docs
+    first = ptg.GraphMean(place.index(documents[:2]), encoder, verbose=False)
+    first.index(tmp_path / "before.flex")
+    asked = {text for texts in encoder.asked for text in texts}
+    encoder.asked.clear()
+    place.index(documents, overwrite=True)
+    later = ptg.GraphMean(ptg.DocumentGraph(place.path), encoder, verbose=False).index(tmp_path / "after.flex")
+    again = [text for texts in encoder.asked for text in texts]
+    assert {"a", "b", "mu"} <= asked and again.count("c") == 1
+    assert "b" not in again and again.count("mu") == 1  # of the titles, only the first one, which tells the dimension
+    assert len(later) == 3
+
+
+# --- texts that are encoded once
+
+TEXTS = [f"{'x' * (number % 7)} {number}" for number in range(50)]
+
+
+def texts(numbers: np.ndarray) -> list[str]:
+    return [TEXTS[number] for number in numbers]
+
+
+class Encoder:
+    """A text's length and number, and what was encoded."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def __call__(self, given: list[str]) -> Any:
+        self.asked.append(given)
+        return np.array([[len(text), float(text.split()[-1])] for text in given], dtype=np.float16)
+
+    @property
+    def encoded(self) -> list[str]:
+        return sum(self.asked[1:], [])  # the first tells the dimension
+
+
+EXPECTED = [[len(text), number] for number, text in enumerate(TEXTS)]
+MODEL = {"model": "m@1", "texts": "sha-4"}
+
+
+def encoded(folder: Path, encoder: Any, count: int = 50, **options: Any) -> np.ndarray:
+    options = {"batch_size": 8, "verbose": False} | options
+    return encode_once(folder, "queries", options.pop("identity", MODEL), count, texts, encoder, **options)
+
+
+def test_texts_are_encoded_once(tmp_path: Path) -> None:
+    encoder = Encoder()
+    vectors = encoded(tmp_path / "vectors", encoder)
+    assert encoder.encoded == TEXTS
+    assert vectors.dtype == np.float32 and vectors.tolist() == EXPECTED
+    assert isinstance(vectors.base, np.memmap) and vectors.base.mode == "c"
+    again = Encoder()
+    assert encoded(tmp_path / "vectors", again).tolist() == EXPECTED
+    assert not again.asked
+    assert len([*tmp_path.glob("vectors/queries-*")]) == 1
+
+
+@pytest.mark.parametrize("other", [{"identity": MODEL | {"model": "m@2"}}, {"count": 49, "identity": {"dtype": "x"}}])
+def test_other_texts_have_another_place(tmp_path: Path, other: dict[str, Any]) -> None:
+    encoded(tmp_path, Encoder())
+    encoder = Encoder()
+    count = other.get("count", 50)
+    assert encoded(tmp_path, encoder, **other).tolist() == EXPECTED[:count]
+    assert encoder.encoded == TEXTS[:count]
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+@pytest.mark.parametrize("other", [{"count": 49}, {"identity": MODEL | {"texts": "sha-5"}}])
+def test_texts_of_another_file_are_copied(tmp_path: Path, other: dict[str, Any]) -> None:
+    """Such as those of the queries that were there before others were added."""
+    encoded(tmp_path, Encoder(), count=20, identity=MODEL | {"texts": "sha-3"})
+    encoder = Encoder()
+    count = other.get("count", 50)
+    assert encoded(tmp_path, encoder, **other).tolist() == EXPECTED[:count]
+    assert encoder.encoded == TEXTS[20:count]
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_no_texts(tmp_path: Path) -> None:
+    vectors = encoded(tmp_path, lambda none: np.empty((len(none), 2)), count=0)
+    assert vectors.shape == (0, 2) and vectors.dtype == np.float32 and not vectors.flags.writeable
+    assert encoded(tmp_path, None, count=0).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("encode", "message"),
+    [
+        (
+            lambda given: np.ones((len(given), 3 if "10" in given[0] else 2)),
+            r"of shape \(10, 2\), .* of shape \(10, 3\)",
+        ),
+        (
+            lambda given: np.array([[math.inf if text[-2:] == "17" else 1.0] for text in given]),
+            "vector 17 is not finite",
+        ),
+        (lambda given: np.ones(len(given)), "must be floating point"),
+        (lambda given: np.ones((len(given), 0)), "must be floating point"),
+        (lambda given: given, "must be floating point"),
+    ],
+)
+def test_wrong_encoders(tmp_path: Path, encode: Callable[[list[str]], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        encode_once(tmp_path, "q", {}, 50, texts, encode, batch_size=10, verbose=False)
+    assert not [*tmp_path.rglob(META)]
