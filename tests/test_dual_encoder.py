@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -574,15 +575,20 @@ SHARED: dict[str, Any] = {
 }
 
 
-def train_as(rank: int, folder: Path) -> None:
-    options = SHARED | {"batch_size": 2, "output_dir": str(folder / "run")}
+def one_of_two(folder: Path) -> DualEncoder:
+    return dual(miner=miner(), training=SHARED | {"batch_size": 2, "output_dir": str(folder / "run")})
+
+
+def killed_as(rank: int, folder: Path) -> None:
+    """The first process dies at its third evaluation; the other one fails, since it cannot reach it."""
+    model = one_of_two(folder)
     if rank == 0:
-        killed = interrupt(dual(miner=miner(), training=options), 5, stop, "encode_docs")
-    else:
-        killed = dual(miner=miner(), training=options)
-    with pytest.raises((KeyboardInterrupt, RuntimeError)):
-        killed.fit(TOPICS, QRELS, RUN, QRELS)
-    model = dual(miner=miner(), training=options).fit(TOPICS, QRELS, RUN, QRELS)
+        interrupt(model, 5, partial(os._exit, 9), "encode_docs")
+    model.fit(TOPICS, QRELS, RUN, QRELS)
+
+
+def train_as(rank: int, folder: Path) -> None:
+    model = one_of_two(folder).fit(TOPICS, QRELS, RUN, QRELS)
     values = torch.tensor(losses(model.training_log))
     save_file(weights(model) | {"losses": values}, folder / f"{rank}.safetensors")
 
@@ -592,6 +598,8 @@ def train_as(rank: int, folder: Path) -> None:
 def test_two_processes_compute_what_one_does_with_the_doubled_batch(tmp_path: Path) -> None:
     """Also when they were killed in the middle of the second epoch, and although texts are there several times."""
     checkpoint()  # one for both
+    in_two_processes(killed_as, tmp_path, exits=(9, 1))
+    assert [*(tmp_path / "run" / "training").glob("checkpoint-*")]
     in_two_processes(train_as, tmp_path)
     alone = dual(miner=miner(), training=SHARED | {"batch_size": 4}).fit(TOPICS, QRELS, RUN, QRELS)
     expected = torch.tensor(losses(alone.training_log))

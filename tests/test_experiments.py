@@ -149,6 +149,7 @@ def test_a_measurement_of_cost(
     """Tables of positive numbers; what a measurement runs in a process of its own is run in this one."""
     module: Any = importlib.import_module(f"experiments.{name}")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # of modules that start others
 
     def in_process(_: str, *given: Any) -> list[float]:
         capsys.readouterr()

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ def stop() -> None:
     raise KeyboardInterrupt
 
 
-def in_two_processes(train: Callable[[int, Path], None], folder: Path) -> None:
+def in_two_processes(train: Callable[[int, Path], None], folder: Path, exits: Sequence[int] = (0, 0)) -> None:
     """Runs ``train(rank, folder)`` in two processes, as ``torchrun`` or ``accelerate launch`` would start them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -49,7 +49,7 @@ def in_two_processes(train: Callable[[int, Path], None], folder: Path) -> None:
         process.start()
     for process in processes:
         process.join(180)
-    assert [process.exitcode for process in processes] == [0, 0]
+    assert [process.exitcode for process in processes] == [*exits]
 
 
 def _run(train: Callable[[int, Path], None], rank: int, port: int, folder: Path) -> None:
