@@ -10,7 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -106,3 +106,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """A Trainer collects garbage before it starts: going through all that was imported takes longer than training."""
     gc.freeze()
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that were encoded."""
+    from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+
+    texts: list[str] = []
+    encode = SentenceEncoder.encode_docs
+
+    def counted(self: Any, given: Any, *args: Any, **options: Any) -> Any:
+        texts.extend(given)
+        return encode(self, given, *args, **options)
+
+    monkeypatch.setattr(SentenceEncoder, "encode_docs", counted)
+    return texts

@@ -18,7 +18,6 @@ import pyterrier_graph as ptg
 from pyterrier_graph import __main__ as program
 from pyterrier_graph.documents.readers import files
 from pyterrier_graph.documents.readers.files import read_draft
-from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.search import folder as search
 from pyterrier_graph.search.files import title_of
 from pyterrier_graph.search.graph_index import GraphIndex
@@ -63,20 +62,6 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(files, "read_draft", counted)
     return calls
-
-
-@pytest.fixture
-def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that were encoded."""
-    texts: list[str] = []
-    encode = SentenceEncoder.encode_docs
-
-    def counted(self: Any, given: Any, *args: Any, **options: Any) -> Any:
-        texts.extend(given)
-        return encode(self, given, *args, **options)
-
-    monkeypatch.setattr(SentenceEncoder, "encode_docs", counted)
-    return texts
 
 
 def opened(folder: Path, **options: Any) -> GraphIndex:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from ir_measures import AP
 
 import pyterrier_graph as ptg
-from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.search import tables
 from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
 from pyterrier_graph.storage.artifact import META, locked, meta_text
 
@@ -61,20 +61,6 @@ def index(tmp_path: Path) -> ptg.GraphIndex:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> ptg.GraphIndex:
     """An index that no test changes."""
     return made(tmp_path_factory.mktemp("shared") / "index")
-
-
-@pytest.fixture
-def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that were encoded."""
-    texts: list[str] = []
-    encode = SentenceEncoder.encode_docs
-
-    def counted(self: Any, given: Any, *args: Any, **options: Any) -> Any:
-        texts.extend(given)
-        return encode(self, given, *args, **options)
-
-    monkeypatch.setattr(SentenceEncoder, "encode_docs", counted)
-    return texts
 
 
 def texts_of(index: ptg.GraphIndex) -> dict[str, str]:
@@ -266,6 +252,15 @@ def test_open_index_stays_at_its_version(index: ptg.GraphIndex) -> None:
     pd.testing.assert_frame_equal(before(TOPICS), expected)
     pd.testing.assert_frame_equal(reader.hybrid()(TOPICS), expected)
     assert "d9%p0" in ptg.GraphIndex(index.path, verbose=False).hybrid()(TOPICS)["docno"].tolist()
+
+
+def test_changes_by_several_objects_add_up(index: ptg.GraphIndex) -> None:
+    other = ptg.GraphIndex(index.path, verbose=False)
+    index.update([document("d5", "mu")], answered=(TOPICS, pd.DataFrame({"qid": ["1"], "docno": ["d4"], "label": 1})))
+    other.update([document("d6", "mu")])
+    assert {"d5%p0", "d6%p0"} <= texts_of(other).keys() and other._answered is not None
+    index.delete(["d6"])
+    assert "d6%p0" not in texts_of(index) and index.meta["number"] == 4
 
 
 @pytest.mark.parametrize(
@@ -478,6 +473,17 @@ def test_tables_are_dictionaries(tmp_path_factory: pytest.TempPathFactory, steps
     word = next(iter(expected.values())).split()[0]
     found = FullText(folder, "rows", version or 0).search(word)["docno"].tolist()
     assert {*found} == {docno for docno, text in expected.items() if word in text.split()}
+
+
+@pytest.mark.parametrize("at_once", [1, 8192])
+def test_no_row_comes_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(tables, "ROWS_AT_ONCE", at_once)
+    first = write_table(tmp_path, "rows", None, [("a", "alpha"), ("b", "beta")])
+    for docno in "a", "c":
+        with pytest.raises(ValueError, match=f"docno '{docno}' comes twice"):
+            write_table(tmp_path, "rows", first, [(docno, "mu"), ("d", "mu"), (docno, "nu")], keep_others=True)
+    last = write_table(tmp_path, "rows", first, [("c", "mu"), ("a", "nu")], keep_others=True)
+    assert dict(read_texts(open_table(tmp_path, "rows", last))) == {"a": "nu", "b": "beta", "c": "mu"}
 
 
 def test_uncommitted_rows_are_undone(tmp_path: Path) -> None:

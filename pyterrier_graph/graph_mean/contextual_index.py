@@ -119,7 +119,6 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         if not (self.path / META).is_file():
             raise FileNotFoundError(f"no index at {str(path)!r}")
         self.flex = FlexIndex(str(path), verbose=False)
-        self.flex._meta = json.loads((self.path / META).read_text(encoding="utf-8"))
         about = contextual_meta(self.flex)
         identity = about["identity"]
         encoder = identity["encoder"].rpartition("@")[0] or DEFAULT if encoder is None else encoder
@@ -342,7 +341,8 @@ def contextual_meta(index: FlexIndex) -> dict[str, Any]:
     """
     if "contextual" not in json.loads((index.index_path / META).read_text(encoding="utf-8")):
         raise ValueError(f"{index!r} is not a contextual index")
-    return read_meta(index.index_path)["contextual"]
+    index._meta = read_meta(index.index_path)  # a FlexIndex refuses other types than its own
+    return index._meta["contextual"]
 
 
 def query_vector(query_encoder: pt.Transformer, query: str) -> np.ndarray:

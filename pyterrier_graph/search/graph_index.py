@@ -7,9 +7,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -37,14 +36,13 @@ from pyterrier_graph.storage.artifact import (
     DIGESTS,
     LOCK,
     META,
+    NEW_META,
     SIZES,
     BuiltArtifact,
-    file_sha256,
+    complete,
     kind_of,
     locked,
-    meta_text,
     read_meta,
-    sync,
 )
 from pyterrier_graph.training.grid_search import Tuning
 
@@ -191,7 +189,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             BlockingIOError: If another process changes the index.
             ValueError: If a document is malformed, or a docno comes twice.
         """
-        return self._change(docs, document, {}, keep_others=True, answered=_checked(answered) or self._answered)
+        return self._change(docs, document, {}, keep_others=True, answered=_checked(answered))
 
     def delete(self, docnos: Iterable[str]) -> Self:
         """Removes documents. Their texts stay in files of former versions until ``index(docs, overwrite=True)``.
@@ -206,10 +204,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             ValueError: If no document would be left.
         """
         docnos = [docnos] if isinstance(docnos, str) else [*docnos]
-        self.graph.document_of(docnos)
-        if len({*docnos}) == len(self.graph):
-            raise ValueError("no document would be left: delete the folder of the index instead")
-        return self._change([], None, {}, keep_others=True, deleted=docnos, answered=self._answered)
+        return self._change([], None, {}, keep_others=True, deleted=docnos)
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
         """Chooses the largest weight of each relation, and the shares of BM25 and vectors, by judged queries.
@@ -251,8 +246,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         about: dict[str, Any],
         *,
         keep_others: bool,
-        deleted: Iterable[str] = (),
-        answered: tuple[pd.DataFrame, pd.DataFrame] | None,
+        deleted: Sequence[str] = (),
+        answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
     ) -> Self:
         """Writes the next version, in a folder of its own, and then the ``pt_meta.json`` that makes it the present one.
 
@@ -263,7 +258,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             encoded/    the encoder's own vectors, so that unchanged texts are not encoded again
             v3/         of version 3: the graph, the answered queries, the vectors with context
         """
-        own = {TABLES, ENCODER, ENCODED, LOCK, META}
+        own = {TABLES, ENCODER, ENCODED, LOCK, META, NEW_META}
         names = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
         if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
             raise FileExistsError(f"{str(self.path)!r} has other files, such as {min(foreign)!r}: choose another path")
@@ -271,6 +266,14 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             before = read_meta(self.path, kind_of(self)) if (self.path / META).is_file() else None
             if before is None and keep_others:
                 raise FileNotFoundError(f"no index at {str(self.path)!r}: build one with index(docs)")
+            former = None
+            if before is not None:
+                former = self._reopened()._answered  # of the last version, which another object may have written
+            if keep_others:
+                answered = former if answered is None else answered
+                self.graph.document_of(deleted)
+                if len({*deleted}) == len(self.graph):
+                    raise ValueError("no document would be left: delete the folder of the index instead")
             old = before or {"number": 0, "settings": {"alpha": 0.5}, "tables": {}}
             meta = kind_of(self) | {"source": {}} | old | about
             meta["number"] = old["number"] + 1
@@ -285,7 +288,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                 meta["tables"] = meta["tables"] | {DOCUMENTS: (table, now)}
                 if report := getattr(docs, "report", None):
                     meta["source"] = report
-                if before is not None and now == version and _equal(answered, self._answered):
+                if before is not None and now == version and _equal(answered, former):
                     shutil.rmtree(folder)
                     if meta["source"] != before["source"]:
                         _put_meta(self.path, before | {"source": meta["source"]})
@@ -632,20 +635,6 @@ def _put_meta(path: Path, meta: dict[str, Any], before: Mapping[str, Any] | None
     encoded = [place for place in (path / ENCODED).iterdir() if _is_present(place, fingerprint)]
     tables = [path / TABLES / f"{name}.lance" for name, _ in meta["tables"].values()]
     folders = [version, *tables, path / ENCODER, *encoded]
-    found = chain(*(folder.rglob("*") for folder in folders))
-    files = sorted(file for file in found if file.is_file() and file.name != HINT)
-    names = {file.relative_to(path).as_posix(): file for file in files}
-    known = (before or meta).get(DIGESTS, {})  # files outside of the version's folder do not change
-    meta[SIZES] = {name: file.stat().st_size for name, file in names.items()}
-    meta[DIGESTS] = {
-        name: known[name] if name in known and version not in file.parents else file_sha256(file)
-        for name, file in names.items()
-    }
-    for file in files:
-        if file.relative_to(path).as_posix() not in known:
-            sync(file)
-    for folder in {parent for file in files for parent in file.parents if path in parent.parents or parent == path}:
-        sync(folder)
-    with pt.io.finalized_open(str(path / META), "b") as out:
-        out.write(meta_text(meta).encode())
-    sync(path)
+    files = [file for folder in folders for file in folder.rglob("*") if file.name != HINT]
+    known = (before or meta).get(DIGESTS, {}).items()  # files outside of the version's folder do not change
+    complete(path, meta, {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}, files)

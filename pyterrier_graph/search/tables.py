@@ -49,7 +49,7 @@ def write_table(
 ) -> int:
     """Writes the rows that differ from those of a version, and removes others; returns the number of the new version.
 
-    Memory holds 16 bytes for each row of the table, and some rows.
+    Memory holds 24 bytes for each row of the table, and some rows.
 
     Args:
         folder: The folder of all tables.
@@ -76,22 +76,28 @@ def write_table(
             table.checkout(version)
             table.restore()
     keys, digests = _digests(table)
-    seen = [np.empty(0, np.int64)]
+    seen = [keys[:0]]
     remaining = iter(rows)
     while part := [*islice(remaining, ROWS_AT_ONCE)]:
         docnos, texts = zip(*part, strict=True)
         block = pa.table([_hashes(docnos), _hashes(texts), [*docnos], [*texts]], schema=types)
         key, digest = (block[column].to_numpy() for column in ("key", "digest"))
-        _check_unique(np.concatenate([*seen, key]), key, docnos)
-        place = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
-        same = (keys[place] == key) & (digests[place] == digest) if len(keys) else np.zeros(len(key), bool)
-        if not same.all():
-            changed = block.filter(pa.array(~same))
-            table.merge_insert("key").when_matched_update_all().when_not_matched_insert_all().execute(changed)
+        known = np.isin(key, keys)
+        changed = known.copy()
+        changed[known] = digests[np.searchsorted(keys, key[known])] != digest[known]
+        first = np.isin(np.arange(len(key)), np.unique(key, return_index=True)[1])  # a second one is refused below
+        if (changed & first).any():
+            table.merge_insert("key").when_matched_update_all().execute(block.filter(pa.array(changed & first)))
+        if not known.all():
+            table.add(block.filter(pa.array(~known)))
         seen.append(key)
+    values, counts = np.unique(np.concatenate(seen), return_counts=True)
+    if (counts > 1).any():
+        twice = table.search().where(f"key = {values[counts > 1][0]}").limit(1).to_arrow()["docno"][0]
+        raise ValueError(f"docno {twice.as_py()!r} comes twice")
     gone = _hashes(deleted)
     if not keep_others:
-        gone = np.concatenate([gone, np.setdiff1d(keys, np.concatenate(seen))])
+        gone = np.concatenate([gone, np.setdiff1d(keys, values)])
     for start in range(0, len(gone), KEYS_AT_ONCE):
         table.delete(f"key IN ({', '.join(map(str, gone[start : start + KEYS_AT_ONCE]))})")
     if table.version != version:
@@ -122,13 +128,6 @@ def _hashes(texts: Iterable[str]) -> np.ndarray:
     """Digests of texts as whole numbers of 64 bits."""
     joined = b"".join([blake2b(text.encode(), digest_size=8).digest() for text in texts])
     return np.frombuffer(joined, dtype="<i8")
-
-
-def _check_unique(seen: np.ndarray, key: np.ndarray, docnos: tuple[str, ...]) -> None:
-    """Raises ValueError if one of the last keys was seen before."""
-    values, counts = np.unique(seen, return_counts=True)
-    if len(twice := values[counts > 1]):
-        raise ValueError(f"docno {docnos[int(np.flatnonzero(np.isin(key, twice))[-1])]!r} comes twice")
 
 
 class FullText(WithSignature, pt.Transformer):

@@ -13,7 +13,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from html import escape
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 META, CARD, LOCK = "pt_meta.json", "README.md", "lock"
+NEW_META = f"{META}.new"  # before it takes the place of the former one
 SIZES, DIGESTS, OWN_DIGEST = "files", "file_sha256", "meta_sha256"
 SMALL = 1 << 20  # bytes; files up to this size are compared with their digests whenever an artifact is opened
 OTHER_CONTENT = "has another content than when it was written"
@@ -211,26 +212,31 @@ def writing(path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bo
     sync(target.parent)
 
 
-def complete(folder: Path, meta: dict[str, Any], sha256: Mapping[str, str] | None = None) -> None:
-    """Makes a folder with its files an artifact: writes ``pt_meta.json``, and syncs everything to the disk.
+def complete(
+    folder: Path, meta: dict[str, Any], sha256: Mapping[str, str] | None = None, files: Iterable[Path] | None = None
+) -> None:
+    """Makes a folder with its files an artifact: syncs everything to the disk, and writes ``pt_meta.json`` at the end.
 
     Args:
-        folder: The folder, which the caller renames afterwards (and syncs the folder around it, with :func:`sync`).
+        folder: The folder. If the caller renames it afterwards, :func:`sync` has to sync the folder around it.
         meta: The contents of ``pt_meta.json``; sizes in bytes and digests of all files are added.
-        sha256: Digests of files that the caller has computed already.
+        sha256: Digests that are known already, by the names of files.
+        files: The files of the artifact; all in the folder by default.
     """
-    known = sha256 or {}
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file != folder / META)
-    names = {file.relative_to(folder).as_posix(): file for file in files}
+    known, new = sha256 or {}, folder / NEW_META
+    files = sorted({*(folder.rglob("*") if files is None else files)} - {folder / META, new})
+    names = {file.relative_to(folder).as_posix(): file for file in files if file.is_file()}
     meta[SIZES] = {name: file.stat().st_size for name, file in names.items()}
     meta[DIGESTS] = {name: known.get(name) or file_sha256(file) for name, file in names.items()}
-    (folder / META).write_text(meta_text(meta), encoding="utf-8", newline="\n")
-    mode = (folder / META).stat().st_mode & 0o777
-    for file in [*files, folder / META]:
+    new.write_text(meta_text(meta), encoding="utf-8", newline="\n")
+    mode = new.stat().st_mode & 0o777
+    for file in [*names.values(), new]:
         file.chmod(mode)  # safetensors creates files that only their creator may read
         sync(file)
-    for place in [*{file.parent for file in files}, folder]:
+    for place in {parent for file in names.values() for parent in file.parents if folder in parent.parents}:
         sync(place)
+    new.replace(folder / META)
+    sync(folder)
 
 
 def replace_file(path: Path, meta: dict[str, Any], name: str, content: bytes | None = None) -> None:
