@@ -118,6 +118,7 @@ def what_a_reader_has(page: Path, folder: Path) -> dict[str, Any]:
 EXTRAS = "markdown_it mdit_py_plugins docutils lxml bs4 numpydoc pyterrier_pisa ray faiss ipywidgets"
 
 
+@pytest.mark.slow
 def test_first_program_needs_no_extra(tmp_path: Path) -> None:
     """Nor a name that is given, nor a download: it uses the packaged encoder."""
     blocked = f"import sys\nsys.modules |= dict.fromkeys({EXTRAS.split()})\n"
