@@ -38,8 +38,8 @@ from experiments.harness.results import claim, write
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import base_vectors
+from pyterrier_graph.graphs.hetero_graph import documents_of
 from pyterrier_graph.lgre.cross_encoder import CHECKPOINT
-from pyterrier_graph.training.validation import documents_of
 
 NEGATIVES = ("bm25", "dual-encoder", "document", "random")
 PASSAGE_TOKENS = 128  # of the dual-encoder

@@ -42,10 +42,10 @@ from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim, slug, tabulate
 from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_NUMBER
 from pyterrier_graph.lgre.cross_encoder import CHECKPOINT
 from pyterrier_graph.lgre.equations import Init, WordGraph
 from pyterrier_graph.lgre.losses import Distance, Ranking
-from pyterrier_graph.training.validation import PASSAGE_NUMBER
 
 MEASURES: tuple[Measure, ...] = (P @ 20, nDCG @ 20, nDCG @ 10, AP @ 100)
 BM25, START, CROSS_ENCODER, LGRE = "BM25", "off the shelf", "cross-encoder", "LGRe"

@@ -27,13 +27,13 @@ from pyterrier_graph.gnn_encoder.equations import GNNEncoderConfig
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.hetero_graph import documents_of
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.search.graph_index import GraphIndex
 from pyterrier_graph.search.hybrid import Hybrid
 from pyterrier_graph.search.tables import FullText, write_table
-from pyterrier_graph.training.validation import documents_of
 
 TITLED = "all-MiniLM, titles in the text"
 CORPUS = "irds:pyterrier-graph/numpydoc/numpy"

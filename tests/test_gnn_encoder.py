@@ -436,9 +436,7 @@ def test_judgments_of_documents(small: Any) -> None:
         assert queries.positives[[row]] == best
         assert not {*queries.negatives[[row]][0]} & {*of_document}
     unknown = pd.concat([small.qrels, small.qrels[:1].assign(docno="elsewhere")])
-    with pytest.warns(
-        UserWarning, match="1 relevant docnos of the qrels are not in the index, and left out: 'elsewhere'"
-    ):
+    with pytest.warns(ptg.PyTerrierGraphWarning, match=r"1 judged docno \('elsewhere'\) not in the graph"):
         assert passages_of(sampler, unknown)[0].equals(passages_of(sampler, small.qrels)[0])
     with pytest.raises(KeyError, match="are the judgments of another corpus"):
         passages_of(sampler, qrels.assign(docno="elsewhere"))
@@ -693,7 +691,7 @@ def test_frames(small: Any) -> None:
         with pytest.raises(ValueError, match="query 'q0' has no text"):
             gnn(small).fit(small.train.assign(query=[text, *small.train["query"][1:]]), small.qrels)
     for topics, qrels in [(small.train[:0], small.qrels), (small.train, small.qrels[:0])]:
-        with pytest.raises(KeyError, match="no relevant passage is in the index"):
+        with pytest.raises(KeyError, match="no relevant passage or document is in"):
             gnn(small).fit(topics, qrels)
     with pytest.raises(ValueError, match="there are no judgments"):
         gnn(small).fit(small.train, small.qrels, small.dev)

@@ -384,13 +384,14 @@ def test_answered_queries(index: ptg.GraphIndex, tmp_path: Path) -> None:
     topics = pd.DataFrame({"qid": ["q1", "q2"], "query": ["theta", "nothing"]})
     qrels = pd.DataFrame({"qid": ["q1", "q1"], "docno": ["d4", "d9"], "label": [1, 1]})
     assert "d4%p0" not in index.bm25().search("theta")["docno"].tolist()
-    index.update([], answered=(topics, qrels))
+    with pytest.warns(ptg.PyTerrierGraphWarning, match="1 judged docno .'d9'. not in the graph"):
+        index.update([], answered=(topics, qrels))
     assert index.meta["number"] == 2 and "d4%p0" in index.bm25().search("theta")["docno"].tolist()
     assert "relevant" in index.dense()[0].index.query_weights(TOPICS).columns
     assert_same(index, made(tmp_path / "fresh", answered=(topics, qrels)))
     index.update([document("d5", "mu")])
     assert "d4%p0" in index.bm25().search("theta")["docno"].tolist()
-    with pytest.raises(ValueError, match="no judged docno is in"):
+    with pytest.raises(KeyError, match="no relevant passage or document is in"):
         index.update([], answered=(topics, qrels.assign(docno="other")))
 
 

@@ -320,13 +320,16 @@ def test_topics_and_judgments_that_cannot_be(topics: pd.DataFrame, qrels: pd.Dat
 
 
 def test_judgments_of_documents_where_passages_are_retrieved() -> None:
-    """All passages of relevant documents would be negatives."""
-    passages = {"d1%p0": "alpha", "d1%p1": "beta", "d2%p0": "gamma"}
-    made = HardNegativeMiner(Ranking({"q": [*passages]}), Texts(passages | {"d1": "alpha beta"}), verbose=False)
-    topics = pd.DataFrame({"qid": ["q"], "query": ["alpha"]})
-    with pytest.raises(ValueError, match=r"qrels judge documents \('d1'\), but candidates are passages \('d1%p0'\)"):
-        made.labeled(topics, pd.DataFrame({"qid": ["q"], "docno": ["d1"], "label": [1]}))
-    assert rows(made.labeled(topics, pd.DataFrame({"qid": ["q"], "docno": ["d1%p0"], "label": [1]})))
+    """Retrieved passages of relevant documents are positives, and the others of them are not negatives."""
+    passages = {"d1%p0": "alpha", "d3%p0": "delta", "d1%p1": "beta", "d1%p2": "eta", "d2%p0": "gamma"}
+    config = MiningConfig(depth=3)
+    made = HardNegativeMiner(Ranking({"q": [*passages], "r": ["d1%p0"]}), Texts(passages), config=config, verbose=False)
+    topics = pd.DataFrame({"qid": ["q", "r"], "query": ["alpha", "beta"]})
+    qrels = pd.DataFrame({"qid": ["q", "r"], "docno": ["d1", "d2"], "label": 1})
+    examples = made.labeled(topics, qrels)
+    assert rows(examples) == [["q", "d1%p0", "d3%p0"], ["q", "d1%p1", "d3%p0"]]
+    assert count(examples, "queries", "no relevant document") == 1
+    assert rows(made.labeled(topics, qrels.assign(docno="d1%p0")))
 
 
 @pytest.mark.parametrize("name", ["candidates", "texts", "teacher"])

@@ -20,8 +20,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import PASSAGE, SECTION, Node, StructuredDocument
 from pyterrier_graph.graphs import builder
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
-from pyterrier_graph.training.validation import documents_of, judged_ids
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph, documents_of, judged_ids
 
 ROWS = [
     {"docno": "1", "title": "Ants", "text": "Ants live in colonies."},

@@ -227,7 +227,7 @@ def test_masks_add_up(graph):
 
 def test_judgments_of_unknown_passages_are_ignored_with_a_warning(tmp_path, graph):
     more = pd.concat([QRELS, pd.DataFrame({"qid": ["q1", "q3"], "docno": ["d9", "d8"], "label": 1})])
-    with pytest.warns(UserWarning, match=r"2 judged passages \('d9', 'd8'\) not in the graph: these judgments are ig"):
+    with pytest.warns(UserWarning, match=r"2 judged docnos \('d9', 'd8'\) not in the graph: these judgments are ig"):
         with_unknown = built(tmp_path / "graph", qrels=more, k=2)
     assert with_unknown.fingerprint() == graph.fingerprint()
 
@@ -238,6 +238,15 @@ def test_passages_of_a_document_graph(tmp_path):
     graph = built(tmp_path / "graph", passages=corpus)
     assert graph.docnos_of(np.arange(graph.num_passages)) == PASSAGES
     assert graph.fingerprint() == built(tmp_path / "names").fingerprint()
+    qrels = pd.DataFrame([["q1", "d2", 2], ["q2", "d0", 1]], columns=["qid", "docno", "label"])
+    by_graph, by_ids = (
+        built(tmp_path / name, passages=of, qrels=qrels) for name, of in {"of": corpus, "ids": PASSAGES}.items()
+    )
+    assert by_graph.fingerprint() == by_ids.fingerprint()
+    assert rows_of(by_ids.edges_of_queries(np.arange(2), "relevant")) == [
+        [(4, 2.0, 0), (5, 2.0, 1)],
+        [(0, 1.0, 2), (1, 1.0, 3)],
+    ]
 
 
 def test_without_a_retriever_there_are_only_relevant_edges(tmp_path):
@@ -305,7 +314,7 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         ({"qrels": {}}, TypeError, "qrels: a DataFrame is needed"),
         ({"retriever": None, "qrels": None}, ValueError, "needs a retriever, qrels, or both"),
         ({"passages": PASSAGES[:1]}, KeyError, r"2 docnos \('d2%p0', 'd0%p1'\) of the results not among the passages"),
-        ({"qrels": QRELS.assign(docno="d2")}, ValueError, "no relevant passage of these queries in the graph"),
+        ({"qrels": QRELS.assign(docno="e")}, KeyError, "no relevant passage or document is in"),
         ({"retriever": retriever(changed(RUN, 2, score=np.nan))}, ValueError, "'q1', 'd0%p1' has no score"),
         ({"retriever": retriever(changed(RUN, 2, score=1e39))}, ValueError, "finite 32-bit number in the results"),
         (

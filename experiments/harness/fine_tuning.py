@@ -8,7 +8,7 @@ from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import Queries
-from pyterrier_graph.training.validation import judged_ids
+from pyterrier_graph.graphs.hetero_graph import judged_ids
 
 DEPTH = 100
 

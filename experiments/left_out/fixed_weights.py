@@ -15,8 +15,8 @@ from ir_measures import nDCG
 from experiments.harness.collection import Queries
 from experiments.harness.results import write
 from experiments.left_out.fold import Fold
+from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.graphs.relations import RELEVANT, TITLE
-from pyterrier_graph.training.validation import judged_ids
 
 CANDIDATES = 100
 TITLES = (0.0, 0.2, 0.5, 1.0, 2.0, 3.0)

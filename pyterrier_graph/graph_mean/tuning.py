@@ -11,14 +11,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pyterrier_graph.checks import DataWarning, QualityWarning, query_texts, unwrapped
+from pyterrier_graph.checks import QualityWarning, query_texts, unwrapped
 from pyterrier_graph.encoders.stored_vectors import VectorsOf, blocks
 from pyterrier_graph.graph_mean.contextual_index import QueryWeights
-from pyterrier_graph.graph_mean.neighbors import IDS_AT_ONCE, NeighborSampler
+from pyterrier_graph.graph_mean.neighbors import NeighborSampler
+from pyterrier_graph.graphs.hetero_graph import passage_qrels
 from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.storage.arrays import numbers_of
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
-from pyterrier_graph.training.validation import Validation, checked_topics, documents_of, judged
+from pyterrier_graph.training.validation import Validation, checked_topics, judged
 
 if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
@@ -82,33 +83,11 @@ def validation(
 
 
 def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
-    """The relevant passages of queries: judgments of documents are those of all their passages.
-
-    Returns ``qid, docno`` of passages in the index, and whether it was documents that were judged. Others are left out
-    with a warning; KeyError if no relevant passage is in the index.
-    """
+    """The relevant passages of queries, ``qid, docno`` of passages in the index, and whether documents were judged."""
     relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
-    known = sampler.numbers_of(relevant["docno"].tolist()) >= 0
-    if known.any():
-        passages, missing = relevant[known].reset_index(drop=True), relevant["docno"][~known]
-    else:
-        parts = []
-        for part in blocks(len(sampler), IDS_AT_ONCE):
-            docnos = pd.Series(sampler.docnos_of(part), dtype=object)
-            passages = pd.DataFrame({"passage": docnos, "docno": documents_of(docnos, sampler.graph)})
-            parts.append(relevant.merge(passages, on="docno"))
-        joined = pd.concat(parts, ignore_index=True)
-        passages = joined[["qid", "passage"]].rename(columns={"passage": "docno"})
-        missing = relevant["docno"][~relevant["docno"].isin(joined["docno"])]
-    if not len(passages):
-        raise KeyError("no relevant passage is in the index: are the judgments of another corpus?")
-    if len(missing):
-        warnings.warn(
-            f"{len(missing)} relevant docnos of the qrels are not in the index, and left out: {missing.iloc[0]!r}, ...",
-            DataWarning,
-            stacklevel=4,
-        )
-    return passages, not known.any()
+    found = passage_qrels(relevant, sampler.docnos if sampler.graph is None else sampler.graph)
+    found = found[sampler.numbers_of(found["docno"].tolist()) >= 0].reset_index(drop=True)
+    return found, not found["docno"].isin(relevant["docno"]).any()
 
 
 def tuned_largest_weights(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
+from npids.lookup import Lookup
 
-from pyterrier_graph.checks import Shown, View
+from pyterrier_graph.checks import DataWarning, Shown, View, check_frame
 from pyterrier_graph.documents.document import (
+    PASSAGE_SEPARATOR,
     SECTION_SEPARATOR,
     StructuredDocument,
     parse_id,
@@ -20,7 +24,7 @@ from pyterrier_graph.documents.document import (
     split_passage_id,
 )
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.relations import relation_names
+from pyterrier_graph.graphs.relations import DOCUMENT, relation_names
 from pyterrier_graph.storage.arrays import ids_of, numbers_of, some
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
     from pyterrier_graph.graphs.builder import Parts
 
 NODE_TYPES = ("passage", "section")
+PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
+IDS_AT_ONCE = 65_536
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
 TITLE_SEPARATOR = " - "
@@ -246,6 +252,14 @@ class HeteroGraph(Shown, ABC):
         """The passages of some documents, in order: per passage the position in ``documents``, and the node."""
         return self._document_passages.select(documents)
 
+    def passage_qrels(self, qrels: pd.DataFrame) -> pd.DataFrame:
+        """Judgments of passages: where no passage is judged, a judgment of a document counts for all its passages.
+
+        Judgments ``qid, docno, label`` of what is not in the graph are left out with a warning. Raises KeyError if
+        nothing that is judged is in the graph.
+        """
+        return passage_qrels(check_frame(qrels, self), self)
+
     def _codes_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The codes of some documents: the position in ``documents``, and the code's number (see ``_code_names``)."""
         return self._adjacency("document_codes").select(documents)
@@ -300,6 +314,71 @@ class HeteroGraph(Shown, ABC):
     @cached_property
     def _section_nodes(self) -> np.ndarray:
         return np.flatnonzero(self.node_type == SECTION_TYPE)
+
+
+def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Series:
+    """The document ids of passage ids: ``docno%pN``, or own ids of the graph's passages. Other ids stay as they are."""
+    if graph is not None and graph._own_ids:
+        from pyterrier_graph.graphs.passages import fold
+
+        return pd.Series(fold(graph, docnos.tolist(), DOCUMENT)[1], index=docnos.index, dtype=object)
+    return docnos.str.replace(PASSAGE_NUMBER, "", regex=True)
+
+
+def judged_ids(docnos: pd.Series, qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> pd.Series:
+    """The ids by which judgments are looked up: ids of documents, unless passages are judged."""
+    return docnos if passages_are_judged(qrels, graph) else documents_of(docnos, graph)
+
+
+def passages_are_judged(qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> bool:
+    """Whether passages are judged: with own ids, whether more of them are passages than documents of the graph."""
+    if graph is None or not graph._own_ids:
+        return bool(qrels["docno"].str.contains(PASSAGE_NUMBER).any())
+    docnos = qrels["docno"].unique().tolist()
+    return (graph._find(docnos) >= 0).sum() >= (graph._documents(docnos) >= 0).sum()
+
+
+def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.DataFrame:
+    """Judgments of passages: where no passage is judged, a judgment of a document counts for all its passages.
+
+    Args:
+        qrels: Judgments: ``docno``, and any other columns.
+        passages: A graph, or the ids of all passages, those of a document being ``docno%pN``.
+
+    Returns:
+        The judgments with ids of passages; those of what is not there are left out with a warning.
+
+    Raises:
+        KeyError: If nothing that is judged is there.
+    """
+    docnos = qrels["docno"].tolist()
+    if not isinstance(passages, HeteroGraph):
+        known = numbers_of(passages, docnos) >= 0
+        found = qrels[known]
+        if not known.any():
+            parts = [pd.DataFrame({"docno": [], "passage": []}, dtype=object)]
+            for start in range(0, len(passages), IDS_AT_ONCE):
+                numbers = np.arange(start, min(start + IDS_AT_ONCE, len(passages)))
+                ids = pd.Series(ids_of(passages, numbers), dtype=object)
+                parts.append(pd.DataFrame({"docno": documents_of(ids), "passage": ids}))
+                parts[-1] = parts[-1][parts[-1]["docno"].isin(docnos)]
+            found = qrels.merge(pd.concat(parts), on="docno")
+            known = qrels["docno"].isin(found["docno"]).to_numpy()
+            found = found.assign(docno=found.pop("passage"))
+    elif passages_are_judged(qrels, passages):
+        known = passages._find(docnos) >= 0
+        found = qrels[known]
+    else:
+        documents = passages._documents(docnos)
+        known = documents >= 0
+        position, nodes = passages.passages_of_documents(documents[known])
+        found = qrels[known].iloc[position].assign(docno=passages.ids_of(nodes))
+    if not known.any():
+        raise KeyError(f"no relevant passage or document is in {passages!r}: are the judgments of another corpus?")
+    if not known.all():
+        message = f"{some(qrels['docno'][~known].tolist(), 'judged docno')} not in the graph: these judgments are"
+        warnings.warn(f"{message} ignored; are they of another corpus?", DataWarning, stacklevel=3)
+    return found
 
 
 def locate(documents: np.ndarray, passages: np.ndarray, places: Places) -> np.ndarray:

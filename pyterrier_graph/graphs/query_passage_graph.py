@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
@@ -20,7 +19,6 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import (
-    DataWarning,
     Shown,
     View,
     WithSignature,
@@ -31,7 +29,7 @@ from pyterrier_graph.checks import (
     unwrapped,
 )
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
 from pyterrier_graph.storage.arrays import (
     DOCNOS,
@@ -129,14 +127,15 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
             retriever: Finds passages, ``qid, query`` to ``qid, docno, score``; it is asked for k per query. The rows of
                 a run are ``pt.Transformer.from_df(run)``. None: there are only ``'relevant'`` edges.
             k: Passages per query: the best by score, among equals those that come first.
-            qrels: Judgments: ``qid, docno, label``. Labels above 0 make ``'relevant'`` edges. Judgments of other
-                queries are ignored. Judgments of passages that are not in the corpus are ignored with a warning.
+            qrels: Judgments: ``qid, docno, label``, of passages, or of documents for all their passages. Labels above 0
+                make ``'relevant'`` edges. Judgments of other queries are ignored, and of what is not in the corpus with
+                a warning.
             batch_size: Queries to retrieve for at once.
             workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
 
         Raises:
             FileExistsError: If there is something at its path already.
-            KeyError: If a retrieved docno is not in the corpus.
+            KeyError: If a retrieved docno, or everything that is judged, is not in the corpus.
             ValueError: If there are no queries, no passages, or neither retriever nor judgments of these queries; if a
                 query, passage, or passage of a query comes twice; if a query has no text, or a score is not finite.
         """
@@ -162,7 +161,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 with Lookup(writer.folder / DOCNOS) as docnos:
                     edges: dict[str, CSR] = {}
                     if qrels is not None:
-                        edges[RELEVANT] = _judged(topics["qid"], qrels, docnos)
+                        edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages)
                     if retriever is not None:
                         disable = not self.verbose
                         found = _retrieved(writer, topics, retriever, k, docnos, workers=workers, disable=disable)
@@ -388,22 +387,16 @@ def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
     return topics
 
 
-def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup) -> CSR:
+def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any) -> CSR:
     """The relevant passages of queries: judgments ``qid, docno, label`` whose label is above 0."""
     qrels = check_frame(qrels, "qrels", numbers=("label",))
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
     qrels = qrels.loc[qrels["label"] > 0, ["qid", "docno", "label"]].astype({"qid": str, "docno": str})
     qrels = qrels[qrels["qid"].isin(qids)]
-    in_graph = numbers_of(docnos, qrels["docno"].tolist()) >= 0
-    if not in_graph.any():
-        raise ValueError(
-            "the qrels have no relevant passage of these queries in the graph: are they judgments of documents, of "
-            "another corpus or of other queries?"
-        )
-    if unknown := qrels["docno"][~in_graph].tolist():
-        message = f"{some(unknown, 'judged passage')} not in the graph: these judgments are ignored"
-        warnings.warn(f"{message}; are they of another corpus?", DataWarning, stacklevel=3)
-    return _edges(qids, qrels[in_graph].rename(columns={"label": "score"}), docnos, "qrels")
+    if not len(qrels):
+        raise ValueError("the qrels have no relevant passage of these queries: are they judgments of others?")
+    qrels = passage_qrels(qrels, passages if isinstance(passages, HeteroGraph) else docnos)
+    return _edges(qids, qrels.rename(columns={"label": "score"}), docnos, "qrels")
 
 
 def _retrieved(

@@ -35,11 +35,10 @@ from pyterrier_graph.checks import DataWarning, check_fields, query_texts
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import graph_of
 from pyterrier_graph.graphs.csr import CSR, offsets
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, judged_ids, passage_qrels
 from pyterrier_graph.hgat.attention import Propagation
 from pyterrier_graph.hgat.equations import HGAT
 from pyterrier_graph.training.trainer import HeadOptions, train
-from pyterrier_graph.training.validation import judged_ids, passages_are_judged
 
 logger = logging.getLogger(__name__)
 
@@ -274,7 +273,7 @@ def draw_triples(
     texts = query_texts(run)
     qrels = qrels[qrels["qid"].isin(texts.index)]
     if graph is not None:
-        sources = [(graph, passage_judgments(qrels, graph), run)]
+        sources = [(graph, passage_qrels(qrels, graph) if len(qrels) else qrels, run)]
     elif options.negatives == "candidates":
         sources = list(_learnable(run, qrels))
     else:
@@ -295,26 +294,6 @@ def draw_triples(
     if options.max_triples is not None and options.max_triples < len(triples):
         triples = np.random.default_rng(options.seed).choice(triples, options.max_triples, replace=False)
     return texts.tolist(), [source for source, *_ in sources], triples
-
-
-def passage_judgments(qrels: pd.DataFrame, graph: HeteroGraph) -> pd.DataFrame:
-    """Judgments of passages, as given or, where no passage is judged, those of their documents in the graph."""
-    if not len(qrels) or passages_are_judged(qrels, graph):
-        return qrels
-    documents = graph._documents(qrels["docno"].tolist())
-    missing = qrels["docno"][documents < 0]
-    if len(missing) == len(qrels):
-        graph.document_of(missing)  # raises KeyError with the reason
-    if len(missing):
-        warnings.warn(
-            f"{len(missing)} of {len(qrels)} judged documents are not in the graph, such as {missing.iloc[0]!r}: "
-            "their judgments are not used",
-            DataWarning,
-            stacklevel=2,
-        )
-    qrels = qrels[documents >= 0]
-    position, nodes = graph.passages_of_documents(documents[documents >= 0])
-    return qrels.iloc[position].assign(docno=graph.ids_of(nodes))
 
 
 def _learnable(run: pd.DataFrame, qrels: pd.DataFrame) -> Iterator[tuple[HeteroGraph, pd.DataFrame, pd.DataFrame]]:

@@ -28,6 +28,7 @@ from pyterrier_graph.encoders.checkpoints import (
 )
 from pyterrier_graph.encoders.model import LearnedModel
 from pyterrier_graph.graph_maxsim.graph_reranker import ranked
+from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.lgre.training import (
     Batch,
     CrossEncoderTraining,
@@ -39,7 +40,7 @@ from pyterrier_graph.lgre.training import (
     tokenize_pairs,
 )
 from pyterrier_graph.training.trainer import train
-from pyterrier_graph.training.validation import Validation, judged, judged_ids
+from pyterrier_graph.training.validation import Validation, judged
 
 CHECKPOINT = "cross-encoder"
 

@@ -26,9 +26,10 @@ import pyterrier as pt
 from datasets import Dataset
 
 from pyterrier_graph.checks import check_count, check_fields, check_frame, check_number, check_type
+from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.storage.artifact import file_sha256, frame_sha256, json_sha256, pipeline_name, sync
 from pyterrier_graph.storage.writer import Workers, check_workers, kept, read_table, stored_table
-from pyterrier_graph.training.validation import checked_qrels, checked_topics, judged_ids
+from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 QUERY = "query"
 PAIR = ["qid", QUERY, "docno", "text"]
@@ -111,7 +112,8 @@ class HardNegativeMiner:
     its scores, such as ``pyterrier_caching.ScorerCache("scores", cross_encoder)``.
 
     Args:
-        candidates: Retriever: ``qid, query`` to ``qid, docno, score``. Qrels must be of documents that it retrieves.
+        candidates: Retriever: ``qid, query`` to ``qid, docno, score``. Where it retrieves passages and documents are
+            judged, the passages of a relevant document that are among the ``depth`` best are relevant.
         texts: Adds ``text`` by ``docno``, such as ``pt.text.get_text(dataset)``, also to relevant documents that are
             not retrieved.
         teacher: ``qid, query, docno, text`` to ``score``, a probability, such as
@@ -251,11 +253,12 @@ class HardNegativeMiner:
         found = relevant
         if pseudo or self.config.hard_negatives:
             retrieved = self._retrieved(topics, drawing=not pseudo)
-            if len(relevant) and not judged_ids(retrieved["docno"], relevant).equals(retrieved["docno"]):
-                raise ValueError(
-                    f"qrels judge documents ({relevant['docno'].iloc[0]!r}), but candidates are passages "
-                    f"({retrieved['docno'].iloc[0]!r}): give judgments of passages, or candidates that are documents"
-                )
+            judged = judged_ids(retrieved["docno"], relevant, getattr(self.texts, "graph", None))
+            if len(relevant) and not judged.equals(retrieved["docno"]):  # passages of judged documents
+                pairs = pd.MultiIndex.from_arrays([retrieved["qid"], judged])
+                is_relevant = pairs.isin(pd.MultiIndex.from_frame(relevant[["qid", "docno"]]))
+                relevant = retrieved[is_relevant & (retrieved["source"] == TOP)].assign(source=RELEVANT)
+                retrieved = retrieved[~is_relevant]
             found = pd.concat([relevant, retrieved]).sort_index(kind="stable")
         return found.assign(text=self._texts_of(found))
 

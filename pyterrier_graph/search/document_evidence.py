@@ -6,9 +6,9 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_number, check_training
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, documents_of
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
-from pyterrier_graph.training.validation import Validation, documents_of, tuning_set
+from pyterrier_graph.training.validation import Validation, tuning_set
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 

@@ -221,7 +221,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             BlockingIOError: If another process changes the index.
             ValueError: If none of the queries is judged.
         """
-        qrels = _of_passages(self.graph, qrels) if self.graph._own_ids else qrels
+        qrels = self.graph.passage_qrels(qrels) if self.graph._own_ids else qrels
         settings: dict[str, Any] = {}
         model = self._model(self._folder, self.graph, self._queries)
         if isinstance(model, GraphMean) and model.weights == AUTO:
@@ -317,7 +317,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             topics, qrels = answered
             topics.to_json(folder / TOPICS, orient="split"), qrels.to_json(folder / QRELS, orient="split")
             queries = QueryPassageGraph(folder / QUERIES, verbose=False)
-            queries.build(topics, graph, qrels=_of_passages(graph, qrels))
+            queries.build(topics, graph, qrels=qrels)
         self._save_encoder(meta)
         self._model(folder, graph, queries).index(folder / VECTORS)
         context = [TITLES] * bool(len(graph._adjacency(TITLE).indices)) + [RELEVANT] * (queries is not None)
@@ -600,16 +600,6 @@ def _equal(one: tuple[pd.DataFrame, ...] | None, other: tuple[pd.DataFrame, ...]
     if one is None or other is None:
         return one is other
     return all(a.reset_index(drop=True).equals(b.reset_index(drop=True)) for a, b in zip(one, other, strict=True))
-
-
-def _of_passages(graph: DocumentGraph, qrels: pd.DataFrame) -> pd.DataFrame:
-    """Judgments of passages: a judged document stands for all its passages. Unknown docnos are left out."""
-    docnos = qrels["docno"].tolist()
-    nodes, documents = graph._find(docnos), graph._documents(docnos)
-    judged = pd.concat([qrels[nodes >= 0], graph.passages().transform(qrels[(nodes < 0) & (documents >= 0)])])
-    if not len(judged):
-        raise ValueError(f"no judged docno is in {graph!r}, such as {docnos[:1]}")
-    return judged[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"]).reset_index(drop=True)
 
 
 def _table_of(meta: Mapping[str, Any], kind: str) -> tuple[str, int | None]:

@@ -9,32 +9,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import DataWarning, check_frame, check_type, query_texts
-from pyterrier_graph.documents.document import PASSAGE_SEPARATOR
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.graphs.passages import fold
-from pyterrier_graph.graphs.relations import DOCUMENT
-
-PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
-
-
-def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Series:
-    """The document ids of passage ids: ``docno%pN``, or own ids of the graph's passages. Other ids stay as they are."""
-    if graph is not None and graph._own_ids:
-        return pd.Series(fold(graph, docnos.tolist(), DOCUMENT)[1], index=docnos.index, dtype=object)
-    return docnos.str.replace(PASSAGE_NUMBER, "", regex=True)
-
-
-def judged_ids(docnos: pd.Series, qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> pd.Series:
-    """The ids by which judgments are looked up: ids of documents, unless passages are judged."""
-    return docnos if passages_are_judged(qrels, graph) else documents_of(docnos, graph)
-
-
-def passages_are_judged(qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> bool:
-    """Whether passages are judged: with own ids, whether more of them are passages than documents of the graph."""
-    if graph is None or not graph._own_ids:
-        return bool(qrels["docno"].str.contains(PASSAGE_NUMBER).any())
-    docnos = qrels["docno"].unique().tolist()
-    return (graph._find(docnos) >= 0).sum() >= (graph._documents(docnos) >= 0).sum()
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, judged_ids
 
 
 def tuning_set(
