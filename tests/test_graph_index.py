@@ -391,7 +391,7 @@ def test_answered_queries(index: ptg.GraphIndex, tmp_path: Path) -> None:
     assert_same(index, made(tmp_path / "fresh", answered=(topics, qrels)))
     index.update([document("d5", "mu")])
     assert "d4%p0" in index.bm25().search("theta")["docno"].tolist()
-    with pytest.raises(KeyError, match="no relevant passage or document is in"):
+    with pytest.raises(KeyError, match="nothing judged is in"):
         index.update([], answered=(topics, qrels.assign(docno="other")))
 
 

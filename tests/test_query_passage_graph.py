@@ -314,7 +314,7 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         ({"qrels": {}}, TypeError, "qrels: a DataFrame is needed"),
         ({"retriever": None, "qrels": None}, ValueError, "needs a retriever, qrels, or both"),
         ({"passages": PASSAGES[:1]}, KeyError, r"2 docnos \('d2%p0', 'd0%p1'\) of the results not among the passages"),
-        ({"qrels": QRELS.assign(docno="e")}, KeyError, "no relevant passage or document is in"),
+        ({"qrels": QRELS.assign(docno="e")}, KeyError, "nothing judged is in"),
         ({"retriever": retriever(changed(RUN, 2, score=np.nan))}, ValueError, "'q1', 'd0%p1' has no score"),
         ({"retriever": retriever(changed(RUN, 2, score=1e39))}, ValueError, "finite 32-bit number in the results"),
         (

@@ -374,7 +374,8 @@ def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.Dat
         position, nodes = passages.passages_of_documents(documents[known])
         found = qrels[known].iloc[position].assign(docno=passages.ids_of(nodes))
     if not known.any():
-        raise KeyError(f"no relevant passage or document is in {passages!r}: are the judgments of another corpus?")
+        place = passages if isinstance(passages, HeteroGraph) else "the index"
+        raise KeyError(f"nothing judged is in {place}, got {docnos[:3]}: are the judgments of another corpus?")
     if not known.all():
         message = f"{some(qrels['docno'][~known].tolist(), 'judged docno')} not in the graph: these judgments are"
         warnings.warn(f"{message} ignored; are they of another corpus?", DataWarning, stacklevel=3)
