@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import sys
+import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +22,14 @@ from pyterrier_dr import FlexIndex
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from trainings import forks, in_child
+from transformers import PreTrainedTokenizerFast
 
 import pyterrier_graph as ptg
+from pyterrier_graph.encoders.checkpoints import tokenized
+from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.search.snippets import stems
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DOCUMENTS = 60
@@ -180,3 +189,77 @@ def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
     expected = model(run)
     for made in (cloudpickle.loads(cloudpickle.dumps(model)), copy.deepcopy(model), model):
         np.testing.assert_array_equal(made(run)["score"], expected["score"])
+
+
+# --- threads
+
+ROUNDS = 8
+LONG = [" ".join(tiny.WORDS * 4), "mu"]  # more tokens than any limit, and padding
+CUT: dict[str, Any] = {"max_query_tokens": 4, "max_passage_tokens": 40}
+LONG_RUN = tiny.run(2).assign(query=LONG[0], text=LONG[0]).iloc[:4]
+
+
+def encoding(model: Any) -> list[Callable[[], Any]]:
+    return [lambda: model.encode_queries(LONG), lambda: model.encode_docs(LONG)]
+
+
+def encoding_tokens() -> list[Callable[[], Any]]:
+    model = TokenEncoder(tiny.checkpoint(), device="cpu", dtype="float32", **CUT)
+    values = [lambda: model.encode_queries(LONG).values, lambda: model.encode_passages(LONG).values]
+    return [*values, lambda: model.token_ids(LONG[0])]
+
+
+def reranking(kind: Any, **options: Any) -> list[Callable[[], Any]]:
+    model = kind(encoder=tiny.checkpoint(), **FLOAT32 | options)
+    if not options.get("max_tokens"):
+        model.encoder = TokenEncoder(tiny.checkpoint(), device="cpu", dtype="float32", **CUT)
+    return [lambda: model(LONG_RUN)["score"], lambda: model(LONG_RUN.assign(query="mu"))["score"]]
+
+
+THREADS: dict[str, Callable[[Any], list[Callable[[], Any]]]] = {
+    "SentenceEncoder": lambda small: encoding(SentenceEncoder(tiny.checkpoint(), **CUT, **FLOAT32)),
+    "late chunking": lambda small: encoding(SentenceEncoder(tiny.checkpoint(), late_chunking=True, **CUT, **FLOAT32)),
+    "DualEncoder": lambda small: encoding(ptg.DualEncoder(tiny.checkpoint(), **CUT, **FLOAT32)),
+    "copied DualEncoder": lambda small: encoding(copy.deepcopy(ptg.DualEncoder(tiny.checkpoint(), **CUT, **FLOAT32))),
+    "TokenEncoder": lambda small: encoding_tokens(),
+    "GraphMaxSim": lambda small: reranking(ptg.GraphMaxSim, graph=small.graph),
+    "HGATReranker": lambda small: reranking(ptg.HGATReranker, graph=small.graph),
+    "CrossEncoderReranker": lambda small: reranking(ptg.CrossEncoderReranker, max_tokens=24),
+    "LGReReranker": lambda small: reranking(ptg.LGReReranker, max_tokens=24),
+    "snippets": lambda small: [lambda: stems(LONG[0]), lambda: stems("running horses")],
+}
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_threads_share_an_object(small: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads get their turn where the limit of a tokenizer is set, but not yet used."""
+    limit = PreTrainedTokenizerFast.set_truncation_and_padding
+
+    def interrupted(*given: Any, **options: Any) -> None:
+        limit(*given, **options)
+        time.sleep(1e-4)
+
+    calls = THREADS[name](small)
+    expected = [np.asarray(call()) for call in calls]
+    monkeypatch.setattr(PreTrainedTokenizerFast, "set_truncation_and_padding", interrupted)
+
+    def work(number: int) -> int:
+        own = itertools.islice(itertools.cycle(range(len(calls))), number, number + ROUNDS)
+        return sum(not np.array_equal(calls[at](), expected[at]) for at in own)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert [*threads.map(work, range(4))] == [0] * 4
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@forks
+def test_a_process_is_forked_while_a_thread_tokenizes() -> None:
+    end = time.monotonic() + 20
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(tokenized, time.sleep, 0.3)
+        time.sleep(0.1)
+        assert in_child(tokenized, len, "a", until=lambda: time.monotonic() > end) == 0

@@ -10,15 +10,17 @@ has no more than 256 steps between two powers of two, and scores would tie.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import RLock
 from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError
+from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.utils.logging import set_tqdm_hook
@@ -39,6 +41,26 @@ PICKLES, WEIGHTS = "pytorch_model*.bin", "model*.safetensors"
 CONVERT = "if you trust them, convert them: SentenceTransformer(name).save(folder), or model.save_pretrained(folder)"
 # of the package's model.safetensors
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_TOKENIZING = RLock()
+if hasattr(os, "register_at_fork"):  # a process is not forked while another thread has the lock
+    os.register_at_fork(
+        before=_TOKENIZING.acquire, after_in_parent=_TOKENIZING.release, after_in_child=_TOKENIZING.release
+    )
+
+
+def tokenized(tokenize: Callable[..., Any], *texts: Any, **options: Any) -> Any:
+    """Calls a tokenizer; threads take turns, because they share its state, such as where texts are cut."""
+    with _TOKENIZING:
+        return tokenize(*texts, **options)
+
+
+def share(network: nn.Module) -> list[Transformer]:
+    """Makes threads take turns in the tokenizers of a network of sentence-transformers; returns its transformers."""
+    transformers = [module for module in network.modules() if isinstance(module, Transformer)]
+    for module in transformers:
+        module.preprocess = partial(tokenized, type(module).preprocess, module)
+    return transformers
 
 
 def token_limit(name: str, length: int | None, default: int, longest: Iterable[int | None]) -> int:

@@ -29,6 +29,7 @@ from sentence_transformers.util import truncate_embeddings
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
+from pyterrier_graph.encoders.checkpoints import tokenized
 from pyterrier_graph.encoders.sentence_encoder import prompts_of
 from pyterrier_graph.graphs.csr import offsets, ranges
 
@@ -115,8 +116,8 @@ class LateChunking:
             raise ValueError(f"late_chunking needs an encoder that averages the states of tokens, this one has {found}")
         self.network, self.transformer, self.rest = network, modules[0], modules[2:]
         self.tokenizer: Any = self.transformer.tokenizer
-        (mask,) = self.tokenizer(["a"], return_special_tokens_mask=True)["special_tokens_mask"]
-        (special,) = self.tokenizer(["a"])["input_ids"]
+        (mask,) = tokenized(self.tokenizer, ["a"], return_special_tokens_mask=True)["special_tokens_mask"]
+        (special,) = tokenized(self.tokenizer, ["a"])["input_ids"]
         prefix, suffix = mask.index(0), mask[::-1].index(0)
         prompt = self._tokenized([prompts_of(network)[1]])[0]
         self.before = np.array([*special[:prefix], *prompt], dtype=np.int64)
@@ -159,7 +160,8 @@ class LateChunking:
         """Tokens of texts, without special tokens."""
         if self.transformer.do_lower_case:
             texts = [text.lower() for text in texts]
-        return self.tokenizer([*texts], add_special_tokens=False, verbose=False)["input_ids"] if len(texts) else []
+        options = {"add_special_tokens": False, "verbose": False}
+        return tokenized(self.tokenizer, [*texts], **options)["input_ids"] if len(texts) else []
 
     def _sums(self, tokens: np.ndarray, layout: Layout, windows: np.ndarray) -> tuple[np.ndarray, Tensor]:
         """The pieces in some windows, and per piece the sum of its tokens' states, float32 of shape (pieces, d)."""

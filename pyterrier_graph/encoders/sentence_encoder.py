@@ -14,7 +14,7 @@ import pyterrier as pt
 import torch
 from pyterrier_dr import BiEncoder
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.base.modules import Dense, Normalize
 
 from pyterrier_graph.checks import (
     QualityWarning,
@@ -38,6 +38,7 @@ from pyterrier_graph.encoders.checkpoints import (
     loading,
     precision,
     resolve,
+    share,
     token_limit,
 )
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -116,7 +117,7 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
             from pyterrier_graph.encoders.late_chunking import LateChunking
 
             LateChunking(self.network)  # raises ValueError if the checkpoint does not average
-        modules = [module for module in self.network.modules() if isinstance(module, Transformer)]
+        modules = share(self.network)
         longest = [module.max_seq_length for module in modules]
         self.max_query_tokens = token_limit("max_query_tokens", self.max_query_tokens, MAX_QUERY_TOKENS, longest)
         self.max_passage_tokens = token_limit(

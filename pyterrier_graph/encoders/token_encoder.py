@@ -33,6 +33,7 @@ from pyterrier_graph.encoders.checkpoints import (
     loading,
     precision,
     resolve,
+    share,
     token_limit,
 )
 from pyterrier_graph.graphs.csr import offsets, ranges
@@ -157,7 +158,7 @@ class TokenEncoder:
         dtype_of(dtype, self.network.device)  # checks the name
         name = checkpoint_name(checkpoint)
         self.name = Path(name).resolve().name if Path(name).is_dir() else name
-        transformer = cast(Transformer, self.network[0])
+        transformer, *_ = share(self.network)
         longest = [getattr(transformer.model.config, "max_position_embeddings", None)]
         self.max_passage_tokens = token_limit("max_passage_tokens", max_passage_tokens, MAX_PASSAGE_TOKENS, longest)
         self.max_query_tokens = token_limit("max_query_tokens", max_query_tokens, MAX_QUERY_TOKENS, longest)

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pyterrier_graph.checks import check_fields
+from pyterrier_graph.encoders.checkpoints import tokenized
 from pyterrier_graph.lgre.equations import LGRe
 from pyterrier_graph.lgre.losses import LGReLoss, Ranking, pairwise_loss
 from pyterrier_graph.training.trainer import HeadOptions
@@ -181,7 +182,7 @@ def tokenize_pairs(
 ) -> Batch:
     """Arguments of :meth:`LGRe.forward` for each query with its document; the longer one of both is cut."""
     options = {"padding": True, "truncation": "longest_first", "max_length": max_tokens, "return_tensors": "pt"}
-    encoding = tokenizer(list(queries), list(documents), **options)
+    encoding = tokenized(tokenizer, list(queries), list(documents), **options)
     sides = np.array([pair.sequence_ids for pair in encoding.encodings], dtype=float)  # NaN for special tokens
     return {**encoding, "segments": torch.from_numpy(np.nan_to_num(sides, nan=-1).astype(np.int64))}
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import cache
-from typing import Any
 
 from pyterrier_graph.checks import check_type
 
 WORD = re.compile(r"[^\W_]+")
 
 
-@cache
-def _stemmer() -> Any:
+def _stemmed(words: list[str]) -> list[str]:
     import snowballstemmer
 
-    return snowballstemmer.stemmer("english")
+    return snowballstemmer.stemmer("english").stemWords(words)  # a stemmer has state, which threads must not share
 
 
 def stems(text: str) -> list[str]:
     """The stems of the words of a text, in their order."""
-    return _stemmer().stemWords([word.casefold() for word in WORD.findall(text)])
+    return _stemmed([word.casefold() for word in WORD.findall(text)])
 
 
 def content_stems(question: str) -> set[str]:
@@ -29,7 +26,7 @@ def content_stems(question: str) -> set[str]:
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     words = [word.casefold() for word in WORD.findall(question)]
-    return {*_stemmer().stemWords([word for word in words if word not in ENGLISH_STOP_WORDS] or words)}
+    return {*_stemmed([word for word in words if word not in ENGLISH_STOP_WORDS] or words)}
 
 
 def snippet(text: str, wanted: set[str], words: int = 40) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.documents.document import split_passage_id
+from pyterrier_graph.encoders.checkpoints import tokenized
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
@@ -179,7 +180,7 @@ def token_spans(tokenizer: Any, text: str, ids: Iterable[int]) -> list[tuple[int
     """The characters of each word piece; None for special ones, and where the tokenizer cannot tell."""
     if not text.strip() or not tokenizer.is_fast:
         return [None for _ in ids]
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    encoded = tokenized(tokenizer, text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     spans, place = encoded["offset_mapping"], 0
     found: list[tuple[int, int] | None] = []
     for number in ids:
@@ -221,7 +222,8 @@ def similarity_words(encoder: Any, text: str, query: np.ndarray) -> Spans:
     scaled = parts / np.linalg.norm(tokens.mean(0))
     for one in (scaled, parts):
         if abs(one.sum() - exact) < CLOSE:
-            ids = network.tokenizer(text, truncation=True, max_length=network.max_seq_length)["input_ids"]
+            cut = {"truncation": True, "max_length": network.max_seq_length}
+            ids = tokenized(network.tokenizer, text, **cut)["input_ids"]
             return word_parts(text, token_spans(network.tokenizer, text, ids), one) if len(ids) == len(one) else []
     return []
 
