@@ -18,7 +18,7 @@ from clef_ip_miniature import Miniature
 from experiment_tools import Matches, cross_encoder, pages, texts
 
 import pyterrier_graph as ptg
-from experiments import base_models, clef_ip_2013, dual_encoders
+from experiments import base_models, clef_ip_2013, dual_encoders, gnn_encoder_cost
 from experiments.harness import command
 from experiments.harness.collection import Collection
 from experiments.harness.groups import groups_by_overlap
@@ -149,15 +149,15 @@ def test_a_measurement_of_cost(
     """Tables of positive numbers; what a measurement runs in a process of its own is run in this one."""
     module: Any = importlib.import_module(f"experiments.{name}")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # of modules that start others
 
-    def in_process(_: str, *given: Any) -> list[float]:
+    def in_process(other: str, *given: Any) -> list[float]:
         capsys.readouterr()
-        module.main([*map(str, given)])
+        importlib.import_module(other).main([*map(str, given)])
         return [float(number) for number in capsys.readouterr().out.splitlines()[-1].split()]
 
-    if hasattr(module, "in_process"):
-        monkeypatch.setattr(module, "in_process", in_process)
+    for measuring in (module, gnn_encoder_cost):
+        if hasattr(measuring, "in_process"):
+            monkeypatch.setattr(measuring, "in_process", in_process)
     if name == "lgre_cost":  # the encoder has two layers
         monkeypatch.setattr(module, "LAYERS", {module.CROSS_ENCODER: None, "LGRe, last layer": (-1,)})
     if name == "gnn_encoder_cost" or name == "rates":
