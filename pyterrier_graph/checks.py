@@ -183,7 +183,7 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
         new = {name: _texts(frame[name]) for name in ("qid", "docno", *texts) if name in names}
         new |= {name: _numbers(frame, name) for name in numbers if name in names}
     except (TypeError, ValueError) as error:
-        error.args = (f"{context if isinstance(context, str) else repr(context)}: {error}",)
+        error.args = (f"{context}: {error}",)
         raise
     return frame.assign(**new)
 
@@ -234,6 +234,13 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def progress(parts: Any, queries: int, unit: str, *, verbose: bool, desc: str = "reranking") -> Any:
+    """Parts of the work for some queries, with a progress bar; one query, as in ``pipeline.search``, gets none."""
+    import pyterrier as pt
+
+    return pt.tqdm(parts, desc=desc, unit=unit, delay=1, leave=None, disable=not verbose or queries < 2)
 
 
 def unwrapped(results: Any) -> Any:

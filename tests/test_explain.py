@@ -19,7 +19,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Link, Node, StructuredDocument
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.html import in_words
-from pyterrier_graph.show.explain import similarity_words, token_spans, word_parts
+from pyterrier_graph.show.explain import Explanation, similarity_words, token_spans, word_parts
 
 QUERY, DOCNO = "alpha kappa", "d0%p1"
 
@@ -159,6 +159,36 @@ def test_relations_have_words_and_their_path_as_the_tooltip() -> None:
     names = ["order_i", "structural/structural_i", "external/order", "cites", "cites_i"]
     words = ["previous passage", "sibling", "next passage of cited document", "cites", "cites, inverse"]
     assert [*map(in_words, names)] == words
+
+
+def test_relations_that_add_nothing_share_a_row() -> None:
+    rows = [("own", 0.5), ("title", 0.1), ("order", 0.0), ("order_i", -0.0001), ("internal", 0.2), ("internal", -0.2)]
+    frame = pd.DataFrame(rows, columns=["relation", "score"]).assign(source="d", text="alpha", weight=1.0)
+    found = Explanation(QUERY, DOCNO, "GraphMean", frame)
+    assert str(found).splitlines()[-1] == "  +0.000  next passage, previous passage"
+    assert str(found).count("alpha") == 5 and found.html.count('class="block"') == 4
+
+
+def test_names_are_short() -> None:
+    """Terrier's retrievers have their configuration in ``repr``, and the weighting model in ``str``."""
+
+    class Terrier(pt.Transformer):
+        __repr__ = lambda self: "configuration" * 70  # noqa: E731
+        __str__ = lambda self: "TerrierRetr(BM25)"  # noqa: E731
+
+        def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+            return inp.assign(docno="d0%p0", score=float("nan"), rank=0)
+
+    bm25 = Terrier()
+    hybrid = ptg.Hybrid(bm25, bm25 % 10)
+    assert (
+        repr(hybrid) == "Hybrid(TerrierRetr(BM25), (TerrierRetr(BM25) >> RankCutoff(10)), alpha=0.5, num_results=1000)"
+    )
+    with pytest.raises(ValueError, match=r"^TerrierRetr\(BM25\): query '1', 'd0%p0' has no score"):
+        hybrid.search(QUERY)
+    with pytest.raises(ValueError, match=r"^TerrierRetr\(BM25\) >> RankCutoff cannot be explained"):
+        ptg.explain(bm25 % 10, QUERY, DOCNO)
+    assert str(ptg.plots.compare(QUERY, [bm25, bm25])).splitlines()[1] == "TerrierRetr(BM25): 1 d0%p0"
 
 
 def test_spans_of_tokens_and_words() -> None:

@@ -9,6 +9,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import pyterrier as pt
 import pytest
 import tiny
 
@@ -48,6 +49,16 @@ def test_categories_can_be_filtered() -> None:
         with pytest.raises(ptg.PyTerrierGraphWarning, match="reset"):
             ptg.GraphMaxSim(tiny.graph(), tiny.encoder(), {})(tiny.run(1).assign(query="applypipeline:off x"))
         warnings.warn("of another library", UserWarning, stacklevel=1)
+
+
+def test_one_query_has_no_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: list[tuple[str, bool]] = []
+    seen = lambda parts, desc, disable, **_: bars.append((desc, disable)) or parts  # noqa: E731
+    monkeypatch.setattr(pt, "tqdm", seen)
+    for count in (1, 2):
+        for model in (ptg.GraphMaxSim, ptg.HGATReranker):
+            model(tiny.graph(), tiny.encoder())(tiny.run(count))
+    assert bars == [("reranking", True)] * 5 + [("reranking", hidden) for hidden in (False, True, False)]
 
 
 def test_the_package_is_quiet() -> None:

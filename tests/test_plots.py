@@ -200,8 +200,10 @@ def test_means_intervals_and_differences() -> None:
     means, differences = plots.results(RESULTS)
     assert [label.get_text() for label in means.get_yticklabels()] == ["BM25", "$hybrid$", "the same"]
     values = RESULTS.groupby("name", sort=False)["value"]
-    np.testing.assert_allclose([bar.get_width() for bar in means.patches], values.mean())
-    assert colors(means) == [NEUTRAL, COLORS[0], COLORS[0]]
+    drawn = [line for line in means.lines if line.get_marker() == "o"]
+    np.testing.assert_allclose([line.get_xdata()[0] for line in drawn], values.mean())
+    assert [line.get_color() for line in drawn] == [NEUTRAL, COLORS[0], COLORS[0]]
+    assert means.get_xlim()[0] > 0.1 and differences.get_xlim()[0] > -0.1  # and not at 0 or at minus the best
     for lines, (_, row) in zip(means.collections, values, strict=True):
         (((low, _), (high, _)),) = lines.get_segments()
         interval = stats.t.interval(0.95, len(row) - 1, row.mean(), stats.sem(row))
@@ -215,6 +217,8 @@ def test_means_intervals_and_differences() -> None:
     assert texts(differences) == ["baseline", "better 40\nequal 0\nworse 0", "better 0\nequal 40\nworse 0"]
     other = plots.results(RESULTS, "nDCG@10", baseline="$hybrid$")
     assert [text[-1] for text in texts(other[0])] == ["0", "-", "-"]  # the baseline is the first
+    by_name = plots.results(RESULTS.sort_values("name", ascending=False), names=["the same", "BM25"])[0]
+    assert [label.get_text() for label in by_name.get_yticklabels()] == ["the same", "BM25"]
     assert plots.results(RESULTS, baseline=1)[1].get_xlabel() == other[1].get_xlabel()
 
 
@@ -273,6 +277,7 @@ def test_rankings_that_cannot_be_compared(arguments: Any, options: Any, message:
         (lambda: plots.training_curves({"a": LOG, "b": SimpleNamespace()}), "was not trained"),
         (lambda: plots.results(RESULTS, "AP"), "measure must be one of 'nDCG@10', got 'AP'"),
         (lambda: plots.results(RESULTS, baseline="PL2"), "baseline must be one of 'BM25', .*got 'PL2'"),
+        (lambda: plots.results(RESULTS, names=["BM25", "PL2"]), "a name in names must be one of .*got 'PL2'"),
         (lambda: plots.results(RESULTS, baseline=3), "baseline must be one of .*got 3"),
         (lambda: plots.results(pd.concat([RESULTS, RESULTS.assign(measure="AP")])), "several measures, give one: "),
         (lambda: plots.results(RESULTS[1:]), "'BM25' has no value for query '0'"),

@@ -75,7 +75,7 @@ def cross_validate(
     """
     if isinstance(make_pipeline, pt.Transformer):
         raise TypeError(
-            f"{make_pipeline!r} is a pipeline, which would keep what it learned in one fold for the next fold. "
+            f"{make_pipeline} is a pipeline, which would keep what it learned in one fold for the next fold. "
             "Give a function that makes a new pipeline: lambda fold: ..."
         )
     topics, qrels = check_frame(topics, "cross_validate"), checked_qrels(qrels, "cross_validate")
@@ -131,9 +131,9 @@ def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, pa
     pt.validate.result_frame(run, extra_columns=["score"], context=pipeline)
     run = run[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
     if other := set(run["qid"]) - test:
-        raise ValueError(f"{pipeline!r} ranked the query {min(other)!r}, which was not in its input")
+        raise ValueError(f"{pipeline} ranked the query {min(other)!r}, which was not in its input")
     if run["score"].isna().any():
-        raise ValueError(f"{pipeline!r} gave no score to document {run['docno'][run['score'].isna()].iloc[0]!r}")
+        raise ValueError(f"{pipeline} gave no score to document {run['docno'][run['score'].isna()].iloc[0]!r}")
     return run
 
 
@@ -167,7 +167,7 @@ def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
     trained = [stage for stage in stages if isinstance(stage, pt.Estimator)]
     if not trained:
         raise ValueError(
-            f"nothing to train: no stage of {pipeline!r} is a pt.Estimator; fit does not train Estimators inside of "
+            f"nothing to train: no stage of {pipeline} is a pt.Estimator; fit does not train Estimators inside of "
             "operators such as +"
         )
     return trained

@@ -21,7 +21,7 @@ import pyterrier as pt
 import torch
 from torch import Tensor
 
-from pyterrier_graph.checks import View, check_frame, check_type, query_texts
+from pyterrier_graph.checks import View, check_frame, check_type, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
 from pyterrier_graph.encoders.model import LearnedModel
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, open_encoder
@@ -307,8 +307,7 @@ class GraphReranker(LearnedModel):
         query = texts.index.get_indexer(run["qid"])
         single = self.graph is not None
         groups = [np.arange(len(run))] if single else run.groupby(query).indices.values()
-        hidden = single or not self.verbose
-        for rows in pt.tqdm(groups, desc=type(self).__name__, unit="q", delay=1, leave=None, disable=hidden):
+        for rows in progress(groups, len(groups), "query", verbose=self.verbose):
             part = run.iloc[rows]
             graph = self.graph if self.graph is not None else graph_of(part)
             nodes = graph.nodes_of(part["docno"].tolist())

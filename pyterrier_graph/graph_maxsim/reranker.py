@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 import torch
 
-from pyterrier_graph.checks import check_weights
+from pyterrier_graph.checks import check_weights, progress
 from pyterrier_graph.encoders.checkpoints import DEFAULT, DType
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
@@ -129,8 +128,7 @@ class GraphMaxSim(GraphReranker):
         Their shapes are (rows,), (rows, query tokens) and (rows, relations, query tokens).
         """
         by_query = pd.Series(work.query).groupby(work.query).indices
-        bar = pt.tqdm(by_query.items(), desc="GraphMaxSim", unit="q", delay=1, leave=None, disable=not self.verbose)
-        for query, rows in bar:
+        for query, rows in progress(by_query.items(), len(by_query), "query", verbose=self.verbose):
             passages = work.node[rows]
             edges = [follow(work.graph, passages, relation) for relation in self.weights]
             nodes, index = np.unique(np.concatenate([passages, *(n for _, n in edges)]), return_inverse=True)

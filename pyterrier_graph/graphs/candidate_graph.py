@@ -9,7 +9,7 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import WithSignature, check_frame
+from pyterrier_graph.checks import WithSignature, check_frame, progress
 from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs.builder import extract
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
@@ -49,8 +49,8 @@ class CandidateGraph(WithSignature, pt.Transformer):
         inp = check_frame(inp, self, texts=("text",))
         pt.validate.result_frame(inp, extra_columns=["text"], context=self)
         groups = inp.groupby("qid", sort=False)
-        progress = {"desc": "candidate graphs", "unit": "query", "delay": 1, "disable": not self.verbose}
-        graphs = {qid: self._graph(candidates) for qid, candidates in pt.tqdm(groups, **progress)}
+        bar = progress(groups, len(groups), "query", verbose=self.verbose, desc="candidate graphs")
+        graphs = {qid: self._graph(candidates) for qid, candidates in bar}
         return inp.assign(graph=inp["qid"].map(graphs).astype(object))
 
     def _graph(self, candidates: pd.DataFrame) -> MemoryGraph:

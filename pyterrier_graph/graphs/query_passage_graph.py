@@ -366,7 +366,7 @@ def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
     pt.validate.document_frame(loaded, extra_columns=["text"], context=texts)
     found = loaded.set_index("docno")["text"].reindex(docnos)
     if found.isna().any():
-        raise ValueError(f"{texts!r} has no text of passage {found.index[found.isna()][0]!r}")
+        raise ValueError(f"{texts} has no text of passage {found.index[found.isna()][0]!r}")
     return found.tolist()
 
 

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 import torch
 from accelerate.utils import send_to_device
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from pyterrier_graph.checks import SpeedWarning, check_type
+from pyterrier_graph.checks import SpeedWarning, check_type, progress
 from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.token_encoder import TokenStates, principal_directions, vocabulary_sample
 from pyterrier_graph.encoders.token_store import TokenStore
@@ -210,9 +209,7 @@ class HGATReranker(GraphReranker):
         scores = np.zeros(len(work.rows))
         queries = self.network.project(work.queries.to(self._device))
         chunks = self._chunks(np.unique(work.node))
-        for nodes in pt.tqdm(
-            chunks, desc=self.config.name, unit="batch", delay=1, leave=None, disable=not self.verbose
-        ):
+        for nodes in progress(chunks, len(np.unique(work.query)), "batch", verbose=self.verbose):
             rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
             position = np.searchsorted(nodes, work.node[rows])
             with torch.inference_mode(), precision(self.dtype, self._device):

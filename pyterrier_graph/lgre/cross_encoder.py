@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from pyterrier_graph.checks import View, check_count, check_frame, check_type, is_unicode, query_texts
+from pyterrier_graph.checks import View, check_count, check_frame, check_type, is_unicode, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import (
     SAFE_WEIGHTS,
     DType,
@@ -134,9 +134,7 @@ class TextReranker(LearnedModel):
         lengths = np.array([len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)], dtype=int)
         order = np.argsort(-lengths, kind="stable")
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        for rows in pt.tqdm(
-            batches, desc=type(self).__name__, unit="batch", delay=1, leave=None, disable=not self.verbose
-        ):
+        for rows in progress(batches, len({*queries}), "batch", verbose=self.verbose):
             batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
             with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
                 out[rows] = function(batch).cpu().numpy()

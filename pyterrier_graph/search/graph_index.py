@@ -524,7 +524,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             "documents": len(self.graph),
             "passages": len(self),
             "encoder": self.meta["encoder"]["name"],
-            "BM25": self.meta["lexical"] or repr(self.lexical),
+            "BM25": self.meta["lexical"] or str(self.lexical),
         } | ({"files not read": len(broken)} if broken else {})
         calls = ['index.search("your question")', "index.hybrid() % 100 >> ptg.GraphMaxSim(index.graph)"]
         return View(sizes, calls, schematic(self.hybrid()))

@@ -12,7 +12,6 @@ from typing import Self
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-import pyterrier_alpha as pta
 
 from pyterrier_graph.checks import (
     WithSignature,
@@ -84,7 +83,8 @@ class Hybrid(WithSignature, pt.Estimator):
         check_training(self.training, Tuning)
         self.num_results, self.verbose = num_results, verbose
 
-    __repr__ = pta.transformer_repr
+    def __repr__(self) -> str:
+        return f"Hybrid({self.lexical}, {self.dense}, alpha={self.alpha}, num_results={self.num_results})"
 
     @property
     def pipelines(self) -> tuple[pt.Transformer, ...]:

@@ -32,6 +32,7 @@ KEY = (
 Spans = list[tuple[int, int, float]]  # start and end of a word, and what it adds
 
 WORD = re.compile(r"\w+")
+NOTHING = 0.0005  # is shown as +0.000
 CLOSE = 0.02  # difference of similarities up to which token vectors explain a vector: encoding may be in half precision
 EXPLAINED = "GraphMean, GNNEncoder, their index or its retriever, GraphMaxSim, HGATReranker, or Hybrid"
 COMMON = ["relation", "source", "text", "weight", "score"]
@@ -273,22 +274,29 @@ class Explanation:
     def __repr__(self) -> str:
         lines = [f"{self.query} → {self.docno}: {self.score:.3f} ({self.model})"]
         lines += [f"  {self.titles}"] * bool(self.titles)
-        for name, part, rows in self._parts():
+        parts, nothing = self._parts()
+        for name, part, rows in parts:
             lines.append(f"  {part:+.3f}  {in_words(name)}")
             for row in rows[:SHOWN].itertuples():
                 strongest = sorted(self.words.get(row.Index, []), key=lambda word: -abs(word[2]))[:5]
                 words = ", ".join(dict.fromkeys(row.text[start:end] for start, end, _ in strongest))
                 text = " ".join(row.text.split())
                 lines.append(f"          {text[:100]}{'…' * (len(text) > 100)}{f' [{words}]' if words else ''}")
+        lines += [f"  {0:+.3f}  {', '.join(map(in_words, nothing))}"] * bool(nothing)
         return "\n".join([*lines, *(str(one) for one in self.inner)])
 
-    def _parts(self) -> Iterator[tuple[str, float, pd.DataFrame]]:
-        """Each relation, its part of the score, and its sources."""
+    def _parts(self) -> tuple[list[tuple[str, float, pd.DataFrame]], list[str]]:
+        """Each relation, its part of the score, and its sources; and the relations that add nothing."""
+        parts, nothing = [], []
         for name, rows in self.frame.groupby("relation", sort=False):
-            yield str(name), float(rows["score"].sum()), rows
+            if name != OWN and rows["score"].abs().sum() < NOTHING:
+                nothing.append(str(name))
+            else:
+                parts.append((str(name), float(rows["score"].sum()), rows))
+        return parts, nothing
 
     def _html(self) -> str:
-        parts = [*self._parts()]
+        parts, nothing = self._parts()
         largest = max((abs(part) for _, part, _ in parts), default=0.0)
         strongest = max((abs(number) for words in self.words.values() for *_, number in words), default=0.0)
         colors = colors_of(name for name, _, _ in parts if name != OWN)
@@ -299,6 +307,9 @@ class Explanation:
             more = f'<div class="quiet">and {len(rows) - SHOWN} more</div>' if len(rows) > SHOWN else ""
             head = f"<div>{bar(part, largest)} {relation(name, color)}</div>"
             blocks.append(f'<div class="block" style="border-color: {color}">{head}{texts}{more}</div>')
+        if nothing:
+            names = ", ".join(map(relation, nothing))
+            blocks.append(f'<div class="block">{bar(0, largest)} {names}</div>')
         keys = [KEY] * bool(strongest)
         notes = "".join(f'<div class="quiet">{escape(note)}</div>' for note in (*keys, *self.notes))
         return (

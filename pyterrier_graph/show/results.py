@@ -25,21 +25,24 @@ def results(
     experiment: pd.DataFrame,
     measure: Any = None,
     *,
+    names: Sequence[str] | None = None,
     baseline: str | int = 0,
     title: str = "",
 ) -> list[Axes]:
-    """Draws a bar per system, and next to it the differences to the baseline, a point per query.
+    """Draws the mean of each system, and next to it the differences to the baseline, a point per query.
 
-    The baseline is drawn first, then the other systems in the order of the frame. A bar is the mean with its 95%
-    confidence interval (Student's t). Its number has a ``+`` or ``-`` if the system is better or worse than the
-    baseline (paired t-tests over queries, Holm-corrected, p < 0.05). The points of a system are sorted by their
-    difference: where they cross 0, one sees for how many queries the system is better.
+    The baseline is drawn first, then the other systems in their order. A mean has its 95% confidence interval
+    (Student's t). Its number has a ``+`` or ``-`` if the system is better or worse than the baseline (paired t-tests
+    over queries, Holm-corrected, p < 0.05). The points of a system are sorted by their difference: where they cross 0,
+    one sees for how many queries the system is better.
 
     Args:
         experiment: What ``pt.Experiment(..., perquery=True)`` returns: ``name, qid, measure, value``. With a column
-            ``seed``, each query has its mean over seeds. PyTerrier sorts this frame by name.
+            ``seed``, each query has its mean over seeds.
         measure: The measure; it may be left out if there is one.
-        baseline: Name of the system that the others are compared with, or its position in the frame.
+        names: The systems to draw, in their order, such as the ``names`` of ``pt.Experiment``, which sorts its frame by
+            name. By default all systems, as in the frame.
+        baseline: Name of the system that the others are compared with, or its position.
     """
     pt.validate.columns(experiment, includes=PER_QUERY)
     measures = [*map(str, experiment["measure"].unique())]
@@ -48,7 +51,11 @@ def results(
     measure = str(measures[0] if measure is None and measures else measure)
     check_choice("measure", measure, measures)
     values = values_of(experiment, measure)
-    names = [*map(str, values.index)]
+    systems = [*map(str, values.index)]
+    for name in names or ():
+        check_choice("a name in names", name, systems)
+    names = [*names] if names else systems
+    values = values.loc[names]
     if values.isna().any(axis=None):
         system, query = values.stack(future_stack=True).isna().idxmax()
         raise ValueError(f"{system!r} has no value for query {query!r}: all systems need the same queries")
@@ -154,20 +161,22 @@ def _draw_means(ax: Axes, values: pd.DataFrame, marks: dict[str, str], baseline:
 
     for place, (name, row) in enumerate(values.iterrows()):
         mean, color = row.mean(), NEUTRAL if name == baseline else PLUS
-        interval = ttest_1samp(row, 0).confidence_interval() if row.nunique() > 1 else (mean, mean)
-        low, high = interval
-        ax.barh(place, mean, color=color, height=0.6)
-        ax.errorbar(mean, place, xerr=[[mean - low], [high - mean]], color=ax.yaxis.label.get_color(), capsize=3, lw=1)
+        low, high = ttest_1samp(row, 0).confidence_interval() if row.nunique() > 1 else (mean, mean)
+        ax.errorbar(mean, place, xerr=[[mean - low], [high - mean]], color=color, fmt="o", capsize=4, lw=2)
         style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": TEXT, "parse_math": False}
-        ax.annotate(f"{mean:.3f}{marks[str(name)]}", (max(high, 0), place), xytext=(5, 0), **style)
-    ax.margins(x=0.2)
-    ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
+        ax.annotate(f"{mean:.3f}{marks[str(name)]}", (high, place), xytext=(5, 0), **style)
+    ax.margins(x=0.05)
+    ax.locator_params(axis="x", nbins=5)
+    low, high = ax.get_xlim()
+    ax.set_xlim(low, high + 0.25 * (high - low))  # space for the last number
     ax.set_xlabel(f"mean {measure}, 95% interval; +/-: p < 0.05", parse_math=False)
 
 
 def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
     ax.axvline(0, color=NEUTRAL, lw=1)
-    largest = max(1e-9, float((values - values.loc[baseline]).abs().to_numpy().max()))
+    every = (values - values.loc[baseline]).to_numpy()
+    low, high = float(every.min()), float(every.max())
+    width = max(1e-9, high - low)
     for place, (name, row) in enumerate(values.iterrows()):
         if name == baseline:
             ax.annotate("baseline", (0, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=TEXT)
@@ -178,8 +187,9 @@ def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
         ax.scatter(difference, y, c=color, s=9, linewidth=0, rasterized=len(difference) > 300)
         better, worse = int((difference > 0).sum()), int((difference < 0).sum())
         text = f"better {better}\nequal {len(difference) - better - worse}\nworse {worse}"
-        ax.annotate(text, (1.12 * largest, place), va="center", fontsize=TEXT)
-    ax.set_xlim(-1.1 * largest, 1.75 * largest)
+        ax.annotate(text, (high + 0.08 * width, place), va="center", fontsize=TEXT)
+    ax.set_xlim(low - 0.05 * width, high + 0.45 * width)
+    ax.set_xticks([tick for tick in ax.get_xticks() if low <= tick <= high])
     ax.set_xlabel(f"difference to {shortened(baseline, 30)}, per query", parse_math=False)
 
 
