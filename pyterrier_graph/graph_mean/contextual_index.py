@@ -152,11 +152,11 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         """Number of passages."""
         return len(self.flex)
 
-    def parts(self, query: str, docnos: Sequence[str]) -> pd.DataFrame:
+    def parts(self, query: str | np.ndarray, docnos: Sequence[str]) -> pd.DataFrame:
         """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
 
         Args:
-            query: The query.
+            query: The query, or its vector (``query_vec`` of :meth:`query_encoder`).
             docnos: The passages.
 
         Returns:
@@ -165,7 +165,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         """
         ids, vectors, _ = self.flex.payload()
         names = [OWN, *([] if self._weights is None else self._weights.weights)]
-        products = np.asarray(vectors[numbers_of(ids, docnos)], np.float32) * query_vector(self.query_encoder(), query)
+        vector = query_vector(self.query_encoder(), query) if isinstance(query, str) else query
+        products = np.asarray(vectors[numbers_of(ids, docnos)], np.float32) * vector
         sums = products.reshape(len(docnos), len(names), -1).sum(2)  # (passages, parts)
         return pd.DataFrame(sums, columns=names, index=pd.Index(docnos, name="docno"))
 
@@ -202,7 +203,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def retriever(self, num_results: int = 1000) -> pt.Transformer:
         """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex.*`` has other searches.
 
-        Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, with a graph also ``text``.
+        Columns in: ``qid, query``; with ``query_vec`` of :meth:`query_encoder`, queries are not encoded again. Columns
+        out: ``qid, query, docno, score, rank``, with a graph also ``text``.
 
         Args:
             num_results: Passages per query.
@@ -267,7 +269,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         search = self.index.flex.np_retriever(num_results=self.num_results, drop_query_vec=True)
-        found = unwrapped((self.index.query_encoder() >> search)(inp))
+        found = unwrapped((search if "query_vec" in inp.columns else self.index.query_encoder() >> search)(inp))
         found = found.drop(columns="docid", errors="ignore")  # the index's own numbers are wrong for other indexes
         graph = self.index.graph if self.texts else None
         return found if graph is None else found.assign(text=graph.texts(graph.nodes_of(found["docno"].tolist())))

@@ -437,12 +437,13 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         alpha = self.meta["settings"]["alpha"]
         return Hybrid(*self._parts(num_results), alpha=alpha, num_results=num_results)
 
-    def _with_texts(self, pipeline: pt.Transformer, per: Per) -> pt.Transformer:
+    def _texts(self, per: Per) -> pt.Transformer:
+        """Adds the columns of texts to found passages, and folds them."""
         check_choice("per", per, get_args(Per))
-        pipeline = pipeline >> self.graph.text_loader()
+        texts: pt.Transformer = self.graph.text_loader()
         if (file := self._folder / LINES).is_file():
-            pipeline = pipeline >> Lines(self.graph, np.load(file))
-        return pipeline if per == "passage" else pipeline >> self.graph.fold(FOLDS[per])
+            texts = texts >> Lines(self.graph, np.load(file))
+        return texts if per == "passage" else texts >> self.graph.fold(FOLDS[per])
 
     def bm25(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
         """Finds passages by BM25 over their text and context.
@@ -455,15 +456,15 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             per: Whether each ``'passage'`` is a result, or the best of each ``'section'`` or ``'document'``. Its id is
                 then the ``docno``, and the passage is in the column ``passage``.
         """
-        return self._with_texts(self._parts(num_results)[0], per)
+        return self._parts(num_results)[0] >> self._texts(per)
 
     def dense(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
         """Finds passages by their vectors with context. Columns and arguments are those of :meth:`bm25`."""
-        return self._with_texts(self._parts(num_results)[1], per)
+        return self._parts(num_results)[1] >> self._texts(per)
 
     def hybrid(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
         """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`bm25`."""
-        return self._with_texts(self._fusion(num_results), per)
+        return self._fusion(num_results) >> self._texts(per)
 
     def search(self, question: str, num_results: int = 10, *, per: Per = "passage") -> pd.DataFrame:
         """Finds the best passages for a question.
@@ -484,20 +485,23 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         check_question(question)
         check_count("num_results", num_results)
-        fusion = self._fusion(max(CANDIDATES, num_results))
-        found = (self._with_texts(fusion, per) % num_results).search(question).reset_index(drop=True)
+        topics = self._contextual.query_encoder().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
+        ranking, contributions = self._fusion(max(CANDIDATES, num_results))._explained(topics)
+        found = (self._texts(per) % num_results).transform(ranking).reset_index(drop=True)
         if "passage" in found.columns:
             found["docno"] = found["passage"]
         wanted = content_stems(question)
         found["snippet"] = [snippet(text, wanted) for text in found["text"]]
-        found["why"] = self._reasons(found, question, fusion._contributions(question))
+        found["why"] = self._reasons(found, question, topics["query_vec"][0], contributions)
         places = [name for name in ("file", "line") if name in found.columns]
         return found[["title", *places, "snippet", "why", "score", "docno", "text"]]
 
-    def _reasons(self, found: pd.DataFrame, question: str, contributions: pd.DataFrame) -> list[str]:
+    def _reasons(
+        self, found: pd.DataFrame, question: str, vector: np.ndarray, contributions: pd.DataFrame
+    ) -> list[str]:
         """A text per result: the parts that add up to its score, and the words of the question that its titles have."""
         parts = contributions.reindex(found["docno"]).fillna(0)
-        similarity = self._contextual.parts(question, found["docno"].tolist())
+        similarity = self._contextual.parts(vector, found["docno"].tolist())
         wanted, texts = content_stems(question), []
         for title, (words, vectors), (_, row) in zip(found["title"], parts.values, similarity.iterrows(), strict=True):
             others = [(name, part) for name, part in row.items() if name != OWN and abs(part) >= 0.005]

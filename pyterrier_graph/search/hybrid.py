@@ -100,10 +100,7 @@ class Hybrid(WithSignature, pt.Estimator):
         """Runs both pipelines and combines their rankings."""
         inp = check_frame(inp, self)
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        merged, parts = self._parts(inp)
-        ranking = pt.model.add_ranks(merged.assign(score=_weighted(parts, self.weights).sum(1)))
-        ranking = ranking[ranking["rank"] < self.num_results]
-        return ranking.sort_values(["qid", "rank"], kind="stable").reset_index(drop=True)
+        return self._ranked(*self._parts(inp))
 
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Explains the score of a result by the pipelines that it comes from.
@@ -132,10 +129,16 @@ class Hybrid(WithSignature, pt.Estimator):
         share = _shares(parts[[row]], self.weights)[0]
         return frame.assign(weight=share, score=np.nan_to_num(parts[row]) * share, normalized=parts[row])
 
-    def _contributions(self, query: str) -> pd.DataFrame:
-        """The part of each pipeline (in columns 0, 1, ...) in the score of each result (its docno in the index)."""
-        merged, parts = self._parts(pd.DataFrame({"qid": ["1"], "query": [query]}))
-        return pd.DataFrame(_weighted(parts, self.weights), index=merged["docno"])
+    def _ranked(self, merged: pd.DataFrame, parts: np.ndarray) -> pd.DataFrame:
+        """The ranking by the weighted parts of :meth:`_parts`."""
+        ranking = pt.model.add_ranks(merged.assign(score=_weighted(parts, self.weights).sum(1)))
+        ranking = ranking[ranking["rank"] < self.num_results]
+        return ranking.sort_values(["qid", "rank"], kind="stable").reset_index(drop=True)
+
+    def _explained(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The ranking for a query, and the part of each pipeline (in columns 0 and 1) in the score of each docno."""
+        merged, parts = self._parts(topics)
+        return self._ranked(merged, parts), pd.DataFrame(_weighted(parts, self.weights), index=merged["docno"])
 
     def fit(
         self,

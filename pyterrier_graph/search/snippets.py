@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 
 from pyterrier_graph.checks import check_type
 
 WORD = re.compile(r"[^\W_]+")
 
 
-def _stemmed(words: list[str]) -> list[str]:
+@lru_cache(maxsize=1 << 16)
+def _stem(word: str) -> str:
     import snowballstemmer
 
-    return snowballstemmer.stemmer("english").stemWords(words)  # a stemmer has state, which threads must not share
+    return snowballstemmer.stemmer("english").stemWord(word)  # a stemmer has state, which threads must not share
 
 
 def stems(text: str) -> list[str]:
     """The stems of the words of a text, in their order."""
-    return _stemmed([word.casefold() for word in WORD.findall(text)])
+    return [_stem(word.casefold()) for word in WORD.findall(text)]
 
 
 def content_stems(question: str) -> set[str]:
@@ -26,7 +28,7 @@ def content_stems(question: str) -> set[str]:
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     words = [word.casefold() for word in WORD.findall(question)]
-    return {*_stemmed([word for word in words if word not in ENGLISH_STOP_WORDS] or words)}
+    return {_stem(word) for word in [word for word in words if word not in ENGLISH_STOP_WORDS] or words}
 
 
 def snippet(text: str, wanted: set[str], words: int = 40) -> str:

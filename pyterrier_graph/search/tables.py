@@ -11,6 +11,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +70,8 @@ def write_table(
     database = lancedb.connect(folder)
     types = pa.schema({"key": pa.int64(), "digest": pa.int64(), "docno": pa.string(), "text": pa.string()})
     if version is None:
-        table = database.create_table(name, schema=types, mode="overwrite")
+        rmtree(folder / f"{name}.lance", ignore_errors=True)  # what a killed process has left
+        table = database.create_table(name, schema=types)
     else:
         table = database.open_table(name)
         if table.version != version:
