@@ -168,7 +168,8 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
 
     Raises:
         TypeError: If ``frame`` is not a DataFrame.
-        ValueError: If two columns have one name, or a value is missing or of another kind; the message has the value.
+        ValueError: If two columns have one name, a value is missing or of another kind, or the rows of a qid have
+            different queries; the message has the value.
     """
     import pandas as pd
 
@@ -180,20 +181,43 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
             raise ValueError(f"names of columns must be different texts, got {wrong[0]!r}")
         if frame.index.name in names or not frame.index.is_unique:
             frame = frame.reset_index(drop=True)
-        new = {name: _texts(frame[name]) for name in ("qid", "docno", *texts) if name in names}
+        new = {name: _plain(frame[name]) for name in ("qid", "docno", "query", *texts) if name in names}
+        new |= {name: _texts(new[name]) for name in ("qid", "docno", *texts) if name in names}
         new |= {name: _numbers(frame, name) for name in numbers if name in names}
+        if "query" in names and "qid" in names:
+            _check_queries(new["qid"], new["query"])
     except (TypeError, ValueError) as error:
         error.args = (f"{context}: {error}",)
         raise
     return frame.assign(**new)
 
 
-def _texts(column: Any) -> Any:
-    """Ids as texts, those of queries perhaps as whole numbers, or other texts; categories become their values."""
+def _check_queries(qids: Any, queries: Any) -> None:
+    """Raises ValueError if a query has two texts; some of its rows may have none."""
     import pandas as pd
 
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(column.cat.categories.dtype)
+    if pd.api.types.infer_dtype(queries) != "string":
+        return  # what is not a text is found where queries are read
+    pairs = queries[queries.notna()].to_frame().assign(qid=qids)
+    pairs = pairs[(pairs != pairs.shift()).any(axis=1)].drop_duplicates()  # most rows repeat the one before
+    if (twice := pairs["qid"].duplicated()).any():
+        qid = pairs["qid"][twice].tolist()[0]
+        texts = " and ".join(map(_shown, pairs.loc[pairs["qid"] == qid, "query"][:2]))
+        raise ValueError(f"query {qid!r} has two texts, {texts}: each text needs a qid of its own")
+
+
+def _plain(column: Any) -> Any:
+    """A column whose categories, or numbers in a dictionary of Arrow, are replaced by their values."""
+    import pandas as pd
+
+    is_plain = not isinstance(column.dtype, pd.CategoricalDtype | pd.ArrowDtype)
+    return column if is_plain else column.astype(object).infer_objects()
+
+
+def _texts(column: Any) -> Any:
+    """Ids as texts, those of queries perhaps as whole numbers, or other texts."""
+    import pandas as pd
+
     kind, name = pd.api.types.infer_dtype(column, skipna=False), column.name
     is_missing = column.isna().any()
     if name in ("qid", "docno") and kind == "integer" and not is_missing:

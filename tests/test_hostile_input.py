@@ -11,6 +11,7 @@ from typing import Any
 import ir_measures
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import tiny
 import torch
@@ -20,7 +21,7 @@ from test_fuzz import is_allowed
 from test_lgre_reranker import cross_encoder
 
 import pyterrier_graph as ptg
-from pyterrier_graph.checks import check_frame
+from pyterrier_graph.checks import check_frame, query_texts
 from pyterrier_graph.clef_ip import DocumentFrequencies, NotOwnFamily, SharedCodes
 from pyterrier_graph.documents.document import Link, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.documents.readers.html import parse_xml
@@ -247,12 +248,14 @@ def test_frames_that_are_unusual_and_right() -> None:
         RUN.set_axis([0] * len(RUN)),
         RUN.rename_axis("qid"),
         RUN.astype({"score": object}),
-        RUN.astype({"score": "Float64", "docno": "category", "qid": "category"}),
+        RUN.astype({"score": "Float64", "docno": "category", "qid": "category", "query": "category"}),
+        RUN.astype(dict.fromkeys(("docno", "qid", "query"), pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string())))),
     ]
     for frame in changes:
         found = ptg.DocumentEvidence()(frame)
+        assert query_texts(check_frame(frame, "x")).to_dict() == {"t0": "alpha", "t1": "beta"}
         assert found["score"].tolist() == plain["score"].tolist() and found["docno"].tolist() == plain["docno"].tolist()
-    numbered = check_frame(RUN.assign(docno=range(len(RUN)), qid=1), "x")
+    numbered = check_frame(RUN.assign(docno=range(len(RUN)), qid=1, query="alpha"), "x")
     assert numbered["docno"][3] == "3" and numbered["qid"][3] == 1
     assert check_frame(RUN, "x", numbers=("score",), texts=("query",)).equals(RUN)
 

@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import pytest
 import tiny
 from pyterrier_dr import FlexIndex
@@ -26,9 +27,11 @@ from trainings import forks, in_child
 from transformers import PreTrainedTokenizerFast
 
 import pyterrier_graph as ptg
+from pyterrier_graph import clef_ip
 from pyterrier_graph.encoders.checkpoints import tokenized
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.search.graph_index import Lines
 from pyterrier_graph.search.snippets import stems
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -65,6 +68,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
             index=mean.index(folder / "mean.flex"),
             gnn=gnn.index(folder / "gnn.flex"),
             run=tiny.run(),
+            late=ptg.LateInteractionIndex(folder / "late", verbose=False).index(store),
+            whole=ptg.GraphIndex(folder / "whole", encoder=dual, verbose=False).index(tiny.documents(3)),
         )
 
 
@@ -189,6 +194,49 @@ def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
     expected = model(run)
     for made in (cloudpickle.loads(cloudpickle.dumps(model)), copy.deepcopy(model), model):
         np.testing.assert_array_equal(made(run)["score"], expected["score"])
+
+
+# --- one qid with two texts
+
+SAME_QID = tiny.run(2).assign(qid="7", text="mu", document="d0")
+TAKING_QUERIES: dict[str, Callable[[Any], Any]] = {
+    **{name: make for name, (make, _) in MODELS.items() if name not in ("DualEncoder", "other search")},
+    "SentenceEncoder": lambda small: SentenceEncoder(tiny.checkpoint(), **FLOAT32),
+    "dual-encoder": lambda small: small.dual,
+    "mean": lambda small: small.mean,
+    "gnn": lambda small: ptg.GNNEncoder(small.graph, small.dual, vectors=small.vectors, **FLOAT32),
+    "ContextualIndex": lambda small: small.index,
+    "weights per query": lambda small: small.mean._query_weights,
+    "late interaction": lambda small: small.late.retriever(graph_maxsim(small)),
+    "BM25": lambda small: small.whole.bm25(),
+    "dense": lambda small: small.whole.dense(),
+    "hybrid": lambda small: small.whole.hybrid(),
+    "CandidateGraph": lambda small: ptg.CandidateGraph(verbose=False),
+    "passages": lambda small: small.graph.passages(),
+    "text_loader": lambda small: small.graph.text_loader(),
+    "fold": lambda small: small.graph.fold("document"),
+    "ClaimsQuery": lambda small: clef_ip.ClaimsQuery(),
+    "AbstractTerms": lambda small: clef_ip.AbstractTerms(clef_ip.DocumentFrequencies(small.folder / "none")),
+    "SharedCodes": lambda small: clef_ip.SharedCodes(small.graph),
+    "NotOwnFamily": lambda small: clef_ip.NotOwnFamily(),
+    "DocumentCutoff": lambda small: clef_ip.DocumentCutoff(),
+}
+
+
+@pytest.mark.parametrize("name", TAKING_QUERIES)
+def test_a_qid_with_two_texts_is_refused(small: Any, name: str) -> None:
+    with pytest.raises(ValueError, match="query '7' has two texts, 'alpha' and 'beta': each text needs a qid"):
+        TAKING_QUERIES[name](small).transform(SAME_QID)
+
+
+def test_every_transformer_that_takes_queries_is_here(small: Any) -> None:
+    made = [make(small) for make in TAKING_QUERIES.values()]
+    here = {type(one) for pipeline in made for one in getattr(pipeline, "_transformers", [pipeline])}
+    kinds: list[type] = [pt.Transformer]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    own = {kind for kind in kinds if kind.__module__.startswith("pyterrier_graph") and not kind.__subclasses__()}
+    assert own - here == {Lines}  # which follows the text loader
 
 
 # --- threads

@@ -232,6 +232,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         Raises:
             ValueError: If the weights are the same for all queries: they are then part of the vectors.
         """
+        topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         if self._weights is None:
             raise ValueError(f"{self!r} has no weights per query: it was not made with weights='auto'")

@@ -25,6 +25,7 @@ from pyterrier_graph.checks import (
     View,
     check_choice,
     check_count,
+    check_frame,
     check_training,
     check_type,
     check_weights,
@@ -131,7 +132,7 @@ class ContextualEncoder(LearnedModel):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Encodes queries, for retrievers of a contextual index: adds ``query_vec`` to ``qid, query``."""
-        return self.query_encoder().transform(inp)
+        return self.query_encoder().transform(check_frame(inp, self, texts=("query",)))
 
     def query_encoder(self) -> pt.Transformer:
         """Encodes queries, for retrievers of a contextual index: ``query`` to ``query_vec``."""

@@ -45,6 +45,7 @@ from pyterrier_graph.storage.artifact import (
     read_meta,
 )
 from pyterrier_graph.training.grid_search import Tuning
+from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -594,10 +595,7 @@ def _checked(answered: Any) -> tuple[pd.DataFrame, pd.DataFrame] | None:
         return None
     check_type("answered", answered, tuple, "a pair of topics and qrels")
     topics, qrels = answered
-    pt.validate.columns(topics, includes=["qid", "query"])
-    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
-    topics, qrels = topics[["qid", "query"]].astype({"qid": str}), qrels[["qid", "docno", "label"]]
-    return topics, qrels.astype({"qid": str, "docno": str})
+    return checked_topics(topics, "answered"), checked_qrels(qrels, "answered")[["qid", "docno", "label"]]
 
 
 def _equal(one: tuple[pd.DataFrame, ...] | None, other: tuple[pd.DataFrame, ...] | None) -> bool:
