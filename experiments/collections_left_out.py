@@ -81,7 +81,8 @@ def command_line() -> argparse.ArgumentParser:
         "models",
         encoder=(DEFAULT, "a saved DualEncoder or any encoder"),
         trained_on=(str, "the collection that the encoder was trained on", COLLECTIONS),
-        max_tokens=(256, "tokens of a passage"),
+        max_tokens=(256, "tokens of a passage, or of each of its windows"),
+        windows=(1, "windows of a longer passage; those of the tables are 1 unless they say otherwise"),
     )
     return command
 
@@ -154,7 +155,7 @@ class Bench:
 
     def __init__(self, name: str, collection: Collection, options: argparse.Namespace) -> None:
         self.options, output = options, options.output / name
-        self.corpus = Corpus(name, collection, output, options.encoder, options.max_tokens, options.first_stage)
+        self.corpus = Corpus(name, collection, output, options)
         sizes = {split: getattr(options, split) for split in ("train_queries", "dev_queries")}
         numbers = range(FOLDS) if ALL in collection.queries else [None]
         self.folds = [Fold(self.corpus, number, test_queries=options.queries, **sizes) for number in numbers]

@@ -152,7 +152,7 @@ class Bench:
         if name == "graph-mean-fixed":
             mean.fit(*self.dev)
         logger.info("%r", mean)
-        return mean.index(path).retriever(num_results=1000)
+        return mean.index(path, windows=1).retriever(num_results=1000)
 
     def _reranker(self, name: str) -> pt.Transformer:
         titled = name == "maxsim-titled"

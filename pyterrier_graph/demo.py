@@ -110,7 +110,8 @@ def prepare(output: Path) -> Data:
     train = queries("train", "dev", "test")  # summary lines of all objects; the reported queries are not among them
     index = GraphIndex(output / "index", encoder=DualEncoder(max_passage_tokens=PASSAGE_TOKENS))
     if not index.built():
-        index.index(corpus.get_corpus_iter(verbose=False), answered=(train.topics, train.qrels))
+        answered = (train.topics, train.qrels)
+        index.index(corpus.get_corpus_iter(verbose=False), windows=1, answered=answered)  # for time
     query_graph = QueryPassageGraph(output / "queries")
     if not query_graph.built():
         query_graph.build(train.topics, index.graph, qrels=train.qrels)
@@ -163,7 +164,7 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     systems[TITLED] = found >> fold
 
     def indexed(name: str, retriever: Any) -> None:
-        index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"))
+        index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"), windows=1)
         systems[name] = index.retriever(num_results=1000) >> fold
 
     indexed("all-MiniLM", GraphMean(graph, encoder, {}))

@@ -66,7 +66,7 @@ def ranking(model: ptg.GNNEncoder, place: Place, path: Path) -> pd.DataFrame:
     """
     test = place.queries["test"]
     shutil.rmtree(path, ignore_errors=True)
-    found = model.index(path).flex.np_retriever(num_results=DEPTH, drop_query_vec=True)(
+    found = model.index(path, windows=1).flex.np_retriever(num_results=DEPTH, drop_query_vec=True)(
         model.query_encoder()(test.topics)
     )
     shutil.rmtree(path, ignore_errors=True)

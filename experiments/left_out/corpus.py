@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 from collections.abc import Iterator
 from functools import cached_property
@@ -33,16 +34,12 @@ class Corpus:
         name: Name of the collection on the command line.
         collection: The collection.
         output: Folder.
-        encoder: Name of a checkpoint, or folder of a saved DualEncoder.
-        max_tokens: Tokens of a passage that the encoder reads.
-        engine: What BM25 runs on.
+        options: Of the command line: the encoder, its lengths, and what BM25 runs on.
     """
 
-    def __init__(
-        self, name: str, collection: Collection, output: Path, encoder: str, max_tokens: int, engine: str
-    ) -> None:
-        self.name, self.collection, self.output, self.engine = name, collection, output, engine
-        self._encoder, self.max_tokens = encoder, max_tokens
+    def __init__(self, name: str, collection: Collection, output: Path, options: argparse.Namespace) -> None:
+        self.name, self.collection, self.output, self.engine = name, collection, output, options.first_stage
+        self._encoder, self.max_tokens, self.windows = options.encoder, options.max_tokens, options.windows
         self.vectors = output / "vectors"
         self.passage_words = NO_LIMIT if name in WHOLE else 120
         self.graph = collection.graph(output / "documents", passage_words=self.passage_words)
@@ -86,11 +83,6 @@ class Corpus:
         return make(self._encoder, dtype="auto", verbose=False, **self._lengths, **options)
 
     @cached_property
-    def index(self) -> FlexIndex:
-        """The vectors of passages by themselves."""
-        return base_vectors(self.vectors, self.graph, self.encoder)
-
-    @cached_property
     def titled_index(self) -> FlexIndex:
         """The vectors of passages with the titles of their sections in front."""
         return base_vectors(self.vectors, TitledTexts(self.graph), self.encoder)  # type: ignore[arg-type]
@@ -120,7 +112,7 @@ class Corpus:
         """All of it in one index, which has no answered queries yet."""
         index = ptg.GraphIndex(self.output / "index", encoder=self.encoder)
         if not index.built():
-            index.index(self.collection.get_corpus_iter(), passage_words=self.passage_words)
+            index.index(self.collection.get_corpus_iter(), passage_words=self.passage_words, windows=self.windows)
         return index
 
     @cached_property

@@ -80,7 +80,7 @@ class Fold:
         return {
             names.BM25: lambda: self.corpus.bm25,
             names.BM25_CONTEXT: self._bm25_context,
-            names.DUAL: lambda: self._retriever(self.corpus.index),
+            names.DUAL: lambda: self.fixed({}),
             names.TITLE_IN_TEXT: lambda: self._retriever(self.corpus.titled_index),
             names.LATE: lambda: self._retriever(self.corpus.late_index),
             names.MEAN: lambda: self._searched(self.mean()),
@@ -137,7 +137,7 @@ class Fold:
 
     def _searched(self, model: Any) -> pt.Transformer:
         path = Path(self._indexes.name) / f"{len([*Path(self._indexes.name).iterdir()])}.flex"
-        index = model.index(path)
+        index = model.index(path, windows=self.corpus.windows)
         index.graph = None  # no texts are needed
         return index.retriever(DEPTH)
 

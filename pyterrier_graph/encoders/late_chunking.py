@@ -18,19 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import truncate_embeddings
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from pyterrier_graph.encoders.checkpoints import tokenized
-from pyterrier_graph.encoders.sentence_encoder import prompts_of
+from pyterrier_graph.encoders.sentence_encoder import document_modules, prompts_of
 from pyterrier_graph.graphs.csr import offsets, ranges
 
 if TYPE_CHECKING:
@@ -106,9 +106,7 @@ class LateChunking:
     """
 
     def __init__(self, network: SentenceTransformer) -> None:
-        modules: list[Any] = [*network]
-        if modules and isinstance(modules[0], Router):
-            modules = [*cast(Any, modules[0]).sub_modules["document"], *modules[1:]]
+        modules = document_modules(network)
         kinds = [type(module).__name__ for module in modules]
         pooling = next((module.pooling_mode for module in modules if isinstance(module, Pooling)), None)
         if pooling != "mean" or not isinstance(modules[0], Transformer) or not isinstance(modules[1], Pooling):

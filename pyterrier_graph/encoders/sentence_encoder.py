@@ -4,8 +4,10 @@ import hashlib
 import os
 import warnings
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -14,7 +16,7 @@ import pyterrier as pt
 import torch
 from pyterrier_dr import BiEncoder
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize
+from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from pyterrier_graph.checks import (
     QualityWarning,
@@ -40,6 +42,7 @@ from pyterrier_graph.encoders.checkpoints import (
     resolve,
     share,
     token_limit,
+    tokenized,
 )
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
@@ -207,6 +210,29 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         encode = partial(self._encode_late, graph)
         return self._in_parts(encode, np.asarray(nodes, dtype=np.int64), batch_size, "passages")
 
+    def windows(self, texts: Sequence[str]) -> list[list[str]]:
+        """The texts of the windows in which passages can be read in full, one after the other.
+
+        The first window of a passage is its whole text, of which the encoder reads as much as ``max_passage_tokens``.
+        The next one begins with the word at which the encoder stops, and so on. A passage has only one window if it is
+        not longer, or with ``late_chunking``.
+        """
+        tokenizer: Any = getattr(document_modules(self.network)[0], "tokenizer", None)
+        if self.late_chunking or not texts or not getattr(tokenizer, "is_fast", False):
+            return [[text] for text in texts]
+        prompt = tokenized(tokenizer, prompts_of(self.network)[1], add_special_tokens=False)["input_ids"]
+        size = max(1, self.max_passage_tokens - tokenizer.num_special_tokens_to_add() - len(prompt))
+        options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
+        tokens, found = tokenized(tokenizer, [*texts], **options), []
+        for number, (text, spans) in enumerate(zip(texts, tokens["offset_mapping"], strict=True)):
+            words, starts = tokens.word_ids(number), [0]
+            while (end := starts[-1] + size) < len(spans):
+                start = bisect_left(words, words[end])  # the first token of the word at which the window ends
+                starts.append(start if start > starts[-1] else end)
+            places = [*(spans[start][0] for start in starts[1:]), len(text)]
+            found.append([text, *(text[start:end] for start, end in pairwise(places))])
+        return found
+
     @property
     def _dimension(self) -> int:
         return cast(int, self.network.get_embedding_dimension())
@@ -250,6 +276,14 @@ def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTr
         if isinstance(module, Dense):  # in half precision, the normalized vectors would not have length 1
             keep_full_precision(module.linear)
     return network
+
+
+def document_modules(network: SentenceTransformer) -> list[Any]:
+    """The modules that a passage passes; a checkpoint may have others for queries."""
+    modules: list[Any] = [*network]
+    if modules and isinstance(modules[0], Router):
+        modules = [*cast(Any, modules[0]).sub_modules["document"], *modules[1:]]
+    return modules
 
 
 def is_normalized(network: SentenceTransformer) -> bool:

@@ -9,15 +9,18 @@ first; it differs from a new one only as far as the encoder's vectors depend on 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from pyterrier_dr import FlexIndex
 
+from pyterrier_graph.checks import DataWarning
+from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.arrays import DOCNOS, writing_ids
 from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
@@ -81,6 +84,24 @@ def without_bars(encoder: BiEncoder) -> BiEncoder:
 
 
 # --- texts and passages
+
+
+class Windows(NamedTuple):
+    """The windows of long passages after the first one, which stands for the passage everywhere else.
+
+    Attributes:
+        offsets: Per passage the number of its first further window, and the end; shape (passages + 1,).
+        vectors: Per window its vector, shape (windows, d).
+    """
+
+    offsets: np.ndarray
+    vectors: np.ndarray
+
+    def of(self, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Per window of some passages, the position of its passage among these, and its vector."""
+        lengths = self.offsets[passages + 1] - self.offsets[passages]
+        rows = ranges(self.offsets[passages], lengths)[1]
+        return np.repeat(np.arange(len(passages)), lengths), np.array(self.vectors[rows])
 
 
 def encode_once(
@@ -174,6 +195,42 @@ def base_vectors(
         progress={"desc": "encoding passages", "unit": "passage", "delay": 1, "disable": not verbose},
     )
     return FlexIndex(str(path), verbose=False)
+
+
+def window_vectors(
+    folder: Path, graph: HeteroGraph, encoder: BiEncoder, most: int, *, workers: Workers = 1, verbose: bool = True
+) -> Windows | None:
+    """Vectors of the windows after the first one, up to ``most`` per passage; other arguments as for `base_vectors`.
+
+    Returns:
+        The windows; None if all passages have only one, as with encoders that have no method ``windows``.
+
+    Warns:
+        DataWarning: If a passage has more windows than ``most``, unless that is 1.
+    """
+    nodes, quiet = graph.passage_nodes, without_bars(encoder)
+    windows: Callable[[list[str]], list[list[str]]] | None = getattr(quiet, "windows", None)
+    if most == 1 or windows is None:
+        return None
+    parts = (windows(graph.texts(nodes[numbers])) for numbers in blocks(len(nodes), PASSAGES_AT_ONCE))
+    needed = np.array([len(texts) for part in parts for texts in part], dtype=np.int64)
+    if cut := int((needed > most).sum()):
+        advice = f"give windows={needed.max()}, which takes longer, or shorter passages"
+        message = f"{cut} of {len(nodes)} passages have more than {most} windows, and are cut: {advice}"
+        warnings.warn(message, DataWarning, stacklevel=3)
+    bounds = offsets(np.minimum(needed, most) - 1)
+    if not bounds[-1]:
+        return None
+
+    def texts_of(numbers: np.ndarray) -> list[str]:
+        passages = np.searchsorted(bounds, numbers, side="right") - 1
+        long, place = np.unique(passages, return_inverse=True)
+        found = windows(graph.texts(nodes[long]))
+        return [found[row][1 + number] for row, number in zip(place, numbers - bounds[passages], strict=True)]
+
+    identity = {"encoder": encoder_name(encoder), "texts": f"up to {most} windows of {graph.fingerprint()}"}
+    what: tuple[Any, ...] = "windows", identity, int(bounds[-1]), texts_of, quiet.encode_docs
+    return Windows(bounds, encode_once(folder, *what, workers=workers, verbose=verbose))
 
 
 def text_digests(graph: HeteroGraph, nodes: np.ndarray, *, late: bool) -> np.ndarray:

@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
@@ -29,6 +29,7 @@ import pandas as pd
 import pyterrier as pt
 import torch
 from pyterrier_dr import FlexIndex
+from pyterrier_dr.indexes import RankedLists
 from safetensors.numpy import load_file, save
 
 from pyterrier_graph.checks import (
@@ -45,9 +46,11 @@ from pyterrier_graph.encoders.checkpoints import DEFAULT, DType
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.stored_vectors import (
     FLEX,
+    FLOAT,
     HINT,
     VECTORS,
     VectorsOf,
+    Windows,
     blocks,
     checked_vectors,
     encoder_name,
@@ -55,7 +58,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, follow
-from pyterrier_graph.storage.arrays import DOCNOS, flex_index, numbers_of
+from pyterrier_graph.storage.arrays import DOCNOS, flex_index, ids_of, numbers_of, read_array
 from pyterrier_graph.storage.artifact import META, OwnArtifact, file_sha256, kind_of, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
 
 SAMPLE = "sample.safetensors"
+WINDOWS, WINDOW_OFFSETS = "windows.f4", "windows.i8"  # the further windows of long passages
 SAMPLED = 16_384  # passages, evenly over the index, which a query is compared with
 PASSAGES = "passages"
 PASSAGES_AT_ONCE, QUERIES_AT_ONCE = 4096, 256
@@ -148,9 +152,36 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             return None
         return QueryWeights(read_sample(self.path, self._largest_weights), self._largest_weights)
 
+    @cached_property
+    def _windows(self) -> Windows | None:
+        """The further windows of long passages, with context; they count where they are better than the first one."""
+        if not (self.path / WINDOWS).is_file():
+            return None
+        (about,) = self.flex.payload(return_docnos=False, return_dvecs=False)
+        vectors = np.memmap(self.path / WINDOWS, FLOAT, "r").reshape(-1, about["vec_size"])
+        return Windows(read_array(self.path, "windows"), vectors)
+
     def __len__(self) -> int:
         """Number of passages."""
         return len(self.flex)
+
+    def _search(self, queries: np.ndarray, num_results: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and numbers of the best passages for queries of shape (queries, width), by exhaustive search.
+
+        A passage has the score of its best window. Both arrays have the shape (queries, results).
+        """
+        vectors, _ = self.flex.payload(return_docnos=False)
+        lists = RankedLists(num_results, len(queries))
+        for part in blocks(len(self), PASSAGES_AT_ONCE):
+            scores = queries @ vectors[part[0] : part[-1] + 1].T  # (queries, passages)
+            if self._windows is not None:
+                position, further = self._windows.of(part)
+                long, first = np.unique(position, return_index=True)
+                if len(long):
+                    of_windows = np.maximum.reduceat(queries @ further.T, first, axis=1)  # (queries, long passages)
+                    scores[:, long] = np.maximum(scores[:, long], of_windows)
+            lists.update(scores, np.broadcast_to(part.astype(np.int32), scores.shape))
+        return lists.results()
 
     def parts(self, query: str | np.ndarray, docnos: Sequence[str]) -> pd.DataFrame:
         """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
@@ -166,7 +197,13 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         ids, vectors, _ = self.flex.payload()
         names = [OWN, *([] if self._weights is None else self._weights.weights)]
         vector = query_vector(self.query_encoder(), query) if isinstance(query, str) else query
-        products = np.asarray(vectors[numbers_of(ids, docnos)], np.float32) * vector
+        numbers = numbers_of(ids, docnos)
+        products = np.asarray(vectors[numbers], np.float32) * vector
+        if self._windows is not None:
+            position, further = self._windows.of(numbers)
+            rows = np.concatenate([products, further * vector])  # (passages + further windows, width)
+            order = np.argsort(rows.sum(1), kind="stable")
+            products[np.r_[: len(numbers), position][order]] = rows[order]  # the last one, which is the best, stays
         sums = products.reshape(len(docnos), len(names), -1).sum(2)  # (passages, parts)
         return pd.DataFrame(sums, columns=names, index=pd.Index(docnos, name="docno"))
 
@@ -202,6 +239,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
 
     def retriever(self, num_results: int = 1000) -> pt.Transformer:
         """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex.*`` has other searches.
+
+        Of a long passage the best window counts here, the first one in other searches.
 
         Columns in: ``qid, query``; with ``query_vec`` of :meth:`query_encoder`, queries are not encoded again. Columns
         out: ``qid, query, docno, score, rank``, with a graph also ``text``.
@@ -269,9 +308,14 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         """Finds passages."""
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        search = self.index.flex.np_retriever(num_results=self.num_results, drop_query_vec=True)
-        found = unwrapped((search if "query_vec" in inp.columns else self.index.query_encoder() >> search)(inp))
-        found = found.drop(columns="docid", errors="ignore")  # the index's own numbers are wrong for other indexes
+        encoded = inp if "query_vec" in inp.columns else unwrapped(self.index.query_encoder()(inp))
+        encoded = encoded.reset_index(drop=True)
+        docnos, about = self.index.flex.payload(return_dvecs=False)
+        vectors = np.array([*encoded.pop("query_vec")], dtype=np.float32).reshape(-1, about["vec_size"])
+        scores, passages = self.index._search(vectors, self.num_results)
+        row, rank = (place.ravel() for place in np.indices(scores.shape))
+        results = {"docno": ids_of(docnos, passages.ravel()), "score": scores.ravel(), "rank": rank}
+        found = encoded.iloc[row].reset_index(drop=True).assign(**results)
         graph = self.index.graph if self.texts else None
         return found if graph is None else found.assign(text=graph.texts(graph.nodes_of(found["docno"].tolist())))
 
@@ -291,6 +335,7 @@ def write_index(
     workers: Workers = 1,
     verbose: bool = True,
     weights: QueryWeights | None = None,
+    windows_of: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
 ) -> FlexIndex:
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
 
@@ -307,6 +352,8 @@ def write_index(
         workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
         verbose: Whether to show progress.
         weights: The weights of queries, where each query has weights of its own.
+        windows_of: Numbers of passages to their further windows, if there are any: per window the position of its
+            passage, and its vector.
     """
     base = base_index.index_path
     docnos, about = base_index.payload(return_dvecs=False)
@@ -321,7 +368,12 @@ def write_index(
     meta = kind | {"doc_count": count, "vec_size": dimension, "contextual": contextual}
 
     def rows(numbers: np.ndarray) -> dict[str, np.ndarray]:
-        return {VECTORS: checked_vectors(vectors_of(numbers), numbers, dimension)}
+        found = {VECTORS: checked_vectors(vectors_of(numbers), numbers, dimension)}
+        if windows_of is not None:
+            position, windows = windows_of(numbers)
+            found[WINDOWS] = checked_vectors(windows, numbers[position], dimension)
+            found[WINDOW_OFFSETS] = np.bincount(position, minlength=len(numbers))
+        return found
 
     def write_files(folder: Path) -> None:
         shutil.copyfile(base / DOCNOS, folder / DOCNOS)
@@ -332,7 +384,8 @@ def write_index(
     with unfinished(index.index_path, meta, count, chunk_size, identity=depends) as writer:
         writer.prepare(write_files)
         progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
-        writer.compute(rows, VECTORS, workers=workers, **progress)
+        names = [] if windows_of is None else [WINDOWS, WINDOW_OFFSETS]
+        writer.compute(rows, VECTORS, *names, lengths=names[1:], workers=workers, **progress)
     return index
 
 

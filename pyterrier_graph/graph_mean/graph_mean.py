@@ -8,7 +8,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +32,7 @@ from pyterrier_graph.checks import (
 )
 from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.model import LearnedModel
-from pyterrier_graph.encoders.stored_vectors import VECTORS, base_vectors, blocks, encoder_name
+from pyterrier_graph.encoders.stored_vectors import VECTORS, Windows, base_vectors, blocks, encoder_name, window_vectors
 from pyterrier_graph.graph_mean.contextual_index import (
     ContextualIndex,
     QueryWeights,
@@ -59,6 +59,7 @@ AUTO: Literal["auto"] = "auto"
 Weights = Mapping[str, float] | Literal["auto"]
 ENCODER = "encoder"  # folder of the encoder in a saved model
 QUERIES_AT_ONCE = 4096
+WINDOWS = 5  # of a long passage
 
 
 class ContextualEncoder(LearnedModel):
@@ -139,7 +140,9 @@ class ContextualEncoder(LearnedModel):
         encode, weights = self.encoder.query_encoder(), self._query_weights
         return encode if weights is None else encode >> weights
 
-    def index(self, path: str | os.PathLike[str], *, chunk_size: int = 16_384, workers: Workers = 1) -> ContextualIndex:
+    def index(
+        self, path: str | os.PathLike[str], *, windows: int = WINDOWS, chunk_size: int = 16_384, workers: Workers = 1
+    ) -> ContextualIndex:
         """Writes the index of the contextual vectors of all passages; its ``flex`` is an ordinary ``FlexIndex``.
 
         Memory does not grow with the passages. Until the index is complete there is none; a call that was killed
@@ -148,6 +151,8 @@ class ContextualEncoder(LearnedModel):
 
         Args:
             path: Folder of the index; nothing may be there yet.
+            windows: In how many windows a passage is read that is longer than the encoder's input, at most; the best
+                one counts. 1 reads only its beginning, as do vectors that were given, and encoders of other packages.
             chunk_size: Passages per chunk.
             workers: Number of processes, or ``'ray'``, for encoding as well: see
                 :mod:`~pyterrier_graph.storage.writer`.
@@ -155,27 +160,37 @@ class ContextualEncoder(LearnedModel):
         Raises:
             FileExistsError: If the path exists already.
             ValueError: If unfinished work at the path is of another model or of other graphs.
+
+        Warns:
+            UserWarning: If passages have more windows, whose text is not read.
         """
+        check_count("windows", windows)
         check_count("chunk_size", chunk_size)
         check_workers(workers)
         self._warn_if_random()
         sampler = self._sampler(workers)
         sampler.encode(workers)  # before the bar of the index
+        compute, identity = self._compute(sampler), self._identity(sampler)
+        if (graph := self.graph) is not None and self.vectors is None:
+            options: dict[str, Any] = {"workers": workers, "verbose": self.verbose}
+            compute.windows = window_vectors(self._place, graph, self.encoder, windows, **options)
+            identity |= {"windows": windows, "graph": graph.fingerprint()} if compute.windows is not None else {}
         write_index(
             sampler.index,
             FlexIndex(str(path), verbose=False),
-            self._compute(sampler),
-            identity=self._identity(sampler) | {"dtype": dtype_name(self.dtype, self._device)},
+            compute,
+            identity=identity | {"dtype": dtype_name(self.dtype, self._device)},
             width=self.network.width,
             chunk_size=chunk_size,
             workers=workers,
             verbose=self.verbose,
             weights=self._query_weights,
+            windows_of=None if compute.windows is None else compute.of_windows,
         )
         return ContextualIndex(path, self.graph, self)
 
     def vectors_of(self, docnos: Sequence[str]) -> np.ndarray:
-        """The contextual vectors of passages, as in an index: float32 of shape (passages, width)."""
+        """The contextual vectors of passages, by their first windows: float32 of shape (passages, width)."""
         sampler = self._sampler()
         return self._compute(sampler)(sampler.known_numbers_of(docnos))
 
@@ -187,13 +202,16 @@ class ContextualEncoder(LearnedModel):
         calls = [*curves, fit, f"{name}.index(path).retriever()", f"{name}.explain(query, docno)"]
         return calls + [f"ptg.explain({name}, query, docno)"] * (self.graph is not None)
 
-    def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
-        """Each source's share of the inner product of the query's vector and the passage's vector.
+    def explain(
+        self, query: str, docno: str, *, graph: HeteroGraph | None = None, windows: int = WINDOWS
+    ) -> pd.DataFrame:
+        """Each source's share of the inner product of the query's vector and the vector of the passage's best window.
 
         Args:
             query: The query.
             docno: The passage.
             graph: The graph that has the passage's text, for a model without a document graph.
+            windows: As for :meth:`index`.
 
         Returns:
             A row for the passage's own vector (relation ``'own'``), then a row per source, the highest score first:
@@ -205,10 +223,15 @@ class ContextualEncoder(LearnedModel):
             KeyError: If the passage is not in the index of vectors.
         """
         sampler, network, device = self._sampler(), self.network.to(self._device).eval(), self._device
-        batch = sampler.sample(sampler.known_numbers_of([docno]))
+        batch = sampler.sample(sampler.known_numbers_of([docno])).to(device)
+        encoder, further = cast(Any, self.encoder), []
+        if self.graph is not None and self.vectors is None and hasattr(encoder, "windows"):
+            further = encoder.encode_docs(encoder.windows(self.graph.texts(self.graph.nodes_of([docno])))[0][1:windows])
         vector = torch.from_numpy(query_vector(self.query_encoder(), query)).to(device)  # (width,)
         with torch.inference_mode():
-            parts = network.parts(batch.to(device))
+            batches = [batch, *(replace(batch, passages=torch.from_numpy(own[None]).to(device)) for own in further)]
+            batch = max(batches, key=lambda window: float(network(window)[0] @ vector))
+            parts = network.parts(batch)
         graph = self.graph if graph is None else graph
         text = "" if graph is None else graph.texts(graph.nodes_of([docno]))[0]
         rows = [(OWN, docno, text, float("nan"), float(parts.own @ vector))]
@@ -320,6 +343,7 @@ class Computed:
     device: torch.device
     dtype: DType
     sampler: NeighborSampler
+    windows: Windows | None = None  # of the encoder
 
     def __getstate__(self) -> dict[str, Any]:
         sampler = copy.copy(self.sampler)
@@ -342,14 +366,31 @@ class Computed:
         return states
 
     @torch.inference_mode()
-    def apply(self, function: Callable[[NeighborBatch], Any], passages: np.ndarray) -> Any:
-        """Applies a function of the network to the neighborhood of passages."""
+    def apply(
+        self, function: Callable[[NeighborBatch], Any], passages: np.ndarray, own: np.ndarray | None = None
+    ) -> Any:
+        """Applies a function of the network to the neighborhood of passages, whose own vectors may be replaced."""
+        batch = self.sampler.sample(passages, states=self.states)
+        batch = batch if own is None else replace(batch, passages=torch.from_numpy(own))
         with precision(self.dtype, self.device):
-            return function(self.sampler.sample(passages, states=self.states).to(self.device))
+            return function(batch.to(self.device))
 
     def __call__(self, passages: np.ndarray) -> np.ndarray:
         """Contextual vectors, float32 of shape (passages, width)."""
         return self.apply(self.network.forward, passages).float().cpu().numpy()
+
+    def of_windows(self, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The further windows of passages: per window the position of its passage, and its contextual vector.
+
+        The vector of the window is in the place of that of the passage, and the neighbors are those of the passage.
+        """
+        assert self.windows is not None
+        position, own = self.windows.of(passages)
+        states = [np.empty((0, self.network.width), np.float32)]
+        for part in blocks(len(own), len(passages)):
+            rows = self.apply(self.network.forward, passages[position[part]], own[part])
+            states.append(rows.float().cpu().numpy())
+        return position, np.concatenate(states)
 
 
 def default_weights(graph: HeteroGraph | None, queries: QueryPassageGraph | None) -> dict[str, float]:

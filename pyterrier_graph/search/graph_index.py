@@ -23,7 +23,7 @@ from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.model import LearnedModel
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of
-from pyterrier_graph.graph_mean.graph_mean import AUTO, ContextualEncoder, GraphMean
+from pyterrier_graph.graph_mean.graph_mean import AUTO, WINDOWS, ContextualEncoder, GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES
@@ -144,6 +144,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         *,
         document: str | DocumentOf | None = None,
         passage_words: int = 120,
+        windows: int = WINDOWS,
         answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
         overwrite: bool = False,
     ) -> Self:
@@ -153,6 +154,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             docs: Documents, as :meth:`DocumentGraph.index <pyterrier_graph.DocumentGraph.index>` reads them.
             document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
             passage_words: Words per passage where texts are split.
+            windows: In how many windows a passage is encoded that is longer than the encoder's input, at most; the best
+                one counts. :meth:`update` does it in the same way.
             answered: Topics (``qid, query``) and judgments (``qid, docno, label``, of passages, or of documents for all
                 their passages) of queries whose answers are known. They are context of the passages; do not evaluate
                 with them.
@@ -165,10 +168,11 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
         check_count("passage_words", passage_words)
+        check_count("windows", windows)
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
-        about = {"passage_words": passage_words}
+        about = {"passage_words": passage_words, "windows": windows}
         return self._change(docs, document, about, keep_others=False, answered=_checked(answered))
 
     def update(
@@ -320,7 +324,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             queries = QueryPassageGraph(folder / QUERIES, verbose=False)
             queries.build(topics, graph, qrels=qrels)
         self._save_encoder(meta)
-        self._model(folder, graph, queries).index(folder / VECTORS)
+        self._model(folder, graph, queries).index(folder / VECTORS, windows=meta["windows"])
         context = [TITLES] * bool(len(graph._adjacency(TITLE).indices)) + [RELEVANT] * (queries is not None)
         passages = graph.get_corpus_iter(context=context, query_graph=queries)
         if isinstance(self.lexical, pt.Transformer):
