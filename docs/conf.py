@@ -13,7 +13,7 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"
 html_theme = "alabaster"
 html_theme_options = {"page_width": "min(1400px, 96%)", "body_max_width": "none"}  # outputs of notebooks are wide
 html_static_path = ["static"]
-html_css_files = ["notebooks.css"]
+html_css_files = ["pages.css"]
 html_show_copyright = False
 
 autoclass_content = "both"

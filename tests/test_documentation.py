@@ -150,6 +150,12 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
     )
 
 
+def test_lines_of_first_programs_are_short() -> None:
+    """In a window of 1200 pixels, Sphinx's pages show 100 characters."""
+    lines = "\n".join(blocks(PT_DOCS / "index.rst", "python")).splitlines()
+    assert lines and not (long := [line for line in lines if len(line) > 100]), long
+
+
 # --- commands and files
 
 EARLIER = "git checkout "  # how a command begins whose program is only in an earlier commit
