@@ -256,11 +256,17 @@ def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     assert own(untrained._repr_html_()).table["trained"] == f"loaded from {str(tmp_path / 'untrained')!r}"
 
 
-def test_the_schematic_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schematic_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reranker, maxsim = hgat(tiny.graph()), ptg.GraphMaxSim(tiny.graph(), tiny.encoder())
     titles = re.findall(r'pts-transformer-title">(\w+)<', (reranker >> maxsim)._repr_html_())
     assert titles == ["HGAT", "GraphMaxSim"]
     assert re.findall(r'pts-transformer-title">(\w+)<', reranker._repr_html_()) == ["HGAT"]
+
+    dense = ptg.GraphMean(tiny.graph(), ptg.DualEncoder(tiny.checkpoint()), verbose=False).index(tmp_path / "x.flex")
+    hybrid = ptg.Hybrid(dense.retriever(), dense.retriever() >> maxsim)
+    monkeypatch.setattr(pt.documentation, "url_for_class", None)  # as without a network
+    titles = re.findall(r'pts-transformer-title">(\w+)<', (hybrid >> reranker)._repr_html_())
+    assert {"ContextualIndex", "GraphMaxSim", "HGAT", "retriever"} <= {*titles}
 
     def fail(*_: Any, **__: Any) -> str:
         raise pt.inspect.InspectError("no schematic")

@@ -107,6 +107,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     ARTIFACT_TYPE = "contextual_index"  # with weights per query; else it is an ordinary FlexIndex
     ARTIFACT_FORMAT = "flex"
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
+    schematic = {"label": "ContextualIndex", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
     path: Path
 
@@ -293,7 +294,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
 class ContextualRetriever(WithSignature, pt.Transformer):
     """The retriever of an index, which :meth:`ContextualIndex.retriever` returns."""
 
-    schematic = {"label": "ContextualIndex", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    schematic = {"label": "retriever", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
     def __init__(self, index: ContextualIndex, num_results: int = 1000, *, texts: bool = True) -> None:
         check_count("num_results", num_results)
@@ -434,6 +435,8 @@ class QueryWeights(WithSignature, pt.Transformer):
         sample: Vectors of length 1: ``'passages'``, and the sources of each relation by name, shape (number, d) each.
         weights: c_r, the largest weight of each relation, in the order of the blocks.
     """
+
+    schematic = {"label": "QueryWeights", "help_url": None}
 
     def __init__(self, sample: Sample, weights: Mapping[str, float]) -> None:
         self.weights = check_weights(weights)

@@ -554,6 +554,8 @@ class Lines(WithSignature, pt.Transformer):
         lines: Line of each passage, in the order of the graph.
     """
 
+    schematic = {"label": "Lines", "help_url": None}
+
     def __init__(self, graph: DocumentGraph, lines: np.ndarray) -> None:
         self.graph, self.lines = graph, lines
 

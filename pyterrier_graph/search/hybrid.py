@@ -61,7 +61,11 @@ class Hybrid(WithSignature, pt.Estimator):
         ValueError: If alpha is out of range.
     """
 
-    schematic = {"label": "Hybrid", "inner_pipelines_mode": "combine"}
+    schematic = {
+        "label": "Hybrid",
+        "inner_pipelines_mode": "combine",
+        "help_url": "https://pypi.org/project/pyterrier-graph/",
+    }
 
     def __init__(
         self,
