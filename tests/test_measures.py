@@ -4,6 +4,7 @@ import math
 import pickle
 import subprocess
 import sys
+import warnings
 
 import ir_measures
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ir_measures import AP, Qrel, R, ScoredDoc, SetP, nDCG
 
+from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
 from pyterrier_graph.evaluation.significance import summarize
 
@@ -169,10 +171,11 @@ def test_within_documents_is_the_definition(labels, run, minimum, cutoff):
 
 
 def test_ids_without_separator_are_no_passages():
-    with pytest.raises(ValueError, match=r"'B/p1' is not a passage: it does not contain '%p'"):
-        aggregate(MAPD, qrels_of({"q": {"A%p1": 1}}), run_of({"q": ["A%p1", "B/p1"]}))
-    with pytest.raises(ValueError, match="'A#1' is not a passage"):
-        aggregate(PRECD, qrels_of({"q": {"A#1": 1}}), run_of({"q": []}))
+    with pytest.warns(UserWarning, match=r"'B/p1' is not a passage: it does not contain '%p', so its MAPD is 0"):
+        assert aggregate(MAPD, qrels_of({"q": {"A%p1": 1}}), run_of({"q": ["A%p1", "B/p1"]})) == 1
+    for found in ([], ["A"], ["A%p1"]):
+        with pytest.warns(UserWarning, match="'A' is not a passage.* PRECD needs runs and judgments of passages"):
+            assert aggregate(PRECD, qrels_of({"q": {"A": 1}}), run_of({"q": found})) == 0
 
 
 # --- documents of passages -------------------------------------------------------------------------------------------
@@ -221,6 +224,24 @@ def test_another_level_than_that_of_the_judgments_is_warned_about(judged):
     kinds = ("passages", "documents") if found == "A%p1" else ("documents", "passages")
     with pytest.warns(UserWarning, match=f"the run has {kinds[0]}, such as '{found}', .*{kinds[1]}.*on_documents"):
         assert aggregate(PRES, qrels_of({"q": {judged: 1}}), run_of({"q": [found]})) == 0
+
+
+def test_a_forgotten_max_passage_is_warned_about():
+    """In an experiment with ordinary measures, which are 0 then."""
+    topics = pd.DataFrame({"qid": ["q"], "query": ["x"]})
+    qrels = pd.DataFrame({"qid": ["q"], "docno": ["A"], "label": [1]})
+    found = pd.DataFrame({"qid": ["q"], "docno": ["A%p1"], "score": [1.0], "rank": [0]})
+    passages = pt.apply.generic(lambda queries: queries.merge(found, on="qid"))
+    with pytest.warns(UserWarning, match="the run has passages, such as 'A%p1', .*max_passage"):
+        table = pt.Experiment([passages], topics, qrels, [nDCG @ 10, AP, "recip_rank"])
+    assert table["AP"].tolist() == [0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        measures = [nDCG @ 10, on_documents(AP)]
+        table = pt.Experiment([passages >> pt.text.max_passage()], topics, qrels, measures)
+        assert table["nDCG@10"].tolist() == [1]
+        assert aggregate(on_documents(AP), pt.model.to_ir_measures(qrels), pt.model.to_ir_measures(found)) == 1
+        assert aggregate(AP, {"q": {"A": 1}}, {"q": {"A": 1.0}}) == 1
 
 
 @pytest.mark.parametrize("measure", [PRES, on_documents(AP), on_documents(PRES)], ids=str)

@@ -133,12 +133,14 @@ def pres(qrels: pd.DataFrame, ranking: pd.DataFrame, measure: Measure) -> pd.Ser
 def within_documents(qrels: pd.DataFrame, ranking: pd.DataFrame, measure: Measure) -> pd.Series:
     """MAPD or PRECD of each topic with relevant documents.
 
-    Raises ValueError if an id is not a passage's. A relevant document without passages in the run has the value 0.
+    A relevant document without passages in the run has the value 0, and so has what is not a passage, with a warning.
     """
     minimum = measure["rel"]
-    for identifier in pd.concat([qrels["doc_id"], ranking["doc_id"]]).unique().tolist():
-        if PASSAGE_SEPARATOR not in identifier:
-            raise ValueError(f"{identifier!r} is not a passage: it does not contain {PASSAGE_SEPARATOR!r}")
+    other = next((name for rows in (qrels, ranking) for name in rows["doc_id"] if PASSAGE_SEPARATOR not in name), None)
+    if other is not None:
+        message = f"{other!r} is not a passage: it does not contain {PASSAGE_SEPARATOR!r}, so its {measure} is 0"
+        warnings.warn(f"{message}; {measure} needs runs and judgments of passages", DataWarning, stacklevel=4)
+        ranking = ranking[ranking["doc_id"].str.contains(PASSAGE_SEPARATOR, regex=False)]
     qrels, ranking = (rows.assign(document=documents_of(rows["doc_id"].tolist())) for rows in (qrels, ranking))
     pair = ["query_id", "document"]
     passages = qrels[qrels["relevance"] >= minimum].groupby(pair).size()  # n_D of each topic and relevant document D

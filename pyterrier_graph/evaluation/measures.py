@@ -11,7 +11,8 @@ topic, ``perquery="both"`` gives no mean, because PyTerrier adds the topic to th
 Runs are sorted as in trec_eval: by score in single precision, then by id, both descending. Ids are compared as text. A
 document that is judged twice has the higher label.
 
-A run of passages evaluated with judgments of documents, or the other way round, has the value 0 and gives a warning.
+A run of passages evaluated with judgments of documents, or the other way round, has the value 0 and gives a warning,
+also with the measures of ir_measures itself.
 """
 
 # The package imports this module, so it must be fast: only the evaluator imports numpy and pandas.
@@ -21,14 +22,22 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import ir_measures
-from ir_measures import Evaluator, Provider
+from ir_measures import Evaluator, Metric, Provider
 from ir_measures.measures import Measure, ParamInfo
+from ir_measures.providers import FallbackProvider
+
+from pyterrier_graph.checks import DataWarning
+from pyterrier_graph.documents.document import level_mismatch
 
 __all__ = ["MAPD", "PRECD", "PRES", "on_documents", "on_nodes"]
+
+
+SAMPLE = 100  # ids of a frame, of which the level is compared before all of them
 
 
 class _Parameter(ParamInfo):
@@ -224,9 +233,39 @@ class PatentProvider(Provider):
         return PatentEvaluator(measures, qrels)
 
 
+class LevelProvider(FallbackProvider):
+    """Passes measures on to other providers, and warns about frames of passages and of judged documents.
+
+    ir_measures asks its first provider first. So ordinary measures of ``pt.Experiment``, whose value is 0 where a
+    pipeline lacks ``pt.text.max_passage()``, are checked, too. Nothing else sees both a run and its judgments.
+    """
+
+    NAME = "pyterrier_graph_levels"
+
+    def supports(self, measure: Measure) -> bool:
+        """Whether another provider supports the measure."""
+        return any(one.supports(measure) for one in self.providers)
+
+    def _evaluator(self, measures: Iterable[Measure], qrels: Any) -> Evaluator:
+        evaluator = super()._evaluator(measures, qrels)
+        calculate = evaluator.iter_calc
+
+        def checked(run: Any) -> Iterator[Metric]:
+            if all("doc_id" in getattr(frame, "columns", ()) for frame in (run, qrels)):  # pt.Experiment gives frames
+                found, judged = (frame["doc_id"].astype(str) for frame in (run, qrels))
+                few = level_mismatch(found[:SAMPLE], judged[:SAMPLE])
+                if few and (message := level_mismatch(found, judged)):
+                    warnings.warn(message, DataWarning, stacklevel=3)
+            return calculate(run)
+
+        evaluator.iter_calc = checked
+        return evaluator
+
+
 def register(*measures: PatentMeasure) -> None:
     """Adds measures to ir_measures, and to PyTerrier if it was imported before. Skips names that are taken."""
-    ir_measures.DefaultPipeline.providers.append(ir_measures.providers.register(PatentProvider()))
+    providers = ir_measures.DefaultPipeline.providers
+    providers[:] = [LevelProvider([*providers]), *providers, ir_measures.providers.register(PatentProvider())]
     for measure in measures:
         if measure.__name__ in ir_measures.measures.registry:
             continue
