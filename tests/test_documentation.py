@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Iterator
 from importlib.metadata import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -60,7 +61,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 # --- Python
 
-SLOW = ("README", "how-to", "index", "patents", "which-model-when")  # their code encodes and trains
+SLOW = ("README", "how-to", "index", "patents", "terrier", "which-model-when")  # their code encodes and trains
 SPLITS = {"train": "", "dev": " mu", "test": " kappa"}  # and what their queries end with
 
 
@@ -87,6 +88,11 @@ def first_stage(docnos: list[str]) -> pt.Transformer:
     )
 
 
+def rewriting() -> pt.Transformer:
+    """Rewrites queries as Terrier does; ``pt.rewrite.reset()`` restores them."""
+    return pt.apply.query(lambda row: f"applypipeline:off {row['query']}")
+
+
 def cross_encoder(folder: Path) -> str:
     """An untrained one, which reads as much as most do."""
     start = tiny.checkpoint(positions=512)
@@ -95,14 +101,22 @@ def cross_encoder(folder: Path) -> str:
     return str(folder)
 
 
-def what_a_reader_has(page: Path, folder: Path) -> dict[str, Any]:
+def what_a_reader_has(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Small things under the names that pages take as given."""
     docnos = [document.docno for document in tiny.documents()]
+    if page.stem == "terrier":
+        monkeypatch.setattr(pt.rewrite, "tokenise", rewriting)
+        monkeypatch.setattr("pyterrier_graph.search.graph_index.bm25", lambda *_, **__: first_stage(["d0%p0", "d3%p1"]))
     if page.stem == "patents":
         docnos = [patent["docno"] for patent in pt.get_dataset("irds:clef-ip").get_corpus_iter(verbose=False)]
     return {
         "dataset": Corpus(),
         "bm25": first_stage(docnos),
+        "terrier_index": SimpleNamespace(
+            bm25=lambda: first_stage(docnos),
+            rm3=lambda: pt.apply.generic(lambda found: found[["qid", "query"]].drop_duplicates()) >> rewriting(),
+            get_corpus_iter=lambda *, return_toks: Corpus().get_corpus_iter(),
+        ),
         "checkpoint": cross_encoder(folder / "cross-encoder"),
         "document_qrels": pd.concat(
             pd.DataFrame([{"qid": f"{split}{n}", "docno": f"d{n}", "label": 1} for n in range(6)]) for split in SPLITS
@@ -140,7 +154,7 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
         pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
     monkeypatch.chdir(tmp_path)
     get_reusable_executor().shutdown(wait=True)  # joblib's processes of an earlier test are in another folder
-    namespace = what_a_reader_has(page, tmp_path) if code else {}
+    namespace = what_a_reader_has(page, tmp_path, monkeypatch) if code else {}
     for block in code:
         exec(compile(block, page, "exec"), namespace)
     assert (
