@@ -57,5 +57,5 @@ def test_documents_to_graph_mean_to_search(tmp_path: Path):
 
 
 def test_hgat_fit_and_rerank(tmp_path: Path):
-    crossed = run(DOCUMENTS + HGAT, tmp_path)
+    crossed = run(DOCUMENTS + HGAT, tmp_path) - {"evaluation/measures.py"}  # ir_measures calls its LevelProvider
     assert len(crossed) <= 18, sorted(crossed)
