@@ -89,7 +89,8 @@ class WithSignature:
 def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
     """Raises TypeError unless a value has one of these types, which ``expected`` describes in the message."""
     if not isinstance(value, kinds):
-        raise TypeError(f"{name} must be {expected}, got {_shown(value)} ({type(value).__name__})")
+        kind = f"the class {value.__name__}: call it" if isinstance(value, type) else type(value).__name__
+        raise TypeError(f"{name} must be {expected}, got {_shown(value)} ({kind})")
 
 
 def check_training(training: Any, kind: type) -> None:
@@ -175,10 +176,12 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
 
     try:
         if not isinstance(frame, pd.DataFrame):
-            raise TypeError(f"a DataFrame is needed, got {_shown(frame)} ({type(frame).__name__})")
+            advice = "; pipeline.search reads a text, pt.io.read_topics a file" * isinstance(frame, str)
+            raise TypeError(f"a DataFrame is needed, got {_shown(frame)} ({type(frame).__name__}){advice}")
         names = frame.columns
         if len(wrong := [name for name in names if not isinstance(name, str)] or names[names.duplicated()]):
-            raise ValueError(f"names of columns must be different texts, got {wrong[0]!r}")
+            advice = "; a pipeline reads a DataFrame, pipeline.search a text" * (wrong[0] == 0)
+            raise ValueError(f"names of columns must be different texts, got {wrong[0]!r}{advice}")
         if frame.index.name in names or not frame.index.is_unique:
             frame = frame.reset_index(drop=True)
         new = {name: _plain(frame[name]) for name in ("qid", "docno", "query", *texts) if name in names}

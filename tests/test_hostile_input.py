@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import ir_measures
 import numpy as np
@@ -21,13 +23,13 @@ from test_fuzz import is_allowed
 from test_lgre_reranker import cross_encoder
 
 import pyterrier_graph as ptg
-from pyterrier_graph.checks import check_frame, query_texts
+from pyterrier_graph.checks import DataWarning, check_frame, query_texts
 from pyterrier_graph.clef_ip import DocumentFrequencies, NotOwnFamily, SharedCodes
 from pyterrier_graph.documents.document import Link, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.documents.readers.html import parse_xml
 from pyterrier_graph.documents.readers.markdown import read_front_matter
 from pyterrier_graph.documents.readers.outline import Outline, ReaderError
-from pyterrier_graph.encoders.checkpoints import loading
+from pyterrier_graph.encoders.checkpoints import device_of, loading
 from pyterrier_graph.graphs.passages import Fold, Passages
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 
@@ -298,3 +300,49 @@ def test_records_that_no_artifact_can_hold(tmp_path: Path) -> None:
     for record, message in (({"text": "a", "language": "x" * 5000}, "document None needs a 'language'"),):
         with pytest.raises((TypeError, ValueError), match=message):
             DocumentFrequencies(tmp_path / "counts", verbose=False).index([record])
+
+
+def mean(folder: Path, docno: str = "a", text: str = "alpha") -> ptg.GraphMean:
+    graph = ptg.DocumentGraph(folder / "graph").index([{"docno": docno, "text": text}])
+    return ptg.GraphMean(graph, bi_encoder(), device="cpu", verbose=False)
+
+
+def whole(folder: Path) -> ptg.GraphIndex:
+    return ptg.GraphIndex(folder / "i", encoder=bi_encoder(), verbose=False).index(tiny.documents(2))
+
+
+def removed(folder: Path, pipeline: Any) -> None:
+    shutil.rmtree(folder / "i")
+    pipeline.search("alpha")
+
+
+@pytest.mark.filterwarnings("error::pyterrier_graph.checks.DataWarning")
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda at: mean(at, text="").index(at / "i"), ValueError, "has no passages: none of its documents"),
+        (lambda at: mean(at, "a%s1"), ValueError, "must not look like the id of a passage or section"),
+        (lambda at: mean(at, "5%pt"), DataWarning, r"cannot read '5%pt%p0': use graph.fold\('document'\)"),
+        (lambda at: device_of("cuda:99"), ValueError, "'cuda:99' cannot be used here, device='cpu' can"),
+        (lambda at: ptg.GraphMean(tiny.graph(), DualEncoder), TypeError, "the class DualEncoder: call it"),
+        (lambda at: mean(PACKAGE / "checks.py"), OSError, "checks.py' is a file: choose another path"),
+        (lambda at: removed(at, mean(at).index(at / "i")), FileNotFoundError, "was removed after it had been"),
+        (lambda at: removed(at, whole(at)), ValueError, "was replaced or removed after it had been opened"),
+        (lambda at: removed(at, whole(at).bm25()), FileNotFoundError, "was removed after it had been opened"),
+        (lambda at: ptg.DocumentEvidence().transform("a"), TypeError, "pipeline.search reads a text"),  # type: ignore
+        (lambda at: ptg.DocumentEvidence()("a"), ValueError, "got 0; a pipeline reads a DataFrame"),
+    ],
+)
+def test_misuse_has_a_cause_and_a_remedy(call: Any, error: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=message):
+        call(tmp_path)
+
+
+def test_paths_after_chdir_and_on_read_only_media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, graph = mean(Path()), ptg.DocumentGraph("graph")
+    monkeypatch.chdir(Path(tmp_path.anchor))
+    assert graph.texts(graph.passage_nodes[:1]) == ["alpha"]
+    monkeypatch.setattr(Path, "mkdir", mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
+    with pytest.raises(OSError, match="Read-only file system: choose another path, or folder="):
+        model.index(tmp_path / "index")

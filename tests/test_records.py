@@ -411,7 +411,7 @@ def test_headings_lose_no_words(headings: list[str], lines: list[str], words: in
         ({"docno": "d", "sections": [("Intro", "One.", 2)]}, "'d': sections cannot be read"),
         ({"docno": "d", "body_paras_html": [5]}, "'d': body_paras_html cannot be read"),
         ({"docno": "d", "marked_up_doc": 5}, "'d': marked_up_doc cannot be read"),
-        ({"docno": "d%p1", "abstract": "One."}, "'d%p1': a docno must not look like a passage id"),
+        ({"docno": "d%p1", "abstract": "One."}, "'d%p1': a docno must not look like the id of a passage"),
     ],
 )
 def test_bad_records(record: dict[str, Any], message: str):

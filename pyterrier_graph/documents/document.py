@@ -230,8 +230,9 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
     """The problems of a document, those first that must be repaired before the rest can be checked."""
     yield from _wrong_types(document)
     nodes = document.nodes
-    if split_passage_id(document.docno)[1] is not None:
-        yield f"a docno must not look like a passage id (it ends in '{PASSAGE_SEPARATOR}' and a number)"
+    if parse_id(document.docno)[1] >= 0:
+        ends = f"'{PASSAGE_SEPARATOR}' or '{SECTION_SEPARATOR}' and a number"
+        yield f"a docno must not look like the id of a passage or section (it ends in {ends})"
     if (roots := sum(node.parent == NO_PARENT for node in nodes)) != 1:
         yield f"needs exactly one root section (parent -1), has {roots}"
     for position, node in enumerate(nodes):

@@ -160,9 +160,14 @@ def checkpoint_name(checkpoint: str) -> str:
 def device_of(name: str | None) -> torch.device:
     """The device of that name; a GPU where there is one and none is named."""
     try:
-        return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except (RuntimeError, TypeError):
         raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:0', 'mps' or None, got {name!r}") from None
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, ImportError, RuntimeError) as error:
+        raise ValueError(f"device={str(device)!r} cannot be used here, device='cpu' can: {error!s:.100}") from error
+    return device
 
 
 def computes_bfloat16(device: torch.device) -> bool:

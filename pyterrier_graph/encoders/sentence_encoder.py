@@ -268,9 +268,10 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
 
 def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTransformer:
     """Loads a checkpoint; weights that it lacks are drawn with seed 0."""
+    place = str(device_of(device))
     with torch.random.fork_rng(), loading(checkpoint):
         torch.manual_seed(0)
-        network = SentenceTransformer(checkpoint, device=str(device_of(device)), model_kwargs=SAFE_WEIGHTS)
+        network = SentenceTransformer(checkpoint, device=place, model_kwargs=SAFE_WEIGHTS)
     network.similarity_fn_name = "cosine" if is_normalized(network) else "dot"
     for module in network.modules():
         if isinstance(module, Dense):  # in half precision, the normalized vectors would not have length 1

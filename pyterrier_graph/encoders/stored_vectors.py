@@ -172,6 +172,8 @@ def base_vectors(
     identity = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
     nodes, quiet = graph.passage_nodes, without_bars(encoder)
+    if not len(nodes):
+        raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
     late = getattr(encoder, "late_chunking", False)
 
     def encoded(numbers: np.ndarray) -> np.ndarray:

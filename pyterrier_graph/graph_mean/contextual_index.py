@@ -119,11 +119,11 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     ) -> None:
         check_type("path", path, (str, os.PathLike), "the folder of an index that index(path) has written")
         check_type("graph", graph, (HeteroGraph, NoneType), "a DocumentGraph, such as ptg.DocumentGraph(path)")
-        super().__init__(Path(path))
+        super().__init__(Path(path).absolute())
         self.graph = graph
         if not (self.path / META).is_file():
             raise FileNotFoundError(f"no index at {str(path)!r}")
-        self.flex = FlexIndex(str(path), verbose=False)
+        self.flex = FlexIndex(str(self.path), verbose=False)
         about = contextual_meta(self.flex)
         identity = about["identity"]
         encoder = identity["encoder"].rpartition("@")[0] or DEFAULT if encoder is None else encoder
@@ -151,6 +151,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def _weights(self) -> QueryWeights | None:
         if self._largest_weights is None:
             return None
+        if not (self.path / SAMPLE).is_file():
+            raise FileNotFoundError(f"{self!r} was removed after it had been opened: open it again")
         return QueryWeights(read_sample(self.path, self._largest_weights), self._largest_weights)
 
     @cached_property
@@ -412,7 +414,7 @@ def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto"
     """The bi-encoder that is given, or a SentenceEncoder of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
         return SentenceEncoder(encoder, device=device, dtype=dtype, verbose=False)
-    if not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
+    if isinstance(encoder, type) or not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
         check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
     return encoder
 

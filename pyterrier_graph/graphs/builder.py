@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,9 +20,11 @@ import pyterrier as pt
 from npids.builder import FwdLookupBuilder
 from npids.lookup import Lookup
 
+from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
+    PASSAGE_SEPARATOR,
     SECTION,
     Node,
     StructuredDocument,
@@ -277,6 +280,10 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
             writer.add(batch)
         if not writer.docnos:
             raise ValueError("a graph needs documents, the corpus has none")
+    docno = next((docno for docno in writer.docnos if PASSAGE_SEPARATOR in docno), None)
+    if docno is not None and writer.passage_ids is None:
+        message = f"pt.text.max_passage() cannot read '{docno}%p0': use graph.fold('document'), or other docnos"
+        warnings.warn(message, DataWarning, stacklevel=3)
     if writer.passage_ids is not None:
         check_unique(folder / PASSAGES)
     roots, passage_offsets, passage_nodes = (

@@ -381,7 +381,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     @property
     def _folder(self) -> Path:
-        return self.path / f"v{int(self.meta['number'])}"
+        return self._open(lambda path: path / f"v{int(self.meta['number'])}")  # ValueError if the index was removed
 
     @cached_property
     def graph(self) -> DocumentGraph:

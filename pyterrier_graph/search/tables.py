@@ -33,6 +33,8 @@ def open_table(folder: Path, name: str, version: int) -> Table:
     """A table as it was at a version."""
     import lancedb
 
+    if not (folder / f"{name}.lance").is_dir():
+        raise FileNotFoundError(f"the index at {str(folder.parent)!r} was removed after it had been opened")
     table = lancedb.connect(folder).open_table(name)
     table.checkout(version)
     return table

@@ -144,8 +144,8 @@ def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[N
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder / LOCK)
-    folder.mkdir(parents=True, exist_ok=True)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
         if waiting is None:
@@ -153,6 +153,11 @@ def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[N
             raise BlockingIOError(f"another process is at work in {str(folder)!r}: {advice}") from None
         waiting()
         lock.acquire()
+    except OSError as error:
+        file = next((place for place in (folder, *folder.parents) if place.is_file()), None)
+        advice = "choose another path, or folder=, where vectors are not to be next to the graph"
+        why = f"{error.strerror}: {advice}" if file is None else f"{str(file)!r} is a file: choose another path"
+        raise OSError(error.errno, why, str(folder)) from error
     try:
         yield
     finally:
@@ -422,7 +427,7 @@ class BuiltArtifact(OwnArtifact):
 
     def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
         check_type("path", path, (str, os.PathLike), "the path of a folder")
-        super().__init__(Path(path))
+        super().__init__(Path(path).absolute())  # files are opened when they are needed, perhaps from another folder
         self.verbose = verbose
 
     def __reduce__(self) -> tuple[Any, ...]:
