@@ -29,6 +29,7 @@ import pyterrier as pt
 import pytest
 from ir_measures import AP, RR, nDCG
 from sklearn.ensemble import RandomForestRegressor
+from test_documentation import PT_DOCS, blocks
 
 import pyterrier_graph as ptg
 
@@ -387,6 +388,16 @@ def test_examples(at: Setting, name: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, name, raising=False)
     RUNS[name](at, importlib.import_module(name))
     monkeypatch.delitem(sys.modules, name)
+
+
+@needs_terrier
+def test_page_for_those_who_come_from_terrier(at: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    index = pt.terrier.TerrierIndex(str(tmp_path / "small.terrier"))
+    index.indexer(meta={"docno": 100, "text": 4096}).index(at.small.get_corpus_iter())
+    given = {"terrier_index": index, "test_topics": at.topics, "document_qrels": at.qrels}
+    for block in blocks(PT_DOCS / "terrier.rst", "python"):
+        exec(compile(block, "terrier.rst", "exec"), given)
 
 
 def test_every_example_is_covered() -> None:
