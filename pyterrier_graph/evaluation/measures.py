@@ -252,9 +252,9 @@ class LevelProvider(FallbackProvider):
 
         def checked(run: Any) -> Iterator[Metric]:
             if all("doc_id" in getattr(frame, "columns", ()) for frame in (run, qrels)):  # pt.Experiment gives frames
-                found, judged = (frame["doc_id"].astype(str) for frame in (run, qrels))
-                few = level_mismatch(found[:SAMPLE], judged[:SAMPLE])
-                if few and (message := level_mismatch(found, judged)):
+                found, judged = run["doc_id"], qrels["doc_id"]
+                few = level_mismatch(found[:SAMPLE].astype(str), judged[:SAMPLE].astype(str))
+                if few and (message := level_mismatch(found.astype(str), judged.astype(str))):
                     warnings.warn(message, DataWarning, stacklevel=3)
             return calculate(run)
 
