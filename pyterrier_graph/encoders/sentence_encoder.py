@@ -213,9 +213,8 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
     def windows(self, texts: Sequence[str]) -> list[list[str]]:
         """The texts of the windows in which passages can be read in full, one after the other.
 
-        The first window of a passage is its whole text, of which the encoder reads as much as ``max_passage_tokens``.
-        The next one begins with the word at which the encoder stops, and so on. A passage has only one window if it is
-        not longer, or with ``late_chunking``.
+        The first window is the whole text, of which the encoder reads as much as ``max_passage_tokens``. The next one
+        begins with the word at which the encoder stops, and so on. With ``late_chunking`` a passage has only one.
         """
         tokenizer: Any = getattr(document_modules(self.network)[0], "tokenizer", None)
         if self.late_chunking or not texts or not getattr(tokenizer, "is_fast", False):

@@ -87,15 +87,10 @@ def without_bars(encoder: BiEncoder) -> BiEncoder:
 
 
 class Windows(NamedTuple):
-    """The windows of long passages after the first one, which stands for the passage everywhere else.
+    """The windows of long passages after the first one, which stands for the passage everywhere else."""
 
-    Attributes:
-        offsets: Per passage the number of its first further window, and the end; shape (passages + 1,).
-        vectors: Per window its vector, shape (windows, d).
-    """
-
-    offsets: np.ndarray
-    vectors: np.ndarray
+    offsets: np.ndarray  # per passage the number of its first further window, and the end; shape (passages + 1,)
+    vectors: np.ndarray  # shape (windows, d)
 
     def of(self, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Per window of some passages, the position of its passage among these, and its vector."""
@@ -202,13 +197,10 @@ def base_vectors(
 def window_vectors(
     folder: Path, graph: HeteroGraph, encoder: BiEncoder, most: int, *, workers: Workers = 1, verbose: bool = True
 ) -> Windows | None:
-    """Vectors of the windows after the first one, up to ``most`` per passage; other arguments as for `base_vectors`.
+    """Vectors of the windows after the first one; other arguments as for :func:`base_vectors`.
 
-    Returns:
-        The windows; None if all passages have only one, as with encoders that have no method ``windows``.
-
-    Warns:
-        DataWarning: If a passage has more windows than ``most``, unless that is 1.
+    A passage has up to ``most`` windows; a warning reports those with more, unless that is 1. None if all passages have
+    only one window, as with encoders that have no method ``windows``.
     """
     nodes, quiet = graph.passage_nodes, without_bars(encoder)
     windows: Callable[[list[str]], list[list[str]]] | None = getattr(quiet, "windows", None)

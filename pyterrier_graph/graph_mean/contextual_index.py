@@ -169,10 +169,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         return len(self.flex)
 
     def _search(self, queries: np.ndarray, num_results: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and numbers of the best passages for queries of shape (queries, width), by exhaustive search.
-
-        A passage has the score of its best window. Both arrays have the shape (queries, results).
-        """
+        """Scores, of the best window, and numbers of the best passages for some queries; shape (queries, results)."""
         vectors, _ = self.flex.payload(return_docnos=False)
         lists = RankedLists(num_results, len(queries))
         for part in blocks(len(self), PASSAGES_AT_ONCE):

@@ -152,7 +152,8 @@ class ContextualEncoder(LearnedModel):
         Args:
             path: Folder of the index; nothing may be there yet.
             windows: In how many windows a passage is read that is longer than the encoder's input, at most; the best
-                one counts. 1 reads only its beginning, as do vectors that were given, and encoders of other packages.
+                one counts, and a warning reports passages with more. 1 reads only the beginning, as encoders of other
+                packages always do; so do ``vectors`` that were given.
             chunk_size: Passages per chunk.
             workers: Number of processes, or ``'ray'``, for encoding as well: see
                 :mod:`~pyterrier_graph.storage.writer`.
@@ -160,9 +161,6 @@ class ContextualEncoder(LearnedModel):
         Raises:
             FileExistsError: If the path exists already.
             ValueError: If unfinished work at the path is of another model or of other graphs.
-
-        Warns:
-            UserWarning: If passages have more windows, whose text is not read.
         """
         check_count("windows", windows)
         check_count("chunk_size", chunk_size)
@@ -380,10 +378,7 @@ class Computed:
         return self.apply(self.network.forward, passages).float().cpu().numpy()
 
     def of_windows(self, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The further windows of passages: per window the position of its passage, and its contextual vector.
-
-        The vector of the window is in the place of that of the passage, and the neighbors are those of the passage.
-        """
+        """Per further window of passages, the position of its passage, and its vector with the passage's neighbors."""
         assert self.windows is not None
         position, own = self.windows.of(passages)
         states = [np.empty((0, self.network.width), np.float32)]

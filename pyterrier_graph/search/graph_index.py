@@ -154,8 +154,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             docs: Documents, as :meth:`DocumentGraph.index <pyterrier_graph.DocumentGraph.index>` reads them.
             document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
             passage_words: Words per passage where texts are split.
-            windows: In how many windows a passage is encoded that is longer than the encoder's input, at most; the best
-                one counts. :meth:`update` does it in the same way.
+            windows: Windows of a long passage, at most; the best one counts: see :meth:`GraphMean.index`.
             answered: Topics (``qid, query``) and judgments (``qid, docno, label``, of passages, or of documents for all
                 their passages) of queries whose answers are known. They are context of the passages; do not evaluate
                 with them.
