@@ -27,9 +27,10 @@ from pyterrier_graph.documents.document import (
     StructuredDocument,
     split_passage_id,
 )
-from pyterrier_graph.graphs import builder
+from pyterrier_graph.graphs import builder, passages
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, MemoryGraph
+from pyterrier_graph.graphs.passages import Widen
 from pyterrier_graph.graphs.relations import check_relations, follow, paper_relations
 from pyterrier_graph.storage.arrays import StoredGraph, TextWriter
 
@@ -593,3 +594,65 @@ def test_impossible_corpus_graphs(graph, tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         graph.corpus_graph(*arguments, tmp_path / "corpus")
     assert not any(tmp_path.iterdir())
+
+
+# --- texts of neighbors
+
+FOUND = pd.DataFrame({"qid": "1", "docno": ["numpy.dot%p1", "numpy.vdot%p0"], "score": [1.0, 2.0]}, index=[7, 3])
+TestWiden = pt.testing.transformer_test_class(lambda: a_graph().widen("order", 10))
+
+
+def test_texts_are_in_document_order():
+    out = a_graph().widen(["titles", "order", "order_i", "external_i"], 9)(FOUND.assign(text="x"))
+    assert list(out.columns) == ["qid", "docno", "score", "text", "nodes"] and list(out.index) == [7, 3]
+    assert out["text"][7] == "dot\nDot product.\nNotes\nFor 2-D arrays.\nSee above."
+    assert out["nodes"][7] == [f"numpy.dot%{node}" for node in ("s0", "p0", "s1", "p1", "p2")]
+    assert out["nodes"][3] == [f"numpy.vdot%{node}" for node in ("p0", "s0", "p1")]  # its title stands there
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="no relation 'next' of the path 'order/next'; it has order"):
+        a_graph().widen(["titles", "order/next"], 9)
+    with pytest.raises(ValueError, match="max_words must be a whole number, 1 or more, got 0"):
+        a_graph().widen("titles", 0)
+    with pytest.raises(KeyError, match=r"put graph.passages\(\) before"):
+        a_graph().widen("titles", 9)(FOUND.assign(docno="numpy.dot"))
+
+
+def widened(graph: HeteroGraph, ranking: list[str], relations: list[str], most: int) -> list[tuple[str, list[str]]]:
+    """Text and ids of each result of a query, the best first."""
+    targets = graph.nodes_of(ranking).tolist()
+    seen, made = {*targets}, []
+    for target in targets:
+        tried, part = {graph.texts([target])[0]}, [target]
+        for relation in relations:
+            reached = follow(graph, np.array([target]), relation)[1].tolist()
+            for node in sorted(reached, key=lambda node: (abs(node - target), node))[:3]:
+                text, used = graph.texts([node])[0], len(" ".join(graph.texts(part)).split())
+                if text.split() and text not in tried and node not in seen and used + len(text.split()) <= most:
+                    part.append(node)
+                tried.add(text)
+        seen |= {*part}
+        part.sort(key=lambda node: (graph.document[node] != graph.document[target], node))
+        made.append(("\n".join(graph.texts(part)), graph.ids_of(part)))
+    return made
+
+
+PATHS = ["titles", "order", "order_i", "structural/structural_i", "structural_i", "structural_i/order", "external"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(corpora(), st.lists(st.sampled_from(PATHS), max_size=4), st.integers(1, 9), st.booleans(), st.data())
+def test_widened_texts_are_the_literal_ones(documents, relations, max_words, ranked, data):
+    texts = st.sampled_from(["", " ", "a", "b", "c d", "e f", "g h i", "j k l m"])
+    new = [replace(one, nodes=[node._replace(text=data.draw(texts)) for node in one.nodes]) for one in documents]
+    graph = MemoryGraph.from_documents(new)
+    ids = st.lists(st.sampled_from(graph.ids_of(np.arange(graph.num_nodes))), unique=True)
+    rankings = {qid: data.draw(ids) for qid in "21"}
+    results = [(qid, docno, rank, -rank) for qid, ranking in rankings.items() for rank, docno in enumerate(ranking)]
+    run = pd.DataFrame(results, columns=["qid", "docno", "rank", "score"]).sample(frac=1, random_state=len(results))
+    with mock.patch.object(passages, "MOST", 3):
+        out = Widen(graph, relations, max_words)(run.drop(columns="score" if ranked else "rank"))
+    for qid, ranking in rankings.items():
+        rows = out[out["qid"] == qid].set_index("docno").loc[ranking]
+        assert [*zip(rows["text"], rows["nodes"], strict=True)] == widened(graph, ranking, relations, max_words)

@@ -281,6 +281,7 @@ TRANSFORMERS: dict[str, tuple[Callable[[], Any], Callable[[], pd.DataFrame]]] = 
     "passages": (lambda: graph().passages(), documents),
     "texts": (lambda: graph().text_loader(), texts),
     "fold": (lambda: graph().fold("structural"), texts),
+    "widen": (lambda: graph().widen(["titles", "order"], 9), texts),
     "candidate-graph": (lambda: ptg.CandidateGraph(verbose=False), texts),
     "maxsim": (maxsim, texts),
     "hgat": (lambda: hgat(graph()), texts),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
 
     from pyterrier_graph.graphs.builder import DocumentOf
-    from pyterrier_graph.graphs.passages import Fold, GraphTextLoader, Passages
+    from pyterrier_graph.graphs.passages import Fold, GraphTextLoader, Passages, Widen
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 PLAIN = frozenset(("docno", "title", "text", "codes"))  # fields of records that need no reader
@@ -151,6 +151,12 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         from pyterrier_graph.graphs.passages import Fold
 
         return Fold(self, relation)
+
+    def widen(self, relations: Sequence[str] | str, max_words: int) -> Widen:
+        """A transformer that adds neighbors to texts: :class:`~pyterrier_graph.graphs.passages.Widen`."""
+        from pyterrier_graph.graphs.passages import Widen
+
+        return Widen(self, relations, max_words)
 
     def text_loader(
         self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False

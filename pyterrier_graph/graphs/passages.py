@@ -1,4 +1,4 @@
-"""Transformers of a graph: documents to passages, passages to texts, and passages to sections or documents."""
+"""Transformers of a graph: documents to passages, and passages to texts, sections or documents."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -8,7 +8,9 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import WithSignature, check_frame, check_type
+from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type
+from pyterrier_graph.graphs.context import MOST
+from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, follow
 
@@ -100,6 +102,78 @@ class GraphTextLoader(WithSignature, pt.Transformer):
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Loads texts of no more passages than are kept."""
         return pt.RankCutoff(k) >> self
+
+
+class Widen(WithSignature, pt.Transformer):
+    """Adds texts of neighbors to those of results: ``index.hybrid() % 10 >> graph.widen(["titles", "order"], 300)``.
+
+    Texts are in document order, one per line: a title precedes its passages. Texts of other documents come last. A
+    result's own text is always complete, even if it is longer than ``max_words``. Neighbors along the first relation
+    are tried first, and along one relation the nearest first, at most 100. A text that does not fit is left out.
+
+    Nothing is repeated. In a result, equal texts count once; for a query, a neighbor that is a result itself, or was
+    added to a better one (by ``rank``, else ``score``, else row), is left out. So cut a ranking before it is widened.
+
+    Columns in: ``qid, docno`` (of passages or sections), and any others. Columns out: those, ``text``, and ``nodes``, a
+    list of the ids of the passages and sections that the text consists of.
+
+    Args:
+        graph: The graph that the results are in.
+        relations: Relations or paths of the graph, the most important first. ``'structural/structural_i'`` leads to the
+            rest of a passage's section, ``'structural_i'`` from a section to its passages.
+        max_words: Largest number of words per result.
+
+    Raises:
+        KeyError: If a result is not in the graph.
+        ValueError: If the graph does not have a relation, or ``max_words`` is less than 1.
+    """
+
+    schematic = {"label": "Widen", "help_url": None}
+
+    def __init__(self, graph: HeteroGraph, relations: Sequence[str] | str, max_words: int) -> None:
+        self.graph, self.max_words = graph, max_words
+        self.relations = [relations] if isinstance(relations, str) else [*relations]
+        check_relations(graph, self.relations)
+        check_count("max_words", max_words)
+
+    __repr__ = pta.transformer_repr
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Widens the texts of results."""
+        inp = check_frame(inp, self, numbers=("score", "rank"))
+        pt.validate.result_frame(inp, context=self)
+        query = pd.factorize(inp["qid"])[0]
+        order = np.lexsort((inp["rank"] if "rank" in inp else -inp["score"] if "score" in inp else query, query))
+        targets, row = np.unique(self.graph.nodes_of(inp["docno"].tolist()), return_inverse=True)
+        nodes, texts, near = self._neighbors(targets)
+        ids, document = np.array(self.graph.ids_of(nodes), dtype=object), self.graph.document[nodes]
+        words = np.array([len(text.split()) for text in texts], dtype=np.int64)
+        own, out = near.indices[near.indptr[row]], np.empty((len(inp), 2), dtype=object)
+        taken = np.full(len(nodes), -1)  # per node the last query with its text
+        for results in np.split(order, np.flatnonzero(np.diff(query[order])) + 1):
+            taken[own[results]] = query[results]
+            for result in results:
+                part, others = own[[result]], near[row[result]]
+                others = others[(taken[others] != query[result]) & (words[others] > 0)]
+                while len(others := others[words[others] <= self.max_words - words[part].sum()]):
+                    fits = np.cumsum(words[others]) <= self.max_words - words[part].sum()
+                    part, others = np.append(part, others[fits]), others[~fits]
+                taken[part] = query[result]
+                part = part[np.lexsort((part, document[part] != document[own[result]]))]
+                out[result] = "\n".join(texts[part]), ids[part].tolist()
+        return inp.assign(text=pd.Series(out[:, 0], inp.index, dtype="str"), nodes=out[:, 1])
+
+    def _neighbors(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, CSR]:
+        """Nodes, their texts, and per target the places of itself and its neighbors, in the order of their trial."""
+        found = [(np.arange(len(targets)), targets), *(follow(self.graph, targets, name) for name in self.relations)]
+        relation = np.repeat(np.arange(len(found)), [len(row) for row, _ in found])  # 0: the target itself
+        row, node = map(np.concatenate, zip(*found, strict=True))
+        pairs = pd.DataFrame({"row": row, "relation": relation, "far": abs(node - targets[row]), "node": node})
+        pairs = pairs.sort_values([*pairs.columns]).groupby(["row", "relation"]).head(MOST)
+        nodes, place = np.unique(pairs["node"], return_inverse=True)
+        texts = np.array(self.graph.texts(nodes), dtype=object)
+        pairs = pairs.assign(text=texts[place], place=place).drop_duplicates(["row", "text"])
+        return nodes, texts, CSR.group(pairs["row"].to_numpy(), pairs["place"].to_numpy(), len(targets))
 
 
 class Fold(WithSignature, pt.Transformer):

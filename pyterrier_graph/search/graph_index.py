@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-import pyterrier_alpha as pta
 
 from pyterrier_graph.checks import Shown, View, WithSignature, check_choice, check_count, check_training, check_type
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
@@ -558,7 +557,8 @@ class Lines(WithSignature, pt.Transformer):
     def __init__(self, graph: DocumentGraph, lines: np.ndarray) -> None:
         self.graph, self.lines = graph, lines
 
-    __repr__ = pta.transformer_repr
+    def __repr__(self) -> str:
+        return f"Lines({self.graph!r})"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the columns."""
