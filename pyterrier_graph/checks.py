@@ -197,15 +197,18 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
 
 def _check_queries(qids: Any, queries: Any) -> None:
     """Raises ValueError if a query has two texts; some of its rows may have none."""
+    import numpy as np
     import pandas as pd
 
-    if pd.api.types.infer_dtype(queries) != "string":
+    if len(queries) < 2 or pd.api.types.infer_dtype(queries) != "string":
         return  # what is not a text is found where queries are read
-    pairs = queries[queries.notna()].to_frame().assign(qid=qids)
-    pairs = pairs[(pairs != pairs.shift()).any(axis=1)].drop_duplicates()  # most rows repeat the one before
-    if (twice := pairs["qid"].duplicated()).any():
-        qid = pairs["qid"][twice].tolist()[0]
-        texts = " and ".join(map(_shown, pairs.loc[pairs["qid"] == qid, "query"][:2]))
+    texts = queries.factorize()[0]  # numbers, -1 where there is none
+    known = texts >= 0
+    place, names = qids[known].factorize()
+    first = texts[known][np.unique(place, return_index=True)[1]] if len(place) else place  # of each qid
+    if (twice := first[place] != texts[known]).any():
+        qid = names[place[twice][0]]
+        texts = " and ".join(map(_shown, queries[known][place == place[twice][0]].unique()[:2]))
         raise ValueError(f"query {qid!r} has two texts, {texts}: each text needs a qid of its own")
 
 

@@ -421,6 +421,11 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             index._weights.weights |= self.meta["settings"].get("largest_weights", {})
         return index
 
+    @cached_property
+    def _full_text(self) -> FullText:
+        name, version = _table_of(self.meta, PASSAGES)
+        return FullText(self.path / TABLES, name, version or 0)
+
     def _parts(self, num_results: int) -> tuple[pt.Transformer, pt.Transformer]:
         """The lexical and the dense pipeline, without texts."""
         check_count("num_results", num_results)
@@ -433,8 +438,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         check_choice("lexical", engine, get_args(Lexical))
         if engine != "lance":
             return bm25([], engine, self._folder / f"bm25.{engine}", num_results), dense
-        name, version = _table_of(self.meta, PASSAGES)
-        return FullText(self.path / TABLES, name, version or 0, num_results), dense
+        return self._full_text.limited(num_results), dense
 
     def _fusion(self, num_results: int) -> Hybrid:
         alpha = self.meta["settings"]["alpha"]

@@ -195,21 +195,22 @@ class Hybrid(WithSignature, pt.Estimator):
                 f"one pipeline ranks passages ({kinds[True]!r}) and another documents ({kinds[False]!r}): put "
                 "graph.passages() behind the one or pt.text.max_passage() behind the other"
             )
-        merged = pd.concat([run.drop(columns="score") for run in runs], ignore_index=True)
-        merged = merged.groupby(["qid", "docno"], sort=False, as_index=False).first()
+        joined = pd.concat([run.drop(columns="score") for run in runs], ignore_index=True)
+        groups = joined.groupby(["qid", "docno"], sort=False)
+        merged, rows = groups.first().reset_index(), groups.ngroup().to_numpy()
         query = topics.astype({"qid": str}).drop_duplicates("qid").set_index("qid")["query"]
         merged["query"] = merged["qid"].map(query)
-        pairs = pd.MultiIndex.from_frame(merged[["qid", "docno"]])
-        parts = np.empty((len(merged), len(runs)))
-        for number, run in enumerate(runs):
-            scores = run.set_index(["qid", "docno"])["score"].astype(float)
-            by_query = scores.groupby(level="qid")
-            low, high = by_query.transform("min"), by_query.transform("max")
-            scores = ((scores - low) / (high - low)).where(high > low, 0.5)  # 0.5 if all are equal
+        parts = np.full((len(merged), len(runs)), np.nan)
+        for number, (run, found) in enumerate(zip(runs, np.split(rows, [len(runs[0])]), strict=True)):
+            place, qids = run["qid"].factorize()
+            scores, low, high = run["score"].to_numpy(float), np.full(len(qids), np.inf), np.full(len(qids), -np.inf)
+            np.minimum.at(low, place, scores)
+            np.maximum.at(high, place, scores)
+            low, high = low[place], high[place]
             # a pipeline's score of what it did not retrieve is 0, for queries that it retrieved something for
-            answered = merged["qid"].isin(run["qid"])
-            parts[:, number] = scores.reindex(pairs).to_numpy()
-            parts[answered & np.isnan(parts[:, number]), number] = 0
+            parts[merged["qid"].isin(qids), number] = 0
+            same = ~(high > low)  # then all have 0.5
+            parts[found, number] = np.where(same, 0.5, (scores - low) / np.where(same, 1, high - low))
         return merged, parts
 
 

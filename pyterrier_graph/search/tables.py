@@ -151,13 +151,13 @@ class FullText(WithSignature, pt.Transformer):
     def __init__(self, folder: Path, name: str, version: int, num_results: int = 1000) -> None:
         check_count("num_results", num_results)
         self.folder, self.name, self.version, self.num_results = folder, name, version, num_results
-        self._table: Table | None = None
+        self._open: dict[int, Table] = {}  # the table at its version, for all copies with other numbers of results
 
     def __repr__(self) -> str:
         return f"BM25({str(self.folder.parent)!r}, {self.num_results})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_table": None}  # worker processes open the table again
+        return vars(self) | {"_open": {}}  # worker processes open the table again
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
@@ -172,13 +172,19 @@ class FullText(WithSignature, pt.Transformer):
         from lancedb.query import MatchQuery
 
         words: Any = MatchQuery
-        if self._table is None:
-            self._table = open_table(self.folder, self.name, self.version)
-        search = self._table.search(words(query, "text"), query_type="fts").select(["docno", "_score"])
+        if self.version not in self._open:
+            self._open[self.version] = open_table(self.folder, self.name, self.version)
+        search = self._open[self.version].search(words(query, "text"), query_type="fts").select(["docno", "_score"])
         found = search.limit(self.num_results).to_arrow()
         docnos = pd.Series(found["docno"].to_pylist(), dtype="str")
         return pd.DataFrame({"docno": docnos, "score": found["_score"].to_numpy().astype(float)})
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Finds no more passages than are kept."""
-        return FullText(self.folder, self.name, self.version, min(k, self.num_results))
+        return self.limited(min(k, self.num_results))
+
+    def limited(self, num_results: int) -> FullText:
+        """Finds so many passages in the same open table."""
+        other = FullText(self.folder, self.name, self.version, num_results)
+        other._open = self._open
+        return other
