@@ -70,14 +70,16 @@ def execute(path: Path, folder: Path) -> NotebookNode:
     widgets = notebook.metadata.get("widgets", {}).get(STATE, {}).get("state", {})
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in code_cells(notebook):
-        cell.outputs = [stored for output in cell.outputs if (stored := as_stored(output, widgets)) is not None]
+        kept = (as_stored(output, widgets, f"{folder}{os.sep}") for output in cell.outputs)
+        cell.outputs = [output for output in kept if output is not None]
     return notebook
 
 
-def as_stored(output: NotebookNode, widgets: Mapping[str, Any]) -> NotebookNode | None:
-    """An output without what only a running kernel can show; None if nothing is left of it."""
+def as_stored(output: NotebookNode, widgets: Mapping[str, Any], folder: str) -> NotebookNode | None:
+    """An output without what only a running kernel can show, nor the folder it ran in; None if nothing is left."""
     if output.output_type == "stream":
-        output.text = re.sub(r"[^\n]*\r(?!\n)", "", output.text).replace(PACKAGES, "")  # a line that was written over
+        text = re.sub(r"[^\n]*\r(?!\n)", "", output.text)  # without lines that were written over
+        output.text = text.replace(PACKAGES, "").replace(folder, "")
         return output if output.text.strip() else None
     if output.output_type == "error":
         return output
@@ -91,7 +93,8 @@ def as_stored(output: NotebookNode, widgets: Mapping[str, Any]) -> NotebookNode 
     for other in ("text/plain", "text/latex") if len(data) > 1 else ():  # what it would be without a browser
         data.pop(other, None)
     for kind, content in data.items():
-        data[kind] = fewer_colors(content) if kind == "image/png" else content.replace(PACKAGES, "")
+        stored = fewer_colors(content) if kind == "image/png" else content.replace(PACKAGES, "").replace(folder, "")
+        data[kind] = stored
     return output
 
 
