@@ -610,6 +610,24 @@ def test_texts_are_in_document_order():
     assert out["nodes"][3] == [f"numpy.vdot%{node}" for node in ("p0", "s0", "p1")]  # its title stands there
 
 
+def test_the_nearest_that_fit_are_added(monkeypatch):
+    texts = ["k", "a", "b c", "own", "d e f", "g", "h"]
+    nodes = (Node(SECTION, "title", -1), *(Node(PASSAGE, text, 0) for text in texts))
+    cited = StructuredDocument("cited", (Node(SECTION, "cited", -1),))
+    graph = MemoryGraph.from_documents(
+        [cited, StructuredDocument("d", nodes, (), (Reference("external", 4, "cited"),))]
+    )
+    monkeypatch.setattr(passages, "MOST", 3)
+
+    def text(relations, max_words):
+        found = Widen(graph, relations, max_words)(pd.DataFrame({"qid": ["1"], "docno": ["d%p3"]}))
+        return found["text"][0].replace("\n", " ")
+
+    assert text("structural/structural_i", 100) == "a b c own d e f"  # the three nearest
+    assert text("structural/structural_i", 5) == "a b c own"  # "d e f" does not fit any more, "a" does
+    assert text(["external", "titles"], 100) == "title own cited"  # the other document, which comes first, at the end
+
+
 def test_bad_input():
     with pytest.raises(ValueError, match="no relation 'next' of the path 'order/next'; it has order"):
         a_graph().widen(["titles", "order/next"], 9)
@@ -647,7 +665,7 @@ def test_widened_texts_are_the_literal_ones(documents, relations, max_words, ran
     texts = st.sampled_from(["", " ", "a", "b", "c d", "e f", "g h i", "j k l m"])
     new = [replace(one, nodes=[node._replace(text=data.draw(texts)) for node in one.nodes]) for one in documents]
     graph = MemoryGraph.from_documents(new)
-    ids = st.lists(st.sampled_from(graph.ids_of(np.arange(graph.num_nodes))), unique=True)
+    ids = st.lists(st.sampled_from(graph.ids_of(np.arange(graph.num_nodes))), unique=True, max_size=3)
     rankings = {qid: data.draw(ids) for qid in "21"}
     results = [(qid, docno, rank, -rank) for qid, ranking in rankings.items() for rank, docno in enumerate(ranking)]
     run = pd.DataFrame(results, columns=["qid", "docno", "rank", "score"]).sample(frac=1, random_state=len(results))

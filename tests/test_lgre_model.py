@@ -172,6 +172,7 @@ def test_the_order_of_layers_has_no_effect() -> None:
     with torch.no_grad():
         outputs = [model(**inputs) for model in models]
     assert models[0].layers == models[1].layers == (0, 2)
+    assert EveryLayer(layers=(2, 0, 1)).chosen_layers(3) == EveryLayer().chosen_layers(3) == (0, 1, 2)
     one, other = (LGReLoss(distance="pair", weight=1)(out, inputs["segments"], relevant) for out in outputs)
     torch.testing.assert_close(one, other)
     graph = outputs[1].representations[:, 1]
