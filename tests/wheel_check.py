@@ -108,8 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         environment |= {"HF_HUB_OFFLINE": "1", "PYTERRIER_HOME": str(folder / "home")}
         constraint = ["-c", str(options.constraint.resolve())] if options.constraint else []
         module = [python, "-m", PACKAGE]
-        # "none": PISA is for x86-64 Linux, and Terrier needs Java and a network
-        search = [*module, "search", str(pages), "when does the toaster switch itself off", "--lexical", "none"]
+        search = [*module, "search", str(pages), "when does the toaster switch itself off"]
         commands = {
             "install": [python, "-m", "pip", "install", "--quiet", *constraint, f"{wheel}[demo]"],
             "requirements": [python, "-m", "pip", "check"],
