@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -21,7 +21,7 @@ from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.storage.arrays import DOCNOS, writing_ids
+from pyterrier_graph.storage.arrays import DOCNOS, blocks, writing_ids
 from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 
@@ -39,12 +39,6 @@ HINT = {"package_hint": "pyterrier_dr"}
 TEXTS = {"texts": None, "graph": None}  # in the identity of vectors, the digests of all texts
 
 VectorsOf = Callable[[np.ndarray], np.ndarray]
-
-
-def blocks(count: int, at_once: int) -> Iterator[np.ndarray]:
-    """The numbers below a count, some at a time."""
-    for start in range(0, count, at_once):
-        yield np.arange(start, min(start + at_once, count))
 
 
 def checked_vectors(vectors: Any, numbers: np.ndarray, dimension: int | None) -> np.ndarray:

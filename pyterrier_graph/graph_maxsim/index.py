@@ -18,6 +18,7 @@ from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import follow
+from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import BuiltArtifact, kind_of, writing
 
 NODES_AT_ONCE = 2048
@@ -86,8 +87,7 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
                 drawn = np.random.default_rng(0).choice(nodes, needed, replace=False)
                 index.train(tokens.states(np.sort(drawn)).values.numpy())
             with pt.tqdm(total=nodes, desc="indexing", unit="node", delay=1, disable=not self.verbose) as bar:
-                for start in range(0, nodes, NODES_AT_ONCE):
-                    some = np.arange(start, min(start + NODES_AT_ONCE, nodes))
+                for some in blocks(nodes, NODES_AT_ONCE):
                     index.add(tokens.states(some).values.numpy())
                     bar.update(len(some))
             faiss.write_index(index, str(folder / FILE))

@@ -51,14 +51,13 @@ from pyterrier_graph.encoders.stored_vectors import (
     VECTORS,
     VectorsOf,
     Windows,
-    blocks,
     checked_vectors,
     encoder_name,
 )
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, follow
-from pyterrier_graph.storage.arrays import DOCNOS, flex_index, ids_of, numbers_of, read_array
+from pyterrier_graph.storage.arrays import DOCNOS, blocks, flex_index, ids_of, numbers_of, read_array
 from pyterrier_graph.storage.artifact import META, OwnArtifact, file_sha256, kind_of, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 

@@ -32,7 +32,7 @@ from pyterrier_graph.checks import (
 )
 from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.model import LearnedModel
-from pyterrier_graph.encoders.stored_vectors import VECTORS, Windows, base_vectors, blocks, encoder_name, window_vectors
+from pyterrier_graph.encoders.stored_vectors import VECTORS, Windows, base_vectors, encoder_name, window_vectors
 from pyterrier_graph.graph_mean.contextual_index import (
     ContextualIndex,
     QueryWeights,
@@ -46,6 +46,7 @@ from pyterrier_graph.graph_mean.equations import FixedMean, PassageNetwork, Side
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, TITLE, TITLES, check_graphs
+from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
 from pyterrier_graph.storage.writer import Workers, check_workers
 

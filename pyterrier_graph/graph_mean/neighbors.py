@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from pyterrier_graph.encoders.stored_vectors import (
-    blocks,
     digests_of,
     encode_once,
     encoder_name,
@@ -23,7 +22,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, TITLE, check_graphs, follow
-from pyterrier_graph.storage.arrays import ids_of, numbers_of
+from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of
 from pyterrier_graph.storage.writer import Workers
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 FEATURES = "features"  # of the edges of a query graph
-IDS_AT_ONCE = 65_536
 COMPARED = 256  # passages whose ids are compared to see whether an index and a graph have the same passages
 
 

@@ -12,12 +12,12 @@ import pandas as pd
 import torch
 
 from pyterrier_graph.checks import QualityWarning, query_texts, unwrapped
-from pyterrier_graph.encoders.stored_vectors import VectorsOf, blocks
+from pyterrier_graph.encoders.stored_vectors import VectorsOf
 from pyterrier_graph.graph_mean.contextual_index import QueryWeights
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import passage_qrels
 from pyterrier_graph.graphs.relations import RELEVANT
-from pyterrier_graph.storage.arrays import numbers_of
+from pyterrier_graph.storage.arrays import blocks, numbers_of
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
 from pyterrier_graph.training.validation import Validation, checked_topics, judged
 

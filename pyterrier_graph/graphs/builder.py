@@ -46,6 +46,7 @@ from pyterrier_graph.storage.arrays import (
     DOCNOS,
     ArrayFiles,
     TextWriter,
+    blocks,
     ids_of,
     numbers_of,
     read_array,
@@ -318,8 +319,7 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
 def check_unique(ids_file: Path) -> None:
     """Raises ValueError if two passages have the same id."""
     with Lookup(ids_file) as lookup:
-        for start in range(0, len(lookup), CHUNK):
-            numbers = np.arange(start, min(start + CHUNK, len(lookup)))
+        for numbers in blocks(len(lookup), CHUNK):
             ids = ids_of(lookup, numbers)
             twice = np.flatnonzero(numbers_of(lookup, ids) != numbers)
             if len(twice):

@@ -25,7 +25,7 @@ from pyterrier_graph.documents.document import (
 )
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import DOCUMENT, relation_names
-from pyterrier_graph.storage.arrays import ids_of, numbers_of, some
+from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 NODE_TYPES = ("passage", "section")
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
-IDS_AT_ONCE = 65_536
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
 TITLE_SEPARATOR = " - "
@@ -357,8 +356,7 @@ def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.Dat
         found = qrels[known]
         if not known.any():
             parts = [pd.DataFrame({"docno": [], "passage": []}, dtype=object)]
-            for start in range(0, len(passages), IDS_AT_ONCE):
-                numbers = np.arange(start, min(start + IDS_AT_ONCE, len(passages)))
+            for numbers in blocks(len(passages), IDS_AT_ONCE):
                 ids = pd.Series(ids_of(passages, numbers), dtype=object)
                 parts.append(pd.DataFrame({"docno": documents_of(ids), "passage": ids}))
                 parts[-1] = parts[-1][parts[-1]["docno"].isin(docnos)]

@@ -266,14 +266,13 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
             raise FileExistsError(f"{str(self.path)!r} has other files, such as {min(foreign)!r}: choose another path")
         with locked(self.path):
-            before = read_meta(self.path, kind_of(self)) if (self.path / META).is_file() else None
+            self._reopened()  # at the last version, which another object may have written
+            before = self.meta if (self.path / META).is_file() else None
             if before is None and keep_others:
                 raise FileNotFoundError(f"no index at {str(self.path)!r}: build one with index(docs)")
-            former = None
-            if before is not None:
-                former = self._reopened()._answered  # of the last version, which another object may have written
-            if keep_others:
-                answered = former if answered is None else answered
+            former = self._answered
+            answered = former if answered is None and keep_others else answered
+            if deleted:
                 self.graph.document_of(deleted)
                 if len({*deleted}) == len(self.graph):
                     raise ValueError("no document would be left: delete the folder of the index instead")
@@ -393,6 +392,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         path = self._folder / QUERIES
         return QueryPassageGraph(path, verbose=False) if path.exists() else None
 
+    @cached_property
+    def _lines(self) -> np.ndarray | None:
+        """The line of each passage, where the documents are files."""
+        path = self._folder / LINES
+        return np.load(path) if path.is_file() else None
+
     @property
     def _answered(self) -> tuple[pd.DataFrame, pd.DataFrame] | None:
         if not self.built() or not (self._folder / TOPICS).is_file():
@@ -448,8 +453,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """Adds the columns of texts to found passages, and folds them."""
         check_choice("per", per, get_args(Per))
         texts: pt.Transformer = self.graph.text_loader()
-        if (file := self._folder / LINES).is_file():
-            texts = texts >> Lines(self.graph, np.load(file))
+        if self._lines is not None:
+            texts = texts >> Lines(self.graph, self._lines)
         return texts if per == "passage" else texts >> self.graph.fold(FOLDS[per])
 
     def bm25(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:

@@ -19,12 +19,19 @@ from pyterrier_graph.storage.artifact import BuiltArtifact
 
 DOCNOS = "docnos.npids"
 TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
+IDS_AT_ONCE = 65_536
 
 _DTYPES = {"node_type": "u1", TEXTS: "u1", "scores": "f4", "features": "f2"}
 _DTYPES |= dict.fromkeys(("indices", "pairs", "edges"), "u4")
 
 
 # --- arrays
+
+
+def blocks(count: int, at_once: int) -> Iterator[np.ndarray]:
+    """The numbers below a count, some at a time."""
+    for start in range(0, count, at_once):
+        yield np.arange(start, min(start + at_once, count))
 
 
 def array_file(folder: Path, name: str) -> Path:
