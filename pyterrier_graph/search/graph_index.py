@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import os
 import re
@@ -78,8 +79,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     with their context. The dense side is a :class:`~pyterrier_graph.GraphMean`, in which each query decides how much
     the context counts. A :class:`~pyterrier_graph.Hybrid` combines both. No judgments are needed.
 
-    A change is complete or has no effect, also if the process is killed. An index that is open stays at its version;
-    ``GraphIndex(path)`` opens the last one. One process at a time changes an index.
+    A change is complete or has no effect, also if the process is killed. An index that is open stays at its version,
+    whose files are there until the second change after it; ``GraphIndex(path)`` opens the last one. One process at a
+    time changes an index.
 
     Args:
         path: Folder of the index; it may not exist yet, see :meth:`index`.
@@ -283,6 +285,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             folder = self.path / f"v{meta['number']}"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
+            for file in (self.path / TABLES).rglob("*"):  # of killed processes: listed, they would seem damaged later,
+                if file.is_file() and file.relative_to(self.path).as_posix() not in meta.get(SIZES, ()):
+                    file.unlink()  # since Lance removes files that it does not know after a week
             try:
                 rows = _rows(structured_documents(docs, document, meta["passage_words"]))
                 table, version = _table_of(meta, DOCUMENTS)
@@ -297,10 +302,14 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                     return self._reopened()
                 self._build(folder, meta, answered)
                 _put_meta(self.path, meta, old)
-            except BaseException:
+            except BaseException as error:
                 shutil.rmtree(folder, ignore_errors=True)
                 if before is None:
                     shutil.rmtree(self.path / TABLES, ignore_errors=True)
+                if "LanceError(IO)" in str(error):  # such as of a full disk
+                    code = re.search(r"os error (\d+)", str(error))
+                    message = f"the change has had no effect: {error}"
+                    raise OSError(int(code[1]) if code else errno.EIO, message, str(self.path)) from error
                 raise
             self._remove_old(meta, old)
         return self._reopened()
@@ -378,7 +387,10 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     @property
     def _folder(self) -> Path:
-        return self._open(lambda path: path / f"v{int(self.meta['number'])}")  # ValueError if the index was removed
+        folder = self._open(lambda path: path / f"v{int(self.meta['number'])}")  # ValueError if the index was removed
+        if not folder.is_dir():
+            raise ValueError(f"{self!r} was changed several times after it had been opened: open it again")
+        return folder
 
     @cached_property
     def graph(self) -> DocumentGraph:
@@ -627,11 +639,9 @@ def _table_of(meta: Mapping[str, Any], kind: str) -> tuple[str, int | None]:
 
 
 def _is_present(folder: Path, fingerprint: str) -> bool:
-    """Whether vectors are needed by a graph; those of queries always are."""
-    if folder.name.startswith("queries"):
-        return True
+    """Whether vectors are complete, and needed by a graph; those of queries always are."""
     meta = folder / META
-    return meta.is_file() and fingerprint in meta.read_text(encoding="utf-8")
+    return meta.is_file() and (folder.name.startswith("queries") or fingerprint in meta.read_text(encoding="utf-8"))
 
 
 def _put_meta(path: Path, meta: dict[str, Any], before: Mapping[str, Any] | None = None) -> None:

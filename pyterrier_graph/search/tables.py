@@ -1,7 +1,7 @@
 """Tables of rows with a text, in Lance: only rows that have changed are written, and each table has versions.
 
-A :class:`~pyterrier_graph.GraphIndex` reads its tables at the versions that its ``pt_meta.json`` names. The next writer
-undoes later versions, which a killed process has left. Lance's full-text index of the texts computes BM25.
+A :class:`~pyterrier_graph.GraphIndex` reads its tables at the versions that its ``pt_meta.json`` names, and removes the
+files of later versions, which a killed process has left. Lance's full-text index of the texts computes BM25.
 """
 
 from __future__ import annotations

@@ -305,16 +305,21 @@ def read_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str
     return _read_meta(path, expected or {})[0]
 
 
-def _read_meta(path: Path, expected: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, int] | None]:
-    """As :func:`read_meta`, with the id of the folder."""
-    opened = folder_id(path)
+def _read_meta(
+    path: Path, expected: Mapping[str, Any], limit: float = SMALL
+) -> tuple[dict[str, Any], tuple[int, int] | None]:
+    """As :func:`read_meta`, with the id of the folder; digests are compared up to a size."""
+    opened = folder_id(path), _version(path)
     meta = _open_meta(path, expected)
-    problem = next(_problems(path, meta, SMALL), None)
-    if opened != folder_id(path):  # another artifact has taken its place meanwhile
-        return _read_meta(path, expected)
-    if problem is not None:
-        raise ValueError(f"{str(path)!r} is damaged: {problem}")
-    return meta, opened
+    try:
+        problems = [*_problems(path, meta, limit)]
+    except FileNotFoundError as error:
+        problems = [str(error)]
+    if opened != (folder_id(path), _version(path)):  # another artifact or version has taken its place meanwhile
+        return _read_meta(path, expected, limit)
+    if problems:
+        raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
+    return meta, opened[0]
 
 
 def _open_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,16 +346,16 @@ def verify(path: Path) -> None:
         FileNotFoundError: If there is no artifact.
         ValueError: If it is damaged; names each damaged file.
     """
-    if problems := [*_problems(path, _open_meta(path, {}))]:
-        raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
+    _read_meta(path, {}, math.inf)
 
 
-def _problems(path: Path, meta: Mapping[str, Any], limit: float = math.inf) -> Iterator[str]:
+def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str]:
     """The differences between an artifact's files and its meta; contents are compared up to a size."""
     root = path.resolve()
-    for file in sorted(path.rglob("*")):
-        if file.is_symlink():
-            yield f"{file.relative_to(path).as_posix()!r} is a symbolic link, which an artifact must not contain"
+    for folder, folders, names in os.walk(path):  # unlike rglob, it passes over folders that are removed meanwhile
+        for file in (Path(folder, name) for name in (*folders, *names)):
+            if file.is_symlink():
+                yield f"{file.relative_to(path).as_posix()!r} is a symbolic link, which an artifact must not contain"
     for name, size in meta[SIZES].items():
         file = path / name
         if not file.resolve().is_relative_to(root):
@@ -370,6 +375,14 @@ def folder_id(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return state.st_dev, state.st_ino
+
+
+def _version(path: Path) -> int | None:
+    """When the ``pt_meta.json`` of an artifact was written; None where there is none."""
+    try:
+        return (path / META).stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 # --- base classes

@@ -1,0 +1,259 @@
+"""GraphIndex under stress: kills, failing writes, readers and other writers during changes, flipped bits.
+
+``python -W ignore tests/stress.py kills 500`` runs so many rounds; ``STRESSES`` has the other names. Each prints its
+counts, and fails at the first index that is damaged, or that is neither the former version nor the new one. A process
+is forked for each change, so that none imports PyTorch again; the first process itself opens no table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any
+
+import lancedb  # noqa: F401  # once for all processes
+import pandas as pd
+from tiny import WORDS, checkpoint
+from trainings import FORK
+
+import pyterrier_graph as ptg
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.storage.artifact import META
+
+TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
+Documents = dict[str, dict[str, str]]
+Change = tuple[str, Documents | list[str]]
+
+
+def opened(path: Path) -> ptg.GraphIndex:
+    return ptg.GraphIndex(path, encoder=checkpoint(), verbose=False)
+
+
+def texts_of(docs: Documents | ptg.GraphIndex) -> dict[str, str]:
+    """The texts of passages by their ids."""
+    records = [ptg.read_record(doc, passage_words=4) for doc in docs.values()] if isinstance(docs, dict) else []
+    graph = MemoryGraph.from_documents(records) if isinstance(docs, dict) else docs.graph
+    return dict(zip(graph.ids_of(graph.passage_nodes), graph.texts(graph.passage_nodes), strict=True))
+
+
+def drawn(draw: random.Random, before: Documents | None) -> tuple[Change, Documents]:
+    """A random change of some documents, and the documents after it."""
+    docnos = draw.sample([f"d{number}" for number in range(9)], draw.randint(1, 5))
+    new = {d: {"docno": d, "title": draw.choice(WORDS), "text": " ".join(draw.choices(WORDS, k=9))} for d in docnos}
+    if before is None:
+        return ("index", new), new
+    kind = draw.choice(["update", "update", "delete", "overwrite"])
+    if kind == "delete" and (gone := [docno for docno in docnos if docno in before][: len(before) - 1]):
+        return (kind, gone), {docno: doc for docno, doc in before.items() if docno not in gone}
+    return ("overwrite", new) if kind == "overwrite" else ("update", new), new if kind == "overwrite" else before | new
+
+
+def change(path: Path, about: Change) -> bool:
+    """Changes an index; True when it is done."""
+    kind, docs = about
+    index = opened(path)
+    if kind == "delete":
+        index.delete(docs)
+    elif kind == "update" or not isinstance(docs, dict):
+        index.update([*docs.values()])  # type: ignore[union-attr]
+    else:
+        index.index([*docs.values()], passage_words=4, overwrite=kind == "overwrite")
+    return True
+
+
+def check(path: Path, allowed: list[Documents | None], fresh: bool = True) -> int:
+    """Verifies an index; returns which of the allowed documents it has. Compares with a new index of these."""
+    if not (path / META).is_file():
+        return allowed.index(None)
+    index = ptg.GraphIndex(path, verbose=False).verify()
+    found = [docs is not None and texts_of(index) == texts_of(docs) for docs in allowed].index(True)
+    if fresh:
+        with tempfile.TemporaryDirectory() as folder:
+            other = opened(Path(folder, "fresh")).index([*(allowed[found] or {}).values()], passage_words=4)
+            for name in ("bm25", "dense", "hybrid"):
+                one, two = (getattr(i, name)()(TOPICS).set_index(["qid", "docno"]).sort_index() for i in (index, other))
+                pd.testing.assert_frame_equal(one[["score", "text"]], two[["score", "text"]], atol=1e-4, obj=name)
+    return found
+
+
+def forked(work: Callable[[], Any], kill_after: float | None = None) -> tuple[Any, float]:
+    """The result of a function in another process and its seconds; None if it was killed. Raises its error."""
+    ours, theirs = FORK.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            theirs.send((work(), None))
+        except BaseException as error:
+            theirs.send((None, f"{type(error).__name__}: {error}"))
+
+    process, start = FORK.Process(target=run), time.monotonic()
+    process.start()
+    theirs.close()
+    if kill_after is not None and not ours.poll(kill_after):
+        process.kill()
+    try:
+        result, error = ours.recv()
+    except EOFError:
+        result, error = None, None
+    process.join()
+    if error:
+        raise RuntimeError(error)
+    return result, time.monotonic() - start
+
+
+def kills(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
+    """Kills changes at random moments: the index is the former one or the new one, and can be changed again."""
+    path, now, longest, counts = folder / "index", None, 1.0, Counter[str]()
+    for number in range(rounds):
+        if number % 12 == 11:
+            shutil.rmtree(path, ignore_errors=True)
+            now = None
+        about, after = drawn(draw, now)
+        killed = number % 6 != 0
+        kill_after = draw.triangular(0, longest, longest) if killed else None
+        done, seconds = forked(partial(change, path, about), kill_after)
+        longest = longest if killed else seconds
+        found = forked(partial(check, path, [now, after], fresh=rounds < 100 or number % 5 == 0))[0]
+        assert found == 1 or done is None
+        counts[f"{about[0]}: {'ended' if done else 'killed, new' if found else 'killed, old'}"] += 1
+        now = after if found else now
+    return counts
+
+
+def disk(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
+    """No file may exceed a random size: a change fails, and has no effect."""
+    path, now, counts = folder / "index", None, Counter[str]()
+
+    def limited(about: Change, size: int) -> None:
+        import resource  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        change(path, about)
+
+    for number in range(rounds):
+        about, after = drawn(draw, now)
+        try:
+            forked(partial(limited, about, int(10 ** draw.uniform(1, 5.5))))
+            said = "done"
+        except RuntimeError as error:
+            said = str(error)[:190]
+        found = forked(partial(check, path, [now, after], fresh=number % 5 == 0))[0]
+        assert (found == 1) == (said == "done"), said
+        counts[said] += 1
+        now = after if found else now
+    return counts
+
+
+def answer(index: ptg.GraphIndex) -> tuple[int, str]:
+    """The version of an index, and a digest of what a search finds."""
+    found = index.search("alpha mu", 20)
+    return index.meta["number"], hashlib.sha256(found.to_csv(float_format="%.4f").encode()).hexdigest()
+
+
+def readers(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
+    """One process searches while another one changes the index: each answer is that of one version."""
+    path, end = folder / "index", folder / "end"
+    first = drawn(draw, None)
+    forked(lambda: change(path, first[0]))
+
+    def write() -> dict[int, str]:
+        now, answers = first[1], dict([answer(opened(path))])
+        while not end.exists():
+            about, now = drawn(draw, now)
+            change(path, about)
+            answers |= dict([answer(opened(path))])
+        return answers
+
+    def read() -> list[tuple[int, str]]:
+        found, index = [], opened(path)
+        for number in range(rounds):
+            if number % 40 < 30:  # ten searches of each block are by one object, which stays at its version
+                index = opened(path)
+            found.append(answer(index))
+        end.touch()
+        return found
+
+    with ThreadPool(2) as pool:
+        writing, reading = pool.apply_async(forked, (write,)), pool.apply_async(forked, (read,))
+        try:
+            found = reading.get()[0]
+        finally:
+            end.touch()
+        answers = writing.get()[0]
+    wrong = [number for number, digest in found if answers[number] != digest]
+    assert not wrong, wrong
+    return Counter({"searches": len(found), "versions written": len(answers), "seen": len(dict(found))})
+
+
+def writers(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
+    """Two processes change an index: each change counts once, and the second one is told to wait."""
+    path = folder / "index"
+    forked(lambda: change(path, drawn(draw, None)[0]))
+
+    def write(name: str) -> int:
+        refused, index = 0, opened(path)
+        for number in range(rounds):
+            while True:
+                try:
+                    index.update([{"docno": f"{name}{number}", "title": "mu", "text": "alpha beta"}])
+                    break
+                except BlockingIOError:
+                    refused += 1
+                    time.sleep(0.05)
+        return refused
+
+    with ThreadPool(2) as pool:
+        refused = sum(result for result, _ in pool.map(forked, [lambda: write("a"), lambda: write("b")]))
+    index = forked(lambda: texts_of(opened(path).verify()))[0]
+    assert all(f"{name}{number}%p0" in index for name in "ab" for number in range(rounds))
+    return Counter({"changes": 2 * rounds, "told to wait": refused})
+
+
+def flips(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
+    """Flips single bits of any files of an index: verify() finds each."""
+    path = folder / "index"
+    for kind in "index", "update", "update":
+        change(path, (kind, drawn(draw, None)[1]))
+    files = sorted({META, *json.loads((path / META).read_text())["files"]})
+    files = [name for name in files if (path / name).stat().st_size]
+    for _ in range(rounds):
+        file = path / draw.choice(files)
+        content = file.read_bytes()
+        place = draw.randrange(len(content))
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1 << draw.randrange(8)]) + content[place + 1 :])
+        try:
+            ptg.GraphIndex(path, verbose=False).verify()
+        except ValueError as error:
+            assert "damaged" in str(error) or "is needed" in str(error), error
+        else:
+            raise AssertionError(f"{file}: byte {place}")
+        file.write_bytes(content)
+    ptg.GraphIndex(path, verbose=False).verify()
+    return Counter({"flips": rounds, "files": len(files)})
+
+
+STRESSES = {"kills": kills, "disk": disk, "readers": readers, "writers": writers, "flips": flips}
+
+
+def main(name: str, rounds: int, seed: int = 0) -> None:
+    warnings.simplefilter("ignore")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    checkpoint()
+    with tempfile.TemporaryDirectory() as folder:
+        print(name, json.dumps(STRESSES[name](rounds, Path(folder), random.Random(seed))), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
