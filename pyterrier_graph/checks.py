@@ -9,7 +9,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _shown(value: Any) -> str:
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raises ValueError unless a value is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} must be a whole number, {least} or more, got {value!r}")
 
 

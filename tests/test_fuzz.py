@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -290,6 +291,8 @@ TRANSFORMERS: dict[str, tuple[Callable[[], Any], Callable[[], pd.DataFrame]]] = 
     "evidence": (ptg.DocumentEvidence, texts),
     "hybrid": (hybrid, lambda: tiny.topics(2)),
     "document-cutoff": (lambda: clef_ip.DocumentCutoff(2, 1), texts),
+    "passage-qrels": (lambda: SimpleNamespace(transform=graph().passage_qrels), lambda: tiny.qrels(2)),
+    "index": (lambda: index().hybrid(per="section"), lambda: tiny.topics(2)),
 }
 
 
@@ -304,7 +307,59 @@ def test_frames(name: str) -> None:
         with allowed_errors():
             found = transformer.transform(frame)
             if len(found) and {"qid", "score", "rank"} <= {*found.columns}:
-                assert found["score"].notna().all() and found["rank"].min() == 0
+                assert found["score"].notna().all() and (found["rank"].min() == 0 or name in ("texts", "widen"))
+
+    check()
+
+
+# --- GraphIndex
+
+
+@cache
+def index() -> ptg.GraphIndex:
+    opened = ptg.GraphIndex(place() / "index", encoder=tiny.checkpoint(), verbose=False)
+    return opened.index(tiny.documents(2), windows=2)
+
+
+docnos = st.sampled_from(["d0", "d1", "d2"])
+records = st.sampled_from(RECORDS).flatmap(lambda record: st.just(record) | changed_json(record, values))
+renamed = st.tuples(records, docnos).map(
+    lambda pair: pair[0] | {"docno": pair[1]} if isinstance(pair[0], dict) else pair[0]
+)
+answered = st.tuples(changed_frame(tiny.topics(2)), changed_frame(tiny.qrels(2)))
+written = {"docs": st.lists(renamed, max_size=3) | changed_frame(documents()) | values, "document": st.none() | values}
+written["answered"] = st.none() | answered | values
+built = {"passage_words": st.just(9) | values, "windows": st.just(2) | values, "overwrite": st.just(True) | values}
+CALLS: dict[str, dict[str, Any]] = {
+    "update": written,
+    "index": written | built,
+    "delete": {"docnos": st.lists(docnos | values, max_size=2) | values},
+    "search": {
+        "question": st.just("alpha mu") | values,
+        "num_results": st.just(3) | values,
+        "per": st.just("document") | values,
+    },
+    "widen": {
+        "relations": st.lists(st.sampled_from(["titles", "order"]) | values) | values,
+        "max_words": st.just(9) | values,
+    },
+    "dense": {"num_results": st.just(3) | values, "per": st.just("section") | values},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_index(name: str) -> None:
+    """Arguments of methods; what they return finds something for a query, or texts."""
+
+    @fuzz(5)
+    @given(st.fixed_dictionaries(CALLS[name]))
+    def check(options: dict[str, Any]) -> None:
+        opened = index()
+        with allowed_errors():
+            found = getattr(opened.graph if name == "widen" else opened, name)(**options)
+            if name in ("widen", "dense"):
+                found.transform(texts() if name == "widen" else tiny.topics(2))
+        assert len(opened.search("alpha"))
 
     check()
 

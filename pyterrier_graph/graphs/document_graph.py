@@ -232,8 +232,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         """
         from pyterrier_adaptive import NpTopKCorpusGraph
 
-        relations = [relations] if isinstance(relations, str) else [*relations]
-        check_relations(self, relations)
+        relations = check_relations(self, relations)
         check_count("k", k)
         passages, found = self.passage_nodes, []
         for relation in relations:

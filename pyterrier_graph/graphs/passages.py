@@ -131,9 +131,7 @@ class Widen(WithSignature, pt.Transformer):
     schematic = {"label": "Widen", "help_url": None}
 
     def __init__(self, graph: HeteroGraph, relations: Sequence[str] | str, max_words: int) -> None:
-        self.graph, self.max_words = graph, max_words
-        self.relations = [relations] if isinstance(relations, str) else [*relations]
-        check_relations(graph, self.relations)
+        self.graph, self.relations, self.max_words = graph, check_relations(graph, relations), max_words
         check_count("max_words", max_words)
 
     __repr__ = pta.transformer_repr

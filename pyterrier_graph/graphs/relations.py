@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pyterrier_graph.checks import check_type
+
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
@@ -63,15 +65,19 @@ def check_relation_name(relation: str) -> None:
         raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
 
 
-def check_relations(graph: HeteroGraph, relations: Iterable[str]) -> None:
-    """Raises ValueError if a relation, or one of a path (``'title/title'``), is not in the graph."""
-    for path in relations:
+def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[str]:
+    """Relations as a list; raises ValueError if one, or one of a path (``'title/title'``), is not in the graph."""
+    check_type("relations", relations, Iterable, "names of relations, such as 'title'")
+    paths = [relations] if isinstance(relations, str) else [*relations]
+    for path in paths:
+        check_type("a relation", path, str, "a name such as 'title'")
         if path == TITLES and TITLE in graph.relations:
             continue
         for relation in path.split(STEP):
             if relation not in graph.relations:
                 place = "" if relation == path else f" of the path {path!r}"
                 raise ValueError(f"the graph has no relation {relation!r}{place}; it has {', '.join(graph.relations)}")
+    return paths
 
 
 def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None) -> None:

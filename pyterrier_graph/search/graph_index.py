@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -208,8 +209,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             KeyError: If a document is not in the index.
             ValueError: If no document would be left.
         """
-        docnos = [docnos] if isinstance(docnos, str) else [*docnos]
-        return self._change([], None, {}, keep_others=True, deleted=docnos)
+        check_type("docnos", docnos, Iterable, "ids of documents")
+        deleted = [docnos] if isinstance(docnos, str) else [*docnos]
+        return self._change([], None, {}, keep_others=True, deleted=deleted)
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
         """Chooses the largest weight of each relation, and the shares of BM25 and vectors, by judged queries.
@@ -374,8 +376,11 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         old = [file for file in old if int(file.name[1:]) < meta["number"] - 1]
         old += [file for file in (self.path / ENCODED).iterdir() if not _is_present(file, fingerprint)]
         old += [file for file in (self.path / TABLES).iterdir() if file.name not in tables]
-        for folder in old:
-            shutil.rmtree(folder, ignore_errors=True)
+        removed = self.path / TABLES / "removed"
+        for folder in [removed, *old]:  # first they get this name, so that no process opens a part
+            with suppress(OSError):  # on Windows, a folder that is open keeps its name
+                folder.replace(removed)
+            shutil.rmtree(removed, ignore_errors=True)
 
     def _reopened(self) -> Self:
         """This object at the last version; an encoder that was loaded stays."""

@@ -33,8 +33,6 @@ def open_table(folder: Path, name: str, version: int) -> Table:
     """A table as it was at a version."""
     import lancedb
 
-    if not (folder / f"{name}.lance").is_dir():
-        raise FileNotFoundError(f"the index at {str(folder.parent)!r} was removed after it had been opened")
     table = lancedb.connect(folder).open_table(name)
     table.checkout(version)
     return table
@@ -172,10 +170,16 @@ class FullText(WithSignature, pt.Transformer):
         from lancedb.query import MatchQuery
 
         words: Any = MatchQuery
-        if self.version not in self._open:
-            self._open[self.version] = open_table(self.folder, self.name, self.version)
-        search = self._open[self.version].search(words(query, "text"), query_type="fts").select(["docno", "_score"])
-        found = search.limit(self.num_results).to_arrow()
+        try:
+            if self.version not in self._open:
+                self._open[self.version] = open_table(self.folder, self.name, self.version)
+            search = self._open[self.version].search(words(query, "text"), query_type="fts")
+            found = search.select(["docno", "_score"]).limit(self.num_results).to_arrow()
+        except (ValueError, RuntimeError) as error:
+            if (self.folder / f"{self.name}.lance").is_dir():
+                raise
+            message = f"the index at {str(self.folder.parent)!r} was removed after it had been opened, or replaced"
+            raise FileNotFoundError(f"{message}: open it again") from error
         docnos = pd.Series(found["docno"].to_pylist(), dtype="str")
         return pd.DataFrame({"docno": docnos, "score": found["_score"].to_numpy().astype(float)})
 

@@ -15,6 +15,7 @@ from npids.builder import FwdLookupBuilder
 from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
 
+from pyterrier_graph.checks import is_unicode
 from pyterrier_graph.storage.artifact import BuiltArtifact
 
 DOCNOS = "docnos.npids"
@@ -115,7 +116,13 @@ def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
 def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
     """Numbers of ids, int64; -1 for unknown ids. Each id is looked up once."""
     place, names = pd.factorize(np.array(ids, dtype=object))
-    return np.array(lookup.inv[names.tolist()], dtype=np.int64)[place] if len(names) else place.astype(np.int64)
+    if not len(names):
+        return place.astype(np.int64)
+    try:
+        numbers = lookup.inv[names.tolist()]
+    except UnicodeEncodeError:
+        numbers = lookup.inv[[name if is_unicode(name) else "" for name in names]]
+    return np.array(numbers, dtype=np.int64)[place]
 
 
 def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
