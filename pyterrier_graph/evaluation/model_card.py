@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from huggingface_hub import ModelCard
 
 NOT_STATED = "Not stated."
-IN_OTHER_SECTIONS = {"files", "options", "pretraining", "random_start", "run", "training", "versions"}
+IN_OTHER_SECTIONS = {"file_sha256", "files", "options", "pretraining", "random_start", "run", "training", "versions"}
 
 
 def write_card(

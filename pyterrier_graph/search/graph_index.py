@@ -34,6 +34,7 @@ from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.snippets import check_question, content_stems, snippet, stems
 from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
 from pyterrier_graph.storage.artifact import (
+    CARD,
     DIGESTS,
     LOCK,
     META,
@@ -265,7 +266,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             encoded/    the encoder's own vectors, so that unchanged texts are not encoded again
             v3/         of version 3: the graph, the answered queries, the vectors with context
         """
-        own = {TABLES, ENCODER, ENCODED, LOCK, META, NEW_META}
+        own = {TABLES, ENCODER, ENCODED, LOCK, META, NEW_META, CARD}
         names = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
         if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
             raise FileExistsError(f"{str(self.path)!r} has other files, such as {min(foreign)!r}: choose another path")
@@ -564,7 +565,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the present version, for ``to_hf`` and others."""
-        for name in [*self.meta[SIZES], META]:
+        for name in [*read_meta(self.path, kind_of(self))[SIZES], META]:  # with a card that was written since
             yield name, str(self.path / name)
 
 
@@ -656,6 +657,6 @@ def _put_meta(path: Path, meta: dict[str, Any], before: Mapping[str, Any] | None
     encoded = [place for place in (path / ENCODED).iterdir() if _is_present(place, fingerprint)]
     tables = [path / TABLES / f"{name}.lance" for name, _ in meta["tables"].values()]
     folders = [version, *tables, path / ENCODER, *encoded]
-    files = [file for folder in folders for file in folder.rglob("*") if file.name != HINT]
+    files = [path / CARD, *(file for folder in folders for file in folder.rglob("*") if file.name != HINT)]
     known = (before or meta).get(DIGESTS, {}).items()  # files outside of the version's folder do not change
     complete(path, meta, {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}, files)
