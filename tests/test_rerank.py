@@ -375,7 +375,7 @@ def test_defaults_of_hgat_are_maxsim_until_it_is_trained() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         scored = untrained(RUN)
-    np.testing.assert_allclose(scored["score"], tiny_maxsim(weights={})(RUN)["score"], atol=1e-4)
+    np.testing.assert_allclose(scored["score"], tiny_maxsim(weights={})(RUN)["score"], atol=1e-3)
 
 
 def test_relations_are_those_of_the_config_or_all_of_the_paper() -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
+import pyterrier as pt
 import torch
+from safetensors.torch import load_file, save
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.base.modules.dense import Dense
@@ -20,7 +27,7 @@ from sentence_transformers.util import batch_to_device, load_file_path
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_count, check_type
+from pyterrier_graph.checks import SpeedWarning, check_count, check_type
 from pyterrier_graph.encoders.checkpoints import (
     DEFAULT,
     MAX_PASSAGE_TOKENS,
@@ -29,6 +36,7 @@ from pyterrier_graph.encoders.checkpoints import (
     DType,
     checkpoint_name,
     device_of,
+    dtype_name,
     dtype_of,
     loading,
     precision,
@@ -37,9 +45,13 @@ from pyterrier_graph.encoders.checkpoints import (
     token_limit,
 )
 from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.storage.artifact import weights_sha256
+from pyterrier_graph.storage.arrays import KeyedRows
+from pyterrier_graph.storage.artifact import json_sha256, weights_sha256
+
+logger = logging.getLogger(__name__)
 
 SAMPLE_TEXTS, SAMPLE_WORDS = 100, 40  # of a sample of the vocabulary: texts, and words of each
+TEXTS_AT_ONCE, MANY_TEXTS = 512, 256  # that are encoded before they are stored, and that are worth a warning
 EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
@@ -247,6 +259,7 @@ class TokenEncoder:
         """This encoder with shorter token vectors, which need a fraction of the memory and time.
 
         Token vectors are projected onto their principal directions. The projection can be trained like other weights.
+        It is computed once, and kept in PyTerrier's home.
 
         Args:
             texts: A sample of passages; some hundreds are enough.
@@ -255,16 +268,14 @@ class TokenEncoder:
         Raises:
             ValueError: If the sample has fewer tokens than ``dimension``, or the vectors are not longer than that.
         """
-        sample = self.encode_passages(texts).values
-        if not 1 <= dimension < self.dimension or len(sample) < dimension:
-            sizes = f"{self.dimension} dimensions to {dimension} by a sample of {len(sample)} tokens"
-            raise ValueError(f"cannot reduce {sizes}")
+        if not 1 <= dimension < self.dimension:
+            raise ValueError(f"cannot reduce {self.dimension} dimensions to {dimension}")
         head = Dense(
             self.dimension,
             dimension,
             bias=False,
             activation_function=nn.Identity(),
-            init_weight=principal_directions(sample, dimension),
+            init_weight=kept_directions(self, texts, dimension),
             module_input_name="token_embeddings",
         )
         modules = [module for module in self.network if not isinstance(module, Normalize)]
@@ -279,12 +290,111 @@ class TokenEncoder:
         return weights_sha256(self.network, after=f"{self.max_passage_tokens} {self.max_query_tokens}")
 
 
+def encode_once(
+    encoder: TokenEncoder,
+    texts: Sequence[str],
+    stored: KeyedRows,
+    device: torch.device | str = "cpu",
+    *,
+    append: bool = True,
+    verbose: bool = True,
+) -> TokenStates:
+    """Token vectors of passages or titles, rounded to float16: each text is encoded once, and then read.
+
+    Warns if many texts have to be encoded.
+
+    Args:
+        encoder: The encoder.
+        texts: The texts.
+        stored: What :func:`stored_tokens` returns, or vectors in memory.
+        device: Of the result.
+        append: Whether vectors that are new are stored.
+        verbose: Whether to show progress.
+    """
+    keys = [blake2b(text.encode(), digest_size=16).digest() for text in texts]
+    text_of, unstored = dict(zip(keys, texts, strict=True)), dict[bytes, np.ndarray]()
+    while new := [key for key in stored.missing(keys) if key not in unstored]:
+        if append and len(new) > MANY_TEXTS:
+            advice = "TokenStore(path).build(graph, encoder, workers=2) encodes a whole corpus by several processes"
+            message = f"{len(new):,} texts are encoded, which takes long, and kept in {str(stored.folder)!r}: {advice}"
+            warnings.warn(message, SpeedWarning, stacklevel=4)
+        with pt.tqdm(total=len(new), desc="encoding", unit="text", delay=1, leave=None, disable=not verbose) as bar:
+            for start in range(0, len(new), TEXTS_AT_ONCE):
+                part = new[start : start + TEXTS_AT_ONCE]
+                states = encoder.encode_passages([text_of[key] for key in part])
+                values = states.values.detach().to("cpu", torch.float16).numpy()
+                matrices = np.split(values, states.offsets[1:-1].cpu().numpy())
+                if not append:
+                    unstored |= zip(part, matrices, strict=True)
+                elif error := stored.append(part, matrices):
+                    logger.warning("Token vectors are kept in memory, not in files: %s", error)
+                bar.update(len(part))
+    found = [unstored[key] if key in unstored else stored.get([key])[0] for key in keys]
+    values = np.concatenate([np.empty((0, encoder.dimension), np.float16), *found])
+    bounds = offsets(torch.tensor([len(matrix) for matrix in found], dtype=torch.long))
+    return TokenStates(torch.from_numpy(values).to(device).float(), bounds.to(device))
+
+
+def stored_tokens(encoder: TokenEncoder, folder: Path | None) -> KeyedRows:
+    """The token vectors that an encoder has stored in a folder, by digests of texts.
+
+    Encoders with the same weights, lengths and precision share them. A temporary folder takes the place of None.
+    """
+    about = {"name": encoder.name, "sha256": encoder.fingerprint()}
+    about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
+    place = Path(_temporary().name) if folder is None else folder
+    return _rows_in(place.absolute() / f"tokens-{json_sha256(about)[:16]}", encoder.dimension)
+
+
+@lru_cache(maxsize=64)
+def _rows_in(folder: Path, width: int) -> KeyedRows:
+    return KeyedRows(folder, width)
+
+
+@lru_cache(maxsize=1)
+def _temporary() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="tokens-", ignore_cleanup_errors=True)
+
+
 def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto") -> TokenEncoder:
     """Returns a :class:`TokenEncoder`, or makes one of what else a class may be given as ``encoder``."""
     if isinstance(encoder, TokenEncoder):
         return encoder
     check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), f"{EXPECTED}, or a TokenEncoder")
     return TokenEncoder(encoder, device=device, dtype=dtype)
+
+
+def kept_directions(encoder: TokenEncoder, texts: Sequence[str], dimension: int, folder: Path | None = None) -> Tensor:
+    """The :func:`principal_directions` of the token vectors of some texts, which are computed once for a folder.
+
+    Another number of threads changes their last bits. Then their digests would differ, and models with the same encoder
+    would refuse each other's files.
+
+    Args:
+        encoder: The encoder.
+        texts: The texts.
+        dimension: Number of directions.
+        folder: Where they are kept; by default a folder of PyTerrier's home.
+
+    Raises:
+        ValueError: If the texts have fewer tokens than there are directions.
+    """
+    about = {"encoder": encoder.fingerprint(), "texts": [*texts], "dimension": dimension}
+    folder = Path(pt.io.pyterrier_home(), "pyterrier_graph", "directions") if folder is None else folder
+    file = folder / f"tokens-{json_sha256(about)[:16]}.safetensors"
+    if not file.is_file():
+        sample = encoder.encode_passages(texts).values
+        if len(sample) < dimension:
+            raise ValueError(f"{dimension} dimensions need a larger sample than one of {len(sample)} tokens")
+        directions = principal_directions(sample, dimension)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with pt.io.finalized_open(str(file), "b") as out:
+                out.write(save({"directions": directions.contiguous().cpu()}))
+        except OSError as error:
+            logger.warning("The projection of token vectors is not kept: %s", error)
+            return directions
+    return load_file(file)["directions"]
 
 
 def principal_directions(vectors: Tensor, dimension: int) -> Tensor:

@@ -15,9 +15,15 @@ from torch import Tensor
 
 from pyterrier_graph.checks import WithSignature, check_choice, check_type
 from pyterrier_graph.encoders.checkpoints import DEFAULT, dtype_name
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, open_encoder
+from pyterrier_graph.encoders.token_encoder import (
+    TokenEncoder,
+    TokenStates,
+    encode_once,
+    open_encoder,
+    stored_tokens,
+)
 from pyterrier_graph.graphs.csr import ranges
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.storage.arrays import read_array
 from pyterrier_graph.storage.artifact import BuiltArtifact, kind_of
 from pyterrier_graph.storage.writer import Workers, unfinished
@@ -128,7 +134,8 @@ class TokenStore(WithSignature, BuiltArtifact):
         about["graph_sha256"] = graph.fingerprint()
 
         def encoded(nodes: np.ndarray) -> TokenStates:
-            return encoder.encode_passages(graph.texts(nodes, titles=titles))
+            stored = stored_tokens(encoder, vectors_folder(graph))
+            return encode_once(encoder, graph.texts(nodes, titles=titles), stored, append=False, verbose=False)
 
         about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
         options: dict[str, Any] = {"identity": {"batch_size": encoder.batch_size}, "bits": bits}

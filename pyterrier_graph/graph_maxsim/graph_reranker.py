@@ -24,9 +24,10 @@ from torch import Tensor
 from pyterrier_graph.checks import View, check_frame, check_type, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
 from pyterrier_graph.encoders.model import LearnedModel
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, open_encoder
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, encode_once, open_encoder, stored_tokens
 from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
+from pyterrier_graph.storage.arrays import KeyedRows
 
 LENGTHS = ("max_passage_tokens", "max_query_tokens")
 
@@ -98,29 +99,25 @@ class QueryPassages(NamedTuple):
     """Passages of one graph that are scored for some queries; arrays have one entry per row of a run."""
 
     graph: HeteroGraph
-    tokens: TokenStore | FreshTokens
+    tokens: TokenStore | GraphTokens
     queries: TokenStates
     query: np.ndarray  # number of the query
     node: np.ndarray  # the passage
     rows: np.ndarray  # position of the row in the run
 
 
-class FreshTokens:
-    """Token vectors of nodes that are not stored: each node is encoded once, when its vectors are needed."""
+class GraphTokens(NamedTuple):
+    """Token vectors of a graph's nodes that are encoded when they are first needed, and kept beside the graph."""
 
-    def __init__(self, graph: HeteroGraph, encoder: TokenEncoder, *, titles: bool) -> None:
-        self.graph = graph
-        self.encoder = encoder
-        self.titles = titles
-        self._encoded: dict[int, Tensor] = {}
+    graph: HeteroGraph
+    encoder: TokenEncoder
+    titles: bool
+    stored: KeyedRows
+    verbose: bool = True
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """Returns the token vectors of some nodes."""
-        new = np.array([node for node in np.unique(nodes).tolist() if node not in self._encoded], dtype=np.int64)
-        if len(new):
-            encoded = self.encoder.encode_passages(self.texts(new))
-            self._encoded.update((node, encoded[position]) for position, node in enumerate(new.tolist()))
-        return TokenStates.pack([self._encoded[node] for node in nodes.tolist()], self.encoder.empty).to(device)
+        return encode_once(self.encoder, self.texts(nodes), self.stored, device, verbose=self.verbose)
 
     def texts(self, nodes: np.ndarray) -> list[str]:
         """Returns the texts that are encoded."""
@@ -139,6 +136,7 @@ class GraphReranker(LearnedModel):
 
     # relations along which a LateInteractionIndex gives passages the matches of their neighbors
     weights: Mapping[str, float] = MappingProxyType({})
+    _keep_tokens = True  # not while the encoder changes
 
     def __init__(
         self,
@@ -202,20 +200,25 @@ class GraphReranker(LearnedModel):
         explain = "ptg.explain(reranker, query, docno" + (")" if self.graph is not None else ", graph=graph)")
         return View(self._facts() | inputs | self._training_facts(), [*self._training_calls(), explain])
 
-    def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, FreshTokens]:
+    def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, GraphTokens]:
         """Returns the graph of a passage whose score is explained, its node, and the token vectors."""
         graph = graph if graph is not None else self.graph
         if graph is None:
             raise ValueError("explain needs the graph that the passage is in: explain(query, docno, graph=graph)")
-        return graph, graph.nodes_of([docno]), FreshTokens(graph, self.encoder, titles=self._with_titles)
+        return graph, graph.nodes_of([docno]), self._graph_tokens(graph)
 
     @property
     def _with_titles(self) -> bool:
         """Whether passages are encoded with their titles; stored vectors decide, where there are any."""
         return self.titles if self.tokens is None else self.tokens.meta["titles"]
 
-    def _tokens_of(self, graph: HeteroGraph) -> TokenStore | FreshTokens:
-        return FreshTokens(graph, self.encoder, titles=self.titles) if self.tokens is None else self.tokens
+    def _tokens_of(self, graph: HeteroGraph) -> TokenStore | GraphTokens:
+        return self._graph_tokens(graph) if self.tokens is None else self.tokens
+
+    def _graph_tokens(self, graph: HeteroGraph) -> GraphTokens:
+        folder = vectors_folder(graph)
+        stored = stored_tokens(self.encoder, folder) if self._keep_tokens else KeyedRows(None, self.encoder.dimension)
+        return GraphTokens(graph, self.encoder, self._with_titles, stored, self.verbose)
 
     def score_passages(self, queries: TokenStates, query: np.ndarray, node: np.ndarray) -> np.ndarray:
         """Scores passages of the reranker's own graph.

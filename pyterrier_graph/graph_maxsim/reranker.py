@@ -56,7 +56,9 @@ class GraphMaxSim(GraphReranker):
         encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
         weights: Weight per relation, or per path of relations (``'title/title'``: the title above the nearest title).
             ``{}`` is plain MaxSim. By default titles have weight 1, the passages before and after 0.5.
-        tokens: Stored token vectors of the graph's nodes; without them texts are encoded when they are scored.
+        tokens: Stored token vectors of the graph's nodes. Without them texts are encoded when they are first scored,
+            and their vectors are kept in ``<graph path>.vectors`` (or ``graph.vectors_folder``), also for other models
+            with the same encoder: 2 bytes per dimension and token. The folder can be deleted at any time.
         titles: Whether passages are encoded with the titles of their sections in front. With ``tokens`` the store
             decides.
         training: Options of :meth:`fit`.

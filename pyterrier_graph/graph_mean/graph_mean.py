@@ -44,7 +44,7 @@ from pyterrier_graph.graph_mean.contextual_index import (
 )
 from pyterrier_graph.graph_mean.equations import FixedMean, PassageNetwork, SideBySide
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, TITLE, TITLES, check_graphs
 from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
@@ -262,11 +262,8 @@ class ContextualEncoder(LearnedModel):
     @property
     def _place(self) -> Path:
         """Where vectors of passages, queries and titles are kept."""
-        graphs: list[Any] = [self.graph, self.query_graph]
-        place = next((graph.path for graph in graphs if getattr(graph, "path", None)), None)
-        folder = self.folder or getattr(self.graph, "vectors_folder", None)
-        if folder is not None or place is not None:
-            return Path(f"{place}.vectors" if folder is None else folder)
+        if folder := self.folder or vectors_folder(self.graph) or vectors_folder(self.query_graph):
+            return Path(folder)
         if self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="vectors-", ignore_cleanup_errors=True)
         return Path(self._temporary.name)

@@ -59,6 +59,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     vectors_folder: Path | None = None  # where models keep vectors; by default next to the graph
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path,), {"verbose": self.verbose, "vectors_folder": self.vectors_folder}
+
     def __repr__(self) -> str:
         return f"DocumentGraph({str(self.path)!r})"
 

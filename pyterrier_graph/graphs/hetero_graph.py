@@ -8,6 +8,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -322,6 +323,12 @@ def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Seri
 
         return pd.Series(fold(graph, docnos.tolist(), DOCUMENT)[1], index=docnos.index, dtype=object)
     return docnos.str.replace(PASSAGE_NUMBER, "", regex=True)
+
+
+def vectors_folder(graph: Any) -> Path | None:
+    """Where models keep the vectors of a graph: its ``vectors_folder``, or next to it; None for a graph in memory."""
+    path, folder = getattr(graph, "path", None), getattr(graph, "vectors_folder", None)
+    return Path(folder or f"{path}.vectors") if folder or path else None
 
 
 def judged_ids(docnos: pd.Series, qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> pd.Series:

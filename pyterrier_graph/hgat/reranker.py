@@ -19,17 +19,17 @@ from torch import nn
 
 from pyterrier_graph.checks import SpeedWarning, check_type, progress
 from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
-from pyterrier_graph.encoders.token_encoder import TokenStates, principal_directions, vocabulary_sample
+from pyterrier_graph.encoders.token_encoder import TokenStates, kept_directions, vocabulary_sample
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
-    FreshTokens,
     GraphReranker,
+    GraphTokens,
     Judged,
     QueryPassages,
     ranked,
 )
 from pyterrier_graph.graphs.csr import offsets
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, vectors_folder
 from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, follow, paper_relations
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
 from pyterrier_graph.hgat.training import HGATTraining, copy_to_train, draw_triples, train_on_triples
@@ -70,7 +70,7 @@ class HGATReranker(GraphReranker):
         graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
         encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
         config: Variant and shape of the network, its relations, and the seed of its initial weights.
-        tokens: Stored token vectors of the graph's nodes; without them texts are encoded when they are needed.
+        tokens: Stored token vectors of the graph's nodes; without them see :class:`~pyterrier_graph.GraphMaxSim`.
         contextualized: The store that :meth:`contextualize` returned for these weights: reranking is then a look-up
             and a MaxSim.
         training: Options of :meth:`fit`.
@@ -160,10 +160,10 @@ class HGATReranker(GraphReranker):
         """The network. Its projection starts when it is first used, because texts are encoded for it."""
         if self._start_projection:
             self._start_projection = False
-            sample = self.encoder.encode_passages(vocabulary_sample(self.encoder)).values
             projection = cast(nn.Linear, self._network.projection)
+            sample, folder = vocabulary_sample(self.encoder), vectors_folder(self.graph)
             with torch.no_grad():
-                projection.weight.copy_(principal_directions(sample, projection.out_features))
+                projection.weight.copy_(kept_directions(self.encoder, sample, projection.out_features, folder))
         return self._network
 
     @network.setter
@@ -225,7 +225,7 @@ class HGATReranker(GraphReranker):
         return np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
 
     def _in_context(
-        self, graph: HeteroGraph, tokens: TokenStore | FreshTokens, nodes: np.ndarray
+        self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray
     ) -> tuple[TokenStates, TokenStates]:
         """Some passages as encoded (only if the framework needs them so, where they are stored), and in context."""
         if self.contextualized is not None:
@@ -264,6 +264,7 @@ class HGATReranker(GraphReranker):
                     stacklevel=3,
                 )
         try:
+            self._keep_tokens = not learned
             tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
             given: dict[str, Any] = {"device": self._device, "dtype": self.dtype, "verbose": self.verbose}
             given |= {"validate": validate, "identity": identity}
@@ -271,6 +272,8 @@ class HGATReranker(GraphReranker):
         except BaseException:  # the trainer has given the network its weights back
             self.__dict__.update(before)
             raise
+        finally:
+            self._keep_tokens = True
 
     def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).

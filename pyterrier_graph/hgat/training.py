@@ -259,7 +259,7 @@ class NegativeSampler:
 
 
 Graphs = Sequence[tuple[HeteroGraph, Any]]
-"""Graphs, each with a TokenStore or FreshTokens of its nodes."""
+"""Graphs, each with a TokenStore or GraphTokens of its nodes."""
 
 
 def draw_triples(

@@ -375,7 +375,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         tables = {f"{name}.lance" for name, _ in (*meta["tables"].values(), *before["tables"].values())}
         old = [file for file in self.path.glob("v*") if VERSION.fullmatch(file.name)]
         old = [file for file in old if int(file.name[1:]) < meta["number"] - 1]
-        old += [file for file in (self.path / ENCODED).iterdir() if not _is_present(file, fingerprint)]
+        encoded = [file for file in (self.path / ENCODED).iterdir() if not file.name.startswith("tokens")]
+        old += [file for file in encoded if not _is_present(file, fingerprint)]
         old += [file for file in (self.path / TABLES).iterdir() if file.name not in tables]
         removed = self.path / TABLES / "removed"
         for folder in [removed, *old]:  # first they get this name, so that no process opens a part

@@ -2,10 +2,11 @@
 
 import copyreg
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,7 +17,7 @@ from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import is_unicode
-from pyterrier_graph.storage.artifact import BuiltArtifact
+from pyterrier_graph.storage.artifact import BuiltArtifact, folder_id, locked
 
 DOCNOS = "docnos.npids"
 TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
@@ -62,6 +63,106 @@ class ArrayFiles(ExitStack):
         if path not in self._files:
             self._files[path] = self.enter_context(open(path, "ab"))
         self._files[path].write(np.ascontiguousarray(values, dtype=f"<{path.suffix[1:]}").tobytes())
+
+
+class KeyedRows:
+    """Matrices with rows of one width by their keys, in files of a folder that grow: each is appended once.
+
+    Several processes may read, and one at a time appends; while another one does, or if the folder cannot be written,
+    matrices stay in memory until the next call. Rows are on the disk before the entry of their key, so that the entries
+    are complete whenever a process is killed; what it has left behind them is overwritten.
+
+    ::
+
+        rows.f2    the rows of all matrices, float16
+        keys       per matrix its key, the number of its first row, and that of the row after its last one
+
+    Args:
+        folder: The folder, which is made when something is appended; None keeps all in memory.
+        width: Length of a row.
+    """
+
+    ENTRY = np.dtype([("key", "V16"), ("start", "<i8"), ("end", "<i8")])
+
+    def __init__(self, folder: Path | None, width: int) -> None:
+        self.folder, self.width = folder, width
+        self._unwritten: dict[bytes, np.ndarray] = {}
+        self._lock = Lock()  # of the threads of this process
+        self._forget()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.folder, self.width)
+
+    def _forget(self) -> None:
+        self._places: dict[bytes, slice] = {}
+        self._file: tuple[int, int] | None = None  # that the entries are from
+        self._entries, self._end = 0, 0  # that were read, and the end of their rows
+
+    def missing(self, keys: Iterable[bytes]) -> list[bytes]:
+        """The keys that have no matrix, each once."""
+        for _ in range(2):  # the second time with what other processes have appended
+            absent = [key for key in dict.fromkeys(keys) if key not in self._places and key not in self._unwritten]
+            if not absent:
+                break
+            self._refresh()
+        return absent
+
+    def get(self, keys: Iterable[bytes]) -> list[np.ndarray]:
+        """The matrices of keys, of which none is missing; shape (rows, width)."""
+        unwritten = self._unwritten
+        return [unwritten[key] if key in unwritten else self._rows[self._places[key]] for key in keys]
+
+    def append(self, keys: Iterable[bytes], matrices: Iterable[np.ndarray]) -> OSError | None:
+        """Adds matrices of float16; returns the reason if they, and those before, could not be written."""
+        with self._lock:
+            self._unwritten.update(zip(keys, matrices, strict=True))
+            if self.folder is None:
+                return None
+            try:
+                with locked(self.folder):
+                    self._write(self.folder)
+            except OSError as error:
+                return error
+        return None
+
+    def _write(self, folder: Path) -> None:
+        self._refresh()
+        new = {key: matrix for key, matrix in self._unwritten.items() if key not in self._places}
+        ends = self._end + np.cumsum([0, *map(len, new.values())])
+        entries = np.zeros(len(new), dtype=self.ENTRY)
+        entries["key"] = np.frombuffer(b"".join(new), "V16")
+        entries["start"], entries["end"] = ends[:-1], ends[1:]
+        for name, place, parts in (
+            ("rows.f2", self._end * self.width * 2, new.values()),
+            ("keys", self._entries * self.ENTRY.itemsize, [entries]),
+        ):
+            (folder / name).touch()
+            with open(folder / name, "r+b") as out:
+                out.seek(place)
+                for part in parts:
+                    out.write(part.tobytes())
+                out.flush()
+                os.fsync(out.fileno())
+        self._refresh()
+        self._unwritten = {}
+
+    def _refresh(self) -> None:
+        """Reads the entries that are new since the last time."""
+        if self.folder is None:
+            return
+        keys, rows = self.folder / "keys", self.folder / "rows.f2"
+        if (file := folder_id(rows)) != self._file:  # made, deleted, or replaced: a mapped file keeps its id
+            self._forget()
+        if file is None or not keys.exists():
+            return
+        new = np.fromfile(keys, self.ENTRY, offset=self._entries * self.ENTRY.itemsize)
+        shape = rows.stat().st_size // (2 * self.width), self.width
+        self._rows = np.asarray(np.memmap(rows, "<f2", mode="r", shape=shape)) if shape[0] else np.empty(shape, "<f2")
+        valid = new[(new["start"] >= 0) & (new["start"] <= new["end"]) & (new["end"] <= len(self._rows))]
+        places = map(slice, valid["start"].tolist(), valid["end"].tolist())
+        self._places.update(zip(valid["key"].tolist(), places, strict=True))
+        self._file, self._entries = file, self._entries + len(new)
+        self._end = max(self._end, int(valid["end"].max(initial=0)))
 
 
 # --- texts

@@ -37,6 +37,7 @@ SIZES, DIGESTS, OWN_DIGEST = "files", "file_sha256", "meta_sha256"
 SMALL = 1 << 20  # bytes; files up to this size are compared with their digests whenever an artifact is opened
 OTHER_CONTENT = "has another content than when it was written"
 Opened = TypeVar("Opened")
+_sha256_of: dict[bytes, str] = {}  # of weights, by their XXH3
 LOAD = 'pt.Artifact.load("folder"'  # a card's code for loading; the name of the hub or record replaces it there
 
 
@@ -96,15 +97,25 @@ def frame_sha256(frame: pd.DataFrame) -> str:
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
-    """SHA-256 of the names and weights of a module, preceded and followed by a text."""
-    import torch
+    """SHA-256 of the names and weights of a module, preceded and followed by a text.
 
-    digest = hashlib.sha256(before.encode())
-    for name, tensor in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
-    digest.update(after.encode())
-    return digest.hexdigest()
+    Weights that have not changed since are recognized by a faster digest (XXH3, 128 bits).
+    """
+    import torch
+    from xxhash import xxh3_128
+
+    def digested(digest: Any) -> Any:
+        digest.update(before.encode())
+        for name, tensor in sorted(module.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
+        digest.update(after.encode())
+        return digest
+
+    quick = digested(xxh3_128()).digest()
+    if quick not in _sha256_of:
+        _sha256_of[quick] = digested(hashlib.sha256()).hexdigest()
+    return _sha256_of[quick]
 
 
 def pipeline_name(pipeline: Any) -> str:
