@@ -299,17 +299,9 @@ def encode_once(
     append: bool = True,
     verbose: bool = True,
 ) -> TokenStates:
-    """Token vectors of passages or titles, rounded to float16: each text is encoded once, and then read.
+    """Token vectors of passages or titles, rounded to float16: those that are new are encoded, and appended if wanted.
 
-    Warns if many texts have to be encoded.
-
-    Args:
-        encoder: The encoder.
-        texts: The texts.
-        stored: What :func:`stored_tokens` returns, or vectors in memory.
-        device: Of the result.
-        append: Whether vectors that are new are stored.
-        verbose: Whether to show progress.
+    Warns if many texts have to be encoded. ``stored`` is what :func:`stored_tokens` returns, or in memory.
     """
     keys = [blake2b(text.encode(), digest_size=16).digest() for text in texts]
     text_of, unstored = dict(zip(keys, texts, strict=True)), dict[bytes, np.ndarray]()
@@ -367,17 +359,10 @@ def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto")
 def kept_directions(encoder: TokenEncoder, texts: Sequence[str], dimension: int, folder: Path | None = None) -> Tensor:
     """The :func:`principal_directions` of the token vectors of some texts, which are computed once for a folder.
 
-    Another number of threads changes their last bits. Then their digests would differ, and models with the same encoder
-    would refuse each other's files.
+    By default it is in PyTerrier's home. Another number of threads changes their last bits: their digests would differ,
+    and models with the same encoder would refuse each other's files.
 
-    Args:
-        encoder: The encoder.
-        texts: The texts.
-        dimension: Number of directions.
-        folder: Where they are kept; by default a folder of PyTerrier's home.
-
-    Raises:
-        ValueError: If the texts have fewer tokens than there are directions.
+    Raises ValueError if the texts have fewer tokens than there are directions.
     """
     about = {"encoder": encoder.fingerprint(), "texts": [*texts], "dimension": dimension}
     folder = Path(pt.io.pyterrier_home(), "pyterrier_graph", "directions") if folder is None else folder

@@ -95,7 +95,7 @@ class KeyedRows:
 
     def _forget(self) -> None:
         self._places: dict[bytes, slice] = {}
-        self._file: tuple[int, int] | None = None  # that the entries are from
+        self._file: tuple[int, int] | None = None  # of the rows
         self._entries, self._end = 0, 0  # that were read, and the end of their rows
 
     def missing(self, keys: Iterable[bytes]) -> list[bytes]:
@@ -139,6 +139,8 @@ class KeyedRows:
             (folder / name).touch()
             with open(folder / name, "r+b") as out:
                 out.seek(place)
+                if name == "keys":
+                    out.truncate()  # incomplete entries, which would name the rows of others
                 for part in parts:
                     out.write(part.tobytes())
                 out.flush()
@@ -158,11 +160,12 @@ class KeyedRows:
         new = np.fromfile(keys, self.ENTRY, offset=self._entries * self.ENTRY.itemsize)
         shape = rows.stat().st_size // (2 * self.width), self.width
         self._rows = np.asarray(np.memmap(rows, "<f2", mode="r", shape=shape)) if shape[0] else np.empty(shape, "<f2")
-        valid = new[(new["start"] >= 0) & (new["start"] <= new["end"]) & (new["end"] <= len(self._rows))]
-        places = map(slice, valid["start"].tolist(), valid["end"].tolist())
-        self._places.update(zip(valid["key"].tolist(), places, strict=True))
-        self._file, self._entries = file, self._entries + len(new)
-        self._end = max(self._end, int(valid["end"].max(initial=0)))
+        starts = np.append(self._end, new["end"])  # each matrix is behind the one before
+        valid = (new["start"] == starts[:-1]) & (new["start"] <= new["end"]) & (new["end"] <= len(self._rows))
+        new = new[: valid.argmin() if len(valid) and not valid.all() else None]
+        places = map(slice, new["start"].tolist(), new["end"].tolist())
+        self._places.update(zip(new["key"].tolist(), places, strict=True))
+        self._file, self._entries, self._end = file, self._entries + len(new), int(starts[len(new)])
 
 
 # --- texts
