@@ -205,7 +205,7 @@ def new(**options: Any) -> TokenEncoder:
         (lambda: new(batch_size=0), "batch_size must be a whole number, 1 or more, got 0"),
         (lambda: new(dtype="half"), "dtype must be one of 'auto'"),
         (lambda: tiny.encoder().reduced([" ".join(tiny.WORDS)], 16), "cannot reduce 16 dimensions"),
-        (lambda: tiny.encoder().reduced(["alpha"], 8), "sample of 3 tokens"),
+        (lambda: tiny.encoder().reduced(["alpha"], 8), "larger sample than one of 3 tokens"),
     ],
 )
 def test_wrong_arguments_are_named(call: Callable[[], Any], message: str) -> None:

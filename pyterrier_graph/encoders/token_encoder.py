@@ -73,6 +73,18 @@ class TokenStates:
         lengths = torch.tensor([len(matrix) for matrix in matrices], dtype=torch.long, device=empty.device)
         return cls(torch.cat([empty, *matrices]), offsets(lengths))
 
+    @classmethod
+    def from_arrays(cls, matrices: Sequence[np.ndarray], width: int, device: torch.device | str = "cpu") -> TokenStates:
+        """Packs what :meth:`arrays` returns, in float32."""
+        values = np.concatenate([np.empty((0, width), np.float16), *matrices])
+        bounds = offsets(torch.tensor([len(matrix) for matrix in matrices], dtype=torch.long))
+        return cls(torch.from_numpy(values).to(device).float(), bounds.to(device))
+
+    def arrays(self, dtype: np.dtype) -> list[np.ndarray]:
+        """The matrices, for files."""
+        values = self.values.detach().float().cpu().numpy().astype(dtype)
+        return np.split(values, self.offsets[1:-1].cpu().numpy())
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -299,7 +311,7 @@ def encode_once(
     append: bool = True,
     verbose: bool = True,
 ) -> TokenStates:
-    """Token vectors of passages or titles, rounded to float16: those that are new are encoded, and appended if wanted.
+    """Token vectors of passages or titles, as they are stored: those that are new are encoded, and appended if wanted.
 
     Warns if many texts have to be encoded. ``stored`` is what :func:`stored_tokens` returns, or in memory.
     """
@@ -313,34 +325,35 @@ def encode_once(
         with pt.tqdm(total=len(new), desc="encoding", unit="text", delay=1, leave=None, disable=not verbose) as bar:
             for start in range(0, len(new), TEXTS_AT_ONCE):
                 part = new[start : start + TEXTS_AT_ONCE]
-                states = encoder.encode_passages([text_of[key] for key in part])
-                values = states.values.detach().to("cpu", torch.float16).numpy()
-                matrices = np.split(values, states.offsets[1:-1].cpu().numpy())
+                matrices = encoder.encode_passages([text_of[key] for key in part]).arrays(stored.dtype)
                 if not append:
                     unstored |= zip(part, matrices, strict=True)
                 elif error := stored.append(part, matrices):
                     logger.warning("Token vectors are kept in memory, not in files: %s", error)
                 bar.update(len(part))
     found = [unstored[key] if key in unstored else stored.get([key])[0] for key in keys]
-    values = np.concatenate([np.empty((0, encoder.dimension), np.float16), *found])
-    bounds = offsets(torch.tensor([len(matrix) for matrix in found], dtype=torch.long))
-    return TokenStates(torch.from_numpy(values).to(device).float(), bounds.to(device))
+    return TokenStates.from_arrays(found, encoder.dimension, device)
 
 
 def stored_tokens(encoder: TokenEncoder, folder: Path | None) -> KeyedRows:
-    """The token vectors that an encoder has stored in a folder, by digests of texts.
+    """The token vectors that an encoder has stored in a folder, by digests of texts; see :func:`stored_rows`.
 
-    Encoders with the same weights, lengths and precision share them. A temporary folder takes the place of None.
+    Encoders with the same weights, lengths and precision share them.
     """
     about = {"name": encoder.name, "sha256": encoder.fingerprint()}
     about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
+    return stored_rows(folder, about, encoder.dimension)
+
+
+def stored_rows(folder: Path | None, about: dict[str, Any], width: int, dtype: str = "<f2") -> KeyedRows:
+    """The rows that depend on what ``about`` contains; without a folder they are kept until this process ends."""
     place = Path(_temporary().name) if folder is None else folder
-    return _rows_in(place.absolute() / f"tokens-{json_sha256(about)[:16]}", encoder.dimension)
+    return _rows_in(place.absolute() / f"tokens-{json_sha256(about)[:16]}", width, dtype)
 
 
 @lru_cache(maxsize=64)
-def _rows_in(folder: Path, width: int) -> KeyedRows:
-    return KeyedRows(folder, width)
+def _rows_in(folder: Path, width: int, dtype: str) -> KeyedRows:
+    return KeyedRows(folder, width, dtype)
 
 
 @lru_cache(maxsize=1)

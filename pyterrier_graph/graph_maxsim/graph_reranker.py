@@ -107,7 +107,7 @@ class QueryPassages(NamedTuple):
 
 
 class GraphTokens(NamedTuple):
-    """Token vectors of a graph's nodes that are encoded when they are first needed, and kept beside the graph."""
+    """Token vectors of a graph's nodes that are encoded when they are first needed, and kept next to the graph."""
 
     graph: HeteroGraph
     encoder: TokenEncoder

@@ -19,7 +19,7 @@ from torch import nn
 
 from pyterrier_graph.checks import SpeedWarning, check_type, progress
 from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
-from pyterrier_graph.encoders.token_encoder import TokenStates, kept_directions, vocabulary_sample
+from pyterrier_graph.encoders.token_encoder import TokenStates, kept_directions, stored_rows, vocabulary_sample
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
@@ -33,6 +33,7 @@ from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, vectors_folder
 from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, follow, paper_relations
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
 from pyterrier_graph.hgat.training import HGATTraining, copy_to_train, draw_triples, train_on_triples
+from pyterrier_graph.storage.arrays import KeyedRows
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.storage.writer import Workers
 from pyterrier_graph.training.validation import Validation, judged
@@ -90,6 +91,7 @@ class HGATReranker(GraphReranker):
     KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size"}
 
     _contextualized: TokenStore | None = None
+    _keep_states = True  # not while the network changes
     _start_projection = False  # whether the projection has to be set before the network is used
 
     def __init__(
@@ -207,13 +209,13 @@ class HGATReranker(GraphReranker):
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
-        queries = self.network.project(work.queries.to(self._device))
+        queries, stored = self.network.project(work.queries.to(self._device)), self._stored_states()
         chunks = self._chunks(np.unique(work.node))
         for nodes in progress(chunks, len(np.unique(work.query)), "batch", verbose=self.verbose):
             rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
             position = np.searchsorted(nodes, work.node[rows])
             with torch.inference_mode(), precision(self.dtype, self._device):
-                content, in_context = self._in_context(work.graph, work.tokens, nodes)
+                content, in_context = self._in_context(work.graph, work.tokens, nodes, stored)
                 for query, members in pd.Series(work.query[rows]).groupby(work.query[rows]).indices.items():
                     passages = torch.from_numpy(position[members]).to(self._device)
                     vectors = queries[query]
@@ -224,17 +226,36 @@ class HGATReranker(GraphReranker):
     def _chunks(self, nodes: np.ndarray) -> list[np.ndarray]:
         return np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
 
+    def _stored_states(self) -> KeyedRows | None:
+        """The representations that this process has computed with these weights, by node; None without a graph."""
+        if self.graph is None or not self._keep_states:
+            return None
+        about = {"model": self._digest(), "graph": self.graph.fingerprint(), "titles": self._with_titles}
+        about |= {"tokens": self.tokens and self.tokens.meta, "dtype": dtype_name(self.dtype, self._device)}
+        return stored_rows(None, about, self.network.dimension, "<f4")
+
     def _in_context(
-        self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray
+        self,
+        graph: HeteroGraph,
+        tokens: TokenStore | GraphTokens,
+        nodes: np.ndarray,
+        stored: KeyedRows | None = None,
     ) -> tuple[TokenStates, TokenStates]:
         """Some passages as encoded (only if the framework needs them so, where they are stored), and in context."""
         if self.contextualized is not None:
             in_context = self.contextualized.states(nodes, self._device)
-            late = self.config.framework == "late"
-            return self.network.project(tokens.states(nodes, self._device)) if late else in_context, in_context
-        propagation = send_to_device(self.network.plan(graph, nodes), self._device)
-        inputs = self.network.project(tokens.states(propagation.nodes, self._device))
-        return inputs.select(propagation.inputs), self.network(inputs, propagation)
+        elif stored is not None:
+            keys = [node.to_bytes(16, "little") for node in nodes.tolist()]
+            while new := stored.missing(keys):
+                some = np.array([int.from_bytes(key, "little") for key in new])
+                stored.append(new, self._in_context(graph, tokens, some)[1].arrays(stored.dtype))
+            in_context = TokenStates.from_arrays(stored.get(keys), stored.width, self._device)
+        else:
+            propagation = send_to_device(self.network.plan(graph, nodes), self._device)
+            inputs = self.network.project(tokens.states(propagation.nodes, self._device))
+            return inputs.select(propagation.inputs), self.network(inputs, propagation)
+        late = self.config.framework == "late"
+        return self.network.project(tokens.states(nodes, self._device)) if late else in_context, in_context
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
         options, validate = self.training, None
@@ -264,7 +285,7 @@ class HGATReranker(GraphReranker):
                     stacklevel=3,
                 )
         try:
-            self._keep_tokens = not learned
+            self._keep_tokens, self._keep_states = not learned, False
             tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
             given: dict[str, Any] = {"device": self._device, "dtype": self.dtype, "verbose": self.verbose}
             given |= {"validate": validate, "identity": identity}
@@ -273,7 +294,7 @@ class HGATReranker(GraphReranker):
             self.__dict__.update(before)
             raise
         finally:
-            self._keep_tokens = True
+            self._keep_tokens = self._keep_states = True
 
     def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).

@@ -74,24 +74,25 @@ class KeyedRows:
 
     ::
 
-        rows.f2    the rows of all matrices, float16
-        keys       per matrix its key, the number of its first row, and that of the row after its last one
+        rows    the rows of all matrices
+        keys    per matrix its key, the number of its first row, and that of the row after its last one
 
     Args:
         folder: The folder, which is made when something is appended; None keeps all in memory.
         width: Length of a row.
+        dtype: Of the rows.
     """
 
     ENTRY = np.dtype([("key", "V16"), ("start", "<i8"), ("end", "<i8")])
 
-    def __init__(self, folder: Path | None, width: int) -> None:
-        self.folder, self.width = folder, width
+    def __init__(self, folder: Path | None, width: int, dtype: str = "<f2") -> None:
+        self.folder, self.width, self.dtype = folder, width, np.dtype(dtype)
         self._unwritten: dict[bytes, np.ndarray] = {}
         self._lock = Lock()  # of the threads of this process
         self._forget()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.folder, self.width)
+        return type(self), (self.folder, self.width, self.dtype.str)
 
     def _forget(self) -> None:
         self._places: dict[bytes, slice] = {}
@@ -113,7 +114,7 @@ class KeyedRows:
         return [unwritten[key] if key in unwritten else self._rows[self._places[key]] for key in keys]
 
     def append(self, keys: Iterable[bytes], matrices: Iterable[np.ndarray]) -> OSError | None:
-        """Adds matrices of float16; returns the reason if they, and those before, could not be written."""
+        """Adds matrices; returns the reason if they, and those before, could not be written."""
         with self._lock:
             self._unwritten.update(zip(keys, matrices, strict=True))
             if self.folder is None:
@@ -133,7 +134,7 @@ class KeyedRows:
         entries["key"] = np.frombuffer(b"".join(new), "V16")
         entries["start"], entries["end"] = ends[:-1], ends[1:]
         for name, place, parts in (
-            ("rows.f2", self._end * self.width * 2, new.values()),
+            ("rows", self._end * self.width * self.dtype.itemsize, new.values()),
             ("keys", self._entries * self.ENTRY.itemsize, [entries]),
         ):
             (folder / name).touch()
@@ -152,14 +153,15 @@ class KeyedRows:
         """Reads the entries that are new since the last time."""
         if self.folder is None:
             return
-        keys, rows = self.folder / "keys", self.folder / "rows.f2"
+        keys, rows = self.folder / "keys", self.folder / "rows"
         if (file := folder_id(rows)) != self._file:  # made, deleted, or replaced: a mapped file keeps its id
             self._forget()
         if file is None or not keys.exists():
             return
         new = np.fromfile(keys, self.ENTRY, offset=self._entries * self.ENTRY.itemsize)
-        shape = rows.stat().st_size // (2 * self.width), self.width
-        self._rows = np.asarray(np.memmap(rows, "<f2", mode="r", shape=shape)) if shape[0] else np.empty(shape, "<f2")
+        shape = rows.stat().st_size // (self.dtype.itemsize * self.width), self.width
+        mapped = np.memmap(rows, self.dtype, mode="r", shape=shape) if shape[0] else np.empty(shape, self.dtype)
+        self._rows = np.asarray(mapped)
         starts = np.append(self._end, new["end"])  # each matrix is behind the one before
         valid = (new["start"] == starts[:-1]) & (new["start"] <= new["end"]) & (new["end"] <= len(self._rows))
         new = new[: valid.argmin() if len(valid) and not valid.all() else None]
