@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import pstdev
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def pipeline(found: Scores, **columns: Any) -> pt.Transformer:
 
 
 def literal(parts: list[Scores], weights: list[float]) -> Scores:
-    """The convex combination of min-max scores, one result at a time."""
+    """The convex combination of z-scores above the last result's, one result at a time."""
     combined: Scores = {}
     for qid in TOPICS["qid"]:
         found = [part.get(qid, {}) for part in parts]
@@ -40,8 +41,8 @@ def literal(parts: list[Scores], weights: list[float]) -> Scores:
             total = 0.0
             for weight, ranking in zip(share, found, strict=True):
                 if docno in ranking:
-                    low, high = min(ranking.values()), max(ranking.values())
-                    total += weight / sum(share) * ((ranking[docno] - low) / (high - low) if high > low else 0.5)
+                    low, spread = min(ranking.values()), pstdev(ranking.values())
+                    total += weight / sum(share) * ((ranking[docno] - low) / spread if spread else 1)
             combined.setdefault(qid, {})[docno] = total
     return combined
 
@@ -61,9 +62,11 @@ def test_scores_are_the_literal_ones(lexical: Scores, dense: Scores, alpha: floa
 def test_three_pipelines_texts_and_cutoff() -> None:
     parts = [{"1": {"a": 3.0, "b": 1.0}}, {"1": {"b": 9.0, "c": 0.0}}, {"1": {"c": 5.0, "a": 1.0}}]
     one, two, three = (pipeline(part, text="some text") for part in parts)
-    result = ptg.Hybrid(ptg.Hybrid(one, two), three, alpha=0.25, num_results=2)(TOPICS)
+    result = ptg.Hybrid(ptg.Hybrid(one, two, alpha=0.5), three, alpha=0.25, num_results=2)(TOPICS)
     assert result["docno"].tolist() == ["a", "b"] and result["rank"].tolist() == [0, 1]
-    assert result["score"].tolist() == pytest.approx([0.75, 0.75]) and set(result["text"]) == {"some text"}
+    assert result["score"].tolist() == pytest.approx([0.75 / pstdev([1, 1, 0])] * 2) and set(result["text"]) == {
+        "some text"
+    }
 
 
 def test_what_one_pipeline_lacks_does_not_win() -> None:
@@ -91,8 +94,8 @@ def test_alpha_moves_only_as_far_as_the_queries_agree() -> None:
     good = {str(n): {"a": 2.0, "b": 1.0, "c": 0.0} for n in range(20)}
     bad = {str(n): {"c": 3.0, "b": 0.1, "a": 0.0} for n in range(20)}
     qrels = pd.DataFrame({"qid": topics["qid"], "docno": "a", "label": 1})
-    hybrid = ptg.Hybrid(pipeline(good), pipeline(bad), alpha=0.5, verbose=False)
-    assert hybrid.fit(topics, qrels) is hybrid and hybrid.alpha < 0.5
+    hybrid = ptg.Hybrid(pipeline(good), pipeline(bad), alpha=0.6, verbose=False)
+    assert hybrid.fit(topics, qrels) is hybrid and hybrid.alpha < 0.6
     same = ptg.Hybrid(pipeline(good), pipeline(good), alpha=0.35, verbose=False)
     assert same.fit(topics, qrels).alpha == 0.35
 

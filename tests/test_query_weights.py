@@ -88,13 +88,30 @@ def mean(small: Any, **options: Any) -> GraphMean:
 # --- the literal definition: one passage, one source, one query at a time
 
 
-def added(x: np.ndarray, sources: list[np.ndarray], relation: str) -> np.ndarray:
+def read(small: Any) -> list[np.ndarray]:
+    """The vectors of the passages: a third is read alone, and the rest with the title in front."""
+    titles = [document(int(docno[1])).nodes[0].text for docno in small.docnos]
+    titled = [f"{title}: {text}" if title else text for title, text in zip(titles, small.texts, strict=True)]
+    alone, after = (small.encoder.encode_docs(texts).astype(float) for texts in (small.texts, titled))
+    return [one / 3 + 2 * other / 3 for one, other in zip(alone, after, strict=True)]
+
+
+def chance(answered: list[int]) -> float:
+    """How likely a passage without answered queries is relevant, as a share of its and an answered passage's chance."""
+    with_queries = [number for number in answered if number]
+    u = len(with_queries) / len(answered)
+    again = sum(number for number in with_queries if number > 1)
+    c = (again + u) / (sum(answered) + 1)
+    return ((1 - c) / (1 - u)) / ((1 - c) / (1 - u) + c / u)
+
+
+def added(x: np.ndarray, sources: list[np.ndarray], relation: str, beta: float) -> np.ndarray:
     """The part that a relation adds to a passage."""
     if not sources:
-        return 0.6 * x if relation == "relevant" else np.zeros_like(x)
+        return beta * x if relation == "relevant" else np.zeros_like(x)
     total = sum(sources) / len(sources)
     m = total / max(float(np.linalg.norm(total)), 1e-12)
-    return (np.linalg.norm(x) - 0.8 * float(x @ m)) * m
+    return (np.linalg.norm(x) - float(x @ m)) * m
 
 
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
@@ -137,9 +154,10 @@ def test_the_ranking_is_the_literal_one(small: Any, case: str, tmp_path: Path) -
     index = model.index(tmp_path / "index", chunk_size=5)
     assert model.weights == "auto" and [*model.largest_weights] == relations
     stored = np.array(index.flex.payload(return_docnos=False)[0])
-    passages = [x.astype(float) for x in small.encoder.encode_docs(small.texts)]
+    passages = read(small)
+    beta = chance([len(sources_of(small, "relevant", p, masked)) for p in range(len(passages))])
     parts: list[list[np.ndarray]] = [
-        [added(x, sources_of(small, name, p, masked), name) for name in relations] for p, x in enumerate(passages)
+        [added(x, sources_of(small, name, p, masked), name, beta) for name in relations] for p, x in enumerate(passages)
     ]
     expected = np.array([np.concatenate([x, *own]) for x, own in zip(passages, parts, strict=True)])
     np.testing.assert_allclose(stored, expected, atol=1e-5)
@@ -180,7 +198,7 @@ def test_any_vectors_side_by_side(passages: np.ndarray, sources: np.ndarray, dat
         )
         for name in ("titles", "relevant")
     }
-    network = SideBySide({"titles": 1.0, "relevant": 0.3}, 3)
+    network = SideBySide({"titles": 1.0, "relevant": 0.3}, 3, isolated=0.7)
     edges = {
         name: CSR(
             np.cumsum([0, *map(len, of)]), np.array([n for row in of for n in sorted(row)], dtype=np.int64)
@@ -193,7 +211,7 @@ def test_any_vectors_side_by_side(passages: np.ndarray, sources: np.ndarray, dat
         own = [[sources[n].astype(float) for n in sorted(rows[name][p])] for name in rows]
         if any(of and np.linalg.norm(sum(of)) < 1e-3 for of in own):  # its direction is rounding
             continue
-        expected = np.concatenate([x, *(added(x, of, name) for of, name in zip(own, rows, strict=True))])
+        expected = np.concatenate([x, *(added(x, of, name, 0.7) for of, name in zip(own, rows, strict=True))])
         np.testing.assert_allclose(found[p], expected, atol=1e-4)
     assert np.isfinite(found).all()
 
@@ -363,14 +381,15 @@ def test_what_it_shows(small: Any) -> None:
     queries = small.qrels.loc[small.qrels["docno"] == small.docnos[7], "qid"].tolist()
     assert sorted(said.loc[said["relation"] == "relevant", "source"]) == sorted(queries) and queries
     assert said.loc[said["relation"] == "titles", "text"].tolist() == ["beta title"]
-    x = small.encoder.encode_docs([small.texts[7]])[0].astype(float)
+    x = read(small)[7]
     weights, q = (
         index.query_weights(pd.DataFrame({"qid": ["1"], "query": ["beta"]})),
         small.encoder.encode_queries(["beta"]),
     )
     for relation, rows in said[1:].groupby("relation"):
         assert rows["weight"].tolist() == pytest.approx([1 / len(rows)] * len(rows))
-        expected = added(x, sources_of(small, str(relation), 7, set()), str(relation)) @ q[0] * weights[relation][0]
+        part = added(x, sources_of(small, str(relation), 7, set()), str(relation), 0.0)
+        expected = part @ q[0] * weights[relation][0]
         assert rows["score"].sum() == pytest.approx(expected, rel=1e-3, abs=1e-5)
     assert model.explain("beta", small.docnos[1]).query("relation == 'titles'").empty
 
@@ -401,7 +420,10 @@ def test_wrong_weights(small: Any) -> None:
 
 
 class Table(Words):
-    """Each text has a vector of length 1 that is nearly orthogonal to all others; '+' adds such vectors."""
+    """Each text has a vector of length 1 that is nearly orthogonal to all others; '+' adds such vectors.
+
+    A title in front of a passage changes nothing.
+    """
 
     def encode_queries(self, texts: Any, batch_size: int | None = None) -> np.ndarray:
         made = [sum((self._unit(word) for word in text.split("+")), np.zeros(1024)) for text in texts]
@@ -410,7 +432,8 @@ class Table(Words):
     encode_docs = encode_queries
 
     def _unit(self, text: str) -> np.ndarray:
-        seed = int.from_bytes(hashlib.sha256(text.strip().encode()).digest()[:4], "little")
+        text = text.rpartition(": ")[2].strip()
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
         vector = np.random.default_rng(seed).normal(size=1024)
         return vector / np.linalg.norm(vector)
 

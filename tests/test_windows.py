@@ -80,7 +80,10 @@ def literal(kind: str, docno: str, most: int, query: np.ndarray) -> float:
         own = encoder(60).encode_docs([" ".join(words[start : start + SIZE])])[0].astype(float)
         m = title / np.linalg.norm(title)
         z = own + (0 if kind == "bare" else 0.7 * title)
-        side_by_side = np.concatenate([own, (np.linalg.norm(own) - 0.8 * own @ m) * m])
+        # with the title in front, the first window is cut at the same length, and the others are cut at their ends
+        titled = f"{TITLES[docno]}: {' '.join(words if start == 0 else words[start : start + SIZE])}"
+        x = own / 3 + 2 / 3 * encoder().encode_docs([titled])[0].astype(float)
+        side_by_side = np.concatenate([x, (np.linalg.norm(x) - x @ m) * m])
         scores.append((side_by_side if kind == "side by side" else z / np.linalg.norm(z)) @ query)
     return max(scores)
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
@@ -85,7 +84,7 @@ class Corpus:
     @cached_property
     def titled_index(self) -> FlexIndex:
         """The vectors of passages with the titles of their sections in front."""
-        return base_vectors(self.vectors, TitledTexts(self.graph), self.encoder)  # type: ignore[arg-type]
+        return base_vectors(self.vectors, self.graph, self.encoder, titles=True)
 
     @cached_property
     def late_index(self) -> FlexIndex:
@@ -124,24 +123,6 @@ class Corpus:
         if not store.built():
             store.build(self.graph, encoder)
         return ptg.GraphMaxSim(self.graph, encoder, tokens=store, verbose=False)
-
-
-class TitledTexts:
-    """A graph whose passages have the titles of their sections in their texts, for :func:`base_vectors`."""
-
-    def __init__(self, graph: ptg.DocumentGraph) -> None:
-        self.graph = graph
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.graph, name)
-
-    def texts(self, nodes: np.ndarray) -> list[str]:
-        """Texts of nodes, with titles."""
-        return self.graph.texts(nodes, titles=True)
-
-    def fingerprint(self) -> str:
-        """A digest of the graph's files, and of the titles in texts."""
-        return f"{self.graph.fingerprint()}, titles in the texts"
 
 
 def late_chunking() -> bool:

@@ -12,6 +12,8 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,7 +38,7 @@ SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 1024, 65_536
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
-TEXTS = {"texts": None, "graph": None}  # in the identity of vectors, the digests of all texts
+TEXTS = {"texts": None, "graph": None, "titles": None}  # in the identity of vectors, the digests of all texts
 
 VectorsOf = Callable[[np.ndarray], np.ndarray]
 
@@ -80,11 +82,31 @@ def without_bars(encoder: BiEncoder) -> BiEncoder:
 # --- texts and passages
 
 
+@dataclass(frozen=True)
+class Mixed:
+    """The vectors of texts that an encoder reads twice: alone, and with the titles above them in front."""
+
+    alone: np.ndarray  # shape (texts, d)
+    titled: np.ndarray  # shape (texts, d)
+    share: float  # of ``titled``
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(texts, d)."""
+        return self.alone.shape
+
+    def __len__(self) -> int:
+        return len(self.alone)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return (1 - self.share) * self.alone[rows] + self.share * self.titled[rows]
+
+
 class Windows(NamedTuple):
     """The windows of long passages after the first one, which stands for the passage everywhere else."""
 
     offsets: np.ndarray  # per passage the number of its first further window, and the end; shape (passages + 1,)
-    vectors: np.ndarray  # shape (windows, d)
+    vectors: np.ndarray | Mixed  # shape (windows, d)
 
     def of(self, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Per window of some passages, the position of its passage among these, and its vector."""
@@ -141,7 +163,13 @@ def encode_once(
 
 
 def base_vectors(
-    folder: Path, graph: HeteroGraph, encoder: BiEncoder, *, workers: Workers = 1, verbose: bool = True
+    folder: Path,
+    graph: HeteroGraph,
+    encoder: BiEncoder,
+    *,
+    titles: bool = False,
+    workers: Workers = 1,
+    verbose: bool = True,
 ) -> FlexIndex:
     """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
 
@@ -152,13 +180,15 @@ def base_vectors(
         folder: Folder of the index.
         graph: The graph.
         encoder: A bi-encoder.
+        titles: Whether the titles above a passage precede its text.
         workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
         verbose: Whether to show progress.
 
     Raises:
         ValueError: If vectors differ in their shape, or are not finite.
     """
-    identity = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
+    identity: dict[str, Any] = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
+    identity |= {"titles": True} if titles else {}
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
     nodes, quiet = graph.passage_nodes, without_bars(encoder)
     if not len(nodes):
@@ -166,7 +196,9 @@ def base_vectors(
     late = getattr(encoder, "late_chunking", False)
 
     def encoded(numbers: np.ndarray) -> np.ndarray:
-        return quiet.encode_passages(graph, nodes[numbers]) if late else quiet.encode_docs(graph.texts(nodes[numbers]))
+        if late:
+            return quiet.encode_passages(graph, nodes[numbers])
+        return quiet.encode_docs(graph.texts(nodes[numbers], titles=titles))
 
     def write_ids(files: Path) -> None:
         with writing_ids(files / DOCNOS) as ids:
@@ -178,23 +210,35 @@ def base_vectors(
         path,
         FLEX | HINT | {"doc_count": len(nodes), "base": identity},
         encoded,
-        lambda numbers: text_digests(graph, nodes[numbers], late=late),
+        lambda numbers: text_digests(graph, nodes[numbers], titles=titles, late=late),
         "passages-*.flex",
         write_more=write_ids,
         at_once=PASSAGES_AT_ONCE,
         workers=workers,
-        progress={"desc": "encoding passages", "unit": "passage", "delay": 1, "disable": not verbose},
+        progress={
+            "desc": f"encoding passages{' with titles' * titles}",
+            "unit": "passage",
+            "delay": 1,
+            "disable": not verbose,
+        },
     )
     return FlexIndex(str(path), verbose=False)
 
 
 def window_vectors(
-    folder: Path, graph: HeteroGraph, encoder: BiEncoder, most: int, *, workers: Workers = 1, verbose: bool = True
+    folder: Path,
+    graph: HeteroGraph,
+    encoder: BiEncoder,
+    most: int,
+    *,
+    share: float = 0.0,
+    workers: Workers = 1,
+    verbose: bool = True,
 ) -> Windows | None:
     """Vectors of the windows after the first one; other arguments as for :func:`base_vectors`.
 
     A passage has up to ``most`` windows; a warning reports those with more, unless that is 1. None if all passages have
-    only one window, as with encoders that have no method ``windows``.
+    only one window, as with encoders that have no method ``windows``. ``share`` is that of :class:`Mixed`.
     """
     nodes, quiet = graph.passage_nodes, without_bars(encoder)
     windows: Callable[[list[str]], list[list[str]]] | None = getattr(quiet, "windows", None)
@@ -210,21 +254,37 @@ def window_vectors(
     if not bounds[-1]:
         return None
 
-    def texts_of(numbers: np.ndarray) -> list[str]:
+    def texts_of(numbers: np.ndarray, titles: bool) -> list[str]:
         passages = np.searchsorted(bounds, numbers, side="right") - 1
         long, place = np.unique(passages, return_inverse=True)
-        found = windows(graph.texts(nodes[long]))
-        return [found[row][1 + number] for row, number in zip(place, numbers - bounds[passages], strict=True)]
+        found = further_windows(graph, nodes[long], encoder, most, titles=titles)
+        return [found[row][number] for row, number in zip(place, numbers - bounds[passages], strict=True)]
 
-    identity = {"encoder": encoder_name(encoder), "texts": f"up to {most} windows of {graph.fingerprint()}"}
-    what: tuple[Any, ...] = "windows", identity, int(bounds[-1]), texts_of, quiet.encode_docs
-    return Windows(bounds, encode_once(folder, *what, workers=workers, verbose=verbose))
+    def encoded(titles: bool) -> np.ndarray:
+        texts = f"up to {most} windows of {graph.fingerprint()}{' with titles' * titles}"
+        identity = {"encoder": encoder_name(encoder), "texts": texts}
+        what: tuple[Any, ...] = identity, int(bounds[-1]), partial(texts_of, titles=titles), quiet.encode_docs
+        return encode_once(folder, "windows", *what, workers=workers, verbose=verbose)
+
+    alone = encoded(False)
+    return Windows(bounds, Mixed(alone, encoded(True), share) if share else alone)
 
 
-def text_digests(graph: HeteroGraph, nodes: np.ndarray, *, late: bool) -> np.ndarray:
+def further_windows(
+    graph: HeteroGraph, nodes: np.ndarray, encoder: Any, most: int, *, titles: bool = False
+) -> list[list[str]]:
+    """The windows of passages after the first one, with the titles above the passage in front, or without them."""
+    windows = [windows[1:most] for windows in encoder.windows(graph.texts(nodes))]
+    if not titles:
+        return windows
+    fronts = [f"{title}: " if title else "" for title in graph.titles(nodes)]
+    return [[f"{front}{text}" for text in texts] for front, texts in zip(fronts, windows, strict=True)]
+
+
+def text_digests(graph: HeteroGraph, nodes: np.ndarray, *, titles: bool, late: bool) -> np.ndarray:
     """Digests of what an encoder, perhaps with late chunking, reads for some passages, shape (passages, 2)."""
     if not late:
-        return digests_of(graph.texts(nodes))
+        return digests_of(graph.texts(nodes, titles=titles))
     from pyterrier_graph.encoders.late_chunking import passages_in_documents
 
     texts, documents, positions = passages_in_documents(graph, nodes)

@@ -14,8 +14,12 @@ A weight per query, :class:`SideBySide`: the passage, and what each relation add
 .. math::
 
     h_p = [x_p; a_{1,p}; a_{2,p}; \dots], \qquad
-    a_{r,p} = \left(|x_p| - 0.8\, x_p \cdot \hat m_{r,p}\right) \hat m_{r,p}, \qquad
+    a_{r,p} = \left(|x_p| - x_p \cdot \hat m_{r,p}\right) \hat m_{r,p}, \qquad
     \hat m_{r,p} = \frac{m_{r,p}}{|m_{r,p}|}
+
+Here :math:`x_p` is the mean of two vectors: that of the passage's text alone, which counts a third, and that of its
+text after the titles above it. A passage that no answered query is relevant to has :math:`a_{r,p} = \beta x_p` for this
+relation, with :math:`\beta` of :func:`isolated_share`.
 
 The inner product of :math:`h_p` and the query :math:`[q; w_1 q; w_2 q; \dots]` is
 :math:`q \cdot (x_p + \sum_r w_r a_{r,p})`: one search has a weight :math:`w_r` per query and relation, which
@@ -31,6 +35,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -38,10 +43,9 @@ from torch.nn import functional
 from pyterrier_graph.checks import check_number
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, TITLES
 
-OVERLAP = 0.8  # how much less a relation adds to a passage whose own vector points in the same direction
-ISOLATED = 0.6  # share of its own vector that a passage without a relevant query gets in place of such queries
+TITLED = 2 / 3  # the share of the vector of a passage that is read after its titles, in weights per query
 
 
 class Parts(NamedTuple):
@@ -64,6 +68,7 @@ class PassageNetwork(nn.Module, ABC):
         two_hops: Whether queries aggregate from passages, before passages aggregate from queries.
         edge_features: Whether attention depends on features of the query graph's edges.
         normalizes: Whether the contextual vectors have unit length, or nearly.
+        titled: The share of x_p that the encoder reads with the titles above the passage in front.
     """
 
     relations: tuple[str, ...]
@@ -71,6 +76,7 @@ class PassageNetwork(nn.Module, ABC):
     two_hops = False
     edge_features = False
     normalizes = False
+    titled = 0.0
 
     @property
     def width(self) -> int:
@@ -190,23 +196,26 @@ class FixedMean(PassageNetwork):
 class SideBySide(PassageNetwork):
     r"""``[x; a_1; a_2; ...]``: a passage and what each relation adds to it, shape (passages, d * (1 + relations)).
 
-    With ``a_r = (|x| - 0.8 x.m_r) m_r``, m_r of length 1, a relation adds what the passage lacks: a passage that
-    differs from its title gets the title in full, a passage that repeats its title gets a fifth. Passages below
-    the same title are then about equally similar to that title, and differ by their own content.
+    With ``a_r = (|x| - x.m_r) m_r``, m_r of length 1, a relation adds what the passage lacks: a passage that differs
+    from its title gets the title in full, a passage that repeats its title gets nothing. Passages below the same title
+    are then equally similar to that title, and differ by their own content.
 
     Where there are relevant queries, passages that have one are more similar to all queries. In their place, a passage
-    without a relevant query gets ``0.6 x``.
+    without a relevant query gets ``isolated * x``.
 
-    Nothing is learned. ``experiments/results/collections_left_out.md`` reports how both numbers were chosen.
+    Nothing is learned. ``experiments/results/collections_left_out.md`` reports how the form was chosen.
 
     Args:
         weights: The relations, each with its largest weight. The weights are part of the queries, not of the vectors.
         dimension: d.
+        isolated: Beta, see :func:`isolated_share`.
     """
 
-    def __init__(self, weights: Mapping[str, float], dimension: int) -> None:
+    def __init__(self, weights: Mapping[str, float], dimension: int, isolated: float = 0.5) -> None:
         super().__init__()
         self.weights, self.dimension, self.relations = dict(weights), dimension, tuple(weights)
+        self.isolated = isolated
+        self.titled = TITLED if TITLES in self.relations else 0.0
 
     @property
     def width(self) -> int:
@@ -214,18 +223,18 @@ class SideBySide(PassageNetwork):
         return self.dimension * (1 + len(self.relations))
 
     def about(self) -> dict[str, Any]:
-        """The relations and constants; the weights are not part of the vectors."""
-        return {"side by side": self.relations, "overlap": OVERLAP, "isolated": ISOLATED}
+        """The relations and the constant; weights are not part of the vectors, and beta is part of the query graph."""
+        return {"side by side": self.relations, "titled": self.titled}
 
     def passage_states(self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]) -> Tensor:
         """``[x; a_1; a_2; ...]``, shape (passages, d * (1 + relations))."""
         blocks = [passages]
         for relation in self.relations:
             direction = functional.normalize(mean_of_sources(sources[relation], edges[relation]), dim=1)
-            lacking = passages.norm(dim=1, keepdim=True) - OVERLAP * (passages * direction).sum(1, keepdim=True)
+            lacking = passages.norm(dim=1, keepdim=True) - (passages * direction).sum(1, keepdim=True)  # (passages, 1)
             added = lacking * direction  # (passages, d)
             if relation == RELEVANT:
-                added = torch.where(edges[relation].lengths[:, None] == 0, ISOLATED * passages, added)
+                added = torch.where(edges[relation].lengths[:, None] == 0, self.isolated * passages, added)
             blocks.append(added)
         return torch.cat(blocks, 1)
 
@@ -257,6 +266,28 @@ class SideBySide(PassageNetwork):
     def _placed(self, vectors: Tensor, number: int) -> Tensor:
         """Vectors of shape (n, d) as one of the blocks of a contextual vector, shape (n, width)."""
         return functional.pad(vectors, (number * self.dimension, (len(self.relations) - number) * self.dimension))
+
+
+def isolated_share(queries: np.ndarray) -> float:
+    r"""How likely a passage without answered queries is relevant, as a share of its and an answered passage's chance.
+
+    .. math::
+        \beta = \frac{\frac{1 - c}{1 - u}}{\frac{1 - c}{1 - u} + \frac{c}{u}}
+
+    u is the share of passages that have answered a query, and c the chance that a passage which is relevant to another
+    query is one of them. The answered queries themselves estimate it: c is the share of their relevant passages that
+    have answered more than one, with one more pair whose chance is u. Where no passage ever answers twice, beta is
+    nearly 1; where those that have answered are often relevant again, it is low.
+
+    Args:
+        queries: How many queries each passage has answered, shape (passages,).
+    """
+    u, pairs = float((queries > 0).mean()), int(queries.sum())
+    if not 0 < u < 1:
+        return 1.0
+    c = (int(queries[queries > 1].sum()) + u) / (pairs + 1)
+    isolated, answered = (1 - c) / (1 - u), c / u
+    return isolated / (isolated + answered)
 
 
 def equal_shares(edges: CSR) -> Tensor:

@@ -9,7 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
@@ -32,7 +32,15 @@ from pyterrier_graph.checks import (
 )
 from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.model import LearnedModel
-from pyterrier_graph.encoders.stored_vectors import VECTORS, Windows, base_vectors, encoder_name, window_vectors
+from pyterrier_graph.encoders.stored_vectors import (
+    VECTORS,
+    Mixed,
+    Windows,
+    base_vectors,
+    encoder_name,
+    further_windows,
+    window_vectors,
+)
 from pyterrier_graph.graph_mean.contextual_index import (
     ContextualIndex,
     QueryWeights,
@@ -42,7 +50,7 @@ from pyterrier_graph.graph_mean.contextual_index import (
     query_vector,
     write_index,
 )
-from pyterrier_graph.graph_mean.equations import FixedMean, PassageNetwork, SideBySide
+from pyterrier_graph.graph_mean.equations import FixedMean, PassageNetwork, SideBySide, isolated_share
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, TITLE, TITLES, check_graphs
@@ -172,7 +180,7 @@ class ContextualEncoder(LearnedModel):
         compute, identity = self._compute(sampler), self._identity(sampler)
         if (graph := self.graph) is not None and self.vectors is None:
             options: dict[str, Any] = {"workers": workers, "verbose": self.verbose}
-            compute.windows = window_vectors(self._place, graph, self.encoder, windows, **options)
+            compute.windows = window_vectors(self._place, graph, self.encoder, windows, share=self._share, **options)
             identity |= {"windows": windows, "graph": graph.fingerprint()} if compute.windows is not None else {}
         write_index(
             sampler.index,
@@ -223,9 +231,13 @@ class ContextualEncoder(LearnedModel):
         """
         sampler, network, device = self._sampler(), self.network.to(self._device).eval(), self._device
         batch = sampler.sample(sampler.known_numbers_of([docno])).to(device)
-        encoder, further = cast(Any, self.encoder), []
+        encoder = cast(Any, self.encoder)
+        further: Any = ()
         if self.graph is not None and self.vectors is None and hasattr(encoder, "windows"):
-            further = encoder.encode_docs(encoder.windows(self.graph.texts(self.graph.nodes_of([docno])))[0][1:windows])
+            what, share = (self.graph, self.graph.nodes_of([docno]), encoder, windows), self._share
+            further = encoder.encode_docs(further_windows(*what)[0])
+            if share:
+                further = Mixed(further, encoder.encode_docs(further_windows(*what, titles=True)[0]), share)
         vector = torch.from_numpy(query_vector(self.query_encoder(), query)).to(device)  # (width,)
         with torch.inference_mode():
             batches = [batch, *(replace(batch, passages=torch.from_numpy(own[None]).to(device)) for own in further)]
@@ -256,6 +268,12 @@ class ContextualEncoder(LearnedModel):
         return self.network.relations
 
     @property
+    def _share(self) -> float:
+        """The share of the vector that an encoder reads with titles in front, in the vector of a passage."""
+        late = getattr(self.encoder, "late_chunking", False)  # reads the whole document at once
+        return 0.0 if late or self.vectors is not None else self.network.titled
+
+    @property
     def _device(self) -> torch.device:
         return device_of(self.device)
 
@@ -271,20 +289,24 @@ class ContextualEncoder(LearnedModel):
     def _sampler(self, workers: Workers = 1) -> NeighborSampler:
         """The sampler for the model as it is; the last one is kept, with the queries that it has encoded."""
         parts = (self.vectors, self.query_graph, self.graph)
-        key = (encoder_name(self.encoder), *self._relations, str(self.folder), *map(id, parts))
+        key = (encoder_name(self.encoder), self._share, *self._relations, str(self.folder), *map(id, parts))
         if self._last is not None and key == self._last[0]:
             return self._last[1]
-        index = self.vectors
+        index, titled = self.vectors, None
         if index is None:
             if self.graph is None:
                 raise ValueError("passages need vectors: give graph=DocumentGraph(path) or vectors=FlexIndex(path)")
-            index = base_vectors(self._place, self.graph, self.encoder, workers=workers, verbose=self.verbose)
+            read = partial(base_vectors, self._place, self.graph, self.encoder, workers=workers, verbose=self.verbose)
+            index = read()
+            titled = read(titles=True) if self._share else None
         sampler = NeighborSampler(
             index,
             self.encoder,
             self._relations,
             self.graph,
             self.query_graph,
+            titled=titled,
+            share=self._share,
             two_hops=self.network.two_hops,
             edge_features=self.network.edge_features,
             folder=self._place,
@@ -305,6 +327,8 @@ class ContextualEncoder(LearnedModel):
         """Digests of all that contextual vectors depend on."""
         identity: dict[str, Any] = {"encoder": encoder_name(self.encoder), "relations": list(self._relations)}
         identity |= {"network": self._digest(), "vectors": file_sha256(sampler.index.index_path / VECTORS)}
+        if sampler.titled is not None:
+            identity["titled"] = file_sha256(sampler.titled.index_path / VECTORS)
         if self.query_graph is not None and QUERY_RELATIONS.keys() & {*self._relations}:
             identity["query_graph"] = self.query_graph.fingerprint()
         if self.graph is not None and {*self._relations} - QUERY_RELATIONS.keys():
@@ -458,7 +482,8 @@ class GraphMean(ContextualEncoder):
 
     isolated_norm: float
     _drawn: tuple[NeighborSampler, Sample] | None = None
-    _of_this_process = (*ContextualEncoder._of_this_process, "_drawn")
+    _known_isolated: tuple[QueryPassageGraph, float] | None = None
+    _of_this_process = (*ContextualEncoder._of_this_process, "_drawn", "_known_isolated")
 
     def __init__(
         self,
@@ -492,8 +517,20 @@ class GraphMean(ContextualEncoder):
     def network(self) -> FixedMean | SideBySide:
         """The function that computes the vectors, with the present weights."""
         if self.weights == AUTO:
-            return SideBySide(self.largest_weights, self._dimension)
+            return SideBySide(self.largest_weights, self._dimension, self._isolated)
         return FixedMean(self.weights, self._dimension, self.isolated_norm)
+
+    @property
+    def _isolated(self) -> float:
+        """Beta of :func:`isolated_share`, which is computed once for a query graph."""
+        graph = self.query_graph
+        if graph is None or RELEVANT not in graph.edge_types:
+            return 1.0
+        if self._known_isolated is None or self._known_isolated[0] is not graph:
+            parts = blocks(graph.num_passages, QUERIES_AT_ONCE)
+            lengths = [graph.edges_of_passages(part, RELEVANT).lengths for part in parts]
+            self._known_isolated = graph, isolated_share(np.concatenate(lengths))
+        return self._known_isolated[1]
 
     @property
     def fixed_weights(self) -> dict[str, float]:

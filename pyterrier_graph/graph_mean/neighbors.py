@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pyterrier_graph.encoders.stored_vectors import (
+    Mixed,
     digests_of,
     encode_once,
     encoder_name,
@@ -79,6 +80,8 @@ class NeighborSampler:
         relations: The relations that passages aggregate from.
         graph: The document graph, for relations of documents.
         query_graph: The graph of queries, for relations of queries.
+        titled: The vectors of the same passages with the titles above them in front, if these are read as well.
+        share: The share of ``titled`` in the vector of a passage.
         two_hops: Whether queries aggregate from passages, too.
         edge_features: Whether edges have features.
         folder: Folder of the vectors of queries and titles.
@@ -95,13 +98,17 @@ class NeighborSampler:
         graph: HeteroGraph | None,
         query_graph: QueryPassageGraph | None,
         *,
+        titled: FlexIndex | None = None,
+        share: float = 0.0,
         two_hops: bool = False,
         edge_features: bool = False,
         folder: Path,
         verbose: bool,
     ) -> None:
-        self.docnos, self.vectors, _ = index.payload()
-        self.index, self.encoder, self.graph, self.query_graph = index, encoder, graph, query_graph
+        self.docnos, vectors, _ = index.payload()
+        self.vectors = vectors if titled is None else Mixed(vectors, titled.payload()[1], share)
+        self.index, self.titled = index, titled
+        self.encoder, self.graph, self.query_graph = encoder, graph, query_graph
         self.two_hops, self.edge_features = two_hops, edge_features
         self.folder, self.verbose = folder, verbose
         check_graphs(relations, graph, query_graph)

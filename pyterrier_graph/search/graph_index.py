@@ -29,7 +29,7 @@ from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_docu
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES
 from pyterrier_graph.html import schematic
-from pyterrier_graph.search.hybrid import Hybrid
+from pyterrier_graph.search.hybrid import ALPHA, Hybrid
 from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.snippets import check_question, content_stems, snippet, stems
 from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
@@ -281,7 +281,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                 self.graph.document_of(deleted)
                 if len({*deleted}) == len(self.graph):
                     raise ValueError("no document would be left: delete the folder of the index instead")
-            old = before or {"number": 0, "settings": {"alpha": 0.5}, "tables": {}}
+            old = before or {"number": 0, "settings": {"alpha": ALPHA}, "tables": {}}
             meta = kind_of(self) | {"source": {}} | old | about
             meta["number"] = old["number"] + 1
             meta["tables"] = old["tables"] if keep_others else {}

@@ -3,8 +3,13 @@ r"""Hybrid retrieval: a convex combination of the normalized scores of two pipel
 .. math::
     s(q, d) = (1 - \alpha) \, n_{lexical}(q, d) + \alpha \, n_{dense}(q, d)
 
-:math:`n` are the scores of a pipeline, normalized per query to 0 to 1 (min-max: Bruch et al., TOIS 2023, Sect. 3). All
-arrays have the shape (results, 2).
+:math:`n` are the z-scores of a pipeline's results for a query, less the lowest of them, so that a document that the
+pipeline did not retrieve counts as the last one that it did (Bruch et al., TOIS 2023, Sect. 3 and 4):
+
+.. math::
+    n(q, d) = \frac{s(q, d) - \min_{d'} s(q, d')}{\operatorname{std}_{d'} s(q, d')}
+
+All arrays have the shape (results, 2).
 """
 
 from typing import Self
@@ -27,6 +32,7 @@ from pyterrier_graph.html import pipeline_name
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, judged, tuning_set
 
+ALPHA = 0.6
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 
 
@@ -41,14 +47,15 @@ class Hybrid(WithSignature, pt.Estimator):
 
         hybrid = ptg.Hybrid(bm25, index.retriever())
 
-    ``(1 - alpha) * lexical + alpha * dense``, of scores that are scaled to 0 to 1 per query (min-max). A result that
-    one pipeline did not retrieve has 0 there. Where a pipeline retrieved nothing for a query, the ranking is that of
-    the other. A Hybrid may be one of the pipelines of another.
+    ``(1 - alpha) * lexical + alpha * dense``, of scores in standard deviations above the last result of the pipeline
+    for the query. A result that one pipeline did not retrieve has 0 there. Where a pipeline retrieved nothing for a
+    query, the ranking is that of the other. A Hybrid may be one of the pipelines of another.
 
     Args:
         lexical: The first pipeline: ``qid, query`` to ``qid, docno, score``.
         dense: The second pipeline.
-        alpha: The share of the dense pipeline, from 0 to 1.
+        alpha: The share of the dense pipeline, from 0 to 1. ``experiments/results/collections_left_out.md`` reports how
+            the default was chosen.
         num_results: Results kept per query.
         training: The options of :meth:`fit`.
         verbose: Whether :meth:`fit` shows progress.
@@ -72,7 +79,7 @@ class Hybrid(WithSignature, pt.Estimator):
         lexical: pt.Transformer,
         dense: pt.Transformer,
         *,
-        alpha: float = 0.5,
+        alpha: float = ALPHA,
         num_results: int = 1000,
         training: Tuning | None = None,
         verbose: bool = True,
@@ -203,14 +210,15 @@ class Hybrid(WithSignature, pt.Estimator):
         parts = np.full((len(merged), len(runs)), np.nan)
         for number, (run, found) in enumerate(zip(runs, np.split(rows, [len(runs[0])]), strict=True)):
             place, qids = run["qid"].factorize()
-            scores, low, high = run["score"].to_numpy(float), np.full(len(qids), np.inf), np.full(len(qids), -np.inf)
+            scores, low = run["score"].to_numpy(float), np.full(len(qids), np.inf)
             np.minimum.at(low, place, scores)
-            np.maximum.at(high, place, scores)
-            low, high = low[place], high[place]
+            above = scores - low[place]
+            count, total, squares = (np.bincount(place, values) for values in (np.ones_like(above), above, above**2))
+            spread = np.sqrt(np.maximum(squares / count - (total / count) ** 2, 0))[place]
             # a pipeline's score of what it did not retrieve is 0, for queries that it retrieved something for
             parts[merged["qid"].isin(qids), number] = 0
-            same = ~(high > low)  # then all have 0.5
-            parts[found, number] = np.where(same, 0.5, (scores - low) / np.where(same, 1, high - low))
+            same = spread == 0  # then all have 1
+            parts[found, number] = np.where(same, 1, above / np.where(same, 1, spread))
         return merged, parts
 
 
