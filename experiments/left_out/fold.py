@@ -93,6 +93,10 @@ class Fold:
             names.HYBRID_HOME: lambda: self._hybrid(names.BM25).fit(*self.dev),
             names.HYBRID_PLAIN: partial(self._hybrid, names.BM25, names.DUAL),
             names.HYBRID_TITLED: partial(self._hybrid, names.BM25_CONTEXT, names.TITLE_IN_TEXT),
+            names.HYBRID_EVIDENCE: lambda: self.pipeline(names.HYBRID_CONTEXT) >> ptg.DocumentEvidence(),
+            names.TITLED_EVIDENCE: lambda: self.pipeline(names.HYBRID_TITLED) >> ptg.DocumentEvidence(),
+            names.HYBRID_UNANSWERED: lambda: self._titles_alone(self._searched(self.mean(query_graph=None))),
+            names.TITLED_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.TITLE_IN_TEXT)),
             names.INDEX: lambda: self._graph_index().hybrid(DEPTH),
             names.INDEX_BM25: lambda: self._graph_index().bm25(DEPTH),
         }
@@ -155,6 +159,11 @@ class Fold:
 
     def _hybrid(self, lexical: str, dense: str = names.MEAN) -> ptg.Hybrid:
         return ptg.Hybrid(self.pipeline(lexical), self.pipeline(dense), verbose=False)
+
+    def _titles_alone(self, dense: pt.Transformer) -> ptg.Hybrid:
+        """A hybrid with BM25 over passages with their titles, for which no queries have been answered."""
+        bm25 = self.corpus.bm25_over("titles", self.corpus.output / f"titles.{self.corpus.engine}", {})
+        return ptg.Hybrid(bm25, dense, verbose=False)
 
     def _graph_index(self) -> ptg.GraphIndex:
         """The collection's index, with the training queries of this fold."""

@@ -23,6 +23,10 @@ HYBRID_CONTEXT = "Hybrid, BM25 with context"
 HYBRID_HOME = "Hybrid, fitted at home"
 HYBRID_PLAIN = "Hybrid, BM25 and dual-encoder"
 HYBRID_TITLED = "Hybrid, BM25 with context and title in the text"  # what anyone can build
+HYBRID_EVIDENCE = "Hybrid, BM25 with context, and DocumentEvidence"
+TITLED_EVIDENCE = "Hybrid, BM25 with context and title in the text, and DocumentEvidence"
+HYBRID_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean"  # no queries have been answered
+TITLED_UNANSWERED = "Hybrid, titles alone, BM25 and title in the text"
 INDEX = "GraphIndex"
 INDEX_BM25 = "GraphIndex, BM25"
 
@@ -46,9 +50,29 @@ SYSTEMS = (
     HYBRID_HOME,
     HYBRID_PLAIN,
     HYBRID_TITLED,
+    HYBRID_EVIDENCE,
+    TITLED_EVIDENCE,
+    HYBRID_UNANSWERED,
+    TITLED_UNANSWERED,
     INDEX,
     INDEX_BM25,
 )
-RIVALS = (BM25, BM25_CONTEXT, DUAL, TITLE_IN_TEXT, LATE, HYBRID_PLAIN, HYBRID_TITLED)  # what users would try first
+# what users would try first
+RIVALS = (
+    BM25,
+    BM25_CONTEXT,
+    DUAL,
+    TITLE_IN_TEXT,
+    LATE,
+    HYBRID_PLAIN,
+    HYBRID_TITLED,
+    TITLED_EVIDENCE,
+    TITLED_UNANSWERED,
+)
+FUSED_ALIKE = {
+    HYBRID_CONTEXT: HYBRID_TITLED,
+    HYBRID_EVIDENCE: TITLED_EVIDENCE,
+    HYBRID_UNANSWERED: TITLED_UNANSWERED,
+}
 TRAINED = (GNN_ELSEWHERE, GNN_HOME)  # there is a run for each seed
 CHOICES = {choice(name.partition(" (")[0]): name for name in SYSTEMS}
