@@ -18,8 +18,8 @@ import pandas as pd
 import pyterrier as pt
 import torch
 from ir_measures import RR, nDCG
-from pyterrier_dr import FlexIndex
 
+from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
@@ -31,7 +31,7 @@ from pyterrier_graph.graphs.hetero_graph import documents_of
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.pair.dual_encoder import DualEncoder
-from pyterrier_graph.search.graph_index import GraphIndex
+from pyterrier_graph.search.graph_index import ENCODED, GraphIndex
 from pyterrier_graph.search.hybrid import Hybrid
 from pyterrier_graph.search.tables import FullText, write_table
 
@@ -157,9 +157,7 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     without, gnn = (
         GNNEncoder(graph, encoder, config=config, query_graph=data.query_graph).fit(*known) for config in configs
     )
-    with_titles = FlexIndex(str(fresh(output / "titled.flex")))
-    text = pt.apply.text(lambda passage: f"{passage['title']}: {passage['text']}")
-    (text >> encoder.doc_encoder() >> with_titles).index(graph.get_corpus_iter())
+    with_titles = base_vectors(data.index.path / ENCODED, graph, encoder, titles=True)  # the index has encoded them
     found = encoder.query_encoder() >> with_titles.np_retriever(num_results=1000, drop_query_vec=True)
     systems[TITLED] = found >> fold
 
