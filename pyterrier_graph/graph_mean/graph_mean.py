@@ -436,7 +436,8 @@ class GraphMean(ContextualEncoder):
     passage, followed by what each relation adds to it, so that one search has a weight per query and relation: see
     :class:`~pyterrier_graph.graph_mean.equations.SideBySide` for the vectors, and
     :class:`~pyterrier_graph.graph_mean.contextual_index.QueryWeights` for the weights. The index is larger: with titles
-    it has two vectors per passage, with relevant queries as well it has three.
+    it has two vectors per passage, with relevant queries as well it has three. A passage with titles is encoded twice,
+    alone and after its titles, unless its ``vectors`` are given or the encoder has late chunking.
 
     With fixed weights the vector of a passage is as large as the encoder's:
     ``normalize(x + sum over relations of weight * mean of the neighbors)``, see
