@@ -122,7 +122,11 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     """Raises ValueError unless a value is one of the choices."""
     choices = [*choices]
-    if value not in choices:
+    try:
+        known = value in choices
+    except (TypeError, ValueError):  # pd.NA, an array
+        known = False
+    if not known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 

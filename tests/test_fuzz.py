@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,7 +160,10 @@ def _cells(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
     for row in draw(st.lists(st.integers(0, max(0, len(column) - 1)), max_size=4)) if column else ():
         column[row] = value
     columns = [column if n == place else frame.iloc[:, n].tolist() for n in range(len(frame.columns))]
-    return pd.DataFrame(dict(enumerate(columns)), dtype=object).infer_objects().set_axis(frame.columns, axis=1)
+    changed = pd.DataFrame(dict(enumerate(columns)), dtype=object).set_axis(frame.columns, axis=1)
+    with suppress(UnicodeEncodeError):
+        return changed.infer_objects()
+    return changed
 
 
 def _rows(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:

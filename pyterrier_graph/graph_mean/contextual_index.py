@@ -310,7 +310,10 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         encoded = inp if "query_vec" in inp.columns else unwrapped(self.index.query_encoder()(inp))
         encoded = encoded.reset_index(drop=True)
         docnos, about = self.index.flex.payload(return_dvecs=False)
-        vectors = np.array([*encoded.pop("query_vec")], dtype=np.float32).reshape(-1, about["vec_size"])
+        try:
+            vectors = np.array([*encoded.pop("query_vec")], dtype=np.float32).reshape(-1, about["vec_size"])
+        except (OverflowError, TypeError, ValueError) as error:
+            raise ValueError(f"{self}: a query_vec must be {about['vec_size']} numbers: {error}") from error
         scores, passages = self.index._search(vectors, self.num_results)
         row, rank = (place.ravel() for place in np.indices(scores.shape))
         results = {"docno": ids_of(docnos, passages.ravel()), "score": scores.ravel(), "rank": rank}

@@ -14,7 +14,7 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import View, WithSignature, check_count
+from pyterrier_graph.checks import View, WithSignature, check_count, check_type
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
 from pyterrier_graph.graphs.relations import check_relations, follow
@@ -278,6 +278,8 @@ def structured_documents(
     if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):
         raise TypeError(f"corpus_iter must be {DOCUMENTS}, got {corpus_iter!r:.60}")
     if document is not None:
+        if not callable(document):
+            check_type("document", document, str, "the name of a field, or a function of a row")
         return ((made, None) for made in documents_of_rows(corpus_iter, document))
     return (
         (_structured(record, passage_words), record.get("lines") if isinstance(record, Mapping) else None)

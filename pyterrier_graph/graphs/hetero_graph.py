@@ -258,7 +258,10 @@ class HeteroGraph(Shown, ABC):
         Judgments ``qid, docno, label`` of what is not in the graph are left out with a warning. Raises KeyError if
         nothing that is judged is in the graph.
         """
-        return passage_qrels(check_frame(qrels, self), self)
+        qrels = check_frame(qrels, self)
+        if "docno" not in qrels.columns:
+            raise ValueError(f"judgments need a column docno, got {', '.join(qrels.columns)}")
+        return passage_qrels(qrels, self)
 
     def _codes_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The codes of some documents: the position in ``documents``, and the code's number (see ``_code_names``)."""

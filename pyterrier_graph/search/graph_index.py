@@ -518,7 +518,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         check_count("num_results", num_results)
         topics = self._contextual.query_encoder().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
         ranking, contributions = self._fusion(max(CANDIDATES, num_results))._explained(topics)
-        found = (self._texts(per) % num_results).transform(ranking).reset_index(drop=True)
+        found = (self._texts(per) % int(num_results)).transform(ranking).reset_index(drop=True)
         if "passage" in found.columns:
             found["docno"] = found["passage"]
         wanted = content_stems(question)

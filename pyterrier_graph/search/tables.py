@@ -174,7 +174,7 @@ class FullText(WithSignature, pt.Transformer):
             if self.version not in self._open:
                 self._open[self.version] = open_table(self.folder, self.name, self.version)
             search = self._open[self.version].search(words(query, "text"), query_type="fts")
-            found = search.select(["docno", "_score"]).limit(self.num_results).to_arrow()
+            found = search.select(["docno", "_score"]).limit(min(self.num_results, 1 << 31)).to_arrow()
         except (ValueError, RuntimeError) as error:
             if (self.folder / f"{self.name}.lance").is_dir():
                 raise
