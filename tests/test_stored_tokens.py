@@ -203,6 +203,20 @@ def test_vectors_of_an_encoder_that_learns_are_not_stored(graph: ptg.DocumentGra
     np.testing.assert_allclose(hgat(run)["score"], trained)
 
 
+def test_states_in_context_are_those_of_the_present_weights(graph: ptg.DocumentGraph) -> None:
+    hgat = ptg.HGATReranker(graph, tiny.encoder(), config=SMALL, verbose=False)
+    run, scores = run_of(graph), []
+    for added in (0.0, 0.3):
+        with torch.no_grad():
+            for weights in hgat.network.parameters():
+                weights.add_(added)
+        scores.append(hgat(run)["score"].to_numpy())
+        hgat._keep_states = False
+        np.testing.assert_allclose(hgat(run)["score"], scores[-1], atol=1e-5)
+        hgat._keep_states = True
+    assert not np.allclose(*scores)
+
+
 def test_many_texts_get_a_warning(graph: ptg.DocumentGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_encoder, "MANY_TEXTS", 3)
     with pytest.warns(SpeedWarning, match=r"texts are encoded, which takes long, and kept in .*graph.vectors"):

@@ -73,7 +73,7 @@ class HGATReranker(GraphReranker):
         config: Variant and shape of the network, its relations, and the seed of its initial weights.
         tokens: Stored token vectors of the graph's nodes; without them see :class:`~pyterrier_graph.GraphMaxSim`.
         contextualized: The store that :meth:`contextualize` returned for these weights: reranking is then a look-up
-            and a MaxSim.
+            and a MaxSim. Without it, representations are computed once per process.
         training: Options of :meth:`fit`.
         batch_size: Number of passages represented at once.
         device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`.
