@@ -294,7 +294,7 @@ class HGATReranker(GraphReranker):
             self.__dict__.update(before)
             raise
         finally:
-            self._keep_tokens = self._keep_states = True
+            del self._keep_tokens, self._keep_states  # those of the class are True
 
     def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
