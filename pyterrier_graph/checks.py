@@ -9,6 +9,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -246,7 +247,8 @@ def _numbers(frame: Any, name: str) -> Any:
     if not len(column):
         return column.astype(float)
     if column.dtype == object and pd.api.types.infer_dtype(column) in ("floating", "integer", "mixed-integer-float"):
-        column = column.astype(float)
+        with suppress(OverflowError, TypeError):  # of huge numbers, pd.NA
+            column = column.astype(float)
     if not pd.api.types.is_any_real_numeric_dtype(column.dtype):
         raise ValueError(f"{name} must be numbers, got {_shown(column.iloc[0])} ({column.dtype})")
     if (missing := column.isna().to_numpy()).any():

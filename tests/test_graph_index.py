@@ -231,7 +231,12 @@ def test_any_changes_end_like_a_fresh_index(tmp_path_factory: pytest.TempPathFac
 def test_overwrite(index: ptg.GraphIndex, tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="exists already: GraphIndex.* opens it, update"):
         index.index(DOCUMENTS)
+    reader = ptg.GraphIndex(index.path, verbose=False)
+    assert reader.meta["number"] == 1
     index.index(DOCUMENTS[:2], passage_words=4, overwrite=True)
+    with pytest.raises(ValueError, match="document 'd7'"):
+        index.update([{"docno": "d7"}])
+    assert len(reader.bm25().search("kappa")) == 2  # its tables are there until the next change is complete
     assert_same(index, made(tmp_path / "fresh", DOCUMENTS[:2]))
     index.index(DOCUMENTS[:1], passage_words=4, overwrite=True)
     assert {path.name for path in (index.path / "tables").iterdir()} == {

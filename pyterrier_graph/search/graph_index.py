@@ -288,9 +288,10 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             folder = self.path / f"v{meta['number']}"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            for file in (self.path / TABLES).rglob("*"):  # of killed processes: listed, they would seem damaged later,
-                if file.is_file() and file.relative_to(self.path).as_posix() not in meta.get(SIZES, ()):
-                    file.unlink()  # since Lance removes files that it does not know after a week
+            for name, _ in old["tables"].values():  # files of killed processes: if they were listed, the index would
+                for file in (self.path / TABLES / f"{name}.lance").rglob("*"):  # seem damaged when Lance removes them,
+                    if file.is_file() and file.relative_to(self.path).as_posix() not in old[SIZES]:  # after a week
+                        file.unlink()
             try:
                 rows = _rows(structured_documents(docs, document, meta["passage_words"]))
                 table, version = _table_of(meta, DOCUMENTS)

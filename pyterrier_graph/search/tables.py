@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_count, check_frame
+from pyterrier_graph.checks import WithSignature, check_count, check_frame, is_unicode
 
 if TYPE_CHECKING:
     from lancedb.table import Table
@@ -161,6 +161,8 @@ class FullText(WithSignature, pt.Transformer):
         """Finds passages."""
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        if not inp["query"].map(is_unicode).all():
+            raise ValueError(f"{self}: a query is not valid Unicode")
         found = [self._found(query) for query in inp["query"]]
         rows = np.repeat(np.arange(len(inp)), [len(one) for one in found])
         results = pd.concat([pd.DataFrame({"docno": pd.Series(dtype="str"), "score": pd.Series(dtype=float)}), *found])
