@@ -197,7 +197,7 @@ RECORDS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_files(name: str) -> None:
-    @fuzz(20)
+    @fuzz(10)
     @given(changed_bytes([*EXAMPLE_FILES[name].values()]), st.sampled_from(["a", "a", "d0%p1", "\udcff"]))
     def check(data: bytes, docno: str) -> None:
         with allowed_errors():
@@ -239,7 +239,7 @@ def test_clef_ip(pattern: str, read: Callable[[Path], Any], tmp_path: Path) -> N
     home = write_miniature(tmp_path / "clef-ip").home
     good = [path.read_bytes() for path in sorted(home.rglob(pattern))[:10]]
 
-    @fuzz(20)
+    @fuzz(10)
     @given(changed_bytes(good))
     def check(data: bytes) -> None:
         (tmp_path / "file.txt").write_bytes(data)
