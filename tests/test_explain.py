@@ -182,7 +182,7 @@ def test_names_are_short() -> None:
     bm25 = Terrier()
     hybrid = ptg.Hybrid(bm25, bm25 % 10)
     assert (
-        repr(hybrid) == "Hybrid(TerrierRetr(BM25), (TerrierRetr(BM25) >> RankCutoff(10)), alpha=0.5, num_results=1000)"
+        repr(hybrid) == "Hybrid(TerrierRetr(BM25), (TerrierRetr(BM25) >> RankCutoff(10)), alpha=0.6, num_results=1000)"
     )
     with pytest.raises(ValueError, match=r"^TerrierRetr\(BM25\): query '1', 'd0%p0' has no score"):
         hybrid.search(QUERY)

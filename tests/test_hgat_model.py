@@ -297,7 +297,7 @@ def test_untrained_network_is_graph_maxsim(
     frame = frame_of(graph, query)
     expected = scores(GraphMaxSim(graph, tiny.encoder(), weights, verbose=False), frame)
     found = scores(hgat(graph, weights, layers=layers), frame)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(found, expected, atol=2e-3)  # tokens are kept in half precision
 
 
 def test_no_registers_unless_asked_for() -> None:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from functools import lru_cache
 
-from pyterrier_graph.checks import check_type
+from pyterrier_graph.checks import check_type, is_unicode
 
 WORD = re.compile(r"[^\W_]+")
 
@@ -62,5 +62,7 @@ def matching_words(text: str, wanted: set[str]) -> list[tuple[int, int]]:
 def check_question(question: str) -> None:
     """Raises ValueError if a question has no word."""
     check_type("question", question, str, "a text")
+    if not is_unicode(question):
+        raise ValueError(f"the question has characters that are not in Unicode: {question!r}")
     if not WORD.search(question):
         raise ValueError("the question is empty: it needs a word")
