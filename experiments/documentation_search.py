@@ -30,6 +30,8 @@ from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim
 from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.graphs.hetero_graph import vectors_folder
+from pyterrier_graph.search.graph_index import ENCODED
 
 MEASURES = [nDCG @ 10, RR @ 10, R @ 20]
 SYSTEMS = {
@@ -39,6 +41,7 @@ SYSTEMS = {
     "graph-mean-fixed": "GraphMean, fixed weights",
     "hybrid-titled": "Hybrid: BM25, dual-encoder, titles in the text",
     "hybrid": "Hybrid: BM25, GraphMean",
+    "graph-index": "GraphIndex, not tuned",
     "maxsim-titled": "BM25 >> MaxSim, titles in the text",
     "graph-maxsim": "BM25 >> GraphMaxSim",
 }
@@ -99,7 +102,7 @@ class Bench:
     """
 
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
-        self.options, self.output = options, options.output
+        self.options, self.output, self.collection = options, options.output, collection
         self.graph = collection.graph(self.output / "graph")
         splits = collection.split(dev_queries=options.dev_queries)
         self.dev, self.test = splits["dev"], splits["test"].sample(options.queries)
@@ -135,9 +138,21 @@ class Bench:
         if name.startswith("hybrid"):
             other = self.system("titled" if name == "hybrid-titled" else "graph-mean")
             return ptg.Hybrid(self.bm25, other).fit(*self.dev)
+        if name == "graph-index":
+            return self._index.hybrid(per="document")
         if name.endswith("maxsim") or name.startswith("maxsim"):
             return self._reranker(name)
         return self._retriever(name) >> pt.text.max_passage()
+
+    @cached_property
+    def _index(self) -> ptg.GraphIndex:
+        """All of the default in one index."""
+        index = ptg.GraphIndex(self.output / "index", encoder=self.encoder)
+        if not index.built():
+            if (vectors := vectors_folder(self.graph)) and vectors.is_dir():  # texts are not encoded twice
+                shutil.copytree(vectors, index.path / ENCODED, dirs_exist_ok=True)
+            index.index(self.collection.get_corpus_iter(), windows=1)
+        return index
 
     def _retriever(self, name: str) -> pt.Transformer:
         path = self.output / f"{name}.flex"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import shutil
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from experiments.harness.first_stage import bm25
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.pair.dual_encoder import NETWORK
+from pyterrier_graph.search.graph_index import ENCODED
 from pyterrier_graph.storage.artifact import META
 
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
@@ -111,6 +113,7 @@ class Corpus:
         """All of it in one index, which has no answered queries yet."""
         index = ptg.GraphIndex(self.output / "index", encoder=self.encoder)
         if not index.built():
+            shutil.copytree(self.vectors, index.path / ENCODED, dirs_exist_ok=True)  # texts are not encoded twice
             index.index(self.collection.get_corpus_iter(), passage_words=self.passage_words, windows=self.windows)
         return index
 

@@ -18,6 +18,7 @@ from experiments.harness.collection import joined
 from experiments.harness.judgments import relevant_passages
 from experiments.left_out import names
 from experiments.left_out.corpus import Corpus
+from pyterrier_graph.search.graph_index import SETTINGS
 
 DEPTH = 1000
 RERANKED = 100
@@ -98,6 +99,7 @@ class Fold:
             names.HYBRID_UNANSWERED: lambda: self._titles_alone(self._searched(self.mean(query_graph=None))),
             names.TITLED_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.TITLE_IN_TEXT)),
             names.INDEX: lambda: self._graph_index().hybrid(DEPTH),
+            names.INDEX_DEFAULT: self._default_index,
             names.INDEX_BM25: lambda: self._graph_index().bm25(DEPTH),
         }
 
@@ -169,3 +171,10 @@ class Fold:
         """The collection's index, with the training queries of this fold."""
         qrels = relevant_passages(self.corpus.graph, self.in_graph.qrels)
         return self.corpus.graph_index.update([], answered=(self.in_graph.topics, qrels))
+
+    def _default_index(self) -> pt.Transformer:
+        """The same index with the default numbers in place of those that the training queries support."""
+        index = self._graph_index()
+        logger.info("%s: numbers %s", self.output, index.meta["settings"])
+        index.meta["settings"] = dict(SETTINGS)
+        return index.hybrid(DEPTH)

@@ -28,6 +28,7 @@ TITLED_EVIDENCE = "Hybrid, BM25 with context and title in the text, and Document
 HYBRID_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean"  # no queries have been answered
 TITLED_UNANSWERED = "Hybrid, titles alone, BM25 and title in the text"
 INDEX = "GraphIndex"
+INDEX_DEFAULT = "GraphIndex, default numbers"  # not those that the answered queries support
 INDEX_BM25 = "GraphIndex, BM25"
 
 SYSTEMS = (
@@ -55,6 +56,7 @@ SYSTEMS = (
     HYBRID_UNANSWERED,
     TITLED_UNANSWERED,
     INDEX,
+    INDEX_DEFAULT,
     INDEX_BM25,
 )
 # what users would try first

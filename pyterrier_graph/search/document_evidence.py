@@ -1,55 +1,112 @@
-"""Passage scores with the evidence of their documents: the cheapest context of a passage."""
+r"""Passage scores with the evidence of their documents and neighbors, at query time: the cheapest context of a passage.
 
+.. math::
+    s'(q, p) = s(q, p) + w \max_{p' \in D(p)} s(q, p')
+        + \sum_r w_r \frac{1}{|N_r(p)|} \sum_{p' \in N_r(p)} \left(s(q, p') - \min_{p''} s(q, p'')\right)
+
+with the passages :math:`D(p)` of the document of p, and the passages :math:`N_r(p)` that relation r leads to. The sum
+and the maximum are over results of the query only: a neighbor that was not retrieved counts as the last result.
+"""
+
+from collections.abc import Mapping
 from typing import Self
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_frame, check_number, check_training
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, documents_of
+from pyterrier_graph.checks import WithSignature, check_frame, check_number, check_training, check_type
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, documents_of
+from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, follow, inverse
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, tuning_set
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of neighbors
 
 
 class DocumentEvidence(WithSignature, pt.Estimator):
-    """Adds the score of a document's best passage to all its passages: ``score + weight * max over the document``.
+    """Adds the score of a document's best passage to all its passages, and the mean score of neighbors to a passage.
 
-    This interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
-    Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it.
+    The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
+    Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
+    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1, "order_i": 0.1},
+    graph=graph)`` adds those of the next and the previous passage.
 
     Args:
         weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
-        graph: The graph of the passages; only needed where passages have ids of their own (not ``docno%pN``).
+        relations: The weight of each relation, or path of relations, from a passage to its neighbors.
+        graph: The graph of the passages; only needed for relations, and where passages have ids of their own (not
+            ``docno%pN``).
         training: The options of :meth:`fit`.
 
     Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
 
     Raises:
-        ValueError: If the weight is negative, or a score is missing.
+        KeyError: If there are relations, and a passage is not in the graph.
+        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing.
     """
 
     schematic = {"label": "DocumentEvidence", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
     def __init__(
-        self, weight: float = 1.0, *, graph: HeteroGraph | None = None, training: Tuning | None = None
+        self,
+        weight: float = 1.0,
+        *,
+        relations: Mapping[str, float] | None = None,
+        graph: HeteroGraph | None = None,
+        training: Tuning | None = None,
     ) -> None:
         check_number("weight", weight, 0)
         self.weight = weight
+        check_type("relations", relations, (Mapping, type(None)), "weights by relation, such as {'order': 0.1}")
+        self.relations = dict(relations or {})
         self.graph = graph
+        if self.relations and graph is None:
+            raise ValueError("relations are those of a graph: give graph=DocumentGraph(path)")
+        if graph is not None:
+            check_relations(graph, self.relations)
+        for name, share in self.relations.items():
+            check_number(f"the weight of {name!r}", share, 0)
         self.training = Tuning() if training is None else training
         check_training(self.training, Tuning)
 
     def __repr__(self) -> str:
-        return f"DocumentEvidence({self.weight:g})"
+        relations = f", relations={self.relations}" if self.relations else ""
+        return f"DocumentEvidence({self.weight:g}{relations})"
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of the document, and those of all relations, by name."""
+        return {DOCUMENT: self.weight, **self.relations}
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Adds the evidence of the documents to the scores."""
+        """Adds the evidence of documents and neighbors to the scores."""
         inp = check_frame(inp, self, numbers=("score",))
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
-        scores = self._scores(inp, self.weight)
+        scores = inp["score"] + self.evidence(inp) @ pd.Series(self.weights, dtype=float)
         return pt.model.add_ranks(inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores))
+
+    def evidence(self, run: pd.DataFrame) -> pd.DataFrame:
+        """The evidence of a run's rows, before weights: a column ``document``, and one for each relation."""
+        best = run["score"].groupby([run["qid"], documents_of(run["docno"], self.graph)]).transform("max")
+        found = pd.DataFrame({DOCUMENT: best}, index=run.index)
+        if not self.relations or self.graph is None:
+            return found
+        graph, nodes = self.graph, self.graph.nodes_of(run["docno"].tolist())
+        above = (run["score"] - run.groupby("qid")["score"].transform("min")).to_numpy(float)
+        first = run["qid"].factorize()[0].astype(np.int64) * graph.num_nodes  # a row's key: its query and its node
+        order = np.argsort(first + nodes)
+        keys = (first + nodes)[order]
+        for relation in self.relations:
+            row, neighbor = follow(graph, nodes, relation)
+            row, neighbor = (part[graph.node_type[neighbor] == PASSAGE_TYPE] for part in (row, neighbor))
+            place = np.searchsorted(keys, first[row] + neighbor)
+            place[place == len(keys)] = 0
+            retrieved = keys[place] == first[row] + neighbor if len(keys) else place.astype(bool)
+            total = np.bincount(row[retrieved], above[order[place[retrieved]]], len(run))
+            found[relation] = total / np.maximum(np.bincount(row, minlength=len(run)), 1)
+        return found
 
     def fit(
         self,
@@ -58,21 +115,29 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> Self:
-        """Chooses the weight from a grid, on the validation queries where there are any, else on the training queries.
+        """Chooses the weights from grids, on the validation queries where there are any, else on the training queries.
 
-        The weight moves from its present value only as far as the queries support it: see
-        :func:`~pyterrier_graph.training.grid_search.coordinate_search`.
+        The weights move from their present values only as far as the queries support it: see
+        :func:`~pyterrier_graph.training.grid_search.coordinate_search`. A relation and its inverse with equal weights
+        keep equal weights.
         Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         run = check_frame(run, self, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         validation = Validation(run[["qid", "docno", "score"]], qrels, self.training.measure, self)
-        measure = lambda numbers: validation.per_query(self._scores(validation.run, **numbers))  # noqa: E731
-        grid = [{"weight": weight} for weight in GRID]
-        self.weight = coordinate_search({"weight": self.weight}, grid, measure, verbose=False)["weight"]
+        run, evidence = validation.run, self.evidence(validation.run)
+        measure = lambda numbers: validation.per_query(run["score"] + evidence @ pd.Series(numbers))  # noqa: E731
+        weights = coordinate_search(self.weights, self.grid(), measure, verbose=False)
+        self.weight = weights.pop(DOCUMENT)
+        self.relations = weights
         return self
 
-    def _scores(self, run: pd.DataFrame, weight: float) -> pd.Series:
-        best = run["score"].groupby([run["qid"], documents_of(run["docno"], self.graph)]).transform("max")
-        return run["score"] + weight * best
+    def grid(self) -> list[dict[str, float]]:
+        """The weights that :meth:`fit` tries."""
+        grid = [{DOCUMENT: weight} for weight in GRID]
+        for name, present in self.relations.items():
+            pair = [name, inverse(name)] if self.relations.get(inverse(name)) == present else [name]
+            if pair == sorted(pair):  # each pair once
+                grid += [dict.fromkeys(pair, share) for share in SHARES]
+        return grid

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
@@ -27,8 +28,10 @@ from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, Context
 from pyterrier_graph.graph_mean.graph_mean import AUTO, WINDOWS, ContextualEncoder, GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.graphs.relations import DOCUMENT, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES
+from pyterrier_graph.graphs.relations import DOCUMENT, ORDER, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES, inverse
 from pyterrier_graph.html import schematic
+from pyterrier_graph.search.document_evidence import DocumentEvidence
+from pyterrier_graph.search.fitting import Parts, best_numbers, left_out, measured_parts
 from pyterrier_graph.search.hybrid import ALPHA, Hybrid
 from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.snippets import check_question, content_stems, snippet, stems
@@ -64,6 +67,8 @@ GRAPH, QUERIES, VECTORS, LINES = "graph", "queries", "vectors.flex", "lines.npy"
 TOPICS, QRELS = "topics.json", "qrels.json"
 VERSION = re.compile(r"v\d+")
 HINT = "latest_version_hint.json"  # of Lance: the only one of its files that changes
+SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.0, ORDER: 0.0, inverse(ORDER): 0.0}}
+RESULTS = 1000  # of each pipeline, for a query that chooses the settings
 CANDIDATES = 100  # passages among which a search finds sections or documents
 
 
@@ -79,7 +84,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     The context of a passage is its titles, and the queries that it has answered. The lexical side is BM25 over passages
     with their context. The dense side is a :class:`~pyterrier_graph.GraphMean`, in which each query decides how much
-    the context counts. A :class:`~pyterrier_graph.Hybrid` combines both. No judgments are needed.
+    the context counts. A :class:`~pyterrier_graph.Hybrid` combines both. No judgments are needed. Where there are some,
+    a :class:`~pyterrier_graph.DocumentEvidence` may follow, which adds scores of other results of the same document.
 
     A change is complete or has no effect, also if the process is killed. An index that is open stays at its version,
     whose files are there until the second change after it; ``GraphIndex(path)`` opens the last one. One process at a
@@ -159,8 +165,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             passage_words: Words per passage where texts are split.
             windows: Windows of a long passage, at most; the best one counts: see :meth:`GraphMean.index`.
             answered: Topics (``qid, query``) and judgments (``qid, docno, label``, of passages, or of documents for all
-                their passages) of queries whose answers are known. They are context of the passages; do not evaluate
-                with them.
+                their passages) of queries whose answers are known. They are context of the passages, and set the
+                numbers of :meth:`fit` unless it has been called: some of them at a time are left out of the context and
+                ranked. Do not evaluate with them.
             overwrite: Whether to replace all documents of an index that exists at this path. This also deletes files
                 that changes have left.
 
@@ -215,7 +222,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         return self._change([], None, {}, keep_others=True, deleted=deleted)
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
-        """Chooses the largest weight of each relation, and the shares of BM25 and vectors, by judged queries.
+        """Chooses the largest weight of each relation, the share of vectors, and the weights of evidence.
 
         A number moves only as far as the queries support it, so that few queries do no harm. They must not be among
         the ``answered`` ones.
@@ -230,7 +237,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             ValueError: If none of the queries is judged.
         """
         qrels = self.graph.passage_qrels(qrels) if self.graph._own_ids else qrels
-        settings: dict[str, Any] = {}
+        settings: dict[str, Any] = {"judged": True}
         model = self._model(self._folder, self.graph, self._queries)
         if isinstance(model, GraphMean) and model.weights == AUTO:
             model.training = self.training
@@ -239,9 +246,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             meta = self.meta | {"settings": self.meta["settings"] | settings}
             tuned = copy.copy(self)._reopened()
             tuned.meta = meta
-            fusion = Hybrid(*tuned._parts(CANDIDATES), alpha=meta["settings"]["alpha"], training=self.training)
-            fusion.verbose = self.verbose
-            meta["settings"]["alpha"] = float(fusion.fit(topics, qrels).weights[1])
+            parts = measured_parts(tuned._fusion(RESULTS), checked_topics(topics, self), qrels)
+            meta["settings"] |= self._best_numbers([parts], self.graph, qrels, meta["settings"])
             if read_meta(self.path, kind_of(self))["number"] != meta["number"]:
                 raise ValueError(f"{self!r} was changed by another process: open it again and repeat the call")
             _put_meta(self.path, meta)
@@ -281,7 +287,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                 self.graph.document_of(deleted)
                 if len({*deleted}) == len(self.graph):
                     raise ValueError("no document would be left: delete the folder of the index instead")
-            old = before or {"number": 0, "settings": {"alpha": ALPHA}, "tables": {}}
+            old = before or {"number": 0, "settings": SETTINGS, "tables": {}}
             meta = kind_of(self) | {"source": {}} | old | about
             meta["number"] = old["number"] + 1
             meta["tables"] = old["tables"] if keep_others else {}
@@ -304,7 +310,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                     if meta["source"] != before["source"]:
                         _put_meta(self.path, before | {"source": meta["source"]})
                     return self._reopened()
-                self._build(folder, meta, answered)
+                graph = self._build(folder, meta, answered)
+                if answered is not None and not meta["settings"].get("judged") and not _equal(answered, former):
+                    meta["settings"] = meta["settings"] | self._by_answered(folder, meta, graph, answered)
                 _put_meta(self.path, meta, old)
             except BaseException as error:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -318,7 +326,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             self._remove_old(meta, old)
         return self._reopened()
 
-    def _build(self, folder: Path, meta: dict[str, Any], answered: tuple[pd.DataFrame, pd.DataFrame] | None) -> None:
+    def _build(
+        self, folder: Path, meta: dict[str, Any], answered: tuple[pd.DataFrame, pd.DataFrame] | None
+    ) -> DocumentGraph:
         """Builds all that depends on the documents of a version, whose table has been written."""
         lines: list[int] = []
         name, version = _table_of(meta, DOCUMENTS)
@@ -334,21 +344,64 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             queries = QueryPassageGraph(folder / QUERIES, verbose=False)
             queries.build(topics, graph, qrels=qrels)
         self._save_encoder(meta)
-        self._model(folder, graph, queries).index(folder / VECTORS, windows=meta["windows"])
+        words = self._write_sides(folder, self.path / TABLES, _table_of(meta, PASSAGES), meta, graph, queries)[1]
+        meta["tables"] = meta["tables"] | ({PASSAGES: words} if meta["lexical"] == "lance" else {})
+        return graph
+
+    def _write_sides(
+        self,
+        folder: Path,
+        tables: Path,
+        table: tuple[str, int | None],
+        meta: dict[str, Any],
+        graph: DocumentGraph,
+        queries: QueryPassageGraph | None,
+    ) -> tuple[ContextualIndex, tuple[str, int | None]]:
+        """Writes the vectors, and what BM25 searches; returns the index, and the name and version of Lance's table."""
+        vectors = self._model(folder, graph, queries).index(folder / VECTORS, windows=meta["windows"])
         context = [TITLES] * bool(len(graph._adjacency(TITLE).indices)) + [RELEVANT] * (queries is not None)
         passages = graph.get_corpus_iter(context=context, query_graph=queries)
-        if isinstance(self.lexical, pt.Transformer):
-            meta["lexical"] = None
-            return
-        meta["lexical"] = engine = self.lexical or meta.get("lexical") or "lance"
+        own = isinstance(self.lexical, pt.Transformer)
+        engine: Any = None if own else self.lexical or meta.get("lexical") or "lance"
+        meta["lexical"] = engine
         if engine == "lance":
             rows = ((row["docno"], row["text"]) for row in passages)
-            name, version = _table_of(meta, PASSAGES)
-            version = write_table(self.path / TABLES, name, version, rows, searched=True)
-            meta["tables"] = meta["tables"] | {PASSAGES: (name, version)}
-        else:
+            table = (table[0], write_table(tables, *table, rows, searched=True))
+        elif engine is not None:
             longest = max(len(docno) for docno in graph.ids_of(graph.passage_nodes))
             bm25(passages, engine, folder / f"bm25.{engine}", docno_length=longest)
+        return vectors, table
+
+    def _by_answered(
+        self, folder: Path, meta: dict[str, Any], graph: DocumentGraph, answered: tuple[pd.DataFrame, pd.DataFrame]
+    ) -> dict[str, Any]:
+        """Alpha and the weights of evidence that answered queries support, each ranked in an index without it."""
+        topics, qrels = answered[0], graph.passage_qrels(answered[1]) if graph._own_ids else answered[1]
+        quiet = copy.copy(self)
+        quiet.verbose = False
+        with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
+
+            def hybrid(others: pd.DataFrame) -> Hybrid:
+                path = Path(place) / str(len(others))
+                shutil.rmtree(path, ignore_errors=True)
+                queries = QueryPassageGraph(path / QUERIES, verbose=False)
+                queries.build(others, graph, qrels=qrels)
+                vectors, table = quiet._write_sides(path, path / TABLES, (PASSAGES, None), meta, graph, queries)
+                words = self._lexical(meta["lexical"], path, FullText(path / TABLES, PASSAGES, table[1] or 0), RESULTS)
+                return Hybrid(words, ContextualRetriever(vectors, RESULTS, texts=False))
+
+            parts = [*left_out(hybrid, topics, qrels, verbose=self.verbose)]
+        return self._best_numbers(parts, graph, qrels, SETTINGS) if parts else {}
+
+    def _best_numbers(
+        self, parts: Sequence[Parts], graph: DocumentGraph, qrels: pd.DataFrame, present: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Alpha and the weights of evidence that judged queries support."""
+        merged, scores = zip(*parts, strict=True)
+        both = pd.concat(merged, ignore_index=True), np.concatenate(scores)
+        start = _evidence(graph, present["evidence"])
+        alpha, weights = best_numbers(both, start, qrels, present["alpha"], self.training, verbose=self.verbose)
+        return {"alpha": alpha, "evidence": weights}
 
     def _save_encoder(self, meta: dict[str, Any]) -> None:
         """Writes the encoder into the index, unless the name of its checkpoint is enough, or it is there already."""
@@ -441,7 +494,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     @cached_property
     def _contextual(self) -> ContextualIndex:
         """The index of the vectors."""
-        index = ContextualIndex(self._folder / VECTORS, self.graph, self._encoder)
+        folder = self._folder
+        try:
+            index = ContextualIndex(folder / VECTORS, self.graph, self._encoder)
+        except FileNotFoundError:
+            assert self._folder  # ValueError if it was removed meanwhile
+            raise
         if index._weights is not None:
             index._weights.weights |= self.meta["settings"].get("largest_weights", {})
         return index
@@ -455,19 +513,29 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """The lexical and the dense pipeline, without texts."""
         check_count("num_results", num_results)
         dense = ContextualRetriever(self._contextual, num_results, texts=False)
-        if isinstance(self.lexical, pt.Transformer):
-            return self.lexical % num_results, dense
         engine = self.meta["lexical"]
-        if engine is None:
+        if engine is None and not isinstance(self.lexical, pt.Transformer):
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
+        return self._lexical(engine, self._folder, self._full_text, num_results), dense
+
+    def _lexical(self, engine: Any, folder: Path, full_text: FullText, num_results: int) -> pt.Transformer:
+        """The pipeline that finds passages by words, of what :meth:`_write_sides` has written."""
+        if isinstance(self.lexical, pt.Transformer):
+            return self.lexical % num_results
         check_choice("lexical", engine, get_args(Lexical))
         if engine != "lance":
-            return bm25([], engine, self._folder / f"bm25.{engine}", num_results), dense
-        return self._full_text.limited(num_results), dense
+            return bm25([], engine, folder / f"bm25.{engine}", num_results)
+        return full_text.limited(num_results)
 
     def _fusion(self, num_results: int) -> Hybrid:
         alpha = self.meta["settings"]["alpha"]
         return Hybrid(*self._parts(num_results), alpha=alpha, num_results=num_results)
+
+    @property
+    def _evidence(self) -> DocumentEvidence | None:
+        """Adds evidence of documents and neighbors to the scores, if its weights are not 0."""
+        weights = self.meta["settings"]["evidence"]
+        return _evidence(self.graph, weights) if any(weights.values()) else None
 
     def _texts(self, per: Per) -> pt.Transformer:
         """Adds the columns of texts to found passages, and folds them."""
@@ -496,7 +564,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     def hybrid(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
         """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`bm25`."""
-        return self._fusion(num_results) >> self._texts(per)
+        evidence = self._evidence
+        found = self._fusion(num_results)
+        return (found if evidence is None else found >> evidence) >> self._texts(per)
 
     def search(self, question: str, num_results: int = 10, *, per: Per = "passage") -> pd.DataFrame:
         """Finds the best passages for a question.
@@ -519,6 +589,11 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         check_count("num_results", num_results)
         topics = self._contextual.query_encoder().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
         ranking, contributions = self._fusion(max(CANDIDATES, num_results))._explained(topics)
+        contributions.columns = pd.Index(["words", "meaning"])
+        if (evidence := self._evidence) is not None:
+            added = evidence.evidence(ranking) * pd.Series(evidence.weights)
+            contributions = contributions.join(added.set_axis(ranking["docno"]))
+            ranking = evidence.transform(ranking)
         found = (self._texts(per) % int(num_results)).transform(ranking).reset_index(drop=True)
         if "passage" in found.columns:
             found["docno"] = found["passage"]
@@ -535,22 +610,33 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         parts = contributions.reindex(found["docno"]).fillna(0)
         similarity = self._contextual.parts(vector, found["docno"].tolist())
         wanted, texts = content_stems(question), []
-        for title, (words, vectors), (_, row) in zip(found["title"], parts.values, similarity.iterrows(), strict=True):
+        for title, (_, part), (_, row) in zip(found["title"], parts.iterrows(), similarity.iterrows(), strict=True):
             others = [(name, part) for name, part in row.items() if name != OWN and abs(part) >= 0.005]
             added = "".join(f" {'+' if part > 0 else '-'} {name} {abs(part):.2f}" for name, part in others)
             own = f" = passage {row[OWN]:.2f}{added}" if added else ""
-            text = f"words {words:.2f} + meaning {vectors:.2f}; similarity {row.sum():.2f}{own}"
+            text = " + ".join(f"{name} {value:.2f}" for name, value in part.items())
+            text += f"; similarity {row.sum():.2f}{own}"
             shared = [word for word in dict.fromkeys(title.split()) if wanted.intersection(stems(word))]
             texts.append(text + (f"; title has {', '.join(word.strip('.,:;()') for word in shared)}" if shared else ""))
         return texts
 
     def explain(self, query: str, docno: str, *, graph: DocumentGraph | None = None) -> pd.DataFrame:
-        """Explains the score of a passage in :meth:`hybrid` by BM25 and vectors.
+        """Explains the score of a passage in :meth:`hybrid` by BM25, vectors, and the evidence of other results.
 
         Arguments and columns are those of :meth:`Hybrid.explain <pyterrier_graph.Hybrid.explain>`. ``index.dense()`` is
         explained by ``ptg.explain(index.dense(), query, docno)``, by the passage and its context.
         """
-        return self._fusion(1000).explain(query, docno, graph=graph)
+        fusion, evidence = self._fusion(RESULTS), self._evidence
+        explained = fusion.explain(query, docno, graph=graph)
+        if evidence is None:
+            return explained
+        ranking = fusion.transform(pd.DataFrame({"qid": ["1"], "query": [query]}))
+        values = evidence.evidence(ranking)[ranking["docno"] == docno].sum()
+        added = pd.DataFrame(
+            {"relation": values.index, "source": docno, "text": "", "weight": evidence.weights.values()}
+        )
+        added = added.assign(score=added["weight"] * values.to_numpy(), normalized=values.to_numpy())
+        return pd.concat([explained, added], ignore_index=True)
 
     def _view(self) -> View:
         if not self.built():
@@ -596,6 +682,12 @@ class Lines(WithSignature, pt.Transformer):
         files = pd.Series(self.graph.docnos_of(self.graph.document[nodes]), dtype="str", index=inp.index)
         lines = self.lines[np.searchsorted(self.graph.passage_nodes, nodes)].astype(np.int64)
         return inp.assign(file=files, line=lines)
+
+
+def _evidence(graph: DocumentGraph, weights: Mapping[str, float]) -> DocumentEvidence:
+    """The evidence with weights by name, ``document`` among them."""
+    relations = {name: weight for name, weight in weights.items() if name != DOCUMENT}
+    return DocumentEvidence(weights[DOCUMENT], relations=relations, graph=graph)
 
 
 def _named(encoder: Any) -> Any:

@@ -142,14 +142,14 @@ class Hybrid(WithSignature, pt.Estimator):
 
     def _ranked(self, merged: pd.DataFrame, parts: np.ndarray) -> pd.DataFrame:
         """The ranking by the weighted parts of :meth:`_parts`."""
-        ranking = pt.model.add_ranks(merged.assign(score=_weighted(parts, self.weights).sum(1)))
+        ranking = pt.model.add_ranks(merged.assign(score=weighted(parts, self.weights).sum(1)))
         ranking = ranking[ranking["rank"] < self.num_results]
         return ranking.sort_values(["qid", "rank"], kind="stable").reset_index(drop=True)
 
     def _explained(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The ranking for a query, and the part of each pipeline (in columns 0 and 1) in the score of each docno."""
         merged, parts = self._parts(topics)
-        return self._ranked(merged, parts), pd.DataFrame(_weighted(parts, self.weights), index=merged["docno"])
+        return self._ranked(merged, parts), pd.DataFrame(weighted(parts, self.weights), index=merged["docno"])
 
     def fit(
         self,
@@ -174,7 +174,7 @@ class Hybrid(WithSignature, pt.Estimator):
         merged, parts = self._parts(run)
         validation = Validation(merged, qrels, self.training.measure, self)
         measure = lambda numbers: validation.per_query(  # noqa: E731
-            _weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1)
+            weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1)
         )
         grid = [{"alpha": alpha} for alpha in ALPHAS]
         self.alpha = coordinate_search({"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)[
@@ -222,7 +222,7 @@ class Hybrid(WithSignature, pt.Estimator):
         return merged, parts
 
 
-def _weighted(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def weighted(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Scores times their pipelines' shares, shape (results, 2)."""
     return np.nan_to_num(parts) * _shares(parts, weights)
 
