@@ -50,6 +50,9 @@ FILES = [
     "PyYAML>=6.0",
 ]
 
+# Readers of .docx, .pptx and .pdf. PDF is read by pdfminer, which markitdown uses, too.
+OFFICE = ["markitdown[docx,pptx]>=0.1.6", "pdfminer.six>=20251230"]
+
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.
 PISA = [  # wurlitzer hides the log of PISA's indexer
     "pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine == 'x86_64'",
@@ -111,6 +114,7 @@ setup(
     install_requires=REQUIRES,
     extras_require={
         "files": FILES,
+        "office": [*FILES, *OFFICE],
         "pisa": PISA,
         "faiss": ["faiss-cpu>=1.9"],
         # Both FAISS wheels provide the module `faiss` and overwrite each other: install [faiss] or [gpu], never both.
@@ -120,7 +124,7 @@ setup(
         "demo": DEMO,
         "docs": DOCS,
         "notebooks": NOTEBOOKS,
-        "test": [*NOTEBOOKS, *DOCS, *RAY, *TESTS],
+        "test": [*NOTEBOOKS, *DOCS, *RAY, *OFFICE, *TESTS],
     },
     entry_points={
         "pyterrier.artifact": [

@@ -41,8 +41,8 @@ def search(arguments: Sequence[str] | None = None) -> int:
     """Prints the passages that answer a question. Returns the exit status: 2 for bad input."""
     made = argparse.ArgumentParser(
         prog="python -m pyterrier_graph search",
-        description="Finds the passages of a folder's files (Markdown, HTML, reStructuredText, JATS XML, plain text) "
-        "that answer a question. The first call reads all files and builds indexes; later calls read them again if one "
+        description="Finds the passages of a folder's files (Markdown, HTML, reStructuredText, JATS XML, notebooks, "
+        "office files, PDF, plain text) that answer a question. The first call reads all files and builds indexes; later calls read them again if one "
         "has changed, and encode new texts only.",
     )
     made.add_argument("folder", help="searched with all folders inside")
@@ -95,11 +95,13 @@ def results_text(found: pd.DataFrame, question: str, folder: str) -> str:
 
 def _state(index: GraphIndex) -> str:
     """Describes the index, and names files that could not be read."""
-    from pyterrier_graph.search.files import named
+    from pyterrier_graph.search.files import named, skipped_text
 
     lines = [f"{len(index.graph):,} documents, {len(index):,} passages in {str(index.path)!r}."]
     if broken := index.meta["source"]["broken"]:
         lines.append(f"Not readable: {len(broken):,} file{'s' * (len(broken) != 1)}{named(broken)}.")
+    if skipped := skipped_text(index.meta["source"]["skipped"]):
+        lines.append(f"{skipped}.")
     return "\n".join(map(_printable, lines))
 
 

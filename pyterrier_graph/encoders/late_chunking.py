@@ -29,7 +29,7 @@ from sentence_transformers.util import truncate_embeddings
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
-from pyterrier_graph.encoders.checkpoints import tokenized
+from pyterrier_graph.encoders.checkpoints import positions_of, tokenized
 from pyterrier_graph.encoders.sentence_encoder import document_modules, prompts_of
 from pyterrier_graph.graphs.csr import offsets, ranges
 
@@ -200,11 +200,7 @@ def batches_of(lengths: np.ndarray, at_once: int) -> Iterator[np.ndarray]:
 
 def longest_input(transformer: Transformer) -> int:
     """How many tokens a transformer has positions for, special tokens included."""
-    positions = transformer.model.config.get_text_config().to_dict().get("max_position_embeddings")
-    for name, module in transformer.model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            positions = module.num_embeddings - module.padding_idx - 1  # RoBERTa counts from there
-    limit = positions or transformer.max_seq_length
+    limit = positions_of(transformer.model.config) or transformer.max_seq_length
     if not limit:
         raise ValueError("late_chunking needs an encoder with a known number of positions; this one does not state it")
     return int(limit)

@@ -38,6 +38,7 @@ from pyterrier_graph.encoders.checkpoints import (
     device_of,
     keep_full_precision,
     loading,
+    positions_of,
     precision,
     resolve,
     share,
@@ -121,7 +122,7 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
 
             LateChunking(self.network)  # raises ValueError if the checkpoint does not average
         modules = share(self.network)
-        longest = [module.max_seq_length for module in modules]
+        longest = [limit for part in modules for limit in (part.max_seq_length, positions_of(part.model.config))]
         self.max_query_tokens = token_limit("max_query_tokens", self.max_query_tokens, MAX_QUERY_TOKENS, longest)
         self.max_passage_tokens = token_limit(
             "max_passage_tokens", self.max_passage_tokens, MAX_PASSAGE_TOKENS, longest

@@ -39,6 +39,7 @@ from pyterrier_graph.encoders.checkpoints import (
     dtype_name,
     dtype_of,
     loading,
+    positions_of,
     precision,
     resolve,
     share,
@@ -183,7 +184,7 @@ class TokenEncoder:
         name = checkpoint_name(checkpoint)
         self.name = Path(name).resolve().name if Path(name).is_dir() else name
         transformer, *_ = share(self.network)
-        longest = [getattr(transformer.model.config, "max_position_embeddings", None)]
+        longest = [positions_of(transformer.model.config)]
         self.max_passage_tokens = token_limit("max_passage_tokens", max_passage_tokens, MAX_PASSAGE_TOKENS, longest)
         self.max_query_tokens = token_limit("max_query_tokens", max_query_tokens, MAX_QUERY_TOKENS, longest)
         transformer.document_length = self.max_passage_tokens

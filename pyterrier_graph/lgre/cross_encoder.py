@@ -22,6 +22,7 @@ from pyterrier_graph.encoders.checkpoints import (
     checkpoint_name,
     device_of,
     loading,
+    positions_of,
     precision,
     resolve,
     score_in_full_precision,
@@ -83,7 +84,7 @@ class TextReranker(LearnedModel):
             shape = AutoConfig.from_pretrained(self.checkpoint)
         if not self.tokenizer.is_fast:
             raise ValueError(f"{self.encoder!r} needs a fast tokenizer, which separates tokens of query and document")
-        limit = min(self.tokenizer.model_max_length, getattr(shape, "max_position_embeddings", max_tokens))
+        limit = min(self.tokenizer.model_max_length, positions_of(shape) or max_tokens)
         if max_tokens > limit:
             raise ValueError(f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more")
         # the number of labels for which the checkpoint has a trained head; 0 if it is an encoder without such a head

@@ -1,10 +1,11 @@
-"""The files of a folder: Markdown, HTML, reStructuredText, JATS and plain text as documents."""
+"""The files of a folder, of all formats that can be read, as documents."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyterrier_graph.documents.document import Node
 from pyterrier_graph.documents.readers.files import FORMATS, DocumentFiles
 
 NAMED = 3  # broken files in a message
+OFFICE = ("markitdown", "mammoth", "pptx", "pdfminer")  # modules of the extra [office]
 
 
 class FolderFiles(DocumentFiles):
@@ -31,7 +33,8 @@ class FolderFiles(DocumentFiles):
             raise FileNotFoundError(f"there is no folder {str(folder)!r}")
         if not folder.is_dir():
             raise NotADirectoryError(f"{str(folder)!r} is a file: give the folder that it is in")
-        super().__init__(folder, [*FORMATS], workers=workers, verbose=verbose)
+        formats = [name for name in FORMATS if name != "office" or all(map(find_spec, OFFICE))]
+        super().__init__(folder, formats, workers=workers, verbose=verbose)
         if not self.paths:
             endings = ", ".join(ending for endings in FORMATS.values() for ending in endings)
             raise ValueError(f"{str(folder)!r} has no files whose names end in {endings}")
@@ -67,6 +70,17 @@ def named(broken: Mapping[str, str]) -> str:
     parts = [f"{name}: {reason}" for name, reason in [*broken.items()][:NAMED]]
     more = [f"{len(broken) - NAMED} more"] if len(broken) > NAMED else []
     return f" ({'; '.join(parts + more)})" if parts else ""
+
+
+def skipped_text(skipped: Mapping[str, int]) -> str:
+    """The numbers of files that were skipped, by suffix, with the extra that reads them if there is one."""
+    if not skipped:
+        return ""
+    parts = [f"{count:,} {suffix}" for suffix, count in skipped.items()]
+    needed = [suffix for suffix in skipped if suffix in FORMATS["office"]]
+    extra = f"; {', '.join(needed)} need{'s' * (len(needed) == 1)} pyterrier_graph[office]" if needed else ""
+    total = sum(skipped.values())
+    return f"{total:,} file{'s' * (total != 1)} not read: {', '.join(parts)}{extra}"
 
 
 def title_of(path: str) -> str:

@@ -32,7 +32,7 @@ def open_folder(
     workers: int | None = None,
     verbose: bool = True,
 ) -> GraphIndex:
-    """Makes a folder searchable: Markdown, HTML, reStructuredText, articles as JATS XML, and plain text.
+    """Makes a folder searchable: Markdown, HTML, reStructuredText, JATS XML, notebooks, plain text, and office files.
 
     ::
 
@@ -41,7 +41,7 @@ def open_folder(
 
     The first call reads all files and encodes their passages. A later call reads them again only if a file is new, was
     removed, or has another size or time; it encodes only new texts. Files are recognized by the endings of their names;
-    hidden files and symbolic links are left out. A call that was killed continues when it is repeated. If two processes
+    hidden files and symbolic links are left out. ``.docx``, ``.pptx`` and ``.pdf`` need the extra ``[office]``. A call that was killed continues when it is repeated. If two processes
     open the same folder, the second one waits for the first.
 
     Args:

@@ -34,7 +34,7 @@ from pyterrier_graph.search.document_evidence import DocumentEvidence
 from pyterrier_graph.search.fitting import Parts, best_numbers, left_out, measured_parts
 from pyterrier_graph.search.hybrid import ALPHA, Hybrid
 from pyterrier_graph.search.lexical import bm25
-from pyterrier_graph.search.snippets import check_question, content_stems, snippet, stems
+from pyterrier_graph.search.snippets import check_question, content_stems, distinct, snippet, stems
 from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
 from pyterrier_graph.storage.artifact import (
     CARD,
@@ -568,19 +568,21 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         found = self._fusion(num_results)
         return (found if evidence is None else found >> evidence) >> self._texts(per)
 
-    def search(self, question: str, num_results: int = 10, *, per: Per = "passage") -> pd.DataFrame:
+    def search(self, question: str, num_results: int = 10, *, per: Per | None = None) -> pd.DataFrame:
         """Finds the best passages for a question.
 
         Args:
             question: The question.
             num_results: Number of results.
-            per: As for :meth:`bm25`: whether a section or a document may have one result only.
+            per: As for :meth:`bm25`: whether a section or a document may have one result only. By default
+                ``'section'`` where the documents are files, else ``'passage'``.
 
         Returns:
             A row per passage, the best first: ``title``, ``snippet`` (the part of the passage with the most words of
-            the question), ``why``, ``score``, ``docno``, ``text``; of files also ``file`` and ``line``. ``why`` lists
-            what the words (BM25) and the meaning (vectors) add to the score, and what the passage and its context add
-            to the similarity of vectors.
+            the question), ``why``, ``score``, ``docno``, ``text``; of files also ``file``, ``line``, and ``copies``
+            (the places of further results with the same text, which are left out). ``why`` lists what the words (BM25)
+            and the meaning (vectors) add to the score, and what the passage and its context add to the similarity of
+            vectors.
 
         Raises:
             ValueError: If the question has no word.
@@ -594,14 +596,29 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             added = evidence.evidence(ranking) * pd.Series(evidence.weights)
             contributions = contributions.join(added.set_axis(ranking["docno"]))
             ranking = evidence.transform(ranking)
-        found = (self._texts(per) % int(num_results)).transform(ranking).reset_index(drop=True)
+        files = self._lines is not None
+        found = self._texts(per or ("section" if files else "passage")).transform(ranking)
+        found = found.sort_values("rank", kind="stable").reset_index(drop=True)
         if "passage" in found.columns:
             found["docno"] = found["passage"]
+        if files:
+            kept = distinct(found["text"], self._around(found["docno"].tolist()), num_results)
+            places = found["file"] + ":" + found["line"].astype(str)
+            found["copies"] = pd.Series({number: places[others].tolist() for number, others in kept.items()})
+            found = found.loc[[*kept]]
+        found = found.head(num_results).reset_index(drop=True)
         wanted = content_stems(question)
         found["snippet"] = [snippet(text, wanted) for text in found["text"]]
         found["why"] = self._reasons(found, question, topics["query_vec"][0], contributions)
-        places = [name for name in ("file", "line") if name in found.columns]
-        return found[["title", *places, "snippet", "why", "score", "docno", "text"]]
+        about = [["file", "line"], ["copies"]] if files else [[], []]
+        return found[["title", *about[0], "snippet", "why", "score", "docno", "text", *about[1]]]
+
+    def _around(self, passages: list[str]) -> list[str]:
+        """The text of each passage between those of the passages before and after it."""
+        numbers = np.searchsorted(self.graph.passage_nodes, self.graph.nodes_of(passages))[:, None] + [-1, 0, 1]
+        nodes = self.graph.passage_nodes[numbers.clip(0, len(self) - 1)]
+        texts = self.graph.texts(nodes.ravel())
+        return [" ".join(texts[start : start + 3]) for start in range(0, len(texts), 3)]
 
     def _reasons(
         self, found: pd.DataFrame, question: str, vector: np.ndarray, contributions: pd.DataFrame

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 
 from pyterrier_graph.checks import check_type, is_unicode
 
 WORD = re.compile(r"[^\W_]+")
+COPIED, SHINGLE = 0.6, 3  # share of a text's sequences of so many words that another text has, too
 
 
 @lru_cache(maxsize=1 << 16)
@@ -57,6 +59,31 @@ def snippet(text: str, wanted: set[str], words: int = 40) -> str:
 def matching_words(text: str, wanted: set[str]) -> list[tuple[int, int]]:
     """Start and end of each word of a text that has one of the wanted stems."""
     return [match.span() for match in WORD.finditer(text) if wanted.intersection(stems(match[0]))]
+
+
+def distinct(texts: Sequence[str], around: Sequence[str], most: int) -> dict[int, list[int]]:
+    """The numbers of the first texts that are not copies of an earlier one, each with the numbers of its copies.
+
+    Args:
+        texts: The texts, the best first.
+        around: Each text with those next to it, since copies may be cut elsewhere.
+        most: How many texts are kept.
+    """
+    kept: dict[int, list[int]] = {}
+    known: dict[int, set[tuple[str, ...]]] = {}
+    for number, text in enumerate(texts):
+        parts = _shingles(text)
+        first = next((other for other in kept if len(parts & known[other]) >= COPIED * len(parts)), None)
+        if first is not None:
+            kept[first].append(number)
+        elif len(kept) < most:
+            kept[number], known[number] = [], _shingles(around[number])
+    return kept
+
+
+def _shingles(text: str) -> set[tuple[str, ...]]:
+    words = [word.casefold() for word in WORD.findall(text)]
+    return {tuple(words[start : start + SHINGLE]) for start in range(max(1, len(words) - SHINGLE + 1))}
 
 
 def check_question(question: str) -> None:

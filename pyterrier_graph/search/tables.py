@@ -6,6 +6,7 @@ files of later versions, which a killed process has left. Lance's full-text inde
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from hashlib import blake2b
@@ -27,6 +28,17 @@ ROWS_AT_ONCE = 8192
 KEYS_AT_ONCE = 1000  # in a condition
 KEPT = timedelta(days=36_500)  # Lance must not delete versions: the last complete one may be old
 Row = tuple[str, str]  # docno and text
+UNSPACED = re.compile(  # Thai to Lao, Burmese, Khmer, kana and Chinese characters
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+
+
+def spaced(text: str) -> str:
+    """A text whose scripts without spaces are split into overlapping pairs of characters, as CJK analyzers do."""
+    if text.isascii():
+        return text
+    pairs = lambda run: " ".join(map("".join, zip(run, run[1:], strict=False))) or run  # noqa: E731
+    return UNSPACED.sub(lambda found: f" {pairs(found[0])} ", text)
 
 
 def open_table(folder: Path, name: str, version: int) -> Table:
@@ -82,6 +94,7 @@ def write_table(
     remaining = iter(rows)
     while part := [*islice(remaining, ROWS_AT_ONCE)]:
         docnos, texts = zip(*part, strict=True)
+        texts = [*map(spaced, texts)] if searched else texts
         block = pa.table([_hashes(docnos), _hashes(texts), [*docnos], [*texts]], schema=types)
         key, digest = (block[column].to_numpy() for column in ("key", "digest"))
         known = np.isin(key, keys)
@@ -135,6 +148,8 @@ def _hashes(texts: Iterable[str]) -> np.ndarray:
 class FullText(WithSignature, pt.Transformer):
     """BM25 over the texts of a table, by Lance's full-text index (k1 = 1.2, b = 0.75; English stems, no stop words).
 
+    Text without spaces, such as Chinese, Japanese or Thai, is searched by pairs of characters.
+
     Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``.
 
     Args:
@@ -175,7 +190,7 @@ class FullText(WithSignature, pt.Transformer):
         try:
             if self.version not in self._open:
                 self._open[self.version] = open_table(self.folder, self.name, self.version)
-            search = self._open[self.version].search(words(query, "text"), query_type="fts")
+            search = self._open[self.version].search(words(spaced(query), "text"), query_type="fts")
             found = search.select(["docno", "_score"]).limit(min(self.num_results, 1 << 31)).to_arrow()
         except (ValueError, RuntimeError) as error:
             if (self.folder / f"{self.name}.lance").is_dir():

@@ -1,4 +1,4 @@
-"""Folders of Markdown, HTML, reStructuredText or JATS as structured documents.
+"""Folders of Markdown, HTML, reStructuredText, JATS, notebooks or office files as structured documents.
 
 Files are found, the parser of a format reads each of them into an outline, and links between files are resolved last.
 """
@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -19,17 +20,20 @@ from typing import Any, NamedTuple
 
 from pyterrier_graph.checks import DataWarning, check_count, check_type, is_unicode
 from pyterrier_graph.documents.document import PASSAGE, Reference, needs_files_extra, split_passage_id
-from pyterrier_graph.documents.readers.outline import Draft, Outline, ReaderError, assemble
+from pyterrier_graph.documents.readers.outline import Draft, Outline, ReaderError, assemble, clean
 
 Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Parse = Callable[[bytes, Outline], None]
 
-FORMATS = {  # per module the endings of its files' names; the libraries of the extra [files] are optional
+# per module the endings of its files' names; the libraries of the extras [files] and [office] are optional
+FORMATS = {
     "markdown": (".md", ".markdown", ".mdown"),
     "html": (".html", ".htm", ".xhtml"),
     "rst": (".rst", ".rest"),
     "jats": (".xml", ".nxml"),
     "plain_text": (".txt", ".text"),
+    "notebooks": (".ipynb",),
+    "office": (".docx", ".pptx", ".pdf"),
 }
 MAX_BYTES = 50_000_000  # of a file
 SECONDS = 60  # to read a file; the expansion of a stranger's file can be exponential
@@ -57,8 +61,9 @@ class DocumentFiles:
 
     Attributes:
         report: A report of the last complete iteration: numbers of ``files`` and ``documents``, the reasons of
-            ``broken`` files by name, the names of ``empty`` files, and the first ``links_to_nowhere``. The summary of a
-            graph contains it as ``source``.
+            ``broken`` files by name, the names of ``empty`` files, the numbers of files in the folder that were
+            ``skipped``, by the endings of their names, and the first ``links_to_nowhere``. The summary of a graph
+            contains it as ``source``.
     """
 
     def __init__(
@@ -78,7 +83,7 @@ class DocumentFiles:
             raise ValueError(f"min_words must not exceed max_words, got {min_words} and {max_words}")
         if len(formats) == 1:
             parser(formats[0])  # raises at once if a library is missing
-        self.root, self.paths = find(files, tuple(suffix for name in formats for suffix in FORMATS[name]))
+        self.root, self.paths, self.skipped = find(files, tuple(ending for name in formats for ending in FORMATS[name]))
         self.formats, self.options = formats, ReaderOptions(min_words, max_words)
         self.workers, self.verbose = workers, verbose
         self.report: dict[str, Any] = {}
@@ -113,6 +118,7 @@ class DocumentFiles:
             "documents": documents,
             "broken": broken,
             "empty": empty,
+            "skipped": dict(self.skipped.most_common(EXAMPLES)),
             "links_to_nowhere": nowhere[:EXAMPLES],
         }
         if broken:
@@ -144,8 +150,10 @@ class DocumentFiles:
         return draft | {"title": nodes[0][1], "text": text, "references": references}
 
 
-def find(files: Files, suffixes: tuple[str, ...]) -> tuple[Path, list[str]]:
+def find(files: Files, suffixes: tuple[str, ...]) -> tuple[Path, list[str], Counter[str]]:
     """The folder of files, and their paths in it, with slashes: those with one of the suffixes, or all of a list.
+
+    The other files of a folder are counted by their suffixes.
 
     Symbolic links and hidden files in a folder are left out, so that nothing outside of the folder is read.
 
@@ -153,14 +161,16 @@ def find(files: Files, suffixes: tuple[str, ...]) -> tuple[Path, list[str]]:
         FileNotFoundError: If there is no such folder or file.
     """
     if isinstance(files, str | os.PathLike) and os.path.isdir(files):
-        root, paths = Path(files), []
+        root, paths, skipped = Path(files), [], Counter[str]()
         for folder, folders, names in os.walk(root):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for name in sorted(name for name in names if name.lower().endswith(suffixes)):
+            for name in sorted(name for name in names if not name.startswith(".")):
                 path = Path(folder, name)
-                if not name.startswith(".") and path.is_file() and not path.is_symlink():
+                if not name.lower().endswith(suffixes):
+                    skipped[clean(path.suffix.lower()) or "no suffix"] += 1
+                elif path.is_file() and not path.is_symlink():
                     paths.append(path.relative_to(root).as_posix())
-        return root, paths
+        return root, paths, skipped
     listed = [Path(path).absolute() for path in ([files] if isinstance(files, str | os.PathLike) else files)]
     if not listed:
         raise ValueError("files must be a folder, a file, or a list of files, got an empty list")
@@ -168,12 +178,12 @@ def find(files: Files, suffixes: tuple[str, ...]) -> tuple[Path, list[str]]:
         if not file.is_file():
             raise FileNotFoundError(f"there is no file {str(file)!r}")
     root = Path(os.path.commonpath([file.parent for file in listed]))
-    return root, [*dict.fromkeys(file.relative_to(root).as_posix() for file in listed)]
+    return root, [*dict.fromkeys(file.relative_to(root).as_posix() for file in listed)], Counter()
 
 
 def parser(format: str) -> Parse:
     """The parser of a format; raises ImportError if a library is missing."""
-    with needs_files_extra(f"reading {format}"):
+    with needs_files_extra(f"reading {format}", "office" if format == "office" else "files"):
         return import_module(f"pyterrier_graph.documents.readers.{format}").parse
 
 
@@ -324,3 +334,20 @@ def read_jats(files: Files, **options: Any) -> DocumentFiles:
     and no entity is expanded; files that are not well-formed are not read.
     """
     return DocumentFiles(files, ["jats"], **options)
+
+
+def read_notebooks(files: Files, **options: Any) -> DocumentFiles:
+    """Reads Jupyter notebooks; arguments, documents, passages and links are those of :func:`read_markdown`.
+
+    Outputs are left out. ``lines`` are numbers of cells, from 1.
+    """
+    return DocumentFiles(files, ["notebooks"], **options)
+
+
+def read_office(files: Files, **options: Any) -> DocumentFiles:
+    """Reads ``.docx``, ``.pptx`` and ``.pdf`` files; arguments and passages are those of :func:`read_markdown`.
+
+    Sections are those of a Word file's headings, the slides of a presentation, and the pages of a PDF; ``lines`` are
+    numbers of slides and pages, from 1. Pictures, macros and scanned pages are left out. Needs the extra ``[office]``.
+    """
+    return DocumentFiles(files, ["office"], **options)

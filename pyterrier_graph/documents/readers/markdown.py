@@ -29,15 +29,23 @@ _KEPT = re.compile(r"</?(?:a|span|img|br)\b", re.IGNORECASE)  # tags inside of p
 
 
 @cache
-def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING}).enable("table")
+def _parser(html: bool) -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING, "html": html}).enable("table")
     return parser.use(front_matter_plugin).use(anchors_plugin, max_level=6)
 
 
 def parse(data: bytes, outline: Outline) -> None:
     """Reads a Markdown file into an outline."""
-    parser = _parser()
-    tokens = parser.parse(decode(data))
+    read_part(decode(data), outline)
+
+
+def read_part(text: str, outline: Outline, place: int | None = None, *, html: bool = True) -> None:
+    """Reads Markdown into an outline, with the number of a slide or cell in place of lines if it is given.
+
+    Tags are text if ``html`` is False.
+    """
+    parser = _parser(html)
+    tokens = parser.parse(text)
     if any(token.level >= _MAX_NESTING - 1 for token in tokens):  # what is deeper is not read
         raise ReaderError("blocks are nested too deeply")
     if tokens and tokens[0].type == "front_matter":
@@ -48,6 +56,8 @@ def parse(data: bytes, outline: Outline) -> None:
     root = parse_html(parser.renderer.render(tokens, parser.options, {}))
     if root is not None:
         _set_lines(root)
+        for element in root.iter() if place else ():
+            element.set(LINE, str(place))
         Walk(outline, ENDINGS, is_main=True).read(root)
 
 

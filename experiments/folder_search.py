@@ -1,0 +1,104 @@
+"""Search in folders of documentation: the results of a folder search, and of what users would try first.
+
+    python -m experiments.folder_search FOLDER=PATH ... --output OUTPUT
+
+A folder's name is that of its questions in ``folder_search.tsv``, which were written before any answer was seen. A
+question is answered if one of the first three results is in a file, or a section, that the question's regular
+expression finds in ``file title``. Each rival ranks the same passages, with one result per section as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+import pyterrier_graph as ptg
+from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.stored_vectors import base_vectors
+from pyterrier_graph.search.tables import FullText, write_table
+
+QUESTIONS = Path(__file__).with_suffix(".tsv")
+BEST = 3
+
+logger = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
+    """Counts the questions that each system answers, and returns the table."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("folders", nargs="+", metavar="FOLDER=PATH", help="a name in folder_search.tsv, and its folder")
+    made.add_argument("--output", required=True, type=Path, help="folder of the indexes")
+    made.add_argument("--encoder", default=DEFAULT, help="name or folder of a checkpoint")
+    options = made.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    every = questions()
+    columns = {}
+    for name, path in (folder.split("=", 1) for folder in options.folders):
+        others = [question for other, asked in every.items() if other != name for question in asked]
+        index = ptg.open_folder(path, cache=options.output / name, encoder=options.encoder)
+        logger.info("%s: %d files, %d passages", name, len(index.graph), len(index))
+        columns[f"{name} ({len(every[name])})"] = answered(index, every[name], options.output / name)
+        logger.info("%s: weak for %d of its questions, for %d of %d others", name, weak(index, every[name]),
+                    weak(index, others), len(others))  # fmt: skip
+    table = pd.DataFrame(columns)
+    print(table.to_markdown() if hasattr(table, "to_markdown") else table.to_string())
+    return table
+
+
+def questions() -> dict[str, dict[str, str]]:
+    """Per folder the questions, each with the regular expression of what answers it."""
+    found: dict[str, dict[str, str]] = {}
+    with QUESTIONS.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            found.setdefault(row["folder"], {})[row["question"]] = row["relevant"]
+    return found
+
+
+def answered(index: ptg.GraphIndex, asked: dict[str, str], output: Path) -> dict[str, int]:
+    """The number of answered questions per system."""
+    ranked = {"folder search": pd.concat([index.search(question, BEST).assign(query=question) for question in asked])}
+    topics = pd.DataFrame({"qid": [f"q{number}" for number in range(len(asked))], "query": [*asked]})
+    for name, system in rivals(index, output).items():
+        for per in ("passage", "section"):
+            ranked[f"{name}, one per {per}"] = (system >> index._texts(per) % BEST).transform(topics)
+    return {name: hits(found, asked) for name, found in ranked.items()}
+
+
+def hits(found: pd.DataFrame, asked: dict[str, str]) -> int:
+    """The number of questions with an answer among the results."""
+    places = found["file"] + " " + found["title"]
+    right = [bool(re.search(asked[query], place)) for query, place in zip(found["query"], places, strict=True)]
+    return found["query"][right].nunique()
+
+
+def weak(index: ptg.GraphIndex, asked: Any) -> int:
+    """The number of questions that no passage answers well, according to the index."""
+    return sum(bool(index.search(question, 1).attrs["weak"]) for question in asked)
+
+
+def rivals(index: ptg.GraphIndex, output: Path) -> dict[str, pt.Transformer]:
+    """What users would try first, over the same passages; they rank passages."""
+    graph, encoder = index.graph, index._contextual.encoder
+    rows = ((row["docno"], row["text"]) for row in graph.get_corpus_iter())
+    bm25 = FullText(output / "rivals", "passages", write_table(output / "rivals", "passages", None, rows, searched=True))
+    titled = index._parts(1000)[0]
+    flex = base_vectors(graph.vectors_folder, graph, encoder, titles=True)  # that the index has, too
+    dense = encoder.query_encoder() >> flex.np_retriever(num_results=1000, drop_query_vec=True)
+    return {
+        "BM25": bm25,
+        "BM25 with titles": titled,
+        "dense with titles": dense,
+        "hybrid with titles": ptg.Hybrid(titled, dense),
+    }
+
+
+if __name__ == "__main__":
+    main()
