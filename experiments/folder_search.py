@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import argparse
 import csv
-import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyterrier as pt
@@ -27,8 +25,18 @@ from pyterrier_graph.search.tables import FullText, write_table
 
 QUESTIONS = Path(__file__).with_suffix(".tsv")
 BEST = 3
-
-logger = logging.getLogger(__name__)
+UNANSWERABLE = [
+    "asdf qwer zxcv",
+    "colorless green ideas sleep furiously",
+    "recipe for apple pie with cinnamon",
+    "who won the football world cup in 1998",
+    "best hotels near the beach in Spain",
+    "how do I treat a sunburn",
+    "symptoms of the flu in children",
+    "train schedule from Paris to Lyon",
+    "purple elephant umbrella",
+    "what is the capital of Mongolia",
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
@@ -38,18 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     made.add_argument("--output", required=True, type=Path, help="folder of the indexes")
     made.add_argument("--encoder", default=DEFAULT, help="name or folder of a checkpoint")
     options = made.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
     every = questions()
     columns = {}
     for name, path in (folder.split("=", 1) for folder in options.folders):
-        others = [question for other, asked in every.items() if other != name for question in asked]
         index = ptg.open_folder(path, cache=options.output / name, encoder=options.encoder)
-        logger.info("%s: %d files, %d passages", name, len(index.graph), len(index))
         columns[f"{name} ({len(every[name])})"] = answered(index, every[name], options.output / name)
-        logger.info("%s: weak for %d of its questions, for %d of %d others", name, weak(index, every[name]),
-                    weak(index, others), len(others))  # fmt: skip
+        others = [question for other, asked in every.items() if other != name for question in asked]
+        weak = [
+            f"{sum('weak' in index.search(question, BEST).attrs for question in part)} of {len(part)}"
+            for part in (every[name], others, UNANSWERABLE)
+        ]
+        counts = f"no answer for {weak[0]} of its questions, {weak[1]} of others, {weak[2]} without an answer"
+        print(f"{name}: {len(index.graph)} files, {len(index)} passages; {counts}", flush=True)
     table = pd.DataFrame(columns)
-    print(table.to_markdown() if hasattr(table, "to_markdown") else table.to_string())
+    print(table.to_string())
     return table
 
 
@@ -79,16 +89,13 @@ def hits(found: pd.DataFrame, asked: dict[str, str]) -> int:
     return found["query"][right].nunique()
 
 
-def weak(index: ptg.GraphIndex, asked: Any) -> int:
-    """The number of questions that no passage answers well, according to the index."""
-    return sum(bool(index.search(question, 1).attrs["weak"]) for question in asked)
-
-
 def rivals(index: ptg.GraphIndex, output: Path) -> dict[str, pt.Transformer]:
     """What users would try first, over the same passages; they rank passages."""
     graph, encoder = index.graph, index._contextual.encoder
     rows = ((row["docno"], row["text"]) for row in graph.get_corpus_iter())
-    bm25 = FullText(output / "rivals", "passages", write_table(output / "rivals", "passages", None, rows, searched=True))
+    bm25 = FullText(
+        output / "rivals", "passages", write_table(output / "rivals", "passages", None, rows, searched=True)
+    )
     titled = index._parts(1000)[0]
     flex = base_vectors(graph.vectors_folder, graph, encoder, titles=True)  # that the index has, too
     dense = encoder.query_encoder() >> flex.np_retriever(num_results=1000, drop_query_vec=True)

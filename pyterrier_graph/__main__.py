@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,9 +42,9 @@ def search(arguments: Sequence[str] | None = None) -> int:
     """Prints the passages that answer a question. Returns the exit status: 2 for bad input."""
     made = argparse.ArgumentParser(
         prog="python -m pyterrier_graph search",
-        description="Finds the passages of a folder's files (Markdown, HTML, reStructuredText, JATS XML, notebooks, "
-        "office files, PDF, plain text) that answer a question. The first call reads all files and builds indexes; later calls read them again if one "
-        "has changed, and encode new texts only.",
+        description="Finds the passages of a folder's files (Markdown, HTML, reStructuredText, JATS XML, plain text; "
+        "with the extra [office] also Word, PowerPoint, PDF and notebooks) that answer a question. The first "
+        "call reads all files and builds indexes; later calls read changed files and only encode new texts.",
     )
     made.add_argument("folder", help="searched with all folders inside")
     made.add_argument("question", nargs="+")
@@ -57,6 +58,7 @@ def search(arguments: Sequence[str] | None = None) -> int:
     for library in QUIET:
         logging.getLogger(library).setLevel(logging.ERROR)
     try:
+        from pyterrier_graph.checks import QualityWarning
         from pyterrier_graph.search.files import FolderFiles
         from pyterrier_graph.search.snippets import check_question
 
@@ -69,10 +71,14 @@ def search(arguments: Sequence[str] | None = None) -> int:
         index = open_folder(options.folder, verbose=not options.quiet, **given)
         if not options.quiet:
             print(_state(index), file=sys.stderr, flush=True)
-        found = index.search(question, options.num_results)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", QualityWarning)  # printed below
+            found = index.search(question, options.num_results)
     except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
+    if weak := found.attrs.get("weak"):
+        print(f"No passage answers this: {weak}. Ask in other words.", file=sys.stderr, flush=True)
     sys.stdout.buffer.write(f"{results_text(found, question, options.folder)}\n".encode(errors="replace"))
     return 0
 

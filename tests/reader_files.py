@@ -194,14 +194,11 @@ def pdf(*pages: str) -> bytes:
         out += f"{number} 0 obj\n{text}\nendobj\n"
     table = "".join(f"{place:010} 00000 n \n" for place in places)
     size = len(objects) + 1
-    return f"{out}xref\n0 {size}\n0000000000 65535 f \n{table}trailer << /Size {size} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF".encode()
+    end = f"trailer << /Size {size} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF"
+    return f"{out}xref\n0 {size}\n0000000000 65535 f \n{table}{end}".encode()
 
 
 LINKED = '<w:p><w:hyperlink r:id="r1"><w:r><w:t>the other</w:t></w:r></w:hyperlink></w:p>'
-FILES["notebooks"] = {
-    "a.ipynb": notebook("# Title\n\nSee [b](b.ipynb).", "%x = '```'\n# a comment", "## Two\n\ntext"),
-    "b.ipynb": notebook("only"),
-}
 FILES["office"] = {
     "a.docx": word(paragraph("Guide", "H1") + paragraph("A &lt;b&gt; paragraph.") + LINKED),
     "b.docx": word(paragraph("Other text.")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,7 +14,7 @@ import tiny
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedTokenizerFast
@@ -41,6 +40,7 @@ TEXTS = {
     "emoji": "👩‍🔬 🔬",
 }
 PARTS = {"Latin": "größe", "no spaces": "文書", "right to left": "البحث", "Thai": "เอกสาร"}  # which BM25 finds
+NAMES = {"bos": "s", "eos": "/s", "unk": "unk", "pad": "pad", "mask": "mask"}
 architectures = pytest.mark.parametrize("name", ARCHITECTURES)
 
 
@@ -53,7 +53,13 @@ def tokenizer(name: str) -> PreTrainedTokenizerFast:
     single, pair = ("$A </s>", "$A $B </s>") if name == "qwen3" else ("<s> $A </s>", "<s> $A </s> $B </s>")
     pairs = [("<s>", 0), ("</s>", 2)]
     made.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=pairs)
-    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
+    names = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+    }
     side = "left" if name == "qwen3" else "right"
     return PreTrainedTokenizerFast(tokenizer_object=made, padding_side=side, cls_token="<s>", sep_token="</s>", **names)
 
@@ -136,7 +142,9 @@ def test_a_training_step(name: str) -> None:
     before = encoder.encode_docs(["alpha"])
     rows = [{"query": word, "positive": text} for word, text in TEXTS.items()]
     encoder.fit_examples(Dataset.from_list(rows))
-    assert np.isfinite(encoder.encode_docs(["alpha"])).all() and not np.array_equal(before, encoder.encode_docs(["alpha"]))
+    assert np.isfinite(encoder.encode_docs(["alpha"])).all() and not np.array_equal(
+        before, encoder.encode_docs(["alpha"])
+    )
 
 
 @architectures

@@ -202,6 +202,51 @@ def test_reasons(folder: Path, capfd: pytest.CaptureFixture[str], engine: Any) -
         assert words + meaning == pytest.approx(score, abs=0.011)
 
 
+def test_one_result_per_section_and_no_copies(folder: Path) -> None:
+    words = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".split()
+    text = " ".join(words[number * number % 12] + str(number % 7) for number in range(300))
+    page = f"# Copied\n\n{text}\n\n## Other\n\nalpha mu {text[:300]} lambda\n"
+    found = opened(write(folder, {"copied.md": page, "copied.txt": f"Another first line.\n\n{text}\n"}))
+    assert len(found.graph) == len(DOCUMENTS) + 2
+    results = found.search(text[:60], 20)
+    sections = results["file"] + results["title"]
+    assert sections.is_unique and results["docno"].is_unique
+    kept = results[results["copies"].map(len) > 0]
+    assert [place.partition(":")[0] for place in kept["copies"].iloc[0]] and kept["file"].iloc[0].startswith("copied")
+    assert len(found.search(text[:60], 20, per="document")) == found.search(text[:60], 20)["file"].nunique()
+
+
+@pytest.mark.parametrize("question", ["alpha beta", "nonsense"])
+def test_no_good_answer(folder: Path, capsys: pytest.CaptureFixture[str], question: str) -> None:
+    found = opened(folder)
+    assert found._unrelated > 0
+    found.__dict__["_unrelated"] = 1e9
+    if question == "nonsense":
+        with pytest.warns(ptg.PyTerrierGraphWarning, match="no passage answers 'nonsense': the best similarity is"):
+            assert "random words have 1000000000.00" in found.search(question).attrs["weak"]
+    else:
+        assert not found.search(question).attrs  # a passage has all words
+
+
+def test_time_of_encoding(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyterrier_graph.encoders.stored_vectors.TIMED", 2)
+    monkeypatch.setattr("pyterrier_graph.encoders.stored_vectors.SOON", 0)
+    opened(folder, verbose=True)
+    assert re.search(r"^Encoding 6 passages takes about \d+ seconds.$", capsys.readouterr().err, re.MULTILINE)
+    write(folder, {"old.rst": "Old\n===\n\nmu\n"}, LONG_AGO + 1)
+    opened(folder, verbose=True)
+    assert "Encoding" not in capsys.readouterr().err  # one text is new
+
+
+def test_files_that_are_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyterrier_graph.search.files.find_spec", lambda name: None)
+    found = opened(write(folder, {"a.pdf": "", "b.pdf": "", "sub/c.DOCX": "", "Makefile": "", ".hidden.pdf": ""}))
+    assert found.meta["source"]["skipped"] == {".pdf": 2, ".docx": 1, ".png": 1, "no suffix": 1}
+    assert program._state(found).splitlines()[-1] == (
+        "5 files not read: 2 .pdf, 1 no suffix, 1 .png, 1 .docx; .pdf, .docx need pyterrier_graph[office]."
+    )
+
+
 def test_pisa_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyterrier_graph.search.lexical.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install pyterrier-pisa wurlitzer"):

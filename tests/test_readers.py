@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections import Counter
@@ -9,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pptx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reader_files import FILES
+from reader_files import FILES, paragraph, pdf, word
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import split_text
@@ -226,6 +228,56 @@ def test_rst_of_other_forms(tmp_path: Path):
     assert [text for _, text in outline(record)[1:]] == texts
     assert record["codes"] == ["one", "two"]
     assert {target for _, target in links(record)} >= {"A book.", "A note.", "go()"}
+
+
+def test_office(tmp_path: Path):
+    slides = pptx.Presentation()
+    for title, text in (("Plan", "First step"), ("", "No title <b>here</b>")):
+        slide = slides.slides.add_slide(slides.slide_layouts[1 if title else 6])
+        box = slide.placeholders[1] if title else slide.shapes.add_textbox(0, 0, 100, 100)
+        box.text_frame.text = text
+        if title:
+            slide.shapes.title.text = title
+    slides.save(tmp_path / "talk.pptx")
+    cells = [("markdown", "# Note\n\nSee [the guide](a.docx)."), ("code", "x = '```'\n# no title"), ("raw", "kept")]
+    notebook = {"cells": [{"cell_type": kind, "source": text, "outputs": ["OUTPUT"]} for kind, text in cells]}
+    made = {"n.ipynb": json.dumps(notebook), "p.pdf": pdf("First page", "", "Third page")}
+    records, source = read("office", tmp_path, FILES["office"] | made)
+    assert not source.report["broken"] and not source.report["skipped"]
+    assert outline(records["a.docx"]) == [(0, "Guide/"), (1, "A <b> paragraph."), (1, "the other")]
+    assert targets(records["a.docx"]) == [("the other", "b.docx")] and records["a.docx"]["lines"] == [1, 1, 1]
+    assert outline(records["n.ipynb"]) == [
+        (0, "Note/"),
+        (1, "See the guide."),
+        (1, "x = '```' # no title"),
+        (1, "kept"),
+    ]
+    assert targets(records["n.ipynb"]) == [("See the guide.", "a.docx")] and records["n.ipynb"]["lines"] == [1, 1, 2, 3]
+    pages = [(0, "p/"), (1, "Page 1/"), (2, "First page"), (1, "Page 3/"), (2, "Third page")]
+    assert outline(records["p.pdf"]) == pages and records["p.pdf"]["lines"] == [1, 1, 1, 3, 3]
+    shown = [(0, "talk/"), (1, "Plan/"), (2, "First step"), (1, "Slide 2/"), (2, "No title <b>here</b>")]
+    assert outline(records["talk.pptx"]) == shown and records["talk.pptx"]["lines"] == [1, 1, 1, 2, 2]
+
+
+def test_hostile_office_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
+    (tmp_path / "secret.txt").write_text("SECRET")
+    blip = '<a:blip xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" r:link="r1"/>'
+    picture = f"<w:p><w:r><w:drawing>{blip}</w:drawing></w:r></w:p>"
+    made = {
+        "bomb.docx": word(paragraph("x" * 51_000_000)),
+        "picture.docx": word(paragraph("kept") + picture, "secret.txt"),
+        "web.docx": word(paragraph("kept") + picture, "https://example.org/x.png"),
+        "macro.ipynb": '{"cells": [{"cell_type": "code", "source": {"a": 1}}]}',
+        "deep.ipynb": "[" * 100_000,
+        "list.ipynb": "[]",
+        "cut.pdf": pdf("text")[:200],
+        "loop.pdf": pdf("text").replace(b"/Kids [4 0 R]", b"/Kids [2 0 R]"),
+    }
+    assert "bytes, more than" in read("office", tmp_path, made)[1].report["broken"]["bomb.docx"]
+    records, source = read("office", tmp_path, made)
+    assert not any("unexpected" in reason for reason in source.report["broken"].values())
+    assert "SECRET" not in str(records)
 
 
 @all_readers

@@ -26,7 +26,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import truncate_embeddings
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from pyterrier_graph.encoders.checkpoints import positions_of, tokenized

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 VECTORS, DIGESTS = "vecs.f4", "digests.u8"
 FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
-PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 1024, 65_536
+PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
+TIMED, SOON = 64, 10  # passages that are encoded for an estimate, and seconds that need none
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
 TEXTS = {"texts": None, "graph": None, "titles": None}  # in the identity of vectors, the digests of all texts
@@ -223,6 +225,24 @@ def base_vectors(
         },
     )
     return FlexIndex(str(path), verbose=False)
+
+
+def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
+    """How long encoding the passages will take that no file has yet, with and without titles; empty if it is quick."""
+    nodes = graph.passage_nodes
+    if getattr(encoder, "late_chunking", False) or len(nodes) < 2 * TIMED:
+        return ""
+    files = [file for file in folder.glob("passages-*.flex/" + DIGESTS) if file.stat().st_size]
+    stored = np.concatenate([np.empty(0, DIGEST), *(_read_digests(file.parent)[:, 0] for file in files)])
+    nodes = nodes[~np.isin(text_digests(graph, nodes, titles=False, late=False)[:, 0], stored)]
+    if len(nodes) < 2 * TIMED:
+        return ""
+    texts = graph.texts(np.sort(np.random.default_rng(0).choice(nodes, TIMED, replace=False)), titles=True)
+    quiet, started = without_bars(encoder), perf_counter()
+    quiet.encode_docs(texts)
+    seconds = 2 * len(nodes) * (perf_counter() - started) / TIMED
+    needed = f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
+    return f"Encoding {len(nodes):,} passages takes about {needed}." if seconds > SOON else ""
 
 
 def window_vectors(

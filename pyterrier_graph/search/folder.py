@@ -41,8 +41,9 @@ def open_folder(
 
     The first call reads all files and encodes their passages. A later call reads them again only if a file is new, was
     removed, or has another size or time; it encodes only new texts. Files are recognized by the endings of their names;
-    hidden files and symbolic links are left out. ``.docx``, ``.pptx`` and ``.pdf`` need the extra ``[office]``. A call that was killed continues when it is repeated. If two processes
-    open the same folder, the second one waits for the first.
+    hidden files and symbolic links are left out. ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` need the extra
+    ``[office]``. A call that was killed continues when it is repeated. If two processes open the same folder, the
+    second one waits for the first.
 
     Args:
         folder: The folder; it is searched with all folders inside.

@@ -8,6 +8,8 @@ import json
 import os
 import re
 import shutil
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -19,11 +21,20 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import Shown, View, WithSignature, check_choice, check_count, check_training, check_type
+from pyterrier_graph.checks import (
+    QualityWarning,
+    Shown,
+    View,
+    WithSignature,
+    check_choice,
+    check_count,
+    check_training,
+    check_type,
+)
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.model import LearnedModel
-from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.encoders.stored_vectors import PASSAGES_AT_ONCE, encoder_name, encoding_time
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of
 from pyterrier_graph.graph_mean.graph_mean import AUTO, WINDOWS, ContextualEncoder, GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
@@ -36,6 +47,7 @@ from pyterrier_graph.search.hybrid import ALPHA, Hybrid
 from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.snippets import check_question, content_stems, distinct, snippet, stems
 from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
+from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import (
     CARD,
     DIGESTS,
@@ -69,6 +81,7 @@ VERSION = re.compile(r"v\d+")
 HINT = "latest_version_hint.json"  # of Lance: the only one of its files that changes
 SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.0, ORDER: 0.0, inverse(ORDER): 0.0}}
 RESULTS = 1000  # of each pipeline, for a query that chooses the settings
+SAMPLE, MEANINGLESS, WORDS = 2000, 64, 6  # passages; questions of random words from them, and words of each
 CANDIDATES = 100  # passages among which a search finds sections or documents
 
 
@@ -344,6 +357,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             queries = QueryPassageGraph(folder / QUERIES, verbose=False)
             queries.build(topics, graph, qrels=qrels)
         self._save_encoder(meta)
+        if self.verbose and (text := encoding_time(self.path / ENCODED, graph, _bi_encoder(self._encoder))):
+            print(text, file=sys.stderr, flush=True)
         words = self._write_sides(folder, self.path / TABLES, _table_of(meta, PASSAGES), meta, graph, queries)[1]
         meta["tables"] = meta["tables"] | ({PASSAGES: words} if meta["lexical"] == "lance" else {})
         return graph
@@ -582,7 +597,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             the question), ``why``, ``score``, ``docno``, ``text``; of files also ``file``, ``line``, and ``copies``
             (the places of further results with the same text, which are left out). ``why`` lists what the words (BM25)
             and the meaning (vectors) add to the score, and what the passage and its context add to the similarity of
-            vectors.
+            vectors. Warns if files do not answer the question: no result has all of its words, and no passage is as
+            similar to it as to random words. ``attrs["weak"]`` then has the two similarities.
 
         Raises:
             ValueError: If the question has no word.
@@ -590,19 +606,20 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         check_question(question)
         check_count("num_results", num_results)
         topics = self._contextual.query_encoder().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
-        ranking, contributions = self._fusion(max(CANDIDATES, num_results))._explained(topics)
+        ranking, contributions = self._fusion(max(RESULTS, num_results))._explained(topics)
         contributions.columns = pd.Index(["words", "meaning"])
         if (evidence := self._evidence) is not None:
             added = evidence.evidence(ranking) * pd.Series(evidence.weights)
             contributions = contributions.join(added.set_axis(ranking["docno"]))
             ranking = evidence.transform(ranking)
+        ranking = ranking[ranking["rank"] < max(CANDIDATES, num_results)]
         files = self._lines is not None
         found = self._texts(per or ("section" if files else "passage")).transform(ranking)
         found = found.sort_values("rank", kind="stable").reset_index(drop=True)
         if "passage" in found.columns:
             found["docno"] = found["passage"]
         if files:
-            kept = distinct(found["text"], self._around(found["docno"].tolist()), num_results)
+            kept = distinct(found["text"], self._around(found["docno"].tolist()), found["file"], num_results)
             places = found["file"] + ":" + found["line"].astype(str)
             found["copies"] = pd.Series({number: places[others].tolist() for number, others in kept.items()})
             found = found.loc[[*kept]]
@@ -611,7 +628,58 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         found["snippet"] = [snippet(text, wanted) for text in found["text"]]
         found["why"] = self._reasons(found, question, topics["query_vec"][0], contributions)
         about = [["file", "line"], ["copies"]] if files else [[], []]
-        return found[["title", *about[0], "snippet", "why", "score", "docno", "text", *about[1]]]
+        found = found[["title", *about[0], "snippet", "why", "score", "docno", "text", *about[1]]]
+        if files and not any(wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples()):
+            if (best := self._similarities([question])[0]) < self._unrelated:
+                found.attrs["weak"] = f"the best similarity is {best:.2f}, and random words have {self._unrelated:.2f}"
+                message = f"no passage answers {question!r:.60}: {found.attrs['weak']}; ask in other words"
+                warnings.warn(message, QualityWarning, stacklevel=2)
+        return found
+
+    def _similarities(self, questions: list[str]) -> np.ndarray:
+        """Per question the similarity of the passage, without context, that is most similar to it."""
+        queries = np.asarray(_bi_encoder(self._encoder).encode_queries(questions), np.float32)
+        vectors = self._contextual.flex.payload()[1]
+        parts = (np.asarray(vectors[part, : queries.shape[1]]) for part in blocks(len(self), PASSAGES_AT_ONCE))
+        return np.max([(queries @ part.T).max(1) for part in parts], axis=0)
+
+    @cached_property
+    def _unrelated(self) -> float:
+        """What questions without meaning reach: the median best similarity of words drawn from the passages."""
+        random = np.random.default_rng(0)
+        nodes = random.permutation(self.graph.passage_nodes)[:SAMPLE]
+        words = sorted(
+            {word for text in self.graph.texts(np.sort(nodes)) for word in re.findall(r"[^\W\d_]{3,}", text)}
+        )
+        drawn = random.choice(words or ["?"], (MEANINGLESS, WORDS))
+        return float(np.median(self._similarities([" ".join(row) for row in drawn])))
+
+    def _around(self, passages: list[str]) -> list[str]:
+        """The text of each passage between those of the passages before and after it in its document."""
+        passage_nodes = self.graph.passage_nodes
+        numbers = np.searchsorted(passage_nodes, self.graph.nodes_of(passages))[:, None] + [-1, 0, 1]
+        nodes = passage_nodes[numbers.clip(0, len(self) - 1)]  # (passages, 3)
+        nodes = np.where(self.graph.document[nodes] == self.graph.document[nodes[:, [1]]], nodes, nodes[:, [1]])
+        texts = self.graph.texts(nodes.ravel())
+        return [" ".join(texts[start : start + 3]) for start in range(0, len(texts), 3)]
+
+    def _similarities(self, questions: list[str]) -> np.ndarray:
+        """Per question the similarity of the passage, without context, that is most similar to it."""
+        queries = np.asarray(_bi_encoder(self._encoder).encode_queries(questions), np.float32)
+        vectors = self._contextual.flex.payload()[1]
+        parts = (np.asarray(vectors[part, : queries.shape[1]]) for part in blocks(len(self), PASSAGES_AT_ONCE))
+        return np.max([(queries @ part.T).max(1) for part in parts], axis=0)
+
+    @cached_property
+    def _unrelated(self) -> float:
+        """What questions without meaning reach: the median best similarity of words drawn from the passages."""
+        random = np.random.default_rng(0)
+        nodes = random.permutation(self.graph.passage_nodes)[:SAMPLE]
+        words = sorted(
+            {word for text in self.graph.texts(np.sort(nodes)) for word in re.findall(r"[^\W\d_]{3,}", text)}
+        )
+        drawn = random.choice(words or ["?"], (MEANINGLESS, WORDS))
+        return float(np.median(self._similarities([" ".join(row) for row in drawn])))
 
     def _around(self, passages: list[str]) -> list[str]:
         """The text of each passage between those of the passages before and after it."""

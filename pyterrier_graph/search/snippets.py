@@ -61,23 +61,25 @@ def matching_words(text: str, wanted: set[str]) -> list[tuple[int, int]]:
     return [match.span() for match in WORD.finditer(text) if wanted.intersection(stems(match[0]))]
 
 
-def distinct(texts: Sequence[str], around: Sequence[str], most: int) -> dict[int, list[int]]:
+def distinct(texts: Sequence[str], around: Sequence[str], files: Sequence[str], most: int) -> dict[int, list[int]]:
     """The numbers of the first texts that are not copies of an earlier one, each with the numbers of its copies.
 
     Args:
         texts: The texts, the best first.
-        around: Each text with those next to it, since copies may be cut elsewhere.
+        around: Each text with those next to it in its file, since another file may be cut elsewhere.
+        files: The file of each text.
         most: How many texts are kept.
     """
     kept: dict[int, list[int]] = {}
-    known: dict[int, set[tuple[str, ...]]] = {}
+    known: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
     for number, text in enumerate(texts):
         parts = _shingles(text)
-        first = next((other for other in kept if len(parts & known[other]) >= COPIED * len(parts)), None)
+        near = ((other, known[other][files[other] != files[number]]) for other in kept)
+        first = next((other for other, its in near if len(parts & its) >= COPIED * len(parts)), None)
         if first is not None:
             kept[first].append(number)
         elif len(kept) < most:
-            kept[number], known[number] = [], _shingles(around[number])
+            kept[number], known[number] = [], (parts, _shingles(around[number]))
     return kept
 
 

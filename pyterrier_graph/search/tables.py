@@ -94,7 +94,7 @@ def write_table(
     remaining = iter(rows)
     while part := [*islice(remaining, ROWS_AT_ONCE)]:
         docnos, texts = zip(*part, strict=True)
-        texts = [*map(spaced, texts)] if searched else texts
+        texts = tuple(map(spaced, texts)) if searched else texts
         block = pa.table([_hashes(docnos), _hashes(texts), [*docnos], [*texts]], schema=types)
         key, digest = (block[column].to_numpy() for column in ("key", "digest"))
         known = np.isin(key, keys)

@@ -1,4 +1,4 @@
-"""Folders of Markdown, HTML, reStructuredText, JATS, notebooks or office files as structured documents.
+"""Folders of Markdown, HTML, reStructuredText, JATS or office files as structured documents.
 
 Files are found, the parser of a format reads each of them into an outline, and links between files are resolved last.
 """
@@ -32,8 +32,7 @@ FORMATS = {
     "rst": (".rst", ".rest"),
     "jats": (".xml", ".nxml"),
     "plain_text": (".txt", ".text"),
-    "notebooks": (".ipynb",),
-    "office": (".docx", ".pptx", ".pdf"),
+    "office": (".docx", ".pptx", ".pdf", ".ipynb"),
 }
 MAX_BYTES = 50_000_000  # of a file
 SECONDS = 60  # to read a file; the expansion of a stranger's file can be exponential
@@ -336,18 +335,10 @@ def read_jats(files: Files, **options: Any) -> DocumentFiles:
     return DocumentFiles(files, ["jats"], **options)
 
 
-def read_notebooks(files: Files, **options: Any) -> DocumentFiles:
-    """Reads Jupyter notebooks; arguments, documents, passages and links are those of :func:`read_markdown`.
-
-    Outputs are left out. ``lines`` are numbers of cells, from 1.
-    """
-    return DocumentFiles(files, ["notebooks"], **options)
-
-
 def read_office(files: Files, **options: Any) -> DocumentFiles:
-    """Reads ``.docx``, ``.pptx`` and ``.pdf`` files; arguments and passages are those of :func:`read_markdown`.
+    """Reads ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` files; arguments and passages as for :func:`read_markdown`.
 
-    Sections are those of a Word file's headings, the slides of a presentation, and the pages of a PDF; ``lines`` are
-    numbers of slides and pages, from 1. Pictures, macros and scanned pages are left out. Needs the extra ``[office]``.
+    Slides and pages are sections. ``lines`` are numbers of slides, pages or cells, from 1. Pictures, macros, scanned
+    pages and outputs of notebooks are left out. Needs the extra ``[office]``.
     """
     return DocumentFiles(files, ["office"], **options)
