@@ -51,7 +51,7 @@ FILES = [
 ]
 
 # Readers of .docx, .pptx and .pdf. PDF is read by pdfminer, which markitdown uses, too.
-OFFICE = ["markitdown[docx,pptx]>=0.1.6", "pdfminer.six>=20251230"]
+OFFICE = ["markitdown[docx,pptx]>=0.1.9", "pdfminer.six>=20251230"]
 
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.
 PISA = [  # wurlitzer hides the log of PISA's indexer

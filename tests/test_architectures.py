@@ -107,6 +107,16 @@ def test_sentence_encoder(name: str) -> None:
     assert np.allclose(*short.encode_docs(["abcdefgh" * 2, "abcdefgh" * 3]), atol=1e-5)
 
 
+def test_the_first_dimensions(tmp_path: Path) -> None:
+    encoder = ptg.DualEncoder(sentences("bert"), device="cpu", dtype="float32", verbose=False)
+    before, vectors = encoder.model_name, encoder.encode_docs(["alpha", "beta"])[:, :8]
+    encoder.network.truncate_dim = 8
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert encoder.model_name != before and np.allclose(encoder.encode_docs(["alpha", "beta"]), vectors, atol=1e-6)
+    docs = [{"docno": "a", "title": "x", "text": "alpha"}]
+    assert len(ptg.GraphIndex(tmp_path / "i", encoder=encoder, verbose=False).index(docs).dense().search("alpha")) == 1
+
+
 @architectures
 def test_graph_mean_and_index(name: str, tmp_path: Path) -> None:
     docs = [{"docno": docno, "title": "title", "text": text} for docno, text in TEXTS.items()]

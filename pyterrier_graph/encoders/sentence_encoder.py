@@ -160,7 +160,7 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
         bits = {n: value.detach().cpu().flatten().view(torch.uint8) for n, value in self.network.state_dict().items()}
         checksums = {name: zlib.crc32(value.numpy()) for name, value in sorted(bits.items())}
-        about += [checksums, *["late chunking"] * self.late_chunking]
+        about += [checksums, *["late chunking"] * self.late_chunking, *filter(None, [self.network.truncate_dim])]
         return f"{checkpoint_name(self.encoder)}@{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -261,7 +261,10 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         with bar, precision(self.dtype, self.network.device):
             for start in range(0, len(items), PART * size):
                 part = items[start : start + PART * size]
-                vectors.append(np.asarray(encode(part, batch_size=size), dtype=np.float32))
+                found = np.asarray(encode(part, batch_size=size), dtype=np.float32)
+                if self.network.truncate_dim and self.similarity == "cosine":  # the first dimensions are shorter
+                    found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+                vectors.append(found)
                 bar.update(len(part))
         return np.concatenate(vectors)
 

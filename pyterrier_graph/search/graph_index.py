@@ -663,31 +663,6 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         texts = self.graph.texts(nodes.ravel())
         return [" ".join(texts[start : start + 3]) for start in range(0, len(texts), 3)]
 
-    def _similarities(self, questions: list[str]) -> np.ndarray:
-        """Per question the similarity of the passage, without context, that is most similar to it."""
-        queries = np.asarray(_bi_encoder(self._encoder).encode_queries(questions), np.float32)
-        vectors = self._contextual.flex.payload()[1]
-        parts = (np.asarray(vectors[part, : queries.shape[1]]) for part in blocks(len(self), PASSAGES_AT_ONCE))
-        return np.max([(queries @ part.T).max(1) for part in parts], axis=0)
-
-    @cached_property
-    def _unrelated(self) -> float:
-        """What questions without meaning reach: the median best similarity of words drawn from the passages."""
-        random = np.random.default_rng(0)
-        nodes = random.permutation(self.graph.passage_nodes)[:SAMPLE]
-        words = sorted(
-            {word for text in self.graph.texts(np.sort(nodes)) for word in re.findall(r"[^\W\d_]{3,}", text)}
-        )
-        drawn = random.choice(words or ["?"], (MEANINGLESS, WORDS))
-        return float(np.median(self._similarities([" ".join(row) for row in drawn])))
-
-    def _around(self, passages: list[str]) -> list[str]:
-        """The text of each passage between those of the passages before and after it."""
-        numbers = np.searchsorted(self.graph.passage_nodes, self.graph.nodes_of(passages))[:, None] + [-1, 0, 1]
-        nodes = self.graph.passage_nodes[numbers.clip(0, len(self) - 1)]
-        texts = self.graph.texts(nodes.ravel())
-        return [" ".join(texts[start : start + 3]) for start in range(0, len(texts), 3)]
-
     def _reasons(
         self, found: pd.DataFrame, question: str, vector: np.ndarray, contributions: pd.DataFrame
     ) -> list[str]:
