@@ -1,8 +1,10 @@
 """Miniature files for the tests of the readers."""
 
-import json
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
+
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
 
 MARKDOWN = """---
 title: Guide
@@ -132,33 +134,18 @@ FILES: dict[str, dict[str, str | bytes]] = {
 }
 
 
-def notebook(*cells: str) -> str:
-    """A notebook; cells that begin with a percent sign are code."""
-    made = [{"cell_type": "code" if cell[0] == "%" else "markdown", "source": [cell.lstrip("%")]} for cell in cells]
-    return json.dumps({"cells": made, "nbformat": 4, "nbformat_minor": 5, "metadata": {}})
-
-
 def word(body: str, target: str = "b.docx") -> bytes:
     """A Word file; its relation ``r1`` is a link to the target."""
     office = "http://schemas.openxmlformats.org"
-    relation = '<Relationship Id="{}" Type="' + office + '/officeDocument/2006/relationships/{}" Target="{}"{}/>'
-    relations = f'<Relationships xmlns="{office}/package/2006/relationships">{{}}</Relationships>'
-    types = (
-        f'<Types xmlns="{office}/package/2006/content-types"><Default Extension="rels" ContentType="application/'
-        'vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" ContentType="application/'
-        'vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
-    )
+    names = f'xmlns:w="{office}/wordprocessingml/2006/main" xmlns:r="{office}/officeDocument/2006/relationships"'
+    kind = f"{office}/officeDocument/2006/relationships"
     parts = {
-        "[Content_Types].xml": types,
-        "_rels/.rels": relations.format(relation.format("r0", "officeDocument", "word/document.xml", "")),
-        "word/document.xml": f'<w:document xmlns:w="{office}/wordprocessingml/2006/main" xmlns:r="{office}/'
-        f'officeDocument/2006/relationships"><w:body>{body}</w:body></w:document>',
-        "word/styles.xml": f'<w:styles xmlns:w="{office}/wordprocessingml/2006/main"><w:style w:type="paragraph" '
-        'w:styleId="H1"><w:name w:val="heading 1"/></w:style></w:styles>',
-        "word/_rels/document.xml.rels": relations.format(
-            relation.format("r1", "hyperlink", target, ' TargetMode="External"')
-            + relation.format("r2", "styles", "styles.xml", "")
-        ),
+        "word/document.xml": f"<w:document {names}><w:body>{body}</w:body></w:document>",
+        "word/styles.xml": f'<w:styles {names}><w:style w:type="paragraph" w:styleId="H1"><w:name w:val="heading 1"/>'
+        "</w:style></w:styles>",
+        "word/_rels/document.xml.rels": f'<Relationships xmlns="{office}/package/2006/relationships">'
+        f'<Relationship Id="r1" Type="{kind}/hyperlink" Target="{target}" TargetMode="External"/>'
+        f'<Relationship Id="r2" Type="{kind}/styles" Target="styles.xml"/></Relationships>',
     }
     out = BytesIO()
     with ZipFile(out, "w", ZIP_DEFLATED) as file:
@@ -175,27 +162,13 @@ def paragraph(text: str, style: str = "") -> str:
 
 def pdf(*pages: str) -> bytes:
     """A PDF with a line on each page."""
-    kids = " ".join(f"{2 * number + 4} 0 R" for number in range(len(pages)))
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    for number, text in enumerate(pages):
-        drawn = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET"
-        objects.append(
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {2 * number + 5} 0 R "
-            "/Resources << /Font << /F1 3 0 R >> >> >>"
-        )
-        objects.append(f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream")
-    out, places = "%PDF-1.4\n", []
-    for number, text in enumerate(objects, 1):
-        places.append(len(out))
-        out += f"{number} 0 obj\n{text}\nendobj\n"
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    size = len(objects) + 1
-    end = f"trailer << /Size {size} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF"
-    return f"{out}xref\n0 {size}\n0000000000 65535 f \n{table}{end}".encode()
+    out = BytesIO()
+    with PdfPages(out) as file:
+        for text in pages:
+            figure = Figure()
+            figure.text(0.1, 0.5, text)
+            file.savefig(figure)
+    return out.getvalue()
 
 
 LINKED = '<w:p><w:hyperlink r:id="r1"><w:r><w:t>the other</w:t></w:r></w:hyperlink></w:p>'

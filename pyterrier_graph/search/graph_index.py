@@ -612,28 +612,30 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             added = evidence.evidence(ranking) * pd.Series(evidence.weights)
             contributions = contributions.join(added.set_axis(ranking["docno"]))
             ranking = evidence.transform(ranking)
-        ranking = ranking[ranking["rank"] < max(CANDIDATES, num_results)]
+        kept = int(max(CANDIDATES, num_results))
         files = self._lines is not None
-        found = self._texts(per or ("section" if files else "passage")).transform(ranking)
-        found = found.sort_values("rank", kind="stable").reset_index(drop=True)
+        found = (self._texts(per or ("section" if files else "passage")) % kept).transform(
+            ranking[ranking["rank"] < kept]
+        )
+        found = found.reset_index(drop=True)
         if "passage" in found.columns:
             found["docno"] = found["passage"]
         if files:
-            kept = distinct(found["text"], self._around(found["docno"].tolist()), found["file"], num_results)
+            first = distinct(found["text"], self._around(found["docno"].tolist()), found["file"], num_results)
             places = found["file"] + ":" + found["line"].astype(str)
-            found["copies"] = pd.Series({number: places[others].tolist() for number, others in kept.items()})
-            found = found.loc[[*kept]]
+            found["copies"] = pd.Series({number: places[others].tolist() for number, others in first.items()})
+            found = found.loc[[*first]]
         found = found.head(num_results).reset_index(drop=True)
         wanted = content_stems(question)
         found["snippet"] = [snippet(text, wanted) for text in found["text"]]
         found["why"] = self._reasons(found, question, topics["query_vec"][0], contributions)
         about = [["file", "line"], ["copies"]] if files else [[], []]
         found = found[["title", *about[0], "snippet", "why", "score", "docno", "text", *about[1]]]
-        if files and not any(wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples()):
-            if (best := self._similarities([question])[0]) < self._unrelated:
-                found.attrs["weak"] = f"the best similarity is {best:.2f}, and random words have {self._unrelated:.2f}"
-                message = f"no passage answers {question!r:.60}: {found.attrs['weak']}; ask in other words"
-                warnings.warn(message, QualityWarning, stacklevel=2)
+        all_words = (wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples())
+        if files and not any(all_words) and (best := self._similarities([question])[0]) < self._unrelated:
+            found.attrs["weak"] = f"the best similarity is {best:.2f}, and random words have {self._unrelated:.2f}"
+            message = f"no passage answers {question!r:.60}: {found.attrs['weak']}; ask in other words"
+            warnings.warn(message, QualityWarning, stacklevel=2)
         return found
 
     def _similarities(self, questions: list[str]) -> np.ndarray:
@@ -647,12 +649,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     def _unrelated(self) -> float:
         """What questions without meaning reach: the median best similarity of words drawn from the passages."""
         random = np.random.default_rng(0)
-        nodes = random.permutation(self.graph.passage_nodes)[:SAMPLE]
-        words = sorted(
-            {word for text in self.graph.texts(np.sort(nodes)) for word in re.findall(r"[^\W\d_]{3,}", text)}
-        )
-        drawn = random.choice(words or ["?"], (MEANINGLESS, WORDS))
-        return float(np.median(self._similarities([" ".join(row) for row in drawn])))
+        texts = self.graph.texts(np.sort(random.permutation(self.graph.passage_nodes)[:SAMPLE]))
+        words = sorted({*re.findall(r"[^\W\d_]{3,}", " ".join(texts))} or {"?"})
+        return float(np.median(self._similarities([*map(" ".join, random.choice(words, (MEANINGLESS, WORDS)))])))
 
     def _around(self, passages: list[str]) -> list[str]:
         """The text of each passage between those of the passages before and after it in its document."""
