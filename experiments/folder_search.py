@@ -91,7 +91,7 @@ def hits(found: pd.DataFrame, asked: dict[str, str]) -> int:
 
 
 def rivals(index: ptg.GraphIndex, output: Path) -> dict[str, pt.Transformer]:
-    """What users would try first, over the same passages; they rank passages."""
+    """Systems that users would try first, over the same passages; they rank passages."""
     graph, encoder = index.graph, index._contextual.encoder
     rows = ((row["docno"], row["text"]) for row in graph.get_corpus_iter())
     bm25 = FullText(

@@ -228,17 +228,12 @@ def base_vectors(
 
 
 def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
-    """How long encoding the passages will take that no file has yet, with and without titles; empty if it is quick."""
+    """How long encoding all passages takes, with and without titles; empty if it is quick, or there are vectors."""
     nodes = graph.passage_nodes
-    if getattr(encoder, "late_chunking", False) or len(nodes) < 2 * TIMED:
+    if getattr(encoder, "late_chunking", False) or len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
         return ""
-    files = [file for file in folder.glob("passages-*.flex/" + DIGESTS) if file.stat().st_size]
-    stored = np.concatenate([np.empty(0, DIGEST), *(_read_digests(file.parent)[:, 0] for file in files)])
-    nodes = nodes[~np.isin(text_digests(graph, nodes, titles=False, late=False)[:, 0], stored)]
-    if len(nodes) < 2 * TIMED:
-        return ""
-    texts = graph.texts(np.sort(np.random.default_rng(0).choice(nodes, TIMED, replace=False)), titles=True)
-    quiet, started = without_bars(encoder), perf_counter()
+    texts, quiet = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True), without_bars(encoder)
+    started = perf_counter()
     quiet.encode_docs(texts)
     seconds = 2 * len(nodes) * (perf_counter() - started) / TIMED
     needed = f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"

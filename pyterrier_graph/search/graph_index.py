@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -21,16 +20,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import (
-    QualityWarning,
-    Shown,
-    View,
-    WithSignature,
-    check_choice,
-    check_count,
-    check_training,
-    check_type,
-)
+from pyterrier_graph.checks import Shown, View, WithSignature, check_choice, check_count, check_training, check_type
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
 from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.model import LearnedModel
@@ -45,7 +35,7 @@ from pyterrier_graph.search.document_evidence import DocumentEvidence
 from pyterrier_graph.search.fitting import Parts, best_numbers, left_out, measured_parts
 from pyterrier_graph.search.hybrid import ALPHA, Hybrid
 from pyterrier_graph.search.lexical import bm25
-from pyterrier_graph.search.snippets import check_question, content_stems, distinct, snippet, stems
+from pyterrier_graph.search.snippets import check_question, content_stems, distinct, snippet, stems, warn_of_no_answer
 from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
 from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import (
@@ -594,11 +584,11 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
         Returns:
             A row per passage, the best first: ``title``, ``snippet`` (the part of the passage with the most words of
-            the question), ``why``, ``score``, ``docno``, ``text``; of files also ``file``, ``line``, and ``copies``
-            (the places of further results with the same text, which are left out). ``why`` lists what the words (BM25)
-            and the meaning (vectors) add to the score, and what the passage and its context add to the similarity of
-            vectors. Warns if files do not answer the question: no result has all of its words, and no passage is as
-            similar to it as to random words. ``attrs["weak"]`` then has the two similarities.
+            the question), ``why``, ``score``, ``docno``, ``text``; of files also ``file`` and ``line``, and no copies
+            of a text. ``why`` lists what the words (BM25) and the meaning (vectors) add to the score, and what the
+            passage and its context add to the similarity of vectors. Warns if files do not answer the question: no
+            result has all of its words, and no passage is as similar to it as to random words. ``attrs["weak"]`` then
+            has both similarities.
 
         Raises:
             ValueError: If the question has no word.
@@ -621,21 +611,17 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         if "passage" in found.columns:
             found["docno"] = found["passage"]
         if files:
-            first = distinct(found["text"], self._around(found["docno"].tolist()), found["file"], num_results)
-            places = found["file"] + ":" + found["line"].astype(str)
-            found["copies"] = pd.Series({number: places[others].tolist() for number, others in first.items()})
-            found = found.loc[[*first]]
+            around = self._around(found["docno"].tolist())
+            found = found.iloc[distinct(found["text"], around, found["file"], num_results)]
         found = found.head(num_results).reset_index(drop=True)
         wanted = content_stems(question)
         found["snippet"] = [snippet(text, wanted) for text in found["text"]]
         found["why"] = self._reasons(found, question, topics["query_vec"][0], contributions)
-        about = [["file", "line"], ["copies"]] if files else [[], []]
-        found = found[["title", *about[0], "snippet", "why", "score", "docno", "text", *about[1]]]
+        places = ["file", "line"] if files else []
+        found = found[["title", *places, "snippet", "why", "score", "docno", "text"]]
         all_words = (wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples())
         if files and not any(all_words) and (best := self._similarities([question])[0]) < self._unrelated:
-            found.attrs["weak"] = f"the best similarity is {best:.2f}, and random words have {self._unrelated:.2f}"
-            message = f"no passage answers {question!r:.60}: {found.attrs['weak']}; ask in other words"
-            warnings.warn(message, QualityWarning, stacklevel=2)
+            found.attrs["weak"] = warn_of_no_answer(question, best, self._unrelated)
         return found
 
     def _similarities(self, questions: list[str]) -> np.ndarray:
@@ -647,7 +633,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     @cached_property
     def _unrelated(self) -> float:
-        """What questions without meaning reach: the median best similarity of words drawn from the passages."""
+        """The median of the best similarities of questions without meaning: words drawn from the passages."""
         random = np.random.default_rng(0)
         texts = self.graph.texts(np.sort(random.permutation(self.graph.passage_nodes)[:SAMPLE]))
         words = sorted({*re.findall(r"[^\W\d_]{3,}", " ".join(texts))} or {"?"})

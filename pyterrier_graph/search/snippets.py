@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
-from pyterrier_graph.checks import check_type, is_unicode
+from pyterrier_graph.checks import QualityWarning, check_type, is_unicode
 
 WORD = re.compile(r"[^\W_]+")
 COPIED, SHINGLE = 0.6, 3  # share of a text's sequences of so many words that another text has, too
@@ -61,8 +62,8 @@ def matching_words(text: str, wanted: set[str]) -> list[tuple[int, int]]:
     return [match.span() for match in WORD.finditer(text) if wanted.intersection(stems(match[0]))]
 
 
-def distinct(texts: Sequence[str], around: Sequence[str], files: Sequence[str], most: int) -> dict[int, list[int]]:
-    """The numbers of the first texts that are not copies of an earlier one, each with the numbers of its copies.
+def distinct(texts: Sequence[str], around: Sequence[str], files: Sequence[str], most: int) -> list[int]:
+    """The numbers of the first texts that are not copies of an earlier one.
 
     Args:
         texts: The texts, the best first.
@@ -70,22 +71,25 @@ def distinct(texts: Sequence[str], around: Sequence[str], files: Sequence[str], 
         files: The file of each text.
         most: How many texts are kept.
     """
-    kept: dict[int, list[int]] = {}
-    known: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
+    kept: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
     for number, text in enumerate(texts):
         parts = _shingles(text)
-        near = ((other, known[other][files[other] != files[number]]) for other in kept)
-        first = next((other for other, its in near if len(parts & its) >= COPIED * len(parts)), None)
-        if first is not None:
-            kept[first].append(number)
-        elif len(kept) < most:
-            kept[number], known[number] = [], (parts, _shingles(around[number]))
-    return kept
+        near = (known[files[other] != files[number]] for other, known in kept.items())
+        if len(kept) < most and all(len(parts & known) < COPIED * len(parts) for known in near):
+            kept[number] = parts, _shingles(around[number])
+    return [*kept]
 
 
 def _shingles(text: str) -> set[tuple[str, ...]]:
     words = [word.casefold() for word in WORD.findall(text)]
     return {tuple(words[start : start + SHINGLE]) for start in range(max(1, len(words) - SHINGLE + 1))}
+
+
+def warn_of_no_answer(question: str, best: float, unrelated: float) -> str:
+    """Warns that the best similarity is that of random words, and returns the reason."""
+    reason = f"the best similarity is {best:.2f}, and random words have {unrelated:.2f}"
+    warnings.warn(f"no passage answers {question!r:.60}: {reason}; ask in other words", QualityWarning, stacklevel=3)
+    return reason
 
 
 def check_question(question: str) -> None:

@@ -16,23 +16,15 @@ from pyterrier_graph.documents.readers.outline import Outline, ReaderError
 
 _TAGS = {
     "list": "ul",
-    "list-item": "li",
-    "def-list": "div",
-    "def-item": "li",
-    "def": "div",
-    "preformat": "pre",
-    "code": "pre",
-    "caption": "caption",
-    "table": "table",
-    "tr": "tr",
-    "td": "td",
-    "th": "th",
     "disp-quote": "blockquote",
-    "fig": "figure",
-    "table-wrap": "figure",
-    "supplementary-material": "figure",
+    **{name: name for name in ("caption", "table", "tr", "td", "th")},
+    **dict.fromkeys(("list-item", "def-item"), "li"),
+    **dict.fromkeys(("preformat", "code"), "pre"),
+    **dict.fromkeys(("fig", "table-wrap", "supplementary-material"), "figure"),
     **dict.fromkeys(("p", "term", "verse-line", "attrib", "title"), "p"),
-    **dict.fromkeys(("disp-formula", "boxed-text", "verse-group", "statement", "fn", "speech"), "div"),
+    **dict.fromkeys(
+        ("def-list", "def", "disp-formula", "boxed-text", "verse-group", "statement", "fn", "speech"), "div"
+    ),
     **dict.fromkeys(
         "label graphic inline-graphic media object-id permissions tex-math annotation sub-article response "
         "contrib-group ref-list".split(),
