@@ -7,13 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pyterrier_graph.clef_ip.patents import (
     Patent,
     claim_references,
-    format_xpath,
     is_docno,
     parse_patent,
     parse_xpath,
@@ -158,11 +155,6 @@ def test_xpaths_both_ways() -> None:
 def test_no_xpath_of_a_passage(xpath: str) -> None:
     with pytest.raises(ValueError, match="is not the XPath of a passage"):
         parse_xpath(xpath)
-
-
-@given(st.sampled_from(["abstract", "description", "claims"]), st.integers(1, 10**8))
-def test_xpath_round_trip(part: str, position: int) -> None:
-    assert parse_xpath(format_xpath(part, position)) == (part, position)
 
 
 def test_empty_claim_is_no_passage_and_no_claim_refers_to_it() -> None:

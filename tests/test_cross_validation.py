@@ -73,10 +73,6 @@ def test_queries_are_divided_evenly_whatever_their_order(count: int, folds: int,
     assert query_folds(topics(count).iloc[order], folds, seed=seed) == made
 
 
-def test_seeds_give_other_folds():
-    assert query_folds(topics(20), seed=0) != query_folds(topics(20), seed=1)
-
-
 @settings(max_examples=20, deadline=None)
 @given(count=st.integers(3, 20), folds=st.integers(3, 6), seed=st.integers(0, 5))
 def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(count: int, folds: int, seed: int):
@@ -95,19 +91,6 @@ def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(count: i
     assert len(run) == 3 * count and not run.duplicated(["qid", "docno"]).any()
     assert sorted(run["docno"].unique()) == ["01", "NA", "a,b"]
     assert (run.groupby("qid")["rank"].agg(list).map(sorted) == pd.Series([[0, 1, 2]] * count).to_numpy()).all()
-
-
-def test_unjudged_queries_are_ranked_but_not_trained_on():
-    log: list[Memory] = []
-    run = cross_validate(lambda fold: Memory(log=log), topics(20), qrels(19), verbose=False)
-    assert "019" in set(run["qid"])
-    assert all("019" not in part for memory in log for part in memory.seen)
-
-
-def test_numbers_as_ids():
-    numbers = topics(6).assign(qid=range(6))
-    run = cross_validate(lambda fold: Memory(), numbers, qrels(6).assign(qid=range(6)), 3, verbose=False)
-    assert set(run["qid"]) == set("012345")
 
 
 def test_graph_rerankers_through_an_experiment(tmp_path: Path):
@@ -133,12 +116,6 @@ def test_graph_rerankers_through_an_experiment(tmp_path: Path):
     assert table["nDCG@10 p-value"].notna()[1]
     per_query = pt.Experiment([found], tiny.topics(), tiny.qrels(), MEASURES, perquery=True)
     assert per_query["qid"].nunique() == len(tiny.topics())
-
-
-def test_folds_may_be_given():
-    given = [["000", "003"], ["001"], ["002", "004"]]
-    run = cross_validate(lambda fold: Memory(), topics(5), qrels(5), given, verbose=False)
-    assert run.groupby("fold")["qid"].unique().map(sorted).tolist() == given
 
 
 # --- folds of a dataset ---

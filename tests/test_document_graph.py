@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gc
 import json
-import pickle
 import tempfile
 import weakref
 from collections import Counter
@@ -276,13 +275,6 @@ def test_unresolved_references_are_logged(tmp_path, caplog):
     assert "references 'external' that lead out of the corpus: 1" in caplog.text
 
 
-def test_neighbors_keep_repeated_nodes(graph):
-    rows, neighbors = graph.neighbors(np.array([3, 1, 3]), "structural")
-    assert rows.tolist() == [0, 1, 2]
-    assert neighbors.tolist() == [2, 0, 2]
-    assert [part.tolist() for part in graph.neighbors(np.array([], dtype=int), "order")] == [[], []]
-
-
 def test_titled_texts(graph):
     assert graph.texts(np.array([3, 2, 1]), titles=True) == [
         "dot - Notes: For 2-D arrays.",
@@ -347,13 +339,6 @@ def test_titles_are_looked_for_above_untitled_sections():
 def test_unknown_names_and_numbers(graph, method, arguments, error, message):
     with pytest.raises(error, match=message):
         getattr(graph, method)(*arguments)
-
-
-def test_pickled_graph_reads_the_same_files(graph):
-    assert len(graph.parent)
-    pickled = pickle.dumps(graph)
-    assert len(pickled) < 1000
-    assert pickle.loads(pickled).summary() == graph.summary()
 
 
 def test_corpus_iterators(graph):
@@ -574,13 +559,6 @@ def test_corpus_graph_over_passages(graph, tmp_path):
 def test_corpus_graphs_of_other_relations(graph, tmp_path, relations, k, expected):
     corpus = graph.corpus_graph(relations, k, tmp_path / "corpus")
     assert {docno: list(corpus.neighbours(docno)) for docno in expected} == expected
-
-
-def test_long_documents_have_corpus_graphs(tmp_path):
-    long = StructuredDocument("1", (Node(SECTION, "", -1), *(Node(PASSAGE, f"{n}", 0) for n in range(600))))
-    graph = DocumentGraph(tmp_path / "graph").index([long])
-    corpus = graph.corpus_graph("order", 1, tmp_path / "corpus")
-    assert list(corpus.neighbours("1%p500")) == ["1%p501"]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from experiments.collections.cacm import read_cacm
 from experiments.collections.cranfield import read_cranfield
@@ -18,7 +16,7 @@ from experiments.collections.medquad import ARCHIVE, read_medquad
 from experiments.collections.qasper import read_qasper
 from experiments.collections.trec_car import read_trec_car
 from experiments.collections.vaswani import read_vaswani
-from experiments.harness.collection import ALL, SPLITS, Collection, fraction, split_of, successors
+from experiments.harness.collection import ALL, Collection
 from pyterrier_graph.documents.document import StructuredDocument
 
 # ---------------------------------------------------------------------------------------------------------- MedQuAD
@@ -393,26 +391,3 @@ def test_qasper(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ shared
-
-
-def test_split_depends_on_the_id_alone_and_is_independent_of_the_sample() -> None:
-    names = [f"page{n}" for n in range(4000)]
-    splits = [split_of(name, (0.6, 0.1, 0.3)) for name in names]
-    assert splits[:8] == ["train", "test", "train", "train", "train", "train", "dev", "train"]
-    assert [round(splits.count(split) / 4000, 2) for split in SPLITS] == [0.6, 0.1, 0.3]
-    early = [split for name, split in zip(names, splits, strict=True) if fraction(name, "sample") < 0.25]
-    assert early.count("test") / len(early) == pytest.approx(0.3, abs=0.04)
-
-
-@given(st.lists(st.lists(st.sampled_from("abcdefghij"), unique=True), max_size=4), st.integers(1, 4))
-def test_successors_join_what_shares_a_group(groups: list[list[str]], width: int) -> None:
-    joined = {(one, other) for one, others in successors(groups, width).items() for other in others}
-    assert joined == {
-        (group[i], group[j])
-        for group in groups
-        for i in range(len(group))
-        for j in range(i + 1, len(group))
-        if j - i <= width
-    }
-    assert all(one != other for one, other in joined)
-    assert all(len(set(others)) == len(others) for others in successors(groups, width).values())

@@ -194,14 +194,3 @@ def test_names_of_measures(graph):
         per_topic(measures.on_nodes(AP, graph, "parent"), QRELS, RUN)
     with pytest.raises(FileNotFoundError):
         per_topic(measures.on_nodes(AP, "nowhere"), QRELS, RUN)
-
-
-def test_experiment(graph):
-    topics = RUN[["qid", "query"]].drop_duplicates()
-    qrels = QRELS.set_axis(["qid", "docno", "label"], axis=1)
-    measure = measures.on_nodes(nDCG @ 10, graph)
-    table = pt.Experiment([pt.Transformer.from_df(RUN)], topics, qrels, [nDCG @ 10, measure, AP])
-    folded = graph.fold()(RUN)
-    sections = pd.DataFrame([("1", "numpy.dot%s1", 3), ("1", "numpy.vdot%s0", 2), ("2", "numpy.vdot%s0", 1)])
-    expected = pt.Evaluate(folded, sections.set_axis(qrels.columns, axis=1), metrics=[nDCG @ 10])
-    assert table[str(measure)].tolist() == pytest.approx([*expected.values()])

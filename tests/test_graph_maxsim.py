@@ -121,23 +121,6 @@ def test_explanation_names_the_relation() -> None:
     assert own["source"].tolist() == ["d0%p1"] * 4
 
 
-def test_explanation_of_a_candidates_graph() -> None:
-    frame = tiny.run(1).assign(text="alpha beta", title="gamma")
-    graph = CandidateGraph()(frame)["graph"].iloc[0]
-    reranker = GraphMaxSim(None, tiny.encoder(), {"structural": 1.0})
-    parts = reranker.explain("gamma", "d0%p0", graph=graph)
-    assert parts["score"].sum() == pytest.approx(reranker(frame.assign(graph=graph))["score"].iloc[0], abs=1e-4)
-
-
-def test_explanation_with_stored_titles(tmp_path: Path) -> None:
-    store = TokenStore(tmp_path / "titled", verbose=False).build(tiny.graph(), tiny.encoder(), titles=True)
-    reranker = GraphMaxSim(tiny.graph(), tiny.encoder(), {}, tokens=store)
-    scored = reranker(tiny.run(1))["score"].iloc[1]
-    assert reranker.explain("alpha", "d0%p1")["score"].sum() == pytest.approx(scored, abs=5e-3)
-    bare = GraphMaxSim(tiny.graph(), tiny.encoder(), {})(tiny.run(1))["score"].iloc[1]
-    assert abs(scored - bare) > 1e-2
-
-
 def measured(reranker: GraphMaxSim, frame: pd.DataFrame, qrels: pd.DataFrame) -> float:
     return tiny.evaluated("nDCG@10", qrels, reranker(frame))
 

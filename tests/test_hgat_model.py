@@ -214,24 +214,6 @@ def test_identity_start_can_learn(variant: str) -> None:
     assert any(value is not None and value.grad is not None and value.grad.abs().sum() > 0 for value in gated)
 
 
-def test_relation_weights_add_up() -> None:
-    graph = EdgeGraph(2, {"order": [], "structural": []})
-    for variant in VARIANTS:
-        table = model_of(graph, variant).relation_weights()
-        assert set(table) == {"order", "order_i", "structural", "structural_i", "SELF"}
-        for layer in range(3):
-            assert sum(values[layer] for values in table.values()) == pytest.approx(1.0)
-
-
-def test_dropout_is_on_in_training_only() -> None:
-    graph = EdgeGraph(3, {"order": [(0, 1), (1, 2)]})
-    model, texts = model_of(graph, "BASE"), texts_of(graph, 0, empty=False)
-    once, twice = (fast_scores(model, graph, texts, texts[0], [0]) for _ in range(2))
-    assert torch.equal(once, twice)
-    model.train()
-    assert len({fast_scores(model, graph, texts, texts[0], [0]).item() for _ in range(5)}) > 1
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -104,18 +104,6 @@ def test_half_precision(dtype: torch.dtype) -> None:
     assert all(gradient.isfinite().all() for gradient in gradients(loss, halves))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"alpha": 1.5}, "alpha must be from 0 to 1, got 1.5"),
-        ({"alpha": float("nan")}, "alpha must be a finite number, got nan"),
-    ],
-)
-def test_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PAIRLoss(torch.nn.Identity(), **options)
-
-
 # --- in sentence-transformers
 
 
@@ -157,17 +145,6 @@ def test_cached_gradients_with_dropout() -> None:
         steps.append(step(PAIRLoss(model, mini_batch_size=size), model, 1))
     assert_same_step(*steps)
     assert not torch.isclose(step(PAIRLoss(model), model, 1)[0], steps[0][0])
-
-
-@pytest.mark.parametrize("size", [None, 2])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast(dtype: torch.dtype, size: int | None) -> None:
-    model = dual_encoder()
-    full = step(PAIRLoss(model, mini_batch_size=size), model, 4)
-    with torch.autocast("cpu", dtype=dtype):
-        loss, found = step(PAIRLoss(model, mini_batch_size=size), model, 4)
-    torch.testing.assert_close(loss.float(), full[0], atol=0.05, rtol=0)
-    assert len(found) == len(full[1]) and all(gradient.isfinite().all() for gradient in found)
 
 
 def test_separate_encoders_for_queries_and_passages() -> None:

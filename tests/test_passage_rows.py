@@ -215,18 +215,6 @@ def test_rerankers_score_as_with_numbered_ids(tiny_graph):
     np.testing.assert_allclose(results[0]["score"], results[1]["score"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("level", ["passages", "documents"])
-def test_hgat_learns_from_own_ids(tiny_graph, level):
-    run, qrels = tiny.run(), tiny.qrels()
-    run, qrels = run.assign(docno=own(run["docno"])), qrels.assign(docno=own(qrels["docno"]))
-    if level == "documents":
-        qrels = qrels.assign(docno=documents_of(qrels["docno"], tiny_graph)).drop_duplicates(["qid", "docno"])
-    options = ptg.HGATTraining(epochs=1, batch_size=16)
-    hgat = ptg.HGATReranker(tiny_graph, tiny.encoder(), training=options, verbose=False)
-    hgat.fit(run, qrels, run, qrels)
-    assert len(hgat(run)) == len(run)
-
-
 def test_query_graphs_and_context(tiny_graph, tmp_path):
     qrels = tiny.qrels()
     queries = ptg.QueryPassageGraph(tmp_path / "q")

@@ -160,13 +160,6 @@ def test_graph_is_the_literal_one(collection, size, data):
 # --- reading
 
 
-def test_without_judgments_there_are_only_retrieved_edges(tmp_path):
-    graph = built(tmp_path / "graph", qrels=None)
-    assert graph.edge_types == ("retrieved",)
-    with pytest.raises(KeyError, match="no edges 'relevant': this graph has 'retrieved'"):
-        graph.edges_of_passages(np.array([0]), "relevant")
-
-
 def test_passages_from_an_index(graph, tmp_path):
     class Index:
         def docnos(self) -> Lookup:
@@ -246,15 +239,6 @@ def test_passages_of_a_document_graph(tmp_path):
     assert rows_of(by_ids.edges_of_queries(np.arange(2), "relevant")) == [
         [(4, 2.0, 0), (5, 2.0, 1)],
         [(0, 1.0, 2), (1, 1.0, 3)],
-    ]
-
-
-def test_without_a_retriever_there_are_only_relevant_edges(tmp_path):
-    judged = built(tmp_path / "judged", topics=TOPICS[:2], retriever=None)
-    assert judged.edge_types == ("relevant",)
-    assert [[row[0] for row in rows] for rows in rows_of(judged.edges_of_queries(np.arange(2), "relevant"))] == [
-        [4],
-        [0],
     ]
 
 

