@@ -119,7 +119,7 @@ def test_ctrl_c_while_tokens_are_stored_or_contextualized(tmp_path: Path, monkey
     assert store.build(tiny.graph(2), encoder).built()
     model = MODELS["HGATReranker"].make().save(tmp_path / "model")
     with unchanged(model), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(model, "_in_context", stop)
+        patch.setattr(type(model), "_in_context", stopping(0, stop))
         model.contextualize(tmp_path / "context")
     assert not (tmp_path / "context").exists()
     model.contextualize(tmp_path / "context").verify()
