@@ -16,7 +16,7 @@ from pyterrier_graph.clef_ip.patents import (
     parse_xpath,
     read_patent,
 )
-from pyterrier_graph.documents.document import Link, Reference, StructuredDocument
+from pyterrier_graph.documents.document import Link, StructuredDocument
 
 DOCNO = "EP-1000000-A1"
 FULL = """<?xml version="1.0" encoding="UTF-8"?>
@@ -95,19 +95,6 @@ def test_full_patent() -> None:
         *((summary, second), (second, first), (third, first), (third, second)),
     ]
     assert {link.relation for link in patent.links} == {"internal"}
-
-
-def test_record_is_a_structured_document() -> None:
-    patent = parse_patent(FULL.encode(), DOCNO)
-    record = patent.to_record()
-    document = StructuredDocument.from_record(record)
-    assert document.title == patent.title and document.passages() == patent.passages == record["text"].split("\n\n")
-    assert document.codes == patent.codes and document.links == patent.links
-    assert document.references == (
-        Reference("external", 0, "JP-5708229-B2"),
-        Reference("external", 0, "EP-0968118-A1"),
-    )
-    assert record["xpaths"] == patent.xpaths and record["language"] == "EN"
 
 
 def test_xpaths_both_ways() -> None:

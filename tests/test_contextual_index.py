@@ -89,17 +89,6 @@ def test_an_ordinary_index(base: FlexIndex, tmp_path: Path) -> None:
 # --- interruptions
 
 
-def test_unfinished_work_of_something_else(base: FlexIndex, tmp_path: Path) -> None:
-    path = tmp_path / "new.flex"
-    kill(lambda: indexed(base, path, Calls(fail_at=1)))
-    with pytest.raises(ValueError, match="contextual was .*.edges.: 3"):
-        indexed(base, path, shifted, identity=IDENTITY | {"graph": {"sha256": "sha-2"}})
-    renamed = flex(tmp_path / "renamed.flex", docnos=[f"e{docno}" for docno in DOCNOS])
-    with pytest.raises(ValueError, match="contextual was .*docnos_sha256"):
-        indexed(renamed, path, shifted)
-    assert not path.exists()
-
-
 # --- what is refused
 
 

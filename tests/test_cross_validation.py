@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,10 @@ import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ir_measures import RR, nDCG
 from pandas.testing import assert_frame_equal
 
 from pyterrier_graph.evaluation.cross_validation import cross_validate, folds_of, query_folds
-from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
-from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-
-MEASURES = [nDCG @ 10, RR @ 10]
 
 
 def topics(count: int) -> pd.DataFrame:
@@ -91,31 +85,6 @@ def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(count: i
     assert len(run) == 3 * count and not run.duplicated(["qid", "docno"]).any()
     assert sorted(run["docno"].unique()) == ["01", "NA", "a,b"]
     assert (run.groupby("qid")["rank"].agg(list).map(sorted) == pd.Series([[0, 1, 2]] * count).to_numpy()).all()
-
-
-def test_graph_rerankers_through_an_experiment(tmp_path: Path):
-    run = tiny.run()
-    weights: dict[int, dict[str, float]] = {}
-
-    def make(fold: int) -> pt.Transformer:
-        return GraphMaxSim(tiny.graph(), tiny.encoder(), {"structural": 0.0, "order": 0.0}) >> pt.RankCutoff(5)
-
-    def keep(fold: int, pipeline: pt.Transformer) -> None:
-        weights[fold] = pt.inspect.transformer_attributes(pipeline)[0].value[0].weights
-
-    found = cross_validate(make, run, tiny.qrels(), 3, output_dir=tmp_path, on_trained=keep, verbose=False)
-    assert sorted(weights) == [1, 2, 3]
-    folds = query_folds(tiny.topics(), 3)
-    for number, fold in enumerate(folds, start=1):
-        alone = GraphMaxSim(tiny.graph(), tiny.encoder(), weights[number])
-        expected = (alone % 5)(run[run["qid"].isin(fold)].reset_index(drop=True))
-        of_fold = found[found["fold"] == number].drop(columns="fold").reset_index(drop=True)
-        assert_frame_equal(of_fold, expected[of_fold.columns].reset_index(drop=True), check_dtype=False)
-    table = pt.Experiment([run, found], tiny.topics(), tiny.qrels(), MEASURES, ["before", "after"], baseline=0)
-    assert table["nDCG@10"][1] > table["nDCG@10"][0]
-    assert table["nDCG@10 p-value"].notna()[1]
-    per_query = pt.Experiment([found], tiny.topics(), tiny.qrels(), MEASURES, perquery=True)
-    assert per_query["qid"].nunique() == len(tiny.topics())
 
 
 # --- folds of a dataset ---
@@ -210,12 +179,6 @@ def test_the_same_network_in_two_estimators_is_refused_before_any_training():
     with pytest.raises(ValueError, match="the network of .*Memory.* for a second time"):
         cross_validate(make, topics(5), qrels(5), verbose=False)
     assert not any(memory.seen for memory in made)
-
-
-def test_a_copy_of_a_model_is_refused():
-    reranker = HGATReranker(tiny.graph(), tiny.encoder(), verbose=False)
-    with pytest.raises(ValueError, match="the network of HGATReranker.* for a second time"):
-        cross_validate(lambda fold: copy.copy(reranker), tiny.run(), tiny.qrels(), 3, verbose=False)
 
 
 # --- what is warned about ---

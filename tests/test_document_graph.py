@@ -257,30 +257,9 @@ def test_a_graph_that_was_removed_can_be_indexed_again(tmp_path: Path) -> None:
     assert len(graph.index(tiny.documents(3)).passage_nodes) == 9
 
 
-def test_sizes(graph):
-    assert graph.summary() == {
-        "documents": 3,
-        "sections": 4,
-        "passages": 5,
-        "codes": 2,
-        "edges": dict(zip(graph.relations, [3, 3, 6, 6, 1, 1, 1, 1, 6, 6, 1, 1], strict=True)),
-        "unresolved": {"external": 1, "example": 1},
-    }
-    assert graph.meta["unresolved"] == {"external": 1, "example": 1}
-    assert len(graph) == 3
-
-
 def test_unresolved_references_are_logged(tmp_path, caplog):
     DocumentGraph(tmp_path / "graph").index(DOCUMENTS)
     assert "references 'external' that lead out of the corpus: 1" in caplog.text
-
-
-def test_titled_texts(graph):
-    assert graph.texts(np.array([3, 2, 1]), titles=True) == [
-        "dot - Notes: For 2-D arrays.",
-        "Notes",
-        "dot: Dot product.",
-    ]
 
 
 def test_all_titles_above_a_node():
@@ -297,21 +276,6 @@ def test_all_titles_above_a_node():
     check_relations(graph, ["titles"])
     with pytest.raises(ValueError, match="no relation 'titles' of the path"):
         check_relations(graph, ["titles/order"])
-
-
-def test_titles_are_looked_for_above_untitled_sections():
-    nodes = [(SECTION, "root", -1), (SECTION, " ", 0), (SECTION, "", 1), (PASSAGE, "text", 2), (SECTION, "own", 1)]
-    blank = [(SECTION, "", -1), (PASSAGE, "text", 0)]
-    documents = [
-        StructuredDocument(name, tuple(Node(*node) for node in part))
-        for name, part in {"blank": blank, "deep": nodes}.items()
-    ]
-    graph = MemoryGraph.from_documents(documents)
-    ends = graph.neighbors(np.arange(graph.num_nodes), "title")
-    assert [graph.ids_of(end) for end in ends] == [["deep%s1", "deep%s2", "deep%p0", "deep%s3"], ["deep%s0"] * 4]
-    once, twice = (follow(graph, graph.nodes_of(["deep%p0"]), path)[1].tolist() for path in ("title", "title/title"))
-    assert (graph.ids_of(once), twice) == (["deep%s0"], [])
-    assert graph.neighbors(graph.nodes_of(["deep%s0"]), "title_i")[1].tolist() == ends[0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -520,15 +484,6 @@ def test_passages_of_bad_frames(graph):
         graph.passages()(RUN.assign(score=[np.nan, 1, 1]))
     with pytest.raises(pt.validate.InputValidationError):
         graph.passages()(RUN.drop(columns="docno"))
-
-
-def test_get_text(graph):
-    run = pd.DataFrame({"qid": ["1"] * 3, "docno": ["numpy.vdot%p0", "numpy.dot%p1", "numpy.vdot%p0"]}, index=[4, 4, 2])
-    out = pt.text.get_text(graph, "text")(run.assign(text="old"))
-    assert out["text"].tolist() == ["Of two vectors.", "For 2-D arrays.", "Of two vectors."]
-    out = pt.text.get_text(graph)(run)
-    assert out["title"].tolist() == ["vdot", "dot - Notes", "vdot"]
-    assert list(pt.text.get_text(graph)(run.iloc[:0]).columns) == list(out.columns)
 
 
 # --- other libraries

@@ -281,15 +281,6 @@ def test_labeled_queries_without_pseudo_labels() -> None:
     assert len(losses(model.training_log)) == len(losses(model.pretraining_log)) == 1
 
 
-def test_validation_with_passages_of_judged_documents() -> None:
-    model = dual(training={"epochs": 1, "learning_rate": 0.0})
-    passages = RUN.assign(docno=RUN["docno"].str[1:] + "%p" + RUN["docno"].str[0].map({"d": "0", "e": "1", "n": "2"}))
-    qrels = pd.DataFrame({"qid": TOPICS["qid"], "docno": [str(n) for n in range(COUNT)], "label": 1})
-    model.fit_examples(examples(), passages, qrels)
-    ranking = (model.text_scorer() >> pt.text.max_passage())(passages)
-    assert model.training_log[0]["RR@10"] == pytest.approx(tiny.evaluated("RR@10", qrels, ranking))
-
-
 STAGE: dict[str, Any] = {"epochs": 2, "evaluations": 2, "patience": None}
 
 

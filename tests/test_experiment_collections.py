@@ -97,32 +97,6 @@ def medquad(tmp_path: Path) -> Collection:
     return read_medquad(write_archive(tmp_path, PAGES), passages=None, verbose=False)
 
 
-def test_medquad_pages_become_documents(medquad: Collection) -> None:
-    found = documents(medquad)
-    assert {docno: (document.title, len(document.passages())) for docno, document in found.items()} == {
-        "1_CancerGov_QA/0000001_1": ("Blue fever", 4),
-        "1_CancerGov_QA/0000001_2": ("Red fever", 1),
-        "2_GARD_QA/0000002": ("Green fever", 2),
-        "6_NINDS_QA/0000007": ("Old fever", 1),
-        "9_CDC_QA/0000397": ("", 1),
-    }
-    blue = found["1_CancerGov_QA/0000001_1"]
-    assert [(node.kind, node.parent) for node in blue.nodes] == [
-        ("section", -1),
-        ("section", 0),
-        ("passage", 1),
-        ("passage", 1),
-        ("passage", 1),
-        ("section", 0),
-        ("passage", 5),
-    ]
-    assert [len(passage.split()) for passage in blue.passages()] == [3, 120, 10, 4]
-    assert blue.passages()[3] == "Blue & green people."
-    record = next(medquad.get_corpus_iter(verbose=False))
-    assert record["title"] == "Blue fever"
-    assert record["text"].split() == " ".join(blue.passages()).split()
-
-
 def test_medquad_queries(medquad: Collection) -> None:
     assert relevant(medquad) == {
         "1_CancerGov_QA/0000001_1-1": (
@@ -196,31 +170,6 @@ def car_path(tmp_path: Path) -> Path:
     (tmp_path / "topics.tsv").write_text("".join(f"{qid}\t{text}\n" for qid, text in TOPICS))
     (tmp_path / "hierarchical.qrels").write_text("".join(f"{qid} 0 {para_id} 1\n" for qid, para_id in QRELS))
     return tmp_path
-
-
-def test_trec_car_pages_become_documents(car_path: Path) -> None:
-    found = documents(read_trec_car(car_path))
-    assert [tuple(node) for node in found["Red%20kite"].nodes] == [
-        ("section", "Red kite", -1),
-        ("passage", "The lead.", 0),
-        ("section", "", 0),
-        ("passage", "Directly under.", 2),
-        ("section", "", 2),
-        ("passage", "Deeper down.", 4),
-        ("passage", "where", 4),
-        ("section", "", 0),
-        ("passage", "Back up.", 7),
-        ("passage", "where", 7),
-    ]
-    # A section without paragraphs of its own is there for those below it.
-    assert [(node.kind, node.parent) for node in found["Green%20tea"].nodes] == [
-        ("section", -1),
-        ("section", 0),
-        ("section", 1),
-        ("passage", 2),
-        ("section", 0),
-        ("passage", 4),
-    ]
 
 
 def test_trec_car_relations(car_path: Path) -> None:

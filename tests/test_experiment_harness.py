@@ -13,7 +13,6 @@ from ir_measures import RR
 from experiments.collections.ir_datasets import read_ir_datasets
 from experiments.collections.numpydoc import read_numpydoc
 from experiments.harness.collection import SPLITS, Queries
-from experiments.harness.command import add_options, parse, parser
 from experiments.harness.results import OPTIONS, Results, claim, stored
 
 NUMPY = "irds:pyterrier-graph/numpydoc/numpy"
@@ -39,22 +38,6 @@ def test_validation_queries_are_held_out() -> None:
     assert set(given["dev"].topics["qid"]) == set(read_numpydoc("numpy").queries["dev"].topics["qid"])
     with pytest.raises(ValueError, match="need each other"):
         read_ir_datasets(NUMPY, test=f"{NUMPY}/test")
-
-
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = parser("What it is.", ["one", "two"], ["one"])
-    add_options(command, "more", k=([1], "several"), rate=(0.5, "one"), flag=(False, "a flag"), name=(str, "none"))
-    presets = {"numpydoc-numpy": {"rate": 0.25}, "": {"rate": 0.125}}
-    given = ["--output", str(tmp_path / "out"), "--k", "2", "3"]
-    collection, options = parse(command, presets, ["numpydoc-numpy", *given])
-    assert collection.name == "numpydoc/numpy" and (tmp_path / "out").is_dir()
-    assert (options.k, options.rate, options.flag, options.name) == ([2, 3], 0.25, False, None)
-    assert options.systems == ["one"]
-    assert parse(command, presets, ["numpydoc-numpy", *given, "--rate", "1"])[1].rate == 1
-    assert parse(command, presets, [f"{NUMPY}/dev", *given, "--flag"])[1].rate == 0.125
-    with pytest.raises(SystemExit):
-        parse(command, presets, ["vaswani", *given])
-    assert "vaswani needs the folder" in capsys.readouterr().err
 
 
 def run_of(places: dict[str, int]) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from pyterrier_graph.gnn_encoder.equations import (
     PaperGNNEncoderNetwork,
     in_batch_loss,
 )
-from pyterrier_graph.graph_mean.equations import FixedMean, mean_of_sources, weighted_sum
+from pyterrier_graph.graph_mean.equations import FixedMean, weighted_sum
 from pyterrier_graph.graph_mean.neighbors import FEATURES
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
@@ -216,15 +216,6 @@ def test_half_a_precision_is_only_for_what_surrounds_attention() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(layer(h_t, h_s, lists), layer(h_t.float(), h_s, lists))
         assert layer(h_t.bfloat16(), h_s.bfloat16(), lists).dtype == torch.float32
-
-
-@pytest.mark.parametrize("changes", [{"init": "mean"}, {}])
-def test_mean_start(changes: dict[str, Any]) -> None:
-    layer = BipartiteAttention(D, 4, own=False, **changes)
-    h_t, h_s, lists = torch.randn(3, D), torch.randn(4, D), csr([(0, 1), (0, 2), (2, 1)], 3)
-    expected = torch.stack([(h_s[1] + h_s[2]) / 2, torch.zeros(D), h_s[1]])
-    torch.testing.assert_close(mean_of_sources(h_s, lists), expected)
-    assert torch.allclose(layer(h_t, h_s, lists), expected, atol=1e-6) == bool(changes)
 
 
 # --- the papers' network ---

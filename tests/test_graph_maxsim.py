@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 import pytest
 import tiny
 import torch
@@ -17,7 +16,6 @@ from pyterrier_graph.documents.document import Link, Node, Reference, Structured
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
-from pyterrier_graph.graphs.candidate_graph import CandidateGraph
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 PATHS = ["structural", "structural/structural", "order", "order_i", "structural/structural_i", "external", "internal_i"]
@@ -149,15 +147,3 @@ def test_fit_uses_the_validation_queries_if_there_are_any() -> None:
     by_validation = GraphMaxSim(tiny.graph(), tiny.encoder(), start).fit(frame, qrels, frame, nothing_to_gain)
     assert by_training.weights != start
     assert by_validation.weights == start  # no other value is better
-
-
-def test_fit_in_a_pipeline_and_of_candidates() -> None:
-    graph = tiny.graph()
-    frame = tiny.run().assign(text=graph.texts(graph.nodes_of(tiny.run()["docno"].tolist())))
-    stage = pt.Transformer.from_df(frame.assign(title=frame["docno"].str[1].astype(int).map(lambda n: tiny.WORDS[n])))
-    reranker = GraphMaxSim(None, tiny.encoder(), {"structural": 0.0})
-    pipeline = stage >> CandidateGraph() >> reranker
-    before = tiny.evaluated("nDCG@10", tiny.qrels(), pipeline(tiny.topics()))
-    pipeline.fit(tiny.topics(), tiny.qrels(), None, None)
-    assert reranker.weights["structural"] > 0
-    assert tiny.evaluated("nDCG@10", tiny.qrels(), pipeline(tiny.topics())) > before

@@ -114,15 +114,6 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
     assert not reranker.network.training
 
 
-def test_without_validation_queries_the_last_weights_are_kept() -> None:
-    reranker = hgat()
-    reranker.fit(RUN, QRELS, None, None)
-    assert values_of(reranker) == []
-    losses = [entry["loss"] for entry in reranker.training_log if "loss" in entry]
-    assert len(losses) == 2 and losses[1] < losses[0]
-    assert not reranker.network.training
-
-
 def test_scalars_have_a_rate_of_their_own() -> None:
     moved = []
     for rate in (None, 0.0, 0.2):

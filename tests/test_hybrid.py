@@ -5,7 +5,6 @@ from __future__ import annotations
 from statistics import pstdev
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
@@ -67,12 +66,6 @@ def test_three_pipelines_texts_and_cutoff() -> None:
     assert result["score"].tolist() == pytest.approx([0.75 / pstdev([1, 1, 0])] * 2) and set(result["text"]) == {
         "some text"
     }
-
-
-def test_what_one_pipeline_lacks_does_not_win() -> None:
-    lexical, dense = {"1": {"a": 3.0, "b": 2.0}}, {"1": {"a": 0.9, "c": 0.1}}
-    result = ptg.Hybrid(pipeline(lexical), pipeline(dense))(TOPICS)
-    assert result["docno"].iloc[0] == "a" and np.isfinite(result["score"]).all()
 
 
 def test_explanations_add_up() -> None:

@@ -234,31 +234,6 @@ def test_identity_is_the_cross_encoder(kind: str, layers: tuple[int, ...] | None
     assert logits.std() > 0
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast(dtype: torch.dtype) -> None:
-    model = LGRe(encoder(), EveryLayer()).eval()
-    inputs = batch(width=16)
-    with torch.no_grad():
-        exact = model(**inputs).scores
-    with torch.autocast("cpu", dtype):
-        output = model(**inputs)
-        LGReLoss()(output, inputs["segments"], torch.tensor([[1, 0], [1, 0]])).backward()
-    assert output.scores.dtype == torch.float32
-    torch.testing.assert_close(output.scores, exact, atol=0.05, rtol=0.05)
-    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-
-
-def test_large_states_fit_into_float16() -> None:
-    model = LGRe(encoder(), EveryLayer(layers=(-1,)))
-    states = torch.full(
-        (1, 4, 8), 120.0
-    ).half()  # 8 times the square is more than 65,504; divided by sqrt(8), it is less
-    with torch.no_grad():
-        model.projection.copy_(torch.eye(8)[None])
-        graph = model.half().adjacency(states, torch.eye(4, dtype=torch.bool)[None], 0)
-    torch.testing.assert_close(graph[0], torch.eye(4).half())
-
-
 def test_gradient_checkpointing_gives_the_same_gradients() -> None:
     model = model_of(EveryLayer(dropout=0.3)).train()
     inputs = batch()

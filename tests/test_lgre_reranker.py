@@ -258,33 +258,6 @@ def test_the_encoder_learns_where_it_shall(rate: float | None) -> None:
 # --- artifacts
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"word_graph": "full", "layers": (-1,), "steps": 1},
-        {"encoder": "cross-encoder", "init": "identity", "radius": 2, "layers": None},
-        {
-            "word_graph": "bipartite+neighbor",
-            "layers": (1, 2),
-            "dropout": 0.3,
-            "text_field": "body",
-        },
-    ],
-)
-def test_every_shape_is_saved(options: dict[str, Any], tmp_path: Path) -> None:
-    if "encoder" in options:
-        options = options | {"encoder": cross_encoder()}
-    reranker = lgre(**options)
-    frame = RUN.rename(columns={"text": reranker.text_field})
-    with torch.no_grad():
-        for parameter in reranker.network.parameters():
-            parameter.add_(0.01 * torch.randn(parameter.shape))
-    reranker.save(tmp_path / "model")
-    loaded = LGReReranker.load(tmp_path / "model", device="cpu")
-    assert loaded.network.config == reranker.network.config
-    np.testing.assert_array_equal(scores(loaded, frame), scores(reranker, frame))
-
-
 # --- explanations and pictures
 
 
@@ -336,16 +309,6 @@ def test_a_picture_of_a_word_graph() -> None:
 
 
 # --- options, progress, checkpoints
-
-
-@pytest.mark.parametrize("name", ["epochs", "evaluations", "pairs_per_epoch", "patience", "validation_candidates"])
-def test_options_of_training_are_checked(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be a whole number, 1 or more, got 0"):
-        LGReTraining(**{name: 0})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="encoder_learning_rate must be"):
-        LGReTraining(encoder_learning_rate=float("nan"))
-    with pytest.raises(TypeError, match="arguments must be a dictionary"):
-        LGReTraining(arguments=[1])  # type: ignore[arg-type]
 
 
 def test_the_paper_has_no_early_stopping() -> None:

@@ -273,32 +273,6 @@ def test_long_first_paragraph_gives_its_first_sentence() -> None:
     assert parse_docstring("It is the same as:\n\n    other(x)\n").summary == ""
 
 
-def test_entries_are_passages_with_names() -> None:
-    docstring = parse_docstring(
-        textwrap.dedent("""\
-        Summary line of it.
-
-        Parameters
-        ----------
-        x, y : array
-            First paragraph.
-
-            Second paragraph.
-        z
-        flag : bool
-        **kwargs
-            Handed on to others.
-        """)
-    )
-    assert {passage.section for passage in docstring.passages} == {"Parameters"}
-    assert [passage.text for passage in docstring.passages] == [
-        "x, y : array First paragraph. Second paragraph.",
-        "z, flag : bool",
-        "**kwargs Handed on to others.",
-    ]
-    assert [sorted(passage.names) for passage in docstring.passages] == [["x", "y"], ["flag", "z"], ["kwargs"]]
-
-
 def test_paragraphs_keep_what_belongs_to_them() -> None:
     docstring = parse_docstring(
         textwrap.dedent("""\

@@ -170,24 +170,6 @@ def test_passages_from_an_index(graph, tmp_path):
     assert again.fingerprint() == graph.fingerprint()
 
 
-def test_retriever_sees_all_columns_and_is_asked_for_k(tmp_path):
-    class Retriever(pt.Transformer):
-        limit: int | None = None
-
-        def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-            seen.append((inp["hint"].tolist(), self.limit))
-            return RUN[RUN["qid"].isin(inp["qid"])]
-
-        def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-            limited = Retriever()
-            limited.limit = k
-            return limited
-
-    seen: list[tuple[list[str], int | None]] = []
-    built(tmp_path / "graph", topics=TOPICS.assign(hint=["x", "y", "z"]), retriever=Retriever(), k=7, batch_size=2)
-    assert seen == [(["x", "y"], 7), (["z"], 7)]
-
-
 def test_pickled_view_stays_masked(graph):
     view = pickle.loads(pickle.dumps(graph.without(np.array([0]))))
     check(view, PASSAGES, TOPICS, literal(PASSAGES, TOPICS, RUN, QRELS[:3], 2), {0})

@@ -244,15 +244,6 @@ def test_a_pipeline_of_text_alone(make: Make) -> None:
     assert list(pipeline(frame.iloc[:0]).columns) == list(out.columns)
 
 
-def test_candidates_that_are_all_of_the_corpus() -> None:
-    """The graph of all passages, section titles apart, is the document graph without sections and references."""
-    frame = with_text(tiny.run(2))
-    relations = ("order", "order_i")
-    by_document = hgat(tiny.graph(), relations=relations)(frame)
-    by_candidates = (CandidateGraph() >> hgat(None, relations=relations))(frame)
-    assert_same_scores(by_document, by_candidates)
-
-
 # --- copies
 
 
