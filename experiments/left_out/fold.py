@@ -96,6 +96,7 @@ class Fold:
             names.HYBRID_TITLED: partial(self._hybrid, names.BM25_CONTEXT, names.TITLE_IN_TEXT),
             names.HYBRID_EVIDENCE: lambda: self.pipeline(names.HYBRID_CONTEXT) >> ptg.DocumentEvidence(),
             names.TITLED_EVIDENCE: lambda: self.pipeline(names.HYBRID_TITLED) >> ptg.DocumentEvidence(),
+            names.TITLED_HOME: self._titled_home,
             names.HYBRID_UNANSWERED: lambda: self._titles_alone(self._searched(self.mean(query_graph=None))),
             names.TITLED_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.TITLE_IN_TEXT)),
             names.INDEX: lambda: self._graph_index().hybrid(DEPTH),
@@ -161,6 +162,13 @@ class Fold:
 
     def _hybrid(self, lexical: str, dense: str = names.MEAN) -> ptg.Hybrid:
         return ptg.Hybrid(self.pipeline(lexical), self.pipeline(dense), verbose=False)
+
+    def _titled_home(self) -> pt.Transformer:
+        """What anyone can build, fitted on the validation queries."""
+        hybrid = self._hybrid(names.BM25_CONTEXT, names.TITLE_IN_TEXT).fit(*self.dev)
+        evidence = ptg.DocumentEvidence(0.0).fit(hybrid(self.dev.topics), self.dev.qrels)
+        logger.info("%s: rival %r, %r", self.output, hybrid.alpha, evidence)
+        return hybrid >> evidence
 
     def _titles_alone(self, dense: pt.Transformer) -> ptg.Hybrid:
         """A hybrid with BM25 over passages with their titles, for which no queries have been answered."""

@@ -25,6 +25,7 @@ HYBRID_PLAIN = "Hybrid, BM25 and dual-encoder"
 HYBRID_TITLED = "Hybrid, BM25 with context and title in the text"  # what anyone can build
 HYBRID_EVIDENCE = "Hybrid, BM25 with context, and DocumentEvidence"
 TITLED_EVIDENCE = "Hybrid, BM25 with context and title in the text, and DocumentEvidence"
+TITLED_HOME = "Hybrid, BM25 with context and title in the text, and DocumentEvidence, fitted at home"
 HYBRID_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean"  # no queries have been answered
 TITLED_UNANSWERED = "Hybrid, titles alone, BM25 and title in the text"
 INDEX = "GraphIndex"
@@ -53,6 +54,7 @@ SYSTEMS = (
     HYBRID_TITLED,
     HYBRID_EVIDENCE,
     TITLED_EVIDENCE,
+    TITLED_HOME,
     HYBRID_UNANSWERED,
     TITLED_UNANSWERED,
     INDEX,
@@ -69,12 +71,15 @@ RIVALS = (
     HYBRID_PLAIN,
     HYBRID_TITLED,
     TITLED_EVIDENCE,
+    TITLED_HOME,
     TITLED_UNANSWERED,
 )
 FUSED_ALIKE = {
     HYBRID_CONTEXT: HYBRID_TITLED,
     HYBRID_EVIDENCE: TITLED_EVIDENCE,
     HYBRID_UNANSWERED: TITLED_UNANSWERED,
+    INDEX_DEFAULT: HYBRID_TITLED,
+    INDEX: TITLED_HOME,
 }
 TRAINED = (GNN_ELSEWHERE, GNN_HOME)  # there is a run for each seed
 CHOICES = {choice(name.partition(" (")[0]): name for name in SYSTEMS}
