@@ -86,9 +86,6 @@ def test_an_ordinary_index(base: FlexIndex, tmp_path: Path) -> None:
         contextual_meta(base)
 
 
-# --- interruptions
-
-
 # --- what is refused
 
 

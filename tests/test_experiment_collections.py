@@ -337,6 +337,3 @@ def test_qasper(tmp_path: Path) -> None:
         "q3": ("Who studies?", ("1901.1%p0",)),
     }
     assert [*read_qasper(tmp_path / "sample.jsonl").documents()] == [*collection.documents()]
-
-
-# ------------------------------------------------------------------------------------------------------------ shared

@@ -1,4 +1,4 @@
-"""Shared by all experiments: collections, stored runs, tables, command lines, measurements."""
+"""Shared by all experiments: splits of queries, stored runs, tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LGReReranker: frames, training, artifacts, pictures."""
+"""LGReReranker: frames, pairs, training, pictures."""
 
 from __future__ import annotations
 
@@ -253,9 +253,6 @@ def test_the_encoder_learns_where_it_shall(rate: float | None) -> None:
     network = lgre(encoder=cross_encoder(), init="identity", training=training).fit(RUN, QRELS).network
     assert all(value.requires_grad for value in network.encoder.classifier.parameters())
     assert all(value.requires_grad == (rate is not None) for value in network.base_model.parameters())
-
-
-# --- artifacts
 
 
 # --- explanations and pictures

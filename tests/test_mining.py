@@ -261,9 +261,6 @@ def test_examples_stay_in_a_folder_and_else_with_what_refers_to_them(tmp_path: P
     assert not file.exists()
 
 
-# --- a teacher that is a cross-encoder
-
-
 # --- what is refused
 
 

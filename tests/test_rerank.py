@@ -244,9 +244,6 @@ def test_a_pipeline_of_text_alone(make: Make) -> None:
     assert list(pipeline(frame.iloc[:0]).columns) == list(out.columns)
 
 
-# --- copies
-
-
 # --- DocumentEvidence
 
 
