@@ -592,7 +592,7 @@ def widened(graph: HeteroGraph, ranking: list[str], relations: list[str], most: 
 PATHS = ["titles", "order", "order_i", "structural/structural_i", "structural_i", "structural_i/order", "external"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(corpora(), st.lists(st.sampled_from(PATHS), max_size=4), st.integers(1, 9), st.booleans(), st.data())
 def test_widened_texts_are_the_literal_ones(documents, relations, max_words, ranked, data):
     texts = st.sampled_from(["", " ", "a", "b", "c d", "e f", "g h i", "j k l m"])

@@ -10,8 +10,6 @@ import pytest
 from experiment_tools import texts
 from ir_measures import RR
 
-from experiments.collections.ir_datasets import read_ir_datasets
-from experiments.collections.numpydoc import read_numpydoc
 from experiments.harness.collection import SPLITS, Queries
 from experiments.harness.results import OPTIONS, Results, claim, stored
 
@@ -27,17 +25,6 @@ def test_queries_are_divided(fold: int) -> None:
     assert [set(splits[name].qrels["qid"]) for name in SPLITS] == qids
     others = texts().split(fold=(fold + 1) % 5)["test"].topics["qid"]
     assert not set(others) & qids[2]
-
-
-def test_validation_queries_are_held_out() -> None:
-    collection = read_ir_datasets(NUMPY, train=f"{NUMPY}/train", test=f"{NUMPY}/test")
-    splits = collection.split(dev_queries=7)
-    train, dev = (set(splits[name].topics["qid"]) for name in ("train", "dev"))
-    assert len(dev) == 7 and not train & dev and train | dev == set(collection.queries["train"].topics["qid"])
-    given = read_ir_datasets(NUMPY, train=f"{NUMPY}/train", dev=f"{NUMPY}/dev", test=f"{NUMPY}/test").split()
-    assert set(given["dev"].topics["qid"]) == set(read_numpydoc("numpy").queries["dev"].topics["qid"])
-    with pytest.raises(ValueError, match="need each other"):
-        read_ir_datasets(NUMPY, test=f"{NUMPY}/test")
 
 
 def run_of(places: dict[str, int]) -> pd.DataFrame:

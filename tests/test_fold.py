@@ -119,7 +119,7 @@ def folded_in_words(scores: dict[str, float], relation: str) -> list[tuple[str, 
 scores = st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3).map(float), min_size=1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.fixed_dictionaries({"1": scores, "2": scores}), st.sampled_from(RELATIONS), st.randoms())
 def test_fold_is_the_literal_one(found, relation, random):
     rows = [(qid, docno, score) for qid, ranking in found.items() for docno, score in ranking.items()]
@@ -146,7 +146,7 @@ def per_topic(measure: ir_measures.Measure, qrels: pd.DataFrame, run: pd.DataFra
     return {metric.query_id: metric.value for metric in ir_measures.iter_calc([measure], qrels, run)}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(scores, st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3), min_size=1), st.sampled_from(RELATIONS))
 def test_on_nodes_is_the_measure_of_the_folded_run(found, judged, relation):
     qrels: dict[str, int] = {}

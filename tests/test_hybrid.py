@@ -46,7 +46,7 @@ def literal(parts: list[Scores], weights: list[float]) -> Scores:
     return combined
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(scores, scores, st.floats(0, 1))
 def test_scores_are_the_literal_ones(lexical: Scores, dense: Scores, alpha: float) -> None:
     result = ptg.Hybrid(pipeline(lexical), pipeline(dense), alpha=alpha)(TOPICS)

@@ -112,7 +112,7 @@ def reference(texts: list[str]) -> np.ndarray:
 # --- vectors
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SHAPES, st.integers(1, 9), st.data())
 @example([[]], 1, None)
 @example([[0], [], [0, 0]], 2, None)

@@ -344,7 +344,7 @@ def test_a_second_fit_continues_and_warns(name: str, saved: Callable[[str], Path
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_an_interrupted_training_goes_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same weights and the same log; neither a training that has ended nor another one goes on."""
+    """With the same weights and the same log; neither a training that has ended nor another one continues."""
 
     def fit(qrels: pd.DataFrame = QRELS, **options: Any) -> Any:
         options = {"epochs": 3, "output_dir": str(tmp_path / "run")} | options
