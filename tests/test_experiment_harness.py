@@ -13,8 +13,6 @@ from ir_measures import RR
 from experiments.harness.collection import SPLITS, Queries
 from experiments.harness.results import OPTIONS, Results, claim, stored
 
-NUMPY = "irds:pyterrier-graph/numpydoc/numpy"
-
 
 @pytest.mark.parametrize("fold", range(5))
 def test_queries_are_divided(fold: int) -> None:
