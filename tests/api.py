@@ -50,51 +50,71 @@ def call(name: str, function: Any) -> str:
             parts.append("*")
         if given.name != "self":
             parts.append(parameter(given))
-    result = signature.return_annotation
-    returned = "" if result is signature.empty or inspect.isclass(function) else f" -> {annotated(result)}"
+    if inspect.isclass(function):
+        returned = bases_of(function)
+    else:
+        result = signature.return_annotation
+        returned = "" if result is signature.empty else f" -> {annotated(result)}"
     line = f"{name}({', '.join(parts)}){returned}"
     return line if len(line) <= WIDTH else "\n    ".join([f"{name}(", *parts]) + f"\n){returned}"
 
 
-def fields(name: str, kind: type) -> Iterator[str]:
-    """The fields of a dataclass with their defaults."""
+def is_ours(kind: type) -> bool:
+    """Whether a class is defined in this package."""
+    return kind.__module__.startswith("pyterrier_graph")
+
+
+def bases_of(kind: type) -> str:
+    """The classes of this package that a class inherits from."""
+    bases = [base.__name__ for base in kind.__bases__ if is_ours(base)]
+    return f": {', '.join(bases)}" if bases else ""
+
+
+def fields(kind: type) -> Iterator[str]:
+    """The fields of a dataclass with their defaults; one that is as in its base, under the name of the base."""
     for field in dataclasses.fields(kind):
         default = field.default_factory() if callable(field.default_factory) else field.default
         shown = "" if default is dataclasses.MISSING else f" = {default!r}"
-        yield f"{name}.{field.name}: {annotated(field.type)}{shown}"
+        entry = f"{field.name}: {annotated(field.type)}{shown}"
+        bases = [base for base in kind.__mro__[1:] if dataclasses.is_dataclass(base)]
+        same = [base for base in bases if any(line.endswith(f".{entry}") for line in fields(base))]
+        yield f"{place(same[-1] if same else kind)}.{entry}"
 
 
-def members(name: str, kind: type) -> Iterator[str]:
-    """The public members of a class that are defined in this package."""
-    written = {
-        name: value
-        for cls in reversed(kind.__mro__)
-        if cls.__module__.startswith("pyterrier_graph")
-        for name, value in vars(cls).items()
-    }
-    for member, value in written.items():
+def members(kind: type) -> Iterator[str]:
+    """The public members of a class that are defined in this package, under the names of the classes that have them."""
+    written = {member: cls for cls in reversed(kind.__mro__) if is_ours(cls) for member in vars(cls)}
+    for member, cls in written.items():
+        name, value = f"{place(cls)}.{member}", vars(cls)[member]
         if member.startswith("_"):
             continue
         if isinstance(value, classmethod | staticmethod):
-            yield call(f"{name}.{member}", getattr(kind, member))
+            yield call(name, getattr(cls, member))
         elif inspect.isfunction(value):
-            yield call(f"{name}.{member}", value)
+            yield call(name, value)
         elif inspect.isdatadescriptor(value) or hasattr(value, "__set_name__"):  # properties, cached or not
-            yield f"{name}.{member}"
+            yield name
         elif member in CONSTANTS:
-            yield f"{name}.{member} = {value!r}"
+            yield f"{name} = {value!r}"
+
+
+def place(kind: type) -> str:
+    """The name of a class in the list: where it is public, if it is."""
+    modules = (importlib.import_module(f"pyterrier_graph{suffix}") for suffix in MODULES)
+    home = next((module.__name__ for module in modules if kind.__name__ in module.__all__), "pyterrier_graph")
+    return f"{home}.{kind.__name__}"
 
 
 def entries(name: str, value: Any) -> Iterator[str]:
     """The entries of a public name in the list."""
     if dataclasses.is_dataclass(value):
         keywords = all(field.kw_only for field in dataclasses.fields(value))
-        yield f"{name}({'*, ' if keywords else ''}fields)"
-        yield from fields(name, value)  # type: ignore[arg-type]
+        yield f"{name}({'*, ' if keywords else ''}fields){bases_of(value)}"  # type: ignore[arg-type]
+        yield from fields(value)  # type: ignore[arg-type]
     if inspect.isclass(value):
         if not dataclasses.is_dataclass(value):
             yield call(name, value)
-        yield from members(name, value)
+        yield from members(value)
     elif callable(value) and not isinstance(value, ModuleType):
         yield call(name, value)
     elif not dataclasses.is_dataclass(value):

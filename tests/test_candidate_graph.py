@@ -50,22 +50,11 @@ def test_columns_and_rows_stay():
     assert not any(column.startswith("q") for column in set(out.columns) - set(RUN.columns))
 
 
-def test_repeated_candidates_are_one_node():
-    graph = CandidateGraph()(pd.concat([RUN, RUN]))["graph"].iloc[-1]
-    assert graph.ids_of(graph.passage_nodes) == ["d%p1", "d%p2"]
-
-
 def test_other_docnos():
     docnos = ["a%p1%p0", "a%p1%p1", "a%s0", "a%p1", "a"]
     graph = CandidateGraph()(pd.DataFrame({"qid": "1", "docno": docnos, "text": docnos}))["graph"].iloc[0]
     assert graph.texts(graph.nodes_of(docnos)) == docnos
     assert edges(graph, "order") == [("a", "a%p1"), ("a%p1%p0", "a%p1%p1")]
-
-
-def test_candidates_of_another_query():
-    graph = CandidateGraph()(RUN)["graph"].iloc[3]
-    with pytest.raises(KeyError, match=r"2 nodes \('e', 'd%p7'\) not in the graph"):
-        graph.nodes_of(["e", "d%p1", "d%p7"])
 
 
 def test_sliding_windows():
@@ -79,11 +68,6 @@ def test_missing_text(text):
     texts = pd.Series(["x"] * 5 + [text], dtype=object)
     with pytest.raises(ValueError, match="a text must be a text, got "):
         CandidateGraph()(RUN.assign(text=texts))
-
-
-def test_missing_column():
-    with pytest.raises(pt.validate.InputValidationError, match="text"):
-        CandidateGraph()(RUN.drop(columns="text"))
 
 
 @pytest.mark.parametrize("columns", [["qid", "docno", "text"], [*RUN.columns]])

@@ -225,20 +225,6 @@ def test_a_graph_that_is_not_there(corpus: ptg.DocumentGraph, tmp_path: Path) ->
     assert empty.table["documents"] == "0"
 
 
-def test_graphs_of_candidates() -> None:
-    run = tiny.run(2).assign(text="alpha beta")
-    maker = ptg.CandidateGraph()
-    graph = maker(run)["graph"].iloc[0]
-    read = Reader(graph._repr_html_())
-    assert read.table["passages"] == "6"
-    assert "CandidateGraph" in maker._repr_html_()
-
-
-def test_a_graph_of_queries_and_passages(tmp_path: Path) -> None:
-    graph = query_graph(tmp_path)
-    assert Reader(graph._repr_html_()).table == {"queries": "2", "passages": "18", "relevant edges": "2"}
-
-
 def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     reranker = hgat(tiny.graph())
     new = own(reranker._repr_html_())

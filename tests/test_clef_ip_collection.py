@@ -13,7 +13,6 @@ from clef_ip_miniature import SPLITS, Miniature
 
 from pyterrier_graph.clef_ip import Archive
 from pyterrier_graph.datasets import provider
-from pyterrier_graph.graphs.document_graph import DocumentGraph
 
 TASK = "clef-ip/{}/claims-to-passages/{}/{}"
 SETS = [(split, language) for split in SPLITS for language in ("en", "de", "fr")]
@@ -57,17 +56,6 @@ def test_documents_through_ir_datasets(home: Path, miniature: Miniature) -> None
     with pytest.raises(KeyError):
         store.get("../EP-9999999-A1")
     assert dataset.docs_count() is None
-
-
-def test_graph_of_the_collection(home: Path, miniature: Miniature, tmp_path: Path) -> None:
-    graph = DocumentGraph(tmp_path / "graph")
-    graph.index(pt.get_dataset("irds:clef-ip").get_corpus_iter(verbose=False))
-    cited = [citation for document in miniature.documents.values() for citation in document.citations]
-    assert graph._unresolved == {"external": sum(citation not in miniature.documents for citation in cited)}
-    assert 0 < graph._unresolved["external"] < len(cited)
-    codes = {code.replace(" ", "") for document in miniature.documents.values() for code in document.codes}
-    assert {*graph._code_names} == codes | {code[:4] for code in codes}
-    assert graph.meta["documents"] == len(miniature.documents)
 
 
 @pytest.mark.parametrize("split, language", SETS)

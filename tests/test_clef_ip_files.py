@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,17 +104,6 @@ def test_qrels_in_each_variant(line: str, write: Callable[[str], Path]) -> None:
 def test_bad_qrels(line: str, write: Callable[[str], Path]) -> None:
     with pytest.raises(ValueError, match=r"file.txt, line 3: .*does not name a topic, a docno and an XPath"):
         [*read_qrels(write(f"PSG1,EP-1-A1,/a\n\n{line}\n"))]
-
-
-READERS: list[Callable[[Path], Iterable[object]]] = [read_topics, read_qrels]
-
-
-def test_readers_do_not_hang(tmp_path: Path) -> None:
-    for piece in ("<tid>", "<t", "PSG1 ", "/", "<tclaims>/patent-document/claims/claim[1", ", " * 100, "\n"):
-        (tmp_path / "file.txt").write_bytes(piece.encode() * 50_000)
-        for reader in READERS:
-            with contextlib.suppress(ValueError):
-                [*reader(tmp_path / "file.txt")]
 
 
 # Folders

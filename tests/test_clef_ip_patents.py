@@ -7,19 +7,16 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pyterrier_graph.clef_ip.patents import (
     Patent,
     claim_references,
-    format_xpath,
     is_docno,
     parse_patent,
     parse_xpath,
     read_patent,
 )
-from pyterrier_graph.documents.document import Link, Reference, StructuredDocument
+from pyterrier_graph.documents.document import Link, StructuredDocument
 
 DOCNO = "EP-1000000-A1"
 FULL = """<?xml version="1.0" encoding="UTF-8"?>
@@ -100,19 +97,6 @@ def test_full_patent() -> None:
     assert {link.relation for link in patent.links} == {"internal"}
 
 
-def test_record_is_a_structured_document() -> None:
-    patent = parse_patent(FULL.encode(), DOCNO)
-    record = patent.to_record()
-    document = StructuredDocument.from_record(record)
-    assert document.title == patent.title and document.passages() == patent.passages == record["text"].split("\n\n")
-    assert document.codes == patent.codes and document.links == patent.links
-    assert document.references == (
-        Reference("external", 0, "JP-5708229-B2"),
-        Reference("external", 0, "EP-0968118-A1"),
-    )
-    assert record["xpaths"] == patent.xpaths and record["language"] == "EN"
-
-
 def test_xpaths_both_ways() -> None:
     patent = parse_patent(FULL.encode(), DOCNO)
     for number, xpath in enumerate(patent.xpaths):
@@ -158,11 +142,6 @@ def test_xpaths_both_ways() -> None:
 def test_no_xpath_of_a_passage(xpath: str) -> None:
     with pytest.raises(ValueError, match="is not the XPath of a passage"):
         parse_xpath(xpath)
-
-
-@given(st.sampled_from(["abstract", "description", "claims"]), st.integers(1, 10**8))
-def test_xpath_round_trip(part: str, position: int) -> None:
-    assert parse_xpath(format_xpath(part, position)) == (part, position)
 
 
 def test_empty_claim_is_no_passage_and_no_claim_refers_to_it() -> None:

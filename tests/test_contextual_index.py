@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import numpy as np
 import pyterrier as pt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.graph_mean.contextual_index import contextual_meta, write_index
@@ -87,43 +84,6 @@ def test_an_ordinary_index(base: FlexIndex, tmp_path: Path) -> None:
     assert contextual_meta(loaded)["identity"] == IDENTITY
     with pytest.raises(ValueError, match=r"base.flex'\) is not a contextual index"):
         contextual_meta(base)
-
-
-# --- interruptions
-
-
-@settings(max_examples=10, deadline=None)
-@given(st.data())
-def test_an_interrupted_run_goes_on(base: FlexIndex, tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
-    """With the same bytes as if it had not been, though vectors depend on the chunk that they are computed in."""
-
-    def vectors_of(numbers: np.ndarray) -> np.ndarray:
-        return shifted(numbers) + numbers.sum()
-
-    at_once = data.draw(st.integers(1, PASSAGES + 5), "chunk_size")
-    chunks = math.ceil(PASSAGES / at_once)
-    done = data.draw(st.integers(0, chunks - 1), "done")
-    folder = tmp_path_factory.mktemp("interrupted")
-    path = folder / "new.flex"
-    kill(lambda: indexed(base, path, Calls(vectors_of, done), chunk_size=at_once))
-    assert not path.exists()
-    calls = Calls(vectors_of)
-    indexed(base, path, calls, chunk_size=at_once)
-    assert len(calls.asked) == chunks - done
-    assert [file.name for file in folder.iterdir()] == ["new.flex"]
-    whole = indexed(base, folder / "whole", vectors_of, chunk_size=at_once)
-    assert files(path) == files(whole.path)
-
-
-def test_unfinished_work_of_something_else(base: FlexIndex, tmp_path: Path) -> None:
-    path = tmp_path / "new.flex"
-    kill(lambda: indexed(base, path, Calls(fail_at=1)))
-    with pytest.raises(ValueError, match="contextual was .*.edges.: 3"):
-        indexed(base, path, shifted, identity=IDENTITY | {"graph": {"sha256": "sha-2"}})
-    renamed = flex(tmp_path / "renamed.flex", docnos=[f"e{docno}" for docno in DOCNOS])
-    with pytest.raises(ValueError, match="contextual was .*docnos_sha256"):
-        indexed(renamed, path, shifted)
-    assert not path.exists()
 
 
 # --- what is refused

@@ -85,16 +85,6 @@ def test_loss_of_lists(ranking: Any, expected: list[float | None]) -> None:
     assert both.item() == pytest.approx((losses[0] + losses[1]).item() / 2)
 
 
-def test_a_list_is_better_learned_from() -> None:
-    still = {"epochs": 2, "pairs_per_epoch": 24, "negatives": 3, "ranking": "listwise", "batch_size": 2}
-    one = reranker(training=still)
-    before = scores(one)
-    one.fit(RUN, QRELS)
-    assert not np.allclose(scores(one), before)
-    with pytest.raises(ValueError, match="negatives"):
-        CrossEncoderTraining(negatives=0)
-
-
 def test_a_teacher_learns_how_sure_it_may_be() -> None:
     """Binary cross-entropy on both documents of a pair; what is judged above 0 is relevant, whatever beside."""
     still = {"learning_rate": 0.0, "encoder_learning_rate": 0.0, "ranking": "pointwise", "epochs": 1}
@@ -137,16 +127,6 @@ def test_probabilities(tmp_path: Path) -> None:
     assert not trained().probabilities
 
 
-def test_what_learns() -> None:
-    def differing(one: CrossEncoderReranker) -> set[str]:
-        before, after = reranker().network.state_dict(), one.network.state_dict()
-        return {name for name in before if not torch.equal(before[name], after[name])}
-
-    frozen = differing(reranker(training={"encoder_learning_rate": None}).fit(RUN, QRELS))
-    assert frozen and all("classifier" in name for name in frozen)
-    assert any("classifier" not in name for name in differing(trained()))
-
-
 def test_states_of_pairs() -> None:
     model = reranker(batch_size=2)
     rows = RUN.head(5)
@@ -156,13 +136,6 @@ def test_states_of_pairs() -> None:
         with torch.no_grad():
             expected = model.network.base_model(**tokens).last_hidden_state[0, 0]
         np.testing.assert_allclose(state, expected.numpy(), atol=1e-5)
-
-
-def test_a_new_head_has_a_seed() -> None:
-    assert not np.allclose(
-        scores(reranker(tiny.checkpoint())), scores(reranker(tiny.checkpoint(), training={"seed": 1})), atol=1e-4
-    )
-    np.testing.assert_array_equal(scores(reranker(tiny.checkpoint())), scores(reranker(tiny.checkpoint())))
 
 
 def test_options_that_cannot_be(tmp_path: Path) -> None:

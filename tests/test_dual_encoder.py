@@ -229,11 +229,6 @@ def test_training_sees_the_vectors_that_retrieval_does(options: dict[str, Any]) 
     assert losses(model.training_log) == [pytest.approx(expected.item(), abs=1e-4)]
 
 
-def test_a_scale_that_does_not_fit_is_told_of() -> None:
-    with pytest.warns(PyTerrierGraphWarning, match="with scale=1, hard negatives hardly count"):
-        dual(checkpoint(True), training={"scale": 1.0, "epochs": 1}).fit_examples(examples())
-
-
 # --- training
 
 
@@ -286,28 +281,6 @@ def test_labeled_queries_without_pseudo_labels() -> None:
     assert len(losses(model.training_log)) == len(losses(model.pretraining_log)) == 1
 
 
-def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves(tmp_path: Path) -> None:
-    stage = {"epochs": 30, "learning_rate": 0.1, "patience": 2, "output_dir": str(tmp_path)}
-    model = dual(training=stage).fit_examples(examples(), RUN, QRELS)
-    reached = qualities(model.training_log)
-    best = reached.index(max(reached))
-    assert len(reached) == best + 3 < 30
-    assert measured(model) == pytest.approx(max(reached))
-    assert max(reached) > model.training_log[0]["RR@10"]
-    again = dual(training=stage).fit_examples(examples(), RUN, QRELS)  # it had ended
-    assert_same_weights(again, model)
-    assert qualities(again.training_log) == reached
-
-
-def test_validation_with_passages_of_judged_documents() -> None:
-    model = dual(training={"epochs": 1, "learning_rate": 0.0})
-    passages = RUN.assign(docno=RUN["docno"].str[1:] + "%p" + RUN["docno"].str[0].map({"d": "0", "e": "1", "n": "2"}))
-    qrels = pd.DataFrame({"qid": TOPICS["qid"], "docno": [str(n) for n in range(COUNT)], "label": 1})
-    model.fit_examples(examples(), passages, qrels)
-    ranking = (model.text_scorer() >> pt.text.max_passage())(passages)
-    assert model.training_log[0]["RR@10"] == pytest.approx(tiny.evaluated("RR@10", qrels, ranking))
-
-
 STAGE: dict[str, Any] = {"epochs": 2, "evaluations": 2, "patience": None}
 
 
@@ -337,22 +310,6 @@ def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, evaluation: int
         assert_same_weights(resumed, uninterrupted)
         assert qualities(resumed.training_log) == qualities(uninterrupted.training_log)
         assert len(qualities(resumed.pretraining_log)) == len(qualities(resumed.training_log)) == 4
-
-
-def test_checkpoints_of_another_training(tmp_path: Path) -> None:
-    kept = {"output_dir": str(tmp_path), "epochs": 1}
-    dual(training=kept).fit_examples(examples())
-    for other, options in {
-        "training option alpha": {"training": kept | {"alpha": 0.5}},
-        "encoder": {"training": kept, "encoder": tiny.checkpoint()},
-        "max_query_tokens": {"training": kept, "max_query_tokens": 9},
-    }.items():
-        with pytest.raises(ValueError, match=rf"another training \(other: {other}\)"):
-            dual(**options).fit_examples(examples())
-    with pytest.raises(ValueError, match=r"another training \(other: training examples\)"):
-        dual(training=kept).fit_examples(examples().select(range(1, COUNT)))
-    with pytest.raises(ValueError, match=r"another training \(other: weights after pretraining\)"):
-        dual(training=kept).fit_examples(examples(), pretraining_examples=examples())
 
 
 def test_a_checkpoint_with_an_encoder_each_keeps_both(tmp_path: Path) -> None:

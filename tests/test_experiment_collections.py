@@ -9,8 +9,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from experiments.collections.cacm import read_cacm
 from experiments.collections.cranfield import read_cranfield
@@ -18,7 +16,7 @@ from experiments.collections.medquad import ARCHIVE, read_medquad
 from experiments.collections.qasper import read_qasper
 from experiments.collections.trec_car import read_trec_car
 from experiments.collections.vaswani import read_vaswani
-from experiments.harness.collection import ALL, SPLITS, Collection, fraction, split_of, successors
+from experiments.harness.collection import ALL, Collection
 from pyterrier_graph.documents.document import StructuredDocument
 
 # ---------------------------------------------------------------------------------------------------------- MedQuAD
@@ -99,32 +97,6 @@ def medquad(tmp_path: Path) -> Collection:
     return read_medquad(write_archive(tmp_path, PAGES), passages=None, verbose=False)
 
 
-def test_medquad_pages_become_documents(medquad: Collection) -> None:
-    found = documents(medquad)
-    assert {docno: (document.title, len(document.passages())) for docno, document in found.items()} == {
-        "1_CancerGov_QA/0000001_1": ("Blue fever", 4),
-        "1_CancerGov_QA/0000001_2": ("Red fever", 1),
-        "2_GARD_QA/0000002": ("Green fever", 2),
-        "6_NINDS_QA/0000007": ("Old fever", 1),
-        "9_CDC_QA/0000397": ("", 1),
-    }
-    blue = found["1_CancerGov_QA/0000001_1"]
-    assert [(node.kind, node.parent) for node in blue.nodes] == [
-        ("section", -1),
-        ("section", 0),
-        ("passage", 1),
-        ("passage", 1),
-        ("passage", 1),
-        ("section", 0),
-        ("passage", 5),
-    ]
-    assert [len(passage.split()) for passage in blue.passages()] == [3, 120, 10, 4]
-    assert blue.passages()[3] == "Blue & green people."
-    record = next(medquad.get_corpus_iter(verbose=False))
-    assert record["title"] == "Blue fever"
-    assert record["text"].split() == " ".join(blue.passages()).split()
-
-
 def test_medquad_queries(medquad: Collection) -> None:
     assert relevant(medquad) == {
         "1_CancerGov_QA/0000001_1-1": (
@@ -198,31 +170,6 @@ def car_path(tmp_path: Path) -> Path:
     (tmp_path / "topics.tsv").write_text("".join(f"{qid}\t{text}\n" for qid, text in TOPICS))
     (tmp_path / "hierarchical.qrels").write_text("".join(f"{qid} 0 {para_id} 1\n" for qid, para_id in QRELS))
     return tmp_path
-
-
-def test_trec_car_pages_become_documents(car_path: Path) -> None:
-    found = documents(read_trec_car(car_path))
-    assert [tuple(node) for node in found["Red%20kite"].nodes] == [
-        ("section", "Red kite", -1),
-        ("passage", "The lead.", 0),
-        ("section", "", 0),
-        ("passage", "Directly under.", 2),
-        ("section", "", 2),
-        ("passage", "Deeper down.", 4),
-        ("passage", "where", 4),
-        ("section", "", 0),
-        ("passage", "Back up.", 7),
-        ("passage", "where", 7),
-    ]
-    # A section without paragraphs of its own is there for those below it.
-    assert [(node.kind, node.parent) for node in found["Green%20tea"].nodes] == [
-        ("section", -1),
-        ("section", 0),
-        ("section", 1),
-        ("passage", 2),
-        ("section", 0),
-        ("passage", 4),
-    ]
 
 
 def test_trec_car_relations(car_path: Path) -> None:
@@ -390,29 +337,3 @@ def test_qasper(tmp_path: Path) -> None:
         "q3": ("Who studies?", ("1901.1%p0",)),
     }
     assert [*read_qasper(tmp_path / "sample.jsonl").documents()] == [*collection.documents()]
-
-
-# ------------------------------------------------------------------------------------------------------------ shared
-
-
-def test_split_depends_on_the_id_alone_and_is_independent_of_the_sample() -> None:
-    names = [f"page{n}" for n in range(4000)]
-    splits = [split_of(name, (0.6, 0.1, 0.3)) for name in names]
-    assert splits[:8] == ["train", "test", "train", "train", "train", "train", "dev", "train"]
-    assert [round(splits.count(split) / 4000, 2) for split in SPLITS] == [0.6, 0.1, 0.3]
-    early = [split for name, split in zip(names, splits, strict=True) if fraction(name, "sample") < 0.25]
-    assert early.count("test") / len(early) == pytest.approx(0.3, abs=0.04)
-
-
-@given(st.lists(st.lists(st.sampled_from("abcdefghij"), unique=True), max_size=4), st.integers(1, 4))
-def test_successors_join_what_shares_a_group(groups: list[list[str]], width: int) -> None:
-    joined = {(one, other) for one, others in successors(groups, width).items() for other in others}
-    assert joined == {
-        (group[i], group[j])
-        for group in groups
-        for i in range(len(group))
-        for j in range(i + 1, len(group))
-        if j - i <= width
-    }
-    assert all(one != other for one, other in joined)
-    assert all(len(set(others)) == len(others) for others in successors(groups, width).values())

@@ -21,9 +21,7 @@ import pyterrier_graph as ptg
 from experiments import base_models, clef_ip_2013, dual_encoders, gnn_encoder_cost
 from experiments.harness import command
 from experiments.harness.collection import Collection
-from experiments.harness.groups import groups_by_overlap
-from experiments.harness.transfer import place_of, untrained, used_at
-from experiments.left_out import fixed_weights, names, tables
+from experiments.left_out import fixed_weights, names
 
 # a high probability for documents that have the query's first word
 TEACHER = pt.apply.doc_score(lambda row: 0.95 if row["query"].split()[0] in row["text"].split() else 0.05)
@@ -306,58 +304,3 @@ def test_weights_come_from_other_collections() -> None:
     assert fixed_weights.best_weights([one, other], "dev") == {"title": 1.0, "relevant": 0.0}
     tested = part({(0, 0): [0.0], (1, 0): [1.0]}, "test")
     assert fixed_weights.best_weights([pd.concat([one, tested])], "test") == {"title": 1.0, "relevant": 0.0}
-
-
-def test_tables_of_all_collections() -> None:
-    noise = np.random.default_rng(0).normal(0, 0.01, 20)
-    values = {
-        names.BM25: {"a": 0.5, "b": 0.3},
-        names.DUAL: {"a": 0.4, "b": 0.4},
-        names.TITLE_IN_TEXT: {"a": 0.45, "b": 0.38},
-        names.MEAN: {"a": 0.46, "b": 0.395},
-        names.MEAN_BEST: {"a": 0.5, "b": 0.4},
-        names.HYBRID: {"a": 0.52, "b": 0.39},
-    }
-    rows = [
-        (collection, system, str(query), "nDCG@10", value + noise[query] * (1 + number / 100), 0)
-        for number, (system, row) in enumerate(values.items())
-        for collection, value in row.items()
-        for query in range(20)
-    ]
-    per_query = pd.DataFrame(rows, columns=["collection", "name", "qid", "measure", "value", "seed"])
-    table = tables.overview(per_query, "nDCG@10", names.DUAL)
-    assert table.index.tolist() == [name for name in names.SYSTEMS if name in values]
-    assert table.loc[names.BM25, "a"].endswith("+") and table.loc[names.BM25, "b"].endswith("-")
-    goals = tables.goals(per_query, "nDCG@10")
-    found = {(row.goal.split()[0], row.collection): row for row in goals.itertuples()}
-    assert found["Hybrid", "a"].compared == names.BM25 and found["Hybrid", "a"].reached
-    assert found["Hybrid", "b"].compared == names.MEAN and not found["Hybrid", "b"].reached
-
-
-def test_groups_of_test_queries() -> None:
-    def queries(*rows: tuple[str, str, str]) -> Any:
-        frame = pd.DataFrame(rows, columns=["qid", "query", "docno"])
-        topics = frame[["qid", "query"]].drop_duplicates()
-        return texts().all_queries._replace(topics=topics, qrels=frame[["qid", "docno"]].assign(label=1))
-
-    train = queries(("1", "alpha, Beta", "alpha0"), ("2", "gamma", "beta0"), ("3", "iota", "gamma0"))
-    test = queries(
-        ("a", "beta ALPHA", "alpha0"),
-        ("b", "eta", "beta0"),
-        ("c", "eta", "delta0"),
-        ("d", "alpha eta", "delta0"),
-        ("d", "alpha eta", "alpha0%p3"),  # the best of several
-    )
-    assert [*groups_by_overlap(train, test).values()] == [["c"], ["b"], ["a", "d"]]
-
-
-def test_a_network_is_used_elsewhere(tmp_path: Path) -> None:
-    home, other = (place_of(of, tmp_path / of.name, dev_queries=3) for of in (pages(), texts()))
-    encoder = ptg.DualEncoder(tiny.checkpoint(), max_query_tokens=12, max_passage_tokens=16, verbose=False)
-    model = untrained(home, encoder)
-    model.network.own.weight.data.normal_()
-    used, fresh = used_at(model, other), untrained(other, encoder)
-    docnos = [str(name) for name in other.graph.ids_of(other.graph.passage_nodes)]
-    assert np.abs(used.vectors_of(docnos) - fresh.vectors_of(docnos)).max() > 0.01
-    fresh.network.load_state_dict(model.network.state_dict())
-    np.testing.assert_allclose(used.vectors_of(docnos), fresh.vectors_of(docnos), atol=1e-6)

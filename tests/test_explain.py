@@ -169,28 +169,6 @@ def test_relations_that_add_nothing_share_a_row() -> None:
     assert str(found).count("alpha") == 5 and found.html.count('class="block"') == 4
 
 
-def test_names_are_short() -> None:
-    """Terrier's retrievers have their configuration in ``repr``, and the weighting model in ``str``."""
-
-    class Terrier(pt.Transformer):
-        __repr__ = lambda self: "configuration" * 70  # noqa: E731
-        __str__ = lambda self: "TerrierRetr(BM25)"  # noqa: E731
-
-        def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-            return inp.assign(docno="d0%p0", score=float("nan"), rank=0)
-
-    bm25 = Terrier()
-    hybrid = ptg.Hybrid(bm25, bm25 % 10)
-    assert (
-        repr(hybrid) == "Hybrid(TerrierRetr(BM25), (TerrierRetr(BM25) >> RankCutoff(10)), alpha=0.6, num_results=1000)"
-    )
-    with pytest.raises(ValueError, match=r"^TerrierRetr\(BM25\): query '1', 'd0%p0' has no score"):
-        hybrid.search(QUERY)
-    with pytest.raises(ValueError, match=r"^TerrierRetr\(BM25\) >> RankCutoff cannot be explained"):
-        ptg.explain(bm25 % 10, QUERY, DOCNO)
-    assert str(ptg.plots.compare(QUERY, [bm25, bm25])).splitlines()[1] == "TerrierRetr(BM25): 1 d0%p0"
-
-
 def test_spans_of_tokens_and_words() -> None:
     tokenizer = tiny.encoder().network.tokenizer
     text = "alpha, beta!  gamma"

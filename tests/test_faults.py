@@ -8,6 +8,8 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,21 +17,18 @@ from unittest import mock
 import numpy as np
 import pyterrier as pt
 import pytest
-import test_dual_encoder
-import test_hgat_reranker
-import test_lgre_reranker
 import tiny
 import torch
 from safetensors.torch import load_file, save_file
-from test_sharing import base, base_encoder, document_graph, hgat
+from test_models import MODELS, TRAINED
+from test_sharing import document_graph
 from trainings import forks, in_child, stop
 
 from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
-from pyterrier_graph.gnn_encoder.training import GNNEncoderTraining
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.search.hybrid import Hybrid
+from pyterrier_graph.training.trainer import RankingTrainer
 
 # --- Ctrl-C
 
@@ -63,84 +62,33 @@ def weights_of(model: Any) -> dict[str, torch.Tensor]:
     }
 
 
-def check_interrupted(
-    model: Any,
-    method: str,
-    after: int,
-    work: Callable[[], Any],
-    how: Callable[[], None] = stop,
-    error: type[BaseException] = KeyboardInterrupt,
-    message: str = "",
-) -> None:
-    """Interrupts work at a call of a method: weights and attributes are those of before."""
+def made(name: str, **training: Any) -> Any:
+    model = MODELS[name].make()
+    return model.apply_attributes(training=replace(model.training, **training))
+
+
+@contextmanager
+def unchanged(model: Any) -> Iterator[None]:
+    """A block that fails leaves weights and attributes as they were."""
     weights, before = weights_of(model), attributes(model)
-    original = getattr(model, method)
-    setattr(model, method, stopping(after, original, how))
-    with pytest.raises(error, match=message):
-        work()
-    vars(model).pop(method)
+    yield
     now = weights_of(model)
     assert all(torch.equal(value, now[name]) for name, value in weights.items()) and now.keys() == weights.keys()
-    assert attributes(model).keys() == before.keys()
-    assert [name for name, value in before.items() if attributes(model)[name] is not value] == []
+    assert attributes(model) == before
     network = getattr(model, "network", None)
     assert not (isinstance(network, torch.nn.Module) and network.training)
 
 
-def gnn(**training: Any) -> GNNEncoder:
-    options = GNNEncoderTraining(**{"epochs": 3, "batch_size": 1, "patience": None} | training)
-    return GNNEncoder(**base(), encoder=base_encoder(), training=options, device="cpu", verbose=False)
-
-
-TRAIN = (tiny.topics(2), tiny.qrels(2))
-RERANKED = (test_hgat_reranker.RUN, test_hgat_reranker.QRELS) * 2
-TRAININGS: dict[str, tuple[Callable[..., Any], str, Callable[[Any], Any]]] = {
-    "HGAT": (
-        lambda **options: test_hgat_reranker.hgat(
-            encoder=test_hgat_reranker.fresh_encoder(), training={"encoder_learning_rate": 1e-3} | options
-        ),
-        "_scores",
-        lambda model: model.fit(*RERANKED),
-    ),
-    "LGRe": (
-        lambda **options: test_lgre_reranker.lgre(training=options),
-        "transform",
-        lambda model: model.fit(test_lgre_reranker.RUN, test_lgre_reranker.QRELS, *RERANKED_TEXTS),
-    ),
-    "dual-encoder": (
-        lambda **options: test_dual_encoder.dual(training=options),
-        "encode_docs",
-        lambda model: model.fit_examples(
-            test_dual_encoder.examples(),
-            test_dual_encoder.RUN,
-            test_dual_encoder.QRELS,
-            pretraining_examples=test_dual_encoder.examples(0),
-        ),
-    ),
-    "GNN-encoder": (gnn, "_compute", lambda model: model.fit(*TRAIN, *TRAIN)),
-}
-RERANKED_TEXTS = (test_lgre_reranker.RUN, test_lgre_reranker.QRELS)
-
-
-@pytest.mark.filterwarnings("ignore:.*too easy")
-@pytest.mark.parametrize("name", TRAININGS)
-def test_ctrl_c_in_fit(name: str) -> None:
-    make, method, fit = TRAININGS[name]
-    model = make()
-    check_interrupted(model, method, 4 if name == "dual-encoder" else 2, lambda: fit(model))
-
-
-@pytest.mark.parametrize("name", TRAININGS)
-def test_network_that_gets_too_little_memory(name: str) -> None:
-    """At its first batch, which may be encoded before the training begins."""
-    make, _, fit = TRAININGS[name]
-    model = make()
-    weights, before = weights_of(model), attributes(model)
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_fit_that_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Ctrl-C after an epoch, and by too little memory for the first batch, which may be encoded before."""
+    model = made(name, epochs=3)
+    with unchanged(model), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RankingTrainer, "evaluate", stopping(1, RankingTrainer.evaluate))
+        model.fit(*MODELS[name].fit)
     hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: torch.empty(1 << 50))
-    with hook, pytest.raises(RuntimeError, match="allocate memory"):
-        fit(model)
-    assert attributes(model) == before
-    assert all(torch.equal(value, weights[key]) for key, value in weights_of(model).items())
+    with unchanged(model), hook, pytest.raises(RuntimeError, match="allocate memory"):
+        model.fit(*MODELS[name].fit)
 
 
 def test_ctrl_c_while_a_graph_is_indexed(tmp_path: Path) -> None:
@@ -169,8 +117,10 @@ def test_ctrl_c_while_tokens_are_stored_or_contextualized(tmp_path: Path, monkey
         store.build(tiny.graph(2), encoder)
     assert not store.built() and not (tmp_path / "store").exists()
     assert store.build(tiny.graph(2), encoder).built()
-    model = hgat(tmp_path / "model", tiny.checkpoint())
-    check_interrupted(model, "_in_context", 0, lambda: model.contextualize(tmp_path / "context"))
+    model = MODELS["HGATReranker"].make().save(tmp_path / "model")
+    with unchanged(model), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(type(model), "_in_context", stopping(0, stop))
+        model.contextualize(tmp_path / "context")
     assert not (tmp_path / "context").exists()
     model.contextualize(tmp_path / "context").verify()
 
@@ -194,25 +144,24 @@ def test_ctrl_c_in_a_grid_search() -> None:
 
 # --- kills
 
-KILLS = int(os.environ.get("PYTERRIER_GRAPH_KILLS", "8"))  # over the four trainings
+KILLS = int(os.environ.get("PYTERRIER_GRAPH_KILLS", "8"))  # over all trainings
 KILLS_OF_ONE = 3  # at most, of one training, before it may run to its end
 
 
 def train_and_save(name: str, folder: Path | None, file: Path) -> None:
-    make, _, fit = TRAININGS[name]
-    model = make(epochs=4, evaluations=2, patience=None, output_dir=None if folder is None else str(folder))
-    fit(model)
+    model = made(name, epochs=4, evaluations=2, patience=None, output_dir=None if folder is None else str(folder))
+    model.fit(*MODELS[name].fit)
     save_file({key: value.contiguous() for key, value in weights_of(model).items()}, file)
 
 
 @forks
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*too easy")
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_training_that_is_killed_anywhere_ends_with_equal_weights(name: str, tmp_path: Path) -> None:
-    wanted = KILLS // 4 + ([*TRAININGS].index(name) < KILLS % 4)
-    random = np.random.default_rng([*TRAININGS].index(name))
-    TRAININGS[name][0]()  # so that all processes have the same checkpoints, which are written once
+    wanted = KILLS // len(TRAINED) + (TRAINED.index(name) < KILLS % len(TRAINED))
+    random = np.random.default_rng(TRAINED.index(name))
+    made(name)  # so that all processes have the same checkpoints, which are written once
     start = time.monotonic()
     assert in_child(train_and_save, name, None, tmp_path / "whole") == 0
     duration = time.monotonic() - start

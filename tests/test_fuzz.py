@@ -187,7 +187,6 @@ RECORDS: list[dict[str, Any]] = [
         "passage_ids": ["x", "y"],
     },
     {"docno": "d0", "title": "alpha", "sections": [["one", "text"], ["two", ["a", "b"]]]},
-    {"docno": "d0", "title": "alpha", "body_paras_html": ["<p>a", "b &amp; c"], "body_media": [["x", "caption"]]},
     {"docno": "d0", "marked_up_doc": "<doc><hl>alpha</hl><text><p>beta</p><p>gamma</text>"},
     {"docno": "d0", "body": "<h1>a</h1><p>b", "body_content_type": "text/html", "http_headers": "HTTP\nA: b"},
     {"docno": "d0", "title": "alpha", "headings": "one\ntwo", "body": "one\ntext\ntwo\nmore"},

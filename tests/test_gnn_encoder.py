@@ -19,7 +19,7 @@ from pyterrier_dr import FlexIndex
 from safetensors.torch import load_file, save_file
 from tiny import WORDS, checkpoint, evaluated
 from torch import Tensor, nn
-from trainings import forks, in_two_processes, interrupt, stop
+from trainings import forks, in_two_processes
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Node, StructuredDocument
@@ -507,15 +507,6 @@ def test_training(small: Any, name: str) -> None:
     assert_equal(weights(other.fit(small.train, small.qrels)), weights(model), False)
 
 
-def test_the_best_weights_are_kept(small: Any, caplog: pytest.LogCaptureFixture) -> None:
-    training = {"epochs": 4, "patience": None, "learning_rate": 0.03}
-    model = gnn(small, NETWORKS["queries"], training=training).fit(small.train, small.qrels, small.dev, small.qrels)
-    assert len(measures(model.training_log)) == 5 and "in the graph" not in caplog.text
-    assert measured(model, small.dev, small.qrels) == pytest.approx(max(measures(model.training_log)))
-    untrained = measures(model.training_log)[0]
-    assert untrained == pytest.approx(measured(mean(small, NETWORKS["queries"]), small.dev, small.qrels))
-
-
 @pytest.mark.parametrize("name", ["papers", "relations"])
 def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> None:
     """L2-SP: half the squared distance of all weights, and nothing at the start; stronger, it keeps them nearer."""
@@ -618,30 +609,6 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
         gnn(small, NETWORKS["papers"]).tune(small.dev, small.qrels)
 
 
-def test_a_training_that_was_interrupted_goes_on(small: Any, tmp_path: Path) -> None:
-    training = {"epochs": 2, "evaluations": 2, "patience": None, "masked": 0.5}
-    data = small.train, small.qrels, small.dev, small.qrels
-    expected = gnn(small, NETWORKS["queries"], training=training).fit(*data)
-    training["output_dir"] = str(tmp_path)
-    model = interrupt(gnn(small, NETWORKS["queries"], training=training), 4, stop, "_compute")
-    before = weights(model)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(*data)
-    assert_equal(weights(model), before)
-    del model._compute
-    for resumed in (model, gnn(small, NETWORKS["queries"], training=training)):
-        resumed.fit(*data)
-        assert_equal(weights(resumed), weights(expected))
-        assert measures(resumed.training_log) == measures(expected.training_log)
-    for network, options, part, differs in [
-        ({"relevant": 0.1, "retrieved": 0.2}, {}, small.train, "start"),
-        (NETWORKS["queries"], {"edges": False}, small.train, "relations"),
-        (NETWORKS["queries"], {}, small.train[1:], "training queries"),
-    ]:
-        with pytest.raises(ValueError, match=rf"another training \(other: .*{differs}"):
-            gnn(small, network, training=training, **options).fit(part, small.qrels)
-
-
 def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
     training = {"encoder_learning_rate": 0.001, "epochs": 1, "patience": None}
     frozen = {name: value.clone() for name, value in small.encoder.network.state_dict().items()}
@@ -721,16 +688,6 @@ def test_artifacts(small: Any, tmp_path: Path) -> None:
     named = GNNEncoder(config=GNNEncoderConfig({}), encoder=checkpoint(), verbose=False).save(tmp_path / "named")
     assert not (named.path / "encoder").exists()  # its name is enough
     assert GNNEncoder.load(named.path).encoder.model_name == named.encoder.model_name
-
-
-def test_copies(small: Any) -> None:
-    model = gnn(small, NETWORKS["queries"], edges=False).fit(small.train, small.qrels)
-    other = model.apply_attributes(verbose=True)
-    assert_equal(weights(other), weights(model))
-    assert other.verbose and not model.verbose and other.training_log
-    for lost in ({"config": replace(model.config, seed=2)}, {"encoder": small.encoder.apply_attributes(batch_size=4)}):
-        with pytest.warns(UserWarning, match=rf"with another {[*lost][0]} the trained weights do not fit"):
-            assert not model.apply_attributes(**lost).training_log
 
 
 def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pyterrier_graph.gnn_encoder.equations import (
     PaperGNNEncoderNetwork,
     in_batch_loss,
 )
-from pyterrier_graph.graph_mean.equations import FixedMean, mean_of_sources, weighted_sum
+from pyterrier_graph.graph_mean.equations import FixedMean, weighted_sum
 from pyterrier_graph.graph_mean.neighbors import FEATURES
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
@@ -210,34 +210,12 @@ def test_gradients_of_the_sparse_product() -> None:
     assert torch.autograd.gradcheck(lambda w, v: weighted_sum(w, v, lists), (values(3), values(4, 3, seed=1)))
 
 
-@pytest.mark.filterwarnings("error")
-def test_sources_that_need_no_gradient_get_none() -> None:
-    layer = BipartiteAttention(D)
-    h_t, cached = torch.randn(2, D, requires_grad=True), torch.randn(3, D)
-    layer(h_t, cached, csr([(0, 1), (1, 2)], 2)).sum().backward()
-    assert h_t.grad is not None and cached.grad is None
-
-
 def test_half_a_precision_is_only_for_what_surrounds_attention() -> None:
     layer = BipartiteAttention(D, 2)
     h_t, h_s, lists = torch.randn(3, D), torch.randn(4, D), csr([(0, 1), (0, 2), (2, 1)], 3)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(layer(h_t, h_s, lists), layer(h_t.float(), h_s, lists))
         assert layer(h_t.bfloat16(), h_s.bfloat16(), lists).dtype == torch.float32
-
-
-@pytest.mark.parametrize("changes", [{"init": "mean"}, {}])
-def test_mean_start(changes: dict[str, Any]) -> None:
-    layer = BipartiteAttention(D, 4, own=False, **changes)
-    h_t, h_s, lists = torch.randn(3, D), torch.randn(4, D), csr([(0, 1), (0, 2), (2, 1)], 3)
-    expected = torch.stack([(h_s[1] + h_s[2]) / 2, torch.zeros(D), h_s[1]])
-    torch.testing.assert_close(mean_of_sources(h_s, lists), expected)
-    assert torch.allclose(layer(h_t, h_s, lists), expected, atol=1e-6) == bool(changes)
-
-
-def test_heads_divide_the_dimensions() -> None:
-    with pytest.raises(ValueError, match="heads must divide"):
-        BipartiteAttention(8, 3)
 
 
 # --- the papers' network ---

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 import pytest
 import tiny
 import torch
@@ -17,7 +16,6 @@ from pyterrier_graph.documents.document import Link, Node, Reference, Structured
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
-from pyterrier_graph.graphs.candidate_graph import CandidateGraph
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 PATHS = ["structural", "structural/structural", "order", "order_i", "structural/structural_i", "external", "internal_i"]
@@ -121,23 +119,6 @@ def test_explanation_names_the_relation() -> None:
     assert own["source"].tolist() == ["d0%p1"] * 4
 
 
-def test_explanation_of_a_candidates_graph() -> None:
-    frame = tiny.run(1).assign(text="alpha beta", title="gamma")
-    graph = CandidateGraph()(frame)["graph"].iloc[0]
-    reranker = GraphMaxSim(None, tiny.encoder(), {"structural": 1.0})
-    parts = reranker.explain("gamma", "d0%p0", graph=graph)
-    assert parts["score"].sum() == pytest.approx(reranker(frame.assign(graph=graph))["score"].iloc[0], abs=1e-4)
-
-
-def test_explanation_with_stored_titles(tmp_path: Path) -> None:
-    store = TokenStore(tmp_path / "titled", verbose=False).build(tiny.graph(), tiny.encoder(), titles=True)
-    reranker = GraphMaxSim(tiny.graph(), tiny.encoder(), {}, tokens=store)
-    scored = reranker(tiny.run(1))["score"].iloc[1]
-    assert reranker.explain("alpha", "d0%p1")["score"].sum() == pytest.approx(scored, abs=5e-3)
-    bare = GraphMaxSim(tiny.graph(), tiny.encoder(), {})(tiny.run(1))["score"].iloc[1]
-    assert abs(scored - bare) > 1e-2
-
-
 def measured(reranker: GraphMaxSim, frame: pd.DataFrame, qrels: pd.DataFrame) -> float:
     return tiny.evaluated("nDCG@10", qrels, reranker(frame))
 
@@ -166,15 +147,3 @@ def test_fit_uses_the_validation_queries_if_there_are_any() -> None:
     by_validation = GraphMaxSim(tiny.graph(), tiny.encoder(), start).fit(frame, qrels, frame, nothing_to_gain)
     assert by_training.weights != start
     assert by_validation.weights == start  # no other value is better
-
-
-def test_fit_in_a_pipeline_and_of_candidates() -> None:
-    graph = tiny.graph()
-    frame = tiny.run().assign(text=graph.texts(graph.nodes_of(tiny.run()["docno"].tolist())))
-    stage = pt.Transformer.from_df(frame.assign(title=frame["docno"].str[1].astype(int).map(lambda n: tiny.WORDS[n])))
-    reranker = GraphMaxSim(None, tiny.encoder(), {"structural": 0.0})
-    pipeline = stage >> CandidateGraph() >> reranker
-    before = tiny.evaluated("nDCG@10", tiny.qrels(), pipeline(tiny.topics()))
-    pipeline.fit(tiny.topics(), tiny.qrels(), None, None)
-    assert reranker.weights["structural"] > 0
-    assert tiny.evaluated("nDCG@10", tiny.qrels(), pipeline(tiny.topics())) > before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -18,9 +17,7 @@ from test_graph_maxsim import corpora
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders.token_encoder import TokenStates
-from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
-from pyterrier_graph.graph_maxsim.index import LateInteractionIndex
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.hgat import attention
@@ -214,24 +211,6 @@ def test_identity_start_can_learn(variant: str) -> None:
     assert any(value is not None and value.grad is not None and value.grad.abs().sum() > 0 for value in gated)
 
 
-def test_relation_weights_add_up() -> None:
-    graph = EdgeGraph(2, {"order": [], "structural": []})
-    for variant in VARIANTS:
-        table = model_of(graph, variant).relation_weights()
-        assert set(table) == {"order", "order_i", "structural", "structural_i", "SELF"}
-        for layer in range(3):
-            assert sum(values[layer] for values in table.values()) == pytest.approx(1.0)
-
-
-def test_dropout_is_on_in_training_only() -> None:
-    graph = EdgeGraph(3, {"order": [(0, 1), (1, 2)]})
-    model, texts = model_of(graph, "BASE"), texts_of(graph, 0, empty=False)
-    once, twice = (fast_scores(model, graph, texts, texts[0], [0]) for _ in range(2))
-    assert torch.equal(once, twice)
-    model.train()
-    assert len({fast_scores(model, graph, texts, texts[0], [0]).item() for _ in range(5)}) > 1
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -326,24 +305,6 @@ def test_weights_learn() -> None:
     assert start == pytest.approx([0.2, 0.9])
     reranker.fit(tiny.run(), tiny.qrels())
     assert reranker.network.matches.weights.tolist() != pytest.approx(start, abs=1e-3)
-
-
-@pytest.mark.filterwarnings("ignore::pyterrier_graph.checks.PyTerrierGraphWarning")
-def test_stored_representations_and_saving(tmp_path: Path) -> None:
-    graph = ptg.DocumentGraph(tmp_path / "graph").index(tiny.documents())
-    tokens = TokenStore(tmp_path / "tokens", verbose=False).build(graph, tiny.encoder())
-    weights = {"title": 0.9, "order": 0.5}
-    reranker = hgat(graph, weights, tokens=tokens)
-    expected = scores(reranker, tiny.run())
-    reranker.contextualized = reranker.contextualize(tmp_path / "contextualized")
-    np.testing.assert_allclose(scores(reranker, tiny.run()), expected, atol=2e-3)
-    index = LateInteractionIndex(tmp_path / "index", verbose=False).index(reranker.contextualized)
-    found = index.retriever(reranker, 18, nearest=10_000)(tiny.topics())
-    np.testing.assert_allclose(found.sort_values(["qid", "docno"])["score"], expected, atol=2e-3)
-    reranker.save(tmp_path / "saved")
-    again = HGATReranker.load(tmp_path / "saved", graph=graph, tokens=tokens, verbose=False)
-    assert again.config.matches == weights
-    np.testing.assert_allclose(scores(again, tiny.run()), expected, atol=1e-5)
 
 
 def test_explanation_adds_up() -> None:

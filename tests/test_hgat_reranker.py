@@ -114,15 +114,6 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
     assert not reranker.network.training
 
 
-def test_without_validation_queries_the_last_weights_are_kept() -> None:
-    reranker = hgat()
-    reranker.fit(RUN, QRELS, None, None)
-    assert values_of(reranker) == []
-    losses = [entry["loss"] for entry in reranker.training_log if "loss" in entry]
-    assert len(losses) == 2 and losses[1] < losses[0]
-    assert not reranker.network.training
-
-
 def test_scalars_have_a_rate_of_their_own() -> None:
     moved = []
     for rate in (None, 0.0, 0.2):
@@ -186,14 +177,6 @@ def test_training_that_diverges_or_has_nothing_to_learn() -> None:
         hgat().fit(RUN, QRELS.assign(label=0))
     with pytest.raises(KeyError, match="d9%p0"):
         hgat().fit(RUN, QRELS.assign(docno="d9%p0"))
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"repeats": 0}, {"max_triples": 0}, {"frozen_encoder_layers": -1}, {"measure": "x@1"}]
-)
-def test_training_options_that_cannot_be(wrong: dict[str, Any]) -> None:
-    with pytest.raises((NameError, ValueError), match="must be|not found"):
-        HGATTraining(**wrong)
 
 
 # --- the encoder learns, too
@@ -275,22 +258,6 @@ def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, encoder_rate: f
     again = hgat(encoder=fresh_encoder(), training=kept).fit(RUN, QRELS, RUN, QRELS)
     assert values_of(again) == values_of(whole)
     assert_same_weights(again, whole)
-
-
-def test_checkpoints_of_another_training(tmp_path: Path) -> None:
-    kept = {"output_dir": str(tmp_path / "own"), "epochs": 1}
-    first = hgat(training=kept).fit(RUN, QRELS)
-    with (
-        pytest.raises(ValueError, match=r"another training \(other: weights at the start\)"),
-        pytest.warns(match="trained already"),
-    ):
-        first.fit(RUN, QRELS)
-    with pytest.raises(ValueError, match=r"another training \(other: training option learning_rate\): choose another"):
-        hgat(training=kept | {"learning_rate": 0.5}).fit(RUN, QRELS)
-    with pytest.raises(ValueError, match=r"another training \(other: config\)"):
-        hgat(training=kept, seed=3).fit(RUN, QRELS)
-    with pytest.raises(ValueError, match=r"another training \(other: training triples\)"):
-        hgat(training=kept).fit(RUN, QRELS[QRELS["qid"] != "t1"])
 
 
 # --- several processes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from statistics import pstdev
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
@@ -47,7 +46,7 @@ def literal(parts: list[Scores], weights: list[float]) -> Scores:
     return combined
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(scores, scores, st.floats(0, 1))
 def test_scores_are_the_literal_ones(lexical: Scores, dense: Scores, alpha: float) -> None:
     result = ptg.Hybrid(pipeline(lexical), pipeline(dense), alpha=alpha)(TOPICS)
@@ -67,12 +66,6 @@ def test_three_pipelines_texts_and_cutoff() -> None:
     assert result["score"].tolist() == pytest.approx([0.75 / pstdev([1, 1, 0])] * 2) and set(result["text"]) == {
         "some text"
     }
-
-
-def test_what_one_pipeline_lacks_does_not_win() -> None:
-    lexical, dense = {"1": {"a": 3.0, "b": 2.0}}, {"1": {"a": 0.9, "c": 0.1}}
-    result = ptg.Hybrid(pipeline(lexical), pipeline(dense))(TOPICS)
-    assert result["docno"].iloc[0] == "a" and np.isfinite(result["score"]).all()
 
 
 def test_explanations_add_up() -> None:

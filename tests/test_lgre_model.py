@@ -150,21 +150,6 @@ def test_losses_and_all_gradients_equal_those_of_the_equations(loss: LGReLoss, s
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_gradients_of_scores_equal_those_of_the_equations(graph: WordGraph) -> None:
-    model = model_of(EveryLayer(graph)).double()
-    inputs = batch(LENGTHS[:2])
-    gradients = []
-    for slow in (True, False):
-        scores = torch.stack([p["f"] for p in literally(model, inputs)]) if slow else model(**inputs).scores
-        gradients.append(gradients_of(model, (scores * torch.tensor([1.0, -2.0])).sum()))
-    assert {name for name, _ in model.named_parameters()} - gradients[0].keys() == {
-        "encoder.pooler.dense.weight",
-        "encoder.pooler.dense.bias",
-    }
-    torch.testing.assert_close(*gradients, atol=1e-8, rtol=1e-6)
-
-
 def test_the_order_of_layers_has_no_effect() -> None:
     """Eq. 12 takes the graph of the encoder's last layer, wherever that is listed."""
     inputs, relevant = batch(), torch.tensor([[1, 0], [1, 0]])
@@ -237,26 +222,6 @@ def test_a_query_or_a_document_may_be_empty() -> None:
     assert loss.isfinite()
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_scores_do_not_depend_on_padding_or_on_the_batch(graph: WordGraph, attention: str) -> None:
-    model = LGRe(encoder(attention=attention), EveryLayer(graph)).eval()
-    with torch.no_grad():
-        together = model(**batch()).scores
-        padded = model(**batch(width=20)).scores
-        alone = [model(**{name: rows[row : row + 1] for name, rows in batch().items()}).scores for row in range(4)]
-    torch.testing.assert_close(padded, together)
-    torch.testing.assert_close(torch.cat(alone), together)
-
-
-def test_token_types_reach_the_encoder() -> None:
-    model = LGRe(encoder(), EveryLayer()).eval()
-    inputs = batch()
-    types = (inputs["segments"] == 1).long()
-    with torch.no_grad():
-        assert not torch.allclose(model(**inputs, token_type_ids=types).scores, model(**inputs).scores, atol=1e-4)
-
-
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
 @pytest.mark.parametrize("layers", [None, (-1,)])
 def test_identity_is_the_cross_encoder(kind: str, layers: tuple[int, ...] | None) -> None:
@@ -267,54 +232,6 @@ def test_identity_is_the_cross_encoder(kind: str, layers: tuple[int, ...] | None
         scores = LGRe(cross_encoder, EveryLayer(layers=layers, init="identity")).eval()(**inputs).scores
     assert torch.equal(scores, logits)
     assert logits.std() > 0
-
-
-def test_identity_learns_the_graph() -> None:
-    torch.manual_seed(0)
-    model = LGRe(encoder(head=True), EveryLayer(init="identity", dropout=0.0))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    inputs, loss = batch(), LGReLoss()
-    relevant = torch.tensor([[1, 0], [1, 0]])
-    start = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    values = []
-    for _ in range(10):
-        optimizer.zero_grad()
-        value = loss(model(**inputs), inputs["segments"], relevant)
-        value.backward()
-        optimizer.step()
-        values.append(value.item())
-    assert values[-1] < values[0] / 2
-    unmoved = {name for name, parameter in model.named_parameters() if torch.equal(parameter, start[name])}
-    assert unmoved <= {
-        "score_bias",
-        "combination_bias",
-        "encoder.classifier.bias",
-    }  # pairs of scores have them in common
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast(dtype: torch.dtype) -> None:
-    model = LGRe(encoder(), EveryLayer()).eval()
-    inputs = batch(width=16)
-    with torch.no_grad():
-        exact = model(**inputs).scores
-    with torch.autocast("cpu", dtype):
-        output = model(**inputs)
-        LGReLoss()(output, inputs["segments"], torch.tensor([[1, 0], [1, 0]])).backward()
-    assert output.scores.dtype == torch.float32
-    torch.testing.assert_close(output.scores, exact, atol=0.05, rtol=0.05)
-    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-
-
-def test_large_states_fit_into_float16() -> None:
-    model = LGRe(encoder(), EveryLayer(layers=(-1,)))
-    states = torch.full(
-        (1, 4, 8), 120.0
-    ).half()  # 8 times the square is more than 65,504; divided by sqrt(8), it is less
-    with torch.no_grad():
-        model.projection.copy_(torch.eye(8)[None])
-        graph = model.half().adjacency(states, torch.eye(4, dtype=torch.bool)[None], 0)
-    torch.testing.assert_close(graph[0], torch.eye(4).half())
 
 
 def test_gradient_checkpointing_gives_the_same_gradients() -> None:
@@ -328,17 +245,6 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
         model.gradient_checkpointing_enable()
     torch.testing.assert_close(*gradients)
-
-
-def test_dropout_only_while_training() -> None:
-    model = LGRe(encoder(), EveryLayer(dropout=0.5))
-    for module in model.encoder.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    inputs = batch()
-    with torch.no_grad():
-        assert not torch.allclose(model.train()(**inputs).scores, model(**inputs).scores, atol=1e-5)
-        assert torch.equal(model.eval()(**inputs).scores, model(**inputs).scores)
 
 
 @pytest.mark.parametrize(

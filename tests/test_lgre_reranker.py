@@ -1,4 +1,4 @@
-"""LGReReranker: frames, training, artifacts, pictures."""
+"""LGReReranker: frames, pairs, training, pictures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import pyterrier as pt
 import pytest
 import tiny
 import torch
-from trainings import interrupt, stop
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from pyterrier_graph import plots
@@ -85,11 +84,6 @@ def losses(reranker: LGReReranker) -> list[float]:
 
 def measured(reranker: LGReReranker) -> float:
     return tiny.evaluated(reranker.training.measure, QRELS, reranker(RUN))
-
-
-def assert_same_weights(one: LGReReranker, other: LGReReranker) -> None:
-    for name, value in one.network.state_dict().items():
-        assert torch.equal(value, other.network.state_dict()[name]), name
 
 
 # --- frames
@@ -219,11 +213,6 @@ def test_several_negatives() -> None:
     assert np.ptp([*Counter(nine.flatten().tolist()).values()]) < 0.5 * len(nine) and len({*nine.flatten()}) == 8
 
 
-def test_few_documents_give_few_pairs() -> None:
-    query, label = np.array([0, 0, 0, 1, 1]), np.array([1, 0, 0, 2, 1])  # three distinct pairs
-    assert [len(QueryPairs(query, label, pairs)) for pairs in (64, 6, 5)] == [6, 6, 5]
-
-
 def test_nothing_to_learn_from() -> None:
     for labels in (QRELS.assign(label=0), QRELS.assign(label=1)):
         with pytest.raises(ValueError, match="no training query has both a relevant document among its own and one"):
@@ -250,42 +239,6 @@ def test_a_task_that_can_be_learned() -> None:
     assert not reranker.network.training
 
 
-@pytest.mark.parametrize(("evaluations", "epochs"), [(1, [0, 1, 2]), (2, [0, 0, 1, 2])])
-def test_a_training_that_was_interrupted_goes_on(
-    tmp_path: Path, evaluations: int, epochs: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = {"epochs": 3, "patience": None, "evaluations": evaluations}
-    whole = lgre(training=training).fit(RUN, QRELS, RUN, QRELS)
-    training |= {"output_dir": str(tmp_path)}
-    with pytest.raises(KeyboardInterrupt):  # one checkpoint is complete: of an epoch, or of half of one
-        interrupt(lgre(training=training), 3, stop).fit(RUN, QRELS, RUN, QRELS)
-    drawn: list[int] = []
-    draw = QueryPairs.draw
-    monkeypatch.setattr(QueryPairs, "draw", lambda pairs, epoch: (drawn.append(epoch), draw(pairs, epoch)))
-    resumed = lgre(training=training).fit(RUN, QRELS, RUN, QRELS)
-    assert drawn == epochs  # the first of them when the pairs were made
-    assert qualities(resumed) == qualities(whole)
-    assert len(qualities(whole)) == 3 * evaluations
-    assert_same_weights(resumed, whole)
-
-
-def test_checkpoints_of_another_training(tmp_path: Path) -> None:
-    kept = {"output_dir": str(tmp_path), "epochs": 1}
-    lgre(training=kept).fit(RUN, QRELS)
-    for other, options in {
-        "training option loss": {"training": kept | {"loss": LGReLoss(ranking="softmax")}},
-        "config": {"training": kept, "word_graph": "full", "seed": 3},
-        "encoder": {"training": kept, "encoder": cross_encoder(), "init": "random"},
-    }.items():
-        with pytest.raises(ValueError, match=rf"another training \(other: {other}\)"):
-            lgre(**options).fit(RUN, QRELS)  # type: ignore[arg-type]
-    again = lgre(training=kept).fit(RUN, QRELS)  # continues, and is at the end
-    with pytest.raises(ValueError, match=r"another training \(other: weights at the start\)"):
-        again.fit(RUN, QRELS)
-    with pytest.raises(ValueError, match=r"another training \(other: training examples\)"):
-        lgre(training=kept).fit(RUN.assign(text=RUN["text"] + " mu"), QRELS)
-
-
 @pytest.mark.parametrize("rate", [None, 0.01])
 def test_the_encoder_learns_where_it_shall(rate: float | None) -> None:
     training = {"encoder_learning_rate": rate, "epochs": 1}
@@ -300,50 +253,6 @@ def test_the_encoder_learns_where_it_shall(rate: float | None) -> None:
     network = lgre(encoder=cross_encoder(), init="identity", training=training).fit(RUN, QRELS).network
     assert all(value.requires_grad for value in network.encoder.classifier.parameters())
     assert all(value.requires_grad == (rate is not None) for value in network.base_model.parameters())
-
-
-def test_passages_of_long_documents() -> None:
-    """The word of the query is where the document would be cut."""
-    reranker = lgre(max_tokens=16, training={"epochs": 4, "pairs_per_epoch": 32})
-    longer = RUN.assign(text="mu kappa " * 10 + RUN["text"], score=0.0)
-    cut = pt.text.sliding(text_attr="text", length=8, stride=4, prepend_attr=None)
-    pipeline = pt.Transformer.from_df(longer) >> cut >> reranker >> pt.text.max_passage()
-    topics = RUN[["qid", "query"]].drop_duplicates()
-    before = tiny.evaluated("nDCG@20", QRELS, pipeline(topics))
-    pipeline.fit(topics, QRELS, topics, QRELS)
-    ranking = pipeline(topics)
-    assert sorted(ranking["docno"]) == sorted(RUN["docno"])
-    assert tiny.evaluated("nDCG@20", QRELS, ranking) == pytest.approx(max([before, *qualities(reranker)]))
-
-
-# --- artifacts
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"word_graph": "full", "layers": (-1,), "steps": 1},
-        {"encoder": "cross-encoder", "init": "identity", "radius": 2, "layers": None},
-        {
-            "word_graph": "bipartite+neighbor",
-            "layers": (1, 2),
-            "dropout": 0.3,
-            "text_field": "body",
-        },
-    ],
-)
-def test_every_shape_is_saved(options: dict[str, Any], tmp_path: Path) -> None:
-    if "encoder" in options:
-        options = options | {"encoder": cross_encoder()}
-    reranker = lgre(**options)
-    frame = RUN.rename(columns={"text": reranker.text_field})
-    with torch.no_grad():
-        for parameter in reranker.network.parameters():
-            parameter.add_(0.01 * torch.randn(parameter.shape))
-    reranker.save(tmp_path / "model")
-    loaded = LGReReranker.load(tmp_path / "model", device="cpu")
-    assert loaded.network.config == reranker.network.config
-    np.testing.assert_array_equal(scores(loaded, frame), scores(reranker, frame))
 
 
 # --- explanations and pictures
@@ -397,31 +306,6 @@ def test_a_picture_of_a_word_graph() -> None:
 
 
 # --- options, progress, checkpoints
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"encoder": 3}, r"encoder must be the name or the folder of a checkpoint, such as .*, got 3 \(int\)"),
-        ({"training": {"epochs": 3}}, r"training must be a LGReTraining, .*, got {'epochs': 3} \(dict\)"),
-        ({"training": CrossEncoderTraining()}, "training must be a LGReTraining.*CrossEncoderTraining"),
-        ({"config": "full"}, r"config must be an LGReConfig, such as LGReConfig\(word_graph='full'\), got 'full'"),
-        ({"text_field": None}, "text_field must be the name of a column"),
-    ],
-)
-def test_arguments_of_a_wrong_type(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        LGReReranker(**{"encoder": tiny.checkpoint(), "max_tokens": 64, "device": "cpu"} | options)
-
-
-@pytest.mark.parametrize("name", ["epochs", "evaluations", "pairs_per_epoch", "patience", "validation_candidates"])
-def test_options_of_training_are_checked(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be a whole number, 1 or more, got 0"):
-        LGReTraining(**{name: 0})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="encoder_learning_rate must be"):
-        LGReTraining(encoder_learning_rate=float("nan"))
-    with pytest.raises(TypeError, match="arguments must be a dictionary"):
-        LGReTraining(arguments=[1])  # type: ignore[arg-type]
 
 
 def test_the_paper_has_no_early_stopping() -> None:

@@ -13,7 +13,7 @@ import pyterrier as pt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ir_measures import AP, Qrel, R, ScoredDoc, SetP, nDCG
+from ir_measures import AP, Qrel, R, ScoredDoc, nDCG
 
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
@@ -108,11 +108,6 @@ def test_pres_is_the_definition(labels, run, cutoff, minimum):
     assert per_topic(PRES(rel=minimum) @ cutoff, labels, run) == pytest.approx(expected)
 
 
-def test_pres_looks_at_a_thousand_results_where_nothing_is_said():
-    qrels, run = ranked_at([1000, 1001], 2)
-    assert aggregate(PRES, qrels, run) == aggregate(PRES @ 1000, qrels, run) == pytest.approx(1 / 2000)
-
-
 @pytest.mark.parametrize(
     ("ranking", "mapd", "precd"),
     [
@@ -201,20 +196,6 @@ def test_on_documents_is_the_measure_of_the_documents(labels, run, cutoff):
     )
 
 
-def test_documents_may_be_judged_and_found_as_such():
-    documents, passages = qrels_of({"q": {"A": 1}}), qrels_of({"q": {"A%p3": 1}})
-    for qrels in (documents, passages):
-        for ranking in (["B", "A"], ["B%p1", "B%p2", "A%p1"]):
-            assert aggregate(on_documents(AP @ 100), qrels, run_of({"q": ranking})) == 0.5
-
-
-def test_on_documents_of_measures_without_name():
-    unnamed = ir_measures.define_byquery(lambda qrels, run: float(len(run)), name=None)
-    assert aggregate(on_documents(unnamed), {"q": {"A%p1": 1}}, run_of({"q": ["A%p1", "B%p1", "A%p2"]})) == 2
-    nested = on_documents(on_documents(SetP))
-    assert aggregate(nested, {"q": {"A%p1": 1}}, run_of({"q": ["A%p1", "B%p1", "A%p2"]})) == 0.5
-
-
 # --- passages and documents ---------------------------------------------------------------------------------------
 
 
@@ -242,13 +223,6 @@ def test_a_forgotten_max_passage_is_warned_about():
         assert table["nDCG@10"].tolist() == [1]
         assert aggregate(on_documents(AP), pt.model.to_ir_measures(qrels), pt.model.to_ir_measures(found)) == 1
         assert aggregate(AP, {"q": {"A": 1}}, {"q": {"A": 1.0}}) == 1
-
-
-@pytest.mark.parametrize("measure", [PRES, on_documents(AP), on_documents(PRES)], ids=str)
-@pytest.mark.parametrize("found", [[], ["B%p1"], ["A%p1", "B"]])
-def test_bad_runs_of_the_same_level_are_not_warned_about(measure, found, recwarn):
-    aggregate(measure, qrels_of({"q": {"A%p1": 1, "C%p1": 0}}), run_of({"q": found}))
-    assert not [warning for warning in recwarn if "judged docno" in str(warning.message)]
 
 
 def test_a_summary_of_zeros_is_warned_about():
@@ -311,11 +285,6 @@ def test_name_can_be_parsed(name):
     assert str(measure) == name
     assert pickle.loads(pickle.dumps(measure)) == measure
     assert isinstance(measure, ir_measures.Measure)
-
-
-def test_cutoff_of_on_documents_is_that_of_the_measure():
-    assert on_documents(PRES) @ 100 == on_documents(PRES @ 100)
-    assert ir_measures.parse_measure("on_documents(measure='R')@20") == on_documents(R @ 20)
 
 
 @pytest.mark.parametrize(
@@ -382,20 +351,6 @@ def test_experiment(batch_size, others, plan):
         values = listed[listed["measure"] == str(measure)].set_index("qid")["value"]
         assert values.dropna().to_dict() == pytest.approx({"1": 1, "2": 0.5, "4": 0})
         assert values.mean() == 0.5
-
-
-def forms(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    ids = {"query_id": int, "doc_id": int}
-    return [frame.astype(ids), frame.astype(object), frame.astype(dict.fromkeys(ids, "category")), frame.astype("str")]
-
-
-@pytest.mark.parametrize("form", range(4), ids=["int", "object", "category", "str"])
-def test_ids_of_any_kind(form):
-    qrels, run = qrels_of({"10": {"9": 1, "100": 2}, "9": {"1": 1}}), run_of({"10": ["1", "9"], "9": ["1"]})
-    run["score"] = 0.5  # as text, 9 is above 1
-    for qrels_form in (qrels, forms(qrels)[form]):
-        for measure in (PRES @ 10, on_documents(PRES @ 10)):
-            assert per_topic(measure, qrels_form, forms(run)[form]) == pytest.approx({"10": 0.5, "9": 1})
 
 
 def test_tuples_and_dictionaries():

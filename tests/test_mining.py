@@ -16,9 +16,7 @@ import pyterrier as pt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_lgre_reranker import QRELS, RUN, cross_encoder
 
-from pyterrier_graph.lgre.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.pair.mining import HardNegativeMiner, MiningConfig, TrainingExamples, example_columns
 
 # --- a world of rankings, texts and scores
@@ -263,26 +261,6 @@ def test_examples_stay_in_a_folder_and_else_with_what_refers_to_them(tmp_path: P
     assert not file.exists()
 
 
-# --- a teacher that is a cross-encoder
-
-
-def test_a_cross_encoder_teaches(tmp_path: Path) -> None:
-    teacher = CrossEncoderReranker(cross_encoder(), max_tokens=64, device="cpu", probabilities=True)
-    texts = RUN.set_index("docno")["text"].to_dict()
-    ranking = Ranking({qid: part["docno"].tolist() for qid, part in RUN.groupby("qid")})
-    topics = RUN[["qid", "query"]].drop_duplicates()
-    config = MiningConfig(positive_threshold=0.5, negative_threshold=0.4999)
-    made = HardNegativeMiner(ranking, Texts(texts), teacher=teacher, config=config, folder=tmp_path)
-    scores = teacher(RUN).set_index("docno")["score"]
-    examples = made.pseudo_labeled(topics)
-    for _, positive, negative in rows(examples):
-        assert scores[positive] > 0.5 > scores[negative]
-    assert len(made.labeled(topics, QRELS)) > 0
-    teacher.probabilities = False
-    with pytest.raises(ValueError, match=r"in \[0, 1\]: use CrossEncoderReranker\(..., probabilities"):
-        HardNegativeMiner(ranking, Texts(texts), teacher=teacher, config=config).pseudo_labeled(topics)
-
-
 # --- what is refused
 
 
@@ -330,23 +308,6 @@ def test_judgments_of_documents_where_passages_are_retrieved() -> None:
     assert rows(examples) == [["q", "d1%p0", "d3%p0"], ["q", "d1%p1", "d3%p0"]]
     assert count(examples, "queries", "no relevant document") == 1
     assert rows(made.labeled(topics, qrels.assign(docno="d1%p0")))
-
-
-@pytest.mark.parametrize("name", ["candidates", "texts", "teacher"])
-def test_pipelines_that_are_none(name: str) -> None:
-    given = {"candidates": Ranking({}), "texts": Texts({}), "teacher": None} | {name: "index.flex"}
-    with pytest.raises(TypeError, match=f"{name} must be a .* got 'index.flex'"):
-        HardNegativeMiner(given.pop("candidates"), given.pop("texts"), **given)
-
-
-@pytest.mark.parametrize("column", ["qid", "query", "docno", "label"])
-def test_a_missing_column(column: str) -> None:
-    topics, qrels = (frame.drop(columns=column, errors="ignore") for frame in (TOPICS, JUDGMENTS))
-    with pytest.raises(pt.validate.InputValidationError, match=column):
-        miner().labeled(topics, qrels)
-    if column in TOPICS:
-        with pytest.raises(pt.validate.InputValidationError, match=column):
-            miner().pseudo_labeled(topics)
 
 
 def without(column: str) -> pt.Transformer:

@@ -10,6 +10,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -22,10 +23,12 @@ import pytest
 import tiny
 import torch
 from sentence_transformers import SentenceTransformer
+from trainings import stop
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders.model import LearnedModel
 from pyterrier_graph.storage.artifact import META
+from pyterrier_graph.training.trainer import RankingTrainer
 
 QUIET: dict[str, Any] = {"device": "cpu", "verbose": False}
 ONE: dict[str, Any] = {"epochs": 1, "patience": None}
@@ -337,6 +340,37 @@ def test_a_second_fit_continues_and_warns(name: str, saved: Callable[[str], Path
         made.miner = miner()
     with pytest.warns(UserWarning, match=f"is trained already: fit continues .* fit a new {type(made).__name__}"):
         assert made.fit(*MODELS[name].fit) is made
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_an_interrupted_training_goes_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same weights and the same log; neither a training that has ended nor another one continues."""
+
+    def fit(qrels: pd.DataFrame = QRELS, **options: Any) -> Any:
+        options = {"epochs": 3, "output_dir": str(tmp_path / "run")} | options
+        made = MODELS[name].make()
+        topics, _, *dev = MODELS[name].fit
+        made = made.apply_attributes(training=replace(made.training, **options))
+        return made.fit(topics, qrels, *dev)
+
+    whole, evaluate, evaluations = fit(output_dir=None), RankingTrainer.evaluate, iter(range(2))
+
+    def interrupted(*given: Any, **options: Any) -> Any:
+        return evaluate(*given, **options) if next(evaluations) == 0 else stop()
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RankingTrainer, "evaluate", interrupted)
+        fit()
+    measure = whole.training.measure
+    for resumed in (fit(), fit()):
+        np.testing.assert_array_equal(MODELS[name].result(resumed), MODELS[name].result(whole))
+        one, other = (
+            [entry[measure] for entry in model.training_log if measure in entry] for model in (resumed, whole)
+        )
+        assert one == other and len(one) == 4
+    for other in ({"learning_rate": 0.5}, {"qrels": QRELS[QRELS["qid"] != "t1"]}):
+        with pytest.raises(ValueError, match=r"another training \(other: .*(learning_rate|examples|triples|queries)"):
+            fit(**other)
 
 
 @pytest.mark.parametrize("name", TRAINED)

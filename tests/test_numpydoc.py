@@ -227,11 +227,6 @@ def test_public_names_are_found_through_imports_lists_instances_and_bases(toy: D
     ]
 
 
-def test_references_lead_to_documents_and_out_of_the_corpus(toy: DocstringCorpus) -> None:
-    references = [reference.target for document in toy.documents.values() for reference in document.references]
-    assert sorted(target in toy.documents for target in references) == [False, True, True, True]
-
-
 def test_an_object_has_all_its_public_names(toy_objects: list[DocumentedObject]) -> None:
     names = {found.name: found.names for found in toy_objects}
     assert names["toy.norm"] == ("toy.norm",)
@@ -269,10 +264,6 @@ def test_signature_is_no_summary(signature: str) -> None:
     assert [passage.text for passage in docstring.passages] == ["More about it than that."]
 
 
-def test_summary_may_begin_like_a_signature() -> None:
-    assert parse_docstring("norm(x) is the length of x.\n\nMore about it.").summary == "norm(x) is the length of x."
-
-
 def test_long_first_paragraph_gives_its_first_sentence() -> None:
     docstring = parse_docstring("Short sentence that comes first. " + "Then another one follows it. " * 6)
     assert docstring.summary == "Short sentence that comes first."
@@ -280,32 +271,6 @@ def test_long_first_paragraph_gives_its_first_sentence() -> None:
     assert parse_docstring("word " * 31).summary == ""
     assert parse_docstring("word " * 31).passages[0].text.count("word") == 31
     assert parse_docstring("It is the same as:\n\n    other(x)\n").summary == ""
-
-
-def test_entries_are_passages_with_names() -> None:
-    docstring = parse_docstring(
-        textwrap.dedent("""\
-        Summary line of it.
-
-        Parameters
-        ----------
-        x, y : array
-            First paragraph.
-
-            Second paragraph.
-        z
-        flag : bool
-        **kwargs
-            Handed on to others.
-        """)
-    )
-    assert {passage.section for passage in docstring.passages} == {"Parameters"}
-    assert [passage.text for passage in docstring.passages] == [
-        "x, y : array First paragraph. Second paragraph.",
-        "z, flag : bool",
-        "**kwargs Handed on to others.",
-    ]
-    assert [sorted(passage.names) for passage in docstring.passages] == [["x", "y"], ["flag", "z"], ["kwargs"]]
 
 
 def test_paragraphs_keep_what_belongs_to_them() -> None:
@@ -344,13 +309,6 @@ def test_paragraphs_keep_what_belongs_to_them() -> None:
         ("Notes", "Heading A paragraph of its own."),
         ("Examples", "An example of its use. >>> f(1) 2"),
     ]
-
-
-def test_long_passages_are_cut_and_no_word_is_lost() -> None:
-    long = [f"word{number}" for number in range(400)]
-    passages = parse_docstring("Summary line of it.\n\n" + " ".join(long)).passages
-    assert [len(passage.text.split()) for passage in passages] == [150, 150, 100]
-    assert " ".join(passage.text for passage in passages).split() == long
 
 
 @pytest.mark.parametrize(

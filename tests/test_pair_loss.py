@@ -17,7 +17,7 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.base.modules import Normalize, Router, Transformer
+from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import dot_score
@@ -104,18 +104,6 @@ def test_half_precision(dtype: torch.dtype) -> None:
     assert all(gradient.isfinite().all() for gradient in gradients(loss, halves))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"alpha": 1.5}, "alpha must be from 0 to 1, got 1.5"),
-        ({"alpha": float("nan")}, "alpha must be a finite number, got nan"),
-    ],
-)
-def test_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PAIRLoss(torch.nn.Identity(), **options)
-
-
 # --- in sentence-transformers
 
 
@@ -159,29 +147,6 @@ def test_cached_gradients_with_dropout() -> None:
     assert not torch.isclose(step(PAIRLoss(model), model, 1)[0], steps[0][0])
 
 
-@pytest.mark.parametrize("size", [None, 2])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast(dtype: torch.dtype, size: int | None) -> None:
-    model = dual_encoder()
-    full = step(PAIRLoss(model, mini_batch_size=size), model, 4)
-    with torch.autocast("cpu", dtype=dtype):
-        loss, found = step(PAIRLoss(model, mini_batch_size=size), model, 4)
-    torch.testing.assert_close(loss.float(), full[0], atol=0.05, rtol=0)
-    assert len(found) == len(full[1]) and all(gradient.isfinite().all() for gradient in found)
-
-
-def test_separate_encoders_for_queries_and_passages() -> None:
-    modules = [Router.for_query_document(encoder(), encoder())]
-    model = SentenceTransformer(modules=modules, device="cpu")
-    tasks = ["query", "document", "document"]
-    routed = [model.preprocess(t, task=task) for task, t in zip(tasks, examples().values(), strict=True)]
-    for size in (None, 2):
-        model.zero_grad()
-        PAIRLoss(model, 0, mini_batch_size=size)([dict(features) for features in routed]).backward()
-        of_route = {name: [w.grad for w in route.parameters()] for name, route in modules[0].sub_modules.items()}
-        assert all(any(g is not None and g.abs().max() > 0 for g in found) for found in of_route.values())
-
-
 def test_a_model_that_normalizes_gives_a_warning(recwarn: pytest.WarningsRecorder) -> None:
     PAIRLoss(dual_encoder()), PAIRLoss(dual_encoder(Normalize()), scale=20)
     assert not [warning for warning in recwarn if "scale" in str(warning.message)]
@@ -213,28 +178,6 @@ def train(
     trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss)
     trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-
-
-def similarities(model: SentenceTransformer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """s(q, p+) and s(p+, p-) of each query, and s(q, p) of all queries and all passages."""
-    queries, positives, negatives = (model.encode(texts) for texts in (QUERIES, POSITIVES, NEGATIVES))
-    own = (positives * queries).sum(1), (positives * negatives).sum(1)
-    return *own, queries @ np.concatenate([positives, negatives]).T
-
-
-@pytest.mark.parametrize("options", [{}, {"mini_batch_size": 3}], ids=str)
-def test_training_brings_positives_to_queries_and_away_from_negatives(options: dict[str, Any], tmp_path: Path) -> None:
-    model = dual_encoder()
-    own, of_negative, ranked = similarities(model)
-    assert (own < of_negative).all() and (ranked.argmax(1) != range(5)).any()
-    losses = train(model, PAIRLoss(model, **options), tmp_path, num_train_epochs=15)
-    own, of_negative, ranked = similarities(model)
-    assert losses[-1] < 0.2 < losses[0]
-    assert (own > of_negative).all()
-    assert (ranked.argmax(1) == range(5)).all()
-    model.save(str(tmp_path / "model"))
-    loaded = SentenceTransformer(str(tmp_path / "model"), device="cpu")
-    np.testing.assert_allclose(similarities(loaded)[2], ranked, atol=1e-4)
 
 
 # --- several processes

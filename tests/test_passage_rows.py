@@ -213,27 +213,3 @@ def test_rerankers_score_as_with_numbered_ids(tiny_graph):
         results[-1] = results[-1](rows).sort_values(["qid", "docno"]).reset_index(drop=True)
     assert own(results[0]["docno"]).tolist() == results[1]["docno"].tolist()
     np.testing.assert_allclose(results[0]["score"], results[1]["score"], rtol=1e-5)
-
-
-@pytest.mark.parametrize("level", ["passages", "documents"])
-def test_hgat_learns_from_own_ids(tiny_graph, level):
-    run, qrels = tiny.run(), tiny.qrels()
-    run, qrels = run.assign(docno=own(run["docno"])), qrels.assign(docno=own(qrels["docno"]))
-    if level == "documents":
-        qrels = qrels.assign(docno=documents_of(qrels["docno"], tiny_graph)).drop_duplicates(["qid", "docno"])
-    options = ptg.HGATTraining(epochs=1, batch_size=16)
-    hgat = ptg.HGATReranker(tiny_graph, tiny.encoder(), training=options, verbose=False)
-    hgat.fit(run, qrels, run, qrels)
-    assert len(hgat(run)) == len(run)
-
-
-def test_query_graphs_and_context(tiny_graph, tmp_path):
-    qrels = tiny.qrels()
-    queries = ptg.QueryPassageGraph(tmp_path / "q")
-    queries.build(tiny.topics(), tiny_graph, qrels=qrels.assign(docno=own(qrels["docno"])))
-    rows = {
-        row["docno"]: row["text"]
-        for row in tiny_graph.get_corpus_iter(context=("title", "relevant"), query_graph=queries)
-    }
-    assert rows["d0-x"] == "alpha\nalpha alpha mu"
-    assert rows["d1-y"] == "lambda\nbeta\nkappa lambda"

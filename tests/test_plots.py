@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -175,13 +174,6 @@ def test_curves_of_one_training() -> None:
     np.testing.assert_array_equal(only.lines[0].get_xdata(), [5, 10])
 
 
-def test_curves_of_several_trainings() -> None:
-    log = [{"loss": 0.7, "step": 5}, {"nDCG@10": 0.4, "step": 5, "eval_runtime": 1.0}]
-    axes = plots.training_curves({"one": LOG, "other": SimpleNamespace(training_log=log)})
-    assert [len(ax.lines) for ax in axes] == [2, 4] and names(axes[0]) == ["one", "other"]
-    assert axes[1].get_ylabel() == "validation RR@10 and nDCG@10"
-
-
 def test_similarities_before_and_after() -> None:
     before, after = plots.similarity_shift(BEFORE, AFTER, title="PAIR")
     assert before.get_title("left") == "PAIR, before: s(p+, q) is larger for 25%"
@@ -220,12 +212,6 @@ def test_means_intervals_and_differences() -> None:
     by_name = plots.results(RESULTS.sort_values("name", ascending=False), names=["the same", "BM25"])[0]
     assert [label.get_text() for label in by_name.get_yticklabels()] == ["the same", "BM25"]
     assert plots.results(RESULTS, baseline=1)[1].get_xlabel() == other[1].get_xlabel()
-
-
-def test_word_graphs_have_one_scale() -> None:
-    dim = replace(WORDS, adjacency=WORDS.adjacency / 10)
-    norms = [plots.word_graph(one).images[0].norm for one in (WORDS, dim)]
-    assert (norms[0].vmin, norms[0].vmax) == (norms[1].vmin, norms[1].vmax) == (0.001, 1.0)
 
 
 def ranking(*docnos: str, **columns: Any) -> pt.Transformer:

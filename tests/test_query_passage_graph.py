@@ -160,13 +160,6 @@ def test_graph_is_the_literal_one(collection, size, data):
 # --- reading
 
 
-def test_without_judgments_there_are_only_retrieved_edges(tmp_path):
-    graph = built(tmp_path / "graph", qrels=None)
-    assert graph.edge_types == ("retrieved",)
-    with pytest.raises(KeyError, match="no edges 'relevant': this graph has 'retrieved'"):
-        graph.edges_of_passages(np.array([0]), "relevant")
-
-
 def test_passages_from_an_index(graph, tmp_path):
     class Index:
         def docnos(self) -> Lookup:
@@ -175,24 +168,6 @@ def test_passages_from_an_index(graph, tmp_path):
     assert built(tmp_path / "index", passages=Index(), k=2).fingerprint() == graph.fingerprint()
     again = built(tmp_path / "lookup", passages=Lookup(tmp_path / "docnos.npids"), k=2)
     assert again.fingerprint() == graph.fingerprint()
-
-
-def test_retriever_sees_all_columns_and_is_asked_for_k(tmp_path):
-    class Retriever(pt.Transformer):
-        limit: int | None = None
-
-        def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-            seen.append((inp["hint"].tolist(), self.limit))
-            return RUN[RUN["qid"].isin(inp["qid"])]
-
-        def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-            limited = Retriever()
-            limited.limit = k
-            return limited
-
-    seen: list[tuple[list[str], int | None]] = []
-    built(tmp_path / "graph", topics=TOPICS.assign(hint=["x", "y", "z"]), retriever=Retriever(), k=7, batch_size=2)
-    assert seen == [(["x", "y"], 7), (["z"], 7)]
 
 
 def test_pickled_view_stays_masked(graph):
@@ -246,15 +221,6 @@ def test_passages_of_a_document_graph(tmp_path):
     assert rows_of(by_ids.edges_of_queries(np.arange(2), "relevant")) == [
         [(4, 2.0, 0), (5, 2.0, 1)],
         [(0, 1.0, 2), (1, 1.0, 3)],
-    ]
-
-
-def test_without_a_retriever_there_are_only_relevant_edges(tmp_path):
-    judged = built(tmp_path / "judged", topics=TOPICS[:2], retriever=None)
-    assert judged.edge_types == ("relevant",)
-    assert [[row[0] for row in rows] for rows in rows_of(judged.edges_of_queries(np.arange(2), "relevant"))] == [
-        [4],
-        [0],
     ]
 
 

@@ -475,14 +475,3 @@ def test_a_weight_moves_where_queries_agree() -> None:
 )
 def test_a_weight_stays_where_queries_are_few_or_disagree(queries: list[tuple[str, str]]) -> None:
     assert tuned(queries) == 1.0
-
-
-def test_a_weight_of_zero_can_move(small: Any) -> None:
-    model = mean(small, query_graph=None)
-    model.largest_weights = {"titles": 0.0}
-    topics = pd.DataFrame({"qid": [f"n{n}" for n in range(1, 6)], "query": [f"{WORDS[n]} title" for n in range(1, 6)]})
-    qrels = pd.DataFrame(
-        [(f"n{n}", f"d{n}%p{p}", 1) for n in range(1, 6) for p in range(4)], columns=["qid", "docno", "label"]
-    )
-    model.fit(None, None, topics, qrels)
-    assert model.largest_weights["titles"] > 0

@@ -14,12 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import ir_datasets
-import pandas as pd
 import pyterrier as pt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ir_datasets.datasets import beir, cord19, msmarco_document, msmarco_document_v2, wapo
+from ir_datasets.datasets import beir, cord19, msmarco_document, msmarco_document_v2
 from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import GenericDoc, TrecDocs, WarcDocs
 
@@ -114,49 +113,6 @@ def test_cord19(corpus, tmp_path: Path):
         "pdf": ("Gloves", ["Five. Six.", ("Results", [])]),
         "bare": ("Soap", ["It cleans."]),
     }
-
-
-def test_cord19_metadata(corpus, tmp_path: Path):
-    metadata = written(tmp_path / "metadata.csv", METADATA)
-    found = outlines(corpus(cord19.Cord19Docs(metadata, tmp_path, "")))
-    assert found["full"] == ("Masks", ["They help."])
-    assert found["pdf"] == ("Gloves", [])
-
-
-def test_wapo(corpus, tmp_path: Path):
-    article = {
-        "id": "a1",
-        "article_url": "https://example.org/a1",
-        "title": "Bridge opens",
-        "author": "N. N.",
-        "published_date": 1,
-        "contents": [
-            {"type": "kicker", "mime": "text/plain", "content": "Local"},
-            {
-                "type": "sanitized_html",
-                "mime": "text/html",
-                "content": "The <b>new</b> bridge &amp; road <a href='x'>opened",
-            },
-            None,
-            {"type": "sanitized_html", "mime": "text/html", "content": ""},
-            {"type": "image", "imageURL": "https://example.org/i", "fullcaption": "The bridge."},
-            {"type": "image", "imageURL": "https://example.org/i", "fullcaption": None},
-            {"type": "sanitized_html", "mime": "text/plain", "content": "It took long."},
-        ],
-    }
-    untitled = article | {"id": "a2", "title": None, "contents": []}
-    name = "data/articles.jl"
-    lines = "".join(json.dumps(row) + "\n" for row in (article, untitled))
-    docs = wapo.WapoDocs(archive(tmp_path / "wapo.tar.gz", "w:gz", **{name: lines}), name)
-    assert outlines(corpus(docs)) == {
-        "a1": ("Bridge opens", ["The new bridge & road opened It took long.", "The bridge."]),
-        "a2": ("", []),
-    }
-    assert outlines(corpus(docs), passage_words=6)["a1"][1] == [
-        "The new bridge & road opened",
-        "It took long.",
-        "The bridge.",
-    ]
 
 
 def test_msmarco_document(corpus, tmp_path: Path):
@@ -324,17 +280,6 @@ def test_pages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch):
 # --- a graph of them
 
 
-def test_graph_of_a_dataset(corpus, tmp_path: Path):
-    graph = ptg.DocumentGraph(tmp_path / "graph").index(corpus(cord19_docs(tmp_path)))
-    summary = graph.summary()
-    assert {name: summary[name] for name in ("documents", "sections", "passages")} == {
-        "documents": 3,
-        "sections": 3 + 4,
-        "passages": 1 + 3 + 1 + 1,
-    }
-    assert graph.texts(graph.nodes_of(["full%p1"])) == ["One. Two."]
-
-
 def test_function_of_ones_own(tmp_path: Path):
     rows = [("d1", "Ties", ["long", "short"]), ("d2", "Bows", [])]
     read = lambda row: {"docno": row[0], "title": row[1], "sections": [(part, f"It is {part}.") for part in row[2]]}  # noqa: E731
@@ -344,12 +289,6 @@ def test_function_of_ones_own(tmp_path: Path):
     with pytest.raises(ValueError, match="not of None"):
         ptg.DocumentGraph(tmp_path / "other").index([None])
     assert not (tmp_path / "other").exists()
-
-
-def test_data_frames(tmp_path: Path):
-    rows = pd.DataFrame([{"docno": "d", "abstract": "One."}, {"docno": "e", "abstract": None, "body": "Two."}])
-    graph = ptg.DocumentGraph(tmp_path / "graph").index(rows)
-    assert [row["text"] for row in graph.get_corpus_iter()] == ["One.", "Two."]
 
 
 # --- sections
@@ -409,7 +348,6 @@ def test_headings_lose_no_words(headings: list[str], lines: list[str], words: in
         ({"docno": "d", "abstract": "One.", "body": 5}, "'d': abstract cannot be read"),
         ({"docno": "d", "sections": 5}, "'d': sections cannot be read: .*int"),
         ({"docno": "d", "sections": [("Intro", "One.", 2)]}, "'d': sections cannot be read"),
-        ({"docno": "d", "body_paras_html": [5]}, "'d': body_paras_html cannot be read"),
         ({"docno": "d", "marked_up_doc": 5}, "'d': marked_up_doc cannot be read"),
         ({"docno": "d%p1", "abstract": "One."}, "'d%p1': a docno must not look like the id of a passage"),
     ],
@@ -423,8 +361,6 @@ def test_bad_records(record: dict[str, Any], message: str):
     "record",
     [
         {"sections": None},
-        {"body_paras_html": None, "body_media": [()]},
-        {"body_paras_html": [None, "", "<p", "<!--", "\0", "<?xml version='1.0' encoding='utf-8'?>"]},
         {"marked_up_doc": b"\xff<TEXT>"},
         {"marked_up_doc": ""},
         {"headings": None, "body": None},

@@ -129,11 +129,6 @@ def test_scores_do_not_depend_on_other_queries_or_the_batch(variant: str) -> Non
     assert scores_of(together).nunique() > 6
 
 
-def test_graph_maxsim_does_not_depend_on_other_queries() -> None:
-    reranker, frame = graph_maxsim(tiny.graph()), tiny.run()
-    assert_same_scores(reranker(frame), pd.concat([reranker(part) for _, part in frame.groupby("qid")]))
-
-
 @with_lgre
 def test_a_query_may_have_its_text_in_one_row_only(make: Make) -> None:
     reranker, frame = make(tiny.graph()), with_text(tiny.run(2))
@@ -249,26 +244,6 @@ def test_a_pipeline_of_text_alone(make: Make) -> None:
     assert list(pipeline(frame.iloc[:0]).columns) == list(out.columns)
 
 
-def test_candidates_that_are_all_of_the_corpus() -> None:
-    """The graph of all passages, section titles apart, is the document graph without sections and references."""
-    frame = with_text(tiny.run(2))
-    relations = ("order", "order_i")
-    by_document = hgat(tiny.graph(), relations=relations)(frame)
-    by_candidates = (CandidateGraph() >> hgat(None, relations=relations))(frame)
-    assert_same_scores(by_document, by_candidates)
-
-
-# --- copies
-
-
-def test_grid_search_reaches_the_parameters() -> None:
-    evidence = DocumentEvidence()
-    run = tiny.run().assign(score=[float(len(docno) + place % 4) for place, docno in enumerate(tiny.run()["docno"])])
-    pipeline = pt.Transformer.from_df(run) >> evidence
-    pt.GridSearch(pipeline, {evidence: {"weight": [0.0, 2.0]}}, tiny.topics(), tiny.qrels(), "map", verbose=False)
-    assert evidence.weight in (0.0, 2.0)
-
-
 # --- DocumentEvidence
 
 
@@ -315,13 +290,6 @@ def test_judgments_that_do_not_fit(make: Make) -> None:
         reranker.fit(frame, qrels, frame, None)
     with pytest.raises(pt.validate.InputValidationError, match="docno"):
         reranker.fit(frame.drop(columns="docno"), qrels)
-
-
-def test_a_score_that_is_missing() -> None:
-    frame = tiny.run(1)
-    frame.loc[2, "score"] = float("nan")
-    with pytest.raises(ValueError, match="'d0%p2' has no score"):
-        DocumentEvidence()(frame)
 
 
 # --- defaults, advice, judgments of documents

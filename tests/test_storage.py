@@ -170,7 +170,7 @@ def flips(artifacts: dict[str, Path], count: int) -> Iterator[tuple[Path, Path, 
         yield path, file, int(draw.integers(file.stat().st_size)), int(draw.integers(8))
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [40, pytest.param(150, marks=pytest.mark.slow)])
 def test_every_flipped_bit_is_found(count: int, artifacts: dict[str, Path]) -> None:
     """By verify(), and in small files also when the artifact is opened."""
     for path, file, place, bit in flips(artifacts, count):

@@ -170,15 +170,6 @@ def test_each_text_is_encoded_once(graph: ptg.DocumentGraph, where: str, tmp_pat
         assert {file.name for file in folder.iterdir()} <= {"rows", "keys", "lock"}
 
 
-def test_scores_are_those_of_full_precision_up_to_rounding(graph: ptg.DocumentGraph) -> None:
-    encoder, passage = tiny.encoder(), graph.nodes_of(["d0%p0"])
-    reranker = ptg.GraphMaxSim(graph, encoder, {})
-    query = encoder.encode_queries(["alpha kappa"])[0]
-    exact = (query @ encoder.encode_passages(graph.texts(passage))[0].T).amax(1).sum()
-    frame = pd.DataFrame([["1", "alpha kappa", "d0%p0"]], columns=["qid", "query", "docno"])
-    assert reranker(frame)["score"][0] == pytest.approx(float(exact), abs=len(query) * 2**-10)
-
-
 def test_a_store_takes_what_is_encoded_already(graph: ptg.DocumentGraph, tmp_path: Path) -> None:
     encoder = Counting()
     ptg.GraphMaxSim(graph, encoder)(run_of(graph))

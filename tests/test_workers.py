@@ -80,25 +80,3 @@ def test_a_killed_build_of_tokens_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
         ptg.TokenStore(tmp_path / "store", verbose=False).build(graph, tiny.encoder(), titles=True)
     store = ptg.TokenStore(tmp_path / "store", verbose=False).build(graph, tiny.encoder())
     assert contents(store.path) == contents(whole.path)
-
-
-def test_contextualizing_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without stored tokens, these are not encoded again."""
-    monkeypatch.setattr(token_store, "NODES_AT_ONCE", 7)
-    hgat = ptg.HGATReranker(tiny.graph(), tiny.encoder(), config=ptg.HGATConfig(seed=1), verbose=False)
-    whole = hgat.contextualize(tmp_path / "whole")
-    calls, in_context = [], ptg.HGATReranker._in_context
-
-    def interrupted(self: Any, *arguments: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return in_context(self, *arguments)
-
-    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:
-        patch.setattr(ptg.HGATReranker, "_in_context", interrupted)
-        hgat.contextualize(tmp_path / "store")
-    monkeypatch.setattr(token_store.TokenStore, "build", None)
-    store = hgat.contextualize(tmp_path / "store")
-    assert contents(store.path) == contents(whole.path)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["store", "whole"]

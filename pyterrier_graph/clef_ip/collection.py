@@ -13,11 +13,9 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ir_datasets.datasets.base import Dataset
-from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries
-from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS
 
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.clef_ip.files import (
@@ -33,7 +31,7 @@ from pyterrier_graph.clef_ip.files import (
 )
 from pyterrier_graph.clef_ip.patents import Patent, format_xpath, parse_xpath, read_patent
 from pyterrier_graph.documents.document import Link, Node, Reference
-from pyterrier_graph.documents.irds import DocsIter, LookedUpDocs
+from pyterrier_graph.documents.irds import Docs, Lookup, Qrels, Queries
 
 TASK = "claims-to-passages"
 LANGUAGES = ("en", "de", "fr")
@@ -119,30 +117,22 @@ def dataset(name: str) -> Dataset:
         return Dataset(_DOCS)
     _, year, _, split, language = name.split("/")
     task = _Task(f"{year}/{split}", language)
-    return Dataset(_DOCS, _Queries(task), _Qrels(task))
+    qrels = Qrels(lambda: iter(_qrels(home(), task)), {1: "relevant"}, ClefIpQrel)
+    return Dataset(_DOCS, Queries(task.queries, language, ClefIpQuery), qrels)
 
 
-class _Docs(BaseDocs):
-    def docs_iter(self) -> DocsIter:
-        return DocsIter(map(_document, archive().patents()))
-
-    def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> LookedUpDocs:
-        patents = archive()
-        return LookedUpDocs(lambda docno: _document(patents.patent(docno)), ClefIpDoc, options)
-
-    def docs_count(self) -> None:
-        return None  # counting would list millions of files
-
-    def docs_cls(self) -> type[ClefIpDoc]:
-        return ClefIpDoc
-
-
-_DOCS = _Docs()  # one object for all: so ir_datasets knows that they share their documents
+def _lookup() -> Lookup:
+    patents = archive()
+    return lambda docno: _document(patents.patent(docno))
 
 
 def _document(patent: Patent) -> ClefIpDoc:
     record = patent.to_record()
     return ClefIpDoc(record.pop("docno"), **record)
+
+
+# one object for all: so ir_datasets knows that they share their documents; counting would list millions of files
+_DOCS = Docs(ClefIpDoc, lambda: map(_document, archive().patents()), _lookup)
 
 
 class _Task(NamedTuple):
@@ -232,31 +222,3 @@ def _claims_text(topic: Topic, application: Patent) -> str:
 @functools.cache
 def _qrels(folder: Path, task: _Task) -> list[ClefIpQrel]:
     return task.qrels()
-
-
-class _Queries(BaseQueries):
-    def __init__(self, task: _Task) -> None:
-        self._task = task
-
-    def queries_iter(self) -> Iterator[ClefIpQuery]:
-        return self._task.queries()
-
-    def queries_cls(self) -> type[ClefIpQuery]:
-        return ClefIpQuery
-
-    def queries_lang(self) -> str:
-        return self._task.language
-
-
-class _Qrels(BaseQrels):
-    def __init__(self, task: _Task) -> None:
-        self._task = task
-
-    def qrels_iter(self) -> Iterator[ClefIpQrel]:
-        return iter(_qrels(home(), self._task))
-
-    def qrels_cls(self) -> type[ClefIpQrel]:
-        return ClefIpQrel
-
-    def qrels_defs(self) -> dict[int, str]:
-        return {1: "relevant"}

@@ -25,15 +25,14 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ir_datasets.datasets.base import Dataset
-from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel, GenericQuery
-from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS
+from ir_datasets.formats import GenericQrel, GenericQuery
 
 from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus
 from pyterrier_graph.documents.document import PASSAGE, Link, Node, Reference, StructuredDocument, passage_id
-from pyterrier_graph.documents.irds import DocsIter, LookedUpDocs
+from pyterrier_graph.documents.irds import Docs, Lookup, Qrels, Queries
 
 DATASET_ID = "pyterrier-graph/numpydoc"
 PACKAGES = {"numpy": ("numpy",), "all": ("numpy", "scipy", "pandas", "sklearn", "networkx")}
@@ -79,8 +78,8 @@ def dataset(name: str) -> Dataset:
     corpus, _, split = name.partition("/")
     if not split:
         return Dataset(_docs(corpus))
-    queries = _Queries(corpus, split)
-    return Dataset(_docs(corpus), queries, _Qrels(queries))
+    queries = Queries(lambda: (GenericQuery(query.query_id, query.text) for query in _queries(corpus, split)), "en")
+    return Dataset(_docs(corpus), queries, Qrels(lambda: _qrels(corpus, split), GRADES))
 
 
 @functools.cache
@@ -113,60 +112,31 @@ def _record(document: StructuredDocument) -> NumpydocDoc:
     return NumpydocDoc(document.docno, document.title, text, *parts)
 
 
-class _Docs(BaseDocs):
-    def __init__(self, name: str) -> None:
-        self._name = name
+@functools.cache  # one object for all splits: so ir_datasets knows that they share their documents
+def _docs(name: str) -> Docs:
+    def documents() -> Mapping[str, StructuredDocument]:
+        return load_corpus(name).documents
 
-    def docs_iter(self) -> DocsIter:
-        return DocsIter(map(_record, load_corpus(self._name).documents.values()))
+    def lookup() -> Lookup:
+        return lambda docno: _record(documents()[docno])
 
-    def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> LookedUpDocs:
-        documents = load_corpus(self._name).documents
-        return LookedUpDocs(lambda docno: _record(documents[docno]), NumpydocDoc, options)
-
-    def docs_count(self) -> int:
-        return len(load_corpus(self._name).documents)
-
-    def docs_cls(self) -> type[NumpydocDoc]:
-        return NumpydocDoc
-
-    def docs_lang(self) -> str:
-        return "en"
+    return Docs(NumpydocDoc, lambda: map(_record, documents().values()), lookup, lambda: len(documents()), "en")
 
 
-_docs = functools.cache(_Docs)  # one object for all splits: so ir_datasets knows that they share their documents
+def _queries(name: str, split: str) -> Iterator[DocstringQuery]:
+    """The queries of a split, with their relevant documents."""
+    kind, _, part = split.rpartition("/")
+    corpus = load_corpus(name)
+    queries, splits = (corpus.see_also, SEE_ALSO_SPLITS) if kind else (corpus.summaries, SPLITS)
+    return (query for query in queries if split_of(query.relevant[0], splits, kind) == part)
 
 
-class _Queries(BaseQueries):
-    def __init__(self, name: str, split: str) -> None:
-        self.name = name
-        self._kind, _, self._split = split.rpartition("/")
-
-    def with_relevant(self) -> Iterator[DocstringQuery]:
-        corpus = load_corpus(self.name)
-        queries, splits = (corpus.see_also, SEE_ALSO_SPLITS) if self._kind else (corpus.summaries, SPLITS)
-        return (query for query in queries if split_of(query.relevant[0], splits, self._kind) == self._split)
-
-    def queries_iter(self) -> Iterator[GenericQuery]:
-        return (GenericQuery(query.query_id, query.text) for query in self.with_relevant())
-
-    def queries_lang(self) -> str:
-        return "en"
-
-
-class _Qrels(BaseQrels):
-    def __init__(self, queries: _Queries) -> None:
-        self._queries = queries
-
-    def qrels_iter(self) -> Iterator[GenericQrel]:
-        documents = load_corpus(self._queries.name).documents
-        for query in self._queries.with_relevant():
-            for docno in query.relevant:
-                for number, grade in enumerate(_grades(documents[docno])):
-                    yield GenericQrel(query.query_id, passage_id(docno, number), grade)
-
-    def qrels_defs(self) -> dict[int, str]:
-        return GRADES
+def _qrels(name: str, split: str) -> Iterator[GenericQrel]:
+    documents = load_corpus(name).documents
+    for query in _queries(name, split):
+        for docno in query.relevant:
+            for number, grade in enumerate(_grades(documents[docno])):
+                yield GenericQrel(query.query_id, passage_id(docno, number), grade)
 
 
 def _grades(document: StructuredDocument) -> Iterator[int]:

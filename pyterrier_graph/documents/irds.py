@@ -1,4 +1,4 @@
-"""Parts of ir_datasets datasets that both collections share: an iterator over documents, and a look-up of documents."""
+"""Parts of ir_datasets datasets that both collections share: documents, queries and judgments, given as functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from ir_datasets.indices.base import Docstore
+from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel, GenericQuery
+from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS, Docstore
+
+Lookup = Callable[[str], Any]  # a document by its id; raises KeyError
 
 
 class DocsIter:
@@ -28,7 +31,7 @@ class DocsIter:
 class LookedUpDocs(Docstore):
     """Looks documents up by their ids. The function ``document`` raises KeyError for ids that are passed over."""
 
-    def __init__(self, document: Callable[[str], Any], doc_cls: type, options: Any) -> None:
+    def __init__(self, document: Lookup, doc_cls: type, options: Any) -> None:
         super().__init__(doc_cls, options=options)
         self._document = document
 
@@ -40,3 +43,40 @@ class LookedUpDocs(Docstore):
             except KeyError:
                 continue
             yield document
+
+
+class Docs(BaseDocs):
+    """Documents of a class: all of them, the look-up of one, their number if it is known, and their language."""
+
+    def __init__(
+        self,
+        kind: type,
+        documents: Callable[[], Iterator[Any]],
+        lookup: Callable[[], Lookup],
+        count: Callable[[], int | None] = lambda: None,
+        language: str | None = None,
+    ) -> None:
+        self.docs_cls, self.docs_count, self.docs_lang = lambda: kind, count, lambda: language
+        self._kind, self._documents, self._lookup = kind, documents, lookup
+
+    def docs_iter(self) -> DocsIter:
+        """All documents."""
+        return DocsIter(self._documents())
+
+    def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> LookedUpDocs:
+        """Looks documents up."""
+        return LookedUpDocs(self._lookup(), self._kind, options)
+
+
+class Queries(BaseQueries):
+    """Queries of a class, in a language."""
+
+    def __init__(self, queries: Callable[[], Iterator[Any]], language: str, kind: type = GenericQuery) -> None:
+        self.queries_iter, self.queries_lang, self.queries_cls = queries, lambda: language, lambda: kind
+
+
+class Qrels(BaseQrels):
+    """Judgments of a class, and the meaning of their grades."""
+
+    def __init__(self, qrels: Callable[[], Iterator[Any]], grades: dict[int, str], kind: type = GenericQrel) -> None:
+        self.qrels_iter, self.qrels_defs, self.qrels_cls = qrels, lambda: grades, lambda: kind

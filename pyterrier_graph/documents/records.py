@@ -47,7 +47,6 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     ===================================  =======================================================================
     ``nodes``                            as :meth:`~pyterrier_graph.StructuredDocument.from_record` reads it
     ``sections``                         pairs of a title and a text, or a list of paragraphs, under ``title``
-    ``body_paras_html``                  ``wapo``: paragraphs, and captions of pictures
     ``marked_up_doc``                    ``trec-robust04``, ``disks45``, ``aquaint``: headline and paragraphs
     ``body``, ``body_content_type``      ``clueweb09``, ``gov2``: HTML, as :func:`~pyterrier_graph.read_html` reads it
     ``headings``, ``body``               ``msmarco-document-v2``: a section begins at each heading in the body
@@ -103,13 +102,6 @@ def _sections(rows: Iterable[Any] | None) -> Iterator[Section]:
     for title, text in () if rows is None else rows:
         paragraphs = [text] if text is None or isinstance(text, str) else text
         yield (title or "").strip(), [paragraph or "" for paragraph in paragraphs]
-
-
-def _news(record: Record) -> Sectioned:
-    """An article of the Washington Post."""
-    paragraphs = [_markup(html).text_content() for html in record["body_paras_html"] or ()]
-    captions = [media[-1] or "" for media in record.get("body_media") or () if media]
-    return _text(record, "title"), [("", paragraphs), ("", captions)]
 
 
 def _newswire(record: Record) -> Sectioned:
@@ -201,7 +193,6 @@ WEB_PAGE = ("body", "body_content_type")
 # How a record is read, by the first of these fields that it has. None: by StructuredDocument.from_record, or as a page.
 RECORD_TYPES: dict[tuple[str, ...], Callable[[Record], Sectioned] | None] = {
     ("sections",): _sectioned,
-    ("body_paras_html",): _news,
     ("marked_up_doc",): _newswire,
     WEB_PAGE: None,
     ("headings", "body"): _by_headings,

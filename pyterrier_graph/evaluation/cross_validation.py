@@ -30,7 +30,6 @@ def cross_validate(
     *,
     seed: int = 0,
     output_dir: str | os.PathLike[str] | None = None,
-    on_trained: Callable[[int, pt.Transformer], None] | None = None,
     verbose: bool = True,
 ) -> pd.DataFrame:
     """Ranks every query by a pipeline that was trained on other queries.
@@ -57,8 +56,6 @@ def cross_validate(
         folds: Number of folds, made by :func:`query_folds`; or the qids of each fold, as :func:`folds_of` returns them.
         seed: Seed of :func:`query_folds`. Estimators have seeds of their own.
         output_dir: Folder where the run of each complete fold is kept. After a kill, the same call continues.
-        on_trained: Called with the number of a fold and its trained pipeline after the fold was ranked, for instance to
-            save the pipeline. After a kill, it may be called for the same fold again.
         verbose: Whether to show progress.
 
     Returns:
@@ -104,11 +101,7 @@ def cross_validate(
         for number, part in numbered:
             file = folder / RUN.format(number)
             if not file.exists():
-                pipeline = _untrained(make_pipeline(number), seen)
-                run = _train_and_rank(pipeline, topics, qrels, part)
-                if on_trained is not None:
-                    on_trained(number, pipeline)
-                del pipeline  # frees memory before the next pipeline is made
+                run = _train_and_rank(_untrained(make_pipeline(number), seen), topics, qrels, part)
                 with pt.io.finalized_autoopen(str(file), "b") as out:
                     out.write(run.to_csv(index=False).encode())
             # reading the file makes the result the same after a kill; pandas may round scores that it parses itself

@@ -278,9 +278,31 @@ class HeteroGraph(Shown, ABC):
         Args:
             documents: Docnos; nodes of other documents, and edges to them, are left out. None: all documents.
         """
-        from pyterrier_graph.graphs.convert import to_hetero_data
+        import torch
+        from torch_geometric.data import HeteroData
 
-        return to_hetero_data(self, documents)
+        nodes = np.arange(self.num_nodes)
+        if documents is not None:
+            nodes = np.flatnonzero(np.isin(self.document, self.document_of(list(documents))))
+        types = self.node_type[nodes]
+        number = np.zeros(len(nodes), dtype=np.int64)  # of a node among the nodes of its type
+        data = HeteroData()
+        for kind, name in enumerate(NODE_TYPES):
+            of_kind = np.flatnonzero(types == kind)
+            number[of_kind] = np.arange(len(of_kind))
+            data[name].node = torch.from_numpy(nodes[of_kind])
+            data[name].num_nodes = len(of_kind)
+        for relation in self.relations:
+            i, neighbor = self.neighbors(nodes, relation)  # edges i -> j; positions and nodes, shape (edges,) each
+            j = np.minimum(np.searchsorted(nodes, neighbor), len(nodes) - 1)
+            i, j = i[nodes[j] == neighbor], j[nodes[j] == neighbor]
+            for type_i, name_i in enumerate(NODE_TYPES):
+                for type_j, name_j in enumerate(NODE_TYPES):
+                    chosen = (types[i] == type_i) & (types[j] == type_j)
+                    if chosen.any():
+                        edges = np.stack([number[j[chosen]], number[i[chosen]]])  # (2, edges)
+                        data[name_j, relation, name_i].edge_index = torch.from_numpy(edges)
+        return data
 
     def summary(self) -> dict[str, Any]:
         """Numbers of documents, sections, passages, codes, edges per relation, and unresolved references."""
