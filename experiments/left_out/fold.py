@@ -164,7 +164,7 @@ class Fold:
         return ptg.Hybrid(self.pipeline(lexical), self.pipeline(dense), verbose=False)
 
     def _titled_home(self) -> pt.Transformer:
-        """What anyone can build, fitted on the validation queries."""
+        """The hybrid that anyone can build, fitted on the validation queries."""
         hybrid = self._hybrid(names.BM25_CONTEXT, names.TITLE_IN_TEXT).fit(*self.dev)
         evidence = ptg.DocumentEvidence(0.0).fit(hybrid(self.dev.topics), self.dev.qrels)
         logger.info("%s: rival %r, %r", self.output, hybrid.alpha, evidence)
