@@ -39,7 +39,7 @@ REQUIRES = [
     "cloudpickle>=3.0",  # what workers compute may be defined in a notebook
 ]
 
-# Readers of files: HTML, Markdown, reStructuredText, JATS and CLEF-IP.
+# Readers of files: HTML, Markdown, reStructuredText and CLEF-IP.
 FILES = [
     "lxml>=5",
     "markdown-it-py>=3",

@@ -4,7 +4,6 @@ from . import clef_ip as clef_ip
 from .checks import PyTerrierGraphWarning as PyTerrierGraphWarning
 from .documents.document import StructuredDocument as StructuredDocument
 from .documents.readers.files import read_html as read_html
-from .documents.readers.files import read_jats as read_jats
 from .documents.readers.files import read_markdown as read_markdown
 from .documents.readers.files import read_office as read_office
 from .documents.readers.files import read_rst as read_rst

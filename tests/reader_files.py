@@ -109,28 +109,10 @@ Deep
    <p>RAW</p>
 """
 PLAIN_TEXT = "One paragraph\nof two lines.\n\nAnother one.\n\n\n  A third."
-JATS = """<?xml version="1.0"?>
-<!DOCTYPE article SYSTEM "jats.dtd" [<!ENTITY file SYSTEM "file:///etc/passwd">]>
-<article xmlns:xlink="http://www.w3.org/1999/xlink"><front>
-<journal-meta><journal-title-group><journal-title>J</journal-title></journal-title-group></journal-meta>
-<article-meta><article-id pub-id-type="doi">10.1/A</article-id><article-id pub-id-type="pmc">PMC12</article-id>
-<title-group><article-title>On &alpha; <italic>things</italic></article-title></title-group>
-<abstract><p>We study it.</p></abstract><kwd-group><kwd>k1</kwd></kwd-group></article-meta></front>
-<body><sec id="s1"><label>1</label><title>Intro</title>
-<p>As said by <xref ref-type="bibr" rid="B1 B2">1</xref>, see <xref ref-type="fig" rid="f1">Fig 1</xref> &file;.</p>
-<fig id="f1"><label>Figure 1</label><caption><title>Cap</title><p>of it.</p></caption><graphic xlink:href="x"/></fig>
-<sec><title>Sub</title><p>Deep <ext-link ext-link-type="uri" xlink:href="https://example.org">x</ext-link>.</p>
-<table-wrap><table><tr><td>a</td><td>b</td></tr></table></table-wrap></sec></sec></body>
-<back><ref-list><ref id="B1"><mixed-citation>Foo <pub-id pub-id-type="doi">10.1/b</pub-id></mixed-citation></ref>
-<ref id="B2"><mixed-citation>Bar <pub-id pub-id-type="pmid">7</pub-id></mixed-citation></ref>
-</ref-list></back></article>
-"""
-OTHER_JATS = JATS.replace("10.1/A", "10.1/B").replace("PMC12", "PMC13")
 FILES: dict[str, dict[str, str | bytes]] = {
     "markdown": {"a.md": MARKDOWN, "sub/b.md": OTHER_MARKDOWN, "p.png": b"\x89PNG"},
     "html": {"a.html": HTML, "b.html": OTHER_HTML},
     "rst": {"index.rst": RST, "sub/other.rst": OTHER_RST},
-    "jats": {"a.xml": JATS, "b.nxml": OTHER_JATS},
 }
 
 

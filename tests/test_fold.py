@@ -9,7 +9,6 @@ import pyterrier as pt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ir_measures import AP, RR, nDCG
 from test_document_graph import DOCUMENTS, a_graph
 
 from pyterrier_graph import DocumentGraph, measures
@@ -146,51 +145,7 @@ def per_topic(measure: ir_measures.Measure, qrels: pd.DataFrame, run: pd.DataFra
     return {metric.query_id: metric.value for metric in ir_measures.iter_calc([measure], qrels, run)}
 
 
-@settings(max_examples=15, deadline=None)
-@given(scores, st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3), min_size=1), st.sampled_from(RELATIONS))
-def test_on_nodes_is_the_measure_of_the_folded_run(found, judged, relation):
-    qrels: dict[str, int] = {}
-    for passage, label in judged.items():
-        for name in leads_to(passage, relation):
-            qrels[name] = max(label, qrels.get(name, 0))
-    # passages without ties: in the order of trec_eval
-    ranking = sorted(found, key=lambda passage: (found[passage], passage), reverse=True)
-    run = {passage: -float(rank) for rank, passage in enumerate(ranking)}
-    nodes = {name: -float(rank) for rank, (name, _, _) in enumerate(folded_in_words(run, relation))}
-    for measure in (nDCG @ 2, AP, RR(rel=2)):
-        expected = ir_measures.calc_aggregate([measure], {"1": qrels}, {"1": nodes})[measure]
-        folded = measures.on_nodes(measure, STORED, relation)
-        assert ir_measures.calc_aggregate([folded], {"1": judged}, {"1": found})[folded] == pytest.approx(expected)
-
-
-def test_sections_may_be_judged(graph):
-    section, document = (measures.on_nodes(RR, graph, relation) for relation in ("structural", "document"))
-    judged = pd.DataFrame([("1", "numpy.vdot%s0", 1), ("2", "numpy.vdot%s0", 1)], columns=QRELS.columns)
-    assert per_topic(section, judged, RUN) == {"1": 0.5, "2": 1.0}
-    assert per_topic(document, judged, RUN) == {"1": 0.5, "2": 1.0}
-    assert per_topic(section, judged, graph.fold()(RUN)) == {"1": 0.5, "2": 1.0}
-    of_documents = measures.on_documents(nDCG @ 10)
-    assert per_topic(document("nDCG@10"), QRELS, RUN) == per_topic(of_documents, QRELS, RUN)
-    assert per_topic(document, judged.assign(doc_id="numpy.vdot"), RUN) == {"1": 0.5, "2": 1.0}
-
-
 def test_judgments_of_another_level_are_warned_about(graph):
     judged = QRELS.assign(doc_id="numpy.vdot").drop_duplicates(["query_id"])
-    with pytest.warns(UserWarning, match="judgments have documents.*on_nodes"):
-        per_topic(measures.on_nodes(RR, graph), judged, RUN)
     with pytest.warns(UserWarning, match=r"run has passages.*graph.fold"):
         per_topic(measures.PRES, judged.assign(doc_id="numpy.dot%s0"), RUN)
-    with pytest.warns(UserWarning, match=r"the run has passages, such as 'nowhere%p0'"):
-        per_topic(measures.on_nodes(RR, graph), judged, RUN.assign(docno=[f"nowhere%p{n}" for n in range(5)]))
-
-
-def test_names_of_measures(graph):
-    measure = measures.on_nodes(nDCG @ 5, graph, "title")
-    assert str(measure) == f"on_nodes(measure='nDCG@5',graph='{graph.path}',relation='title')"
-    assert ir_measures.parse_measure(str(measure)) == measure
-    assert measures.on_nodes(nDCG, graph.path, "title") @ 5 == measure
-    assert str(measures.on_nodes("AP", graph)) == f"on_nodes(measure='AP',graph='{graph.path}')"
-    with pytest.raises(ValueError, match="the graph has no relation 'parent'"):
-        per_topic(measures.on_nodes(AP, graph, "parent"), QRELS, RUN)
-    with pytest.raises(FileNotFoundError):
-        per_topic(measures.on_nodes(AP, "nowhere"), QRELS, RUN)

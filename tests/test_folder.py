@@ -29,11 +29,10 @@ FILES = {
     "sub/page.html": "<title>Page</title><h1>Page</h1><h2 id=eta>eta</h2><p>eta theta iota</p>",
     "sub/user_notes.txt": "delta epsilon\nzeta\n\nmu mu mu\n",
     "old.rst": "Old\n===\n\nzeta eta\n",
-    "article.xml": "<article><front><article-meta><title-group><article-title>Article</article-title></title-group>"
-    "</article-meta></front><body><sec><title>Body</title><p>iota kappa</p></sec></body></article>",
+    "article.htm": "<h1>Article</h1><h2>Body</h2><p>iota kappa</p>",
     "picture.png": "no text",
 }
-DOCUMENTS = {"guide.md", "sub/page.html", "sub/user_notes.txt", "old.rst", "article.xml"}
+DOCUMENTS = {"guide.md", "sub/page.html", "sub/user_notes.txt", "old.rst", "article.htm"}
 LONG_AGO = 10**18
 
 
@@ -179,7 +178,7 @@ def test_results(folder: Path) -> None:
     assert pt.inspect.transformer_outputs(found.hybrid(), ["qid", "query"])[-4:] == ["text", "title", "file", "line"]
     rows = results.set_index("docno")[["text", "title", "file", "line"]].T.to_dict("list")
     assert rows == {
-        "article.xml%p0": ["iota kappa", "Article - Body", "article.xml", 1],
+        "article.htm%p0": ["iota kappa", "Article - Body", "article.htm", 1],
         "guide.md%p0": ["alpha beta gamma", "Guide", "guide.md", 3],
         "guide.md%p1": ["kappa lambda, see eta.", "Guide - Installing", "guide.md", 7],
         "old.rst%p0": ["zeta eta", "Old", "old.rst", 4],
@@ -330,7 +329,7 @@ def test_control_characters_are_not_printed(folder: Path, capsys: pytest.Capture
         ({"a.png": "x"}, "alpha", "has no files whose names end in .md"),
         ({"a.md": "# x\n\ny"}, " ?! ", "the question is empty"),
         ({"a.md": "# x\n\ny"}, "", "the question is empty"),
-        ({"a.md": "\0", "b.xml": "<"}, "alpha", "has no text: of 2 files, 2 cannot be read (a.md: not a text"),
+        ({"a.md": "\0", "b.md": "\0"}, "alpha", "has no text: of 2 files, 2 cannot be read (a.md: not a text"),
         ({"a.md": "", "b.md": "# Only a title"}, "alpha", "has no text: of 2 files, 0 cannot be read"),
     ],
 )

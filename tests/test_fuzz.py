@@ -188,7 +188,6 @@ RECORDS: list[dict[str, Any]] = [
     },
     {"docno": "d0", "title": "alpha", "sections": [["one", "text"], ["two", ["a", "b"]]]},
     {"docno": "d0", "marked_up_doc": "<doc><hl>alpha</hl><text><p>beta</p><p>gamma</text>"},
-    {"docno": "d0", "body": "<h1>a</h1><p>b", "body_content_type": "text/html", "http_headers": "HTTP\nA: b"},
     {"docno": "d0", "title": "alpha", "headings": "one\ntwo", "body": "one\ntext\ntwo\nmore"},
     {"docno": "d0", "title": "alpha", "abstract": "beta", "body": [["one", "text"], ["one", "more"]]},
 ]

@@ -199,12 +199,8 @@ def test_other_records() -> None:
         ptg.read_record([])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="non-empty text as 'docno'"):
         ptg.read_record({"docno": 5, "text": "a"})
-    page = ptg.read_record({"docno": "d", "body": "<p>a\ud800b", "body_content_type": "text/html"})
-    assert page.passages() == ["a?b"]
     news = ptg.read_record({"docno": "d", "marked_up_doc": "<text><p>a\x0bb\ud800</p>&#11; c</text>"})
     assert " ".join(news.passages()).split()[:2] == ["a", "b"]
-    with pytest.raises(TypeError, match="'http_headers' must be a text or bytes"):
-        ptg.read_record({"docno": "d", "body": "a", "body_content_type": "", "http_headers": np.zeros(2)})
 
 
 def test_numbers_of_passages_that_no_graph_has() -> None:

@@ -154,46 +154,6 @@ def test_rst(tmp_path: Path):
     assert targets(other) == [(outline(other)[3][1], "index.rst%p0")]
 
 
-def test_jats(tmp_path: Path):
-    records, source = read("jats", tmp_path)
-    a = records["a.xml"]
-    intro = "As said by 1, see Fig 1 &file;."
-    assert outline(a) == [
-        (0, "On α things/"),
-        (1, "Abstract/"),
-        (2, "We study it."),
-        (1, "Intro/"),
-        (2, intro),
-        (2, "Figure 1 Cap of it."),
-        (2, "Sub/"),
-        (3, "Deep x."),
-        (3, "a | b"),
-    ]
-    assert a["codes"] == ["k1"]
-    assert links(a) == [(intro, "Figure 1 Cap of it.")]
-    assert targets(a) == [(intro, "b.nxml")]
-
-
-def test_jats_of_other_forms(tmp_path: Path):
-    link = (
-        '<ext-link ext-link-type="doi" xlink:href="10.1/b">b</ext-link><uri>https://doi.org/10.1/b</uri><uri>//[</uri>'
-    )
-    page = (
-        '<articles xmlns:xlink="http://www.w3.org/1999/xlink"><article><body><p>See '
-        f"{link} <list><list-item><label>1</label><p>item</p></list-item></list></p>"
-        "<fig><label>Figure 2</label></fig><boxed-text><title>Box</title></boxed-text></body>"
-        "<back><ack><p>Thanks.</p></ack></back></article></articles>"
-    )
-    files = {"a.xml": page, "b.nxml": FILES["jats"]["b.nxml"], "c.xml": "<book/>", "d.xml": "<open>"}
-    records, source = read("jats", tmp_path, files)
-    see = "See bhttps://doi.org/10.1/b//[ item"
-    texts = [(0, "Acknowledgments/"), *((1, text) for text in (see, "Figure 2", "Box", "Thanks."))]
-    assert outline(records["a.xml"]) == texts
-    assert targets(records["a.xml"]) == [(see, "b.nxml"), (see, "b.nxml")]
-    assert source.report["broken"]["c.xml"] == "not an article of JATS: the root element is 'book'"
-    assert source.report["broken"]["d.xml"].startswith("not well-formed XML")
-
-
 def test_rst_of_other_forms(tmp_path: Path):
     text = """.. meta::
    :keywords: one, two

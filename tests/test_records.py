@@ -10,7 +10,6 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import ir_datasets
@@ -20,10 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ir_datasets.datasets import beir, cord19, msmarco_document, msmarco_document_v2
 from ir_datasets.datasets.base import Dataset
-from ir_datasets.formats import GenericDoc, TrecDocs, WarcDocs
+from ir_datasets.formats import GenericDoc, TrecDocs
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents import records as of_records
 from pyterrier_graph.documents.document import NO_PARENT, StructuredDocument
 from pyterrier_graph.documents.records import read_record
 
@@ -220,64 +218,6 @@ def test_newswire_without_elements():
 PAGE = b"""<html><head><title>Bridges</title></head><body><nav><a href="/">Home</a></nav><h1>Bridges</h1>
 <p>The br\xfccke is open. <a href="#more">More</a> <a href="other.html">Other</a></p>
 <h2 id="more">Road &amp; rail</h2><p>It took long.</p></body></html>"""
-
-
-def responses(*pages: tuple[str, bytes]) -> Any:
-    """The records that a library for WARC files reads from a file with these responses."""
-
-    class Response(dict):
-        type = "response"
-
-        def __init__(self, number: int, payload: bytes) -> None:
-            super().__init__({"WARC-TREC-ID": f"clueweb-{number}", "WARC-Target-URI": "u", "WARC-Date": "d"})
-            self.payload = io.BytesIO(payload)
-
-    found = [Response(number, header.encode() + b"\r\n\r\n" + body) for number, (header, body) in enumerate(pages)]
-    return SimpleNamespace(WARCFile=lambda fileobj: found)
-
-
-def test_clueweb(corpus, monkeypatch: pytest.MonkeyPatch):
-    class Docs(WarcDocs):
-        def docs_iter(self) -> Iterator[Any]:
-            return self._docs_ctxt_iter_warc(io.BytesIO())
-
-        def docs_count(self) -> int:
-            return 5
-
-    ok = "HTTP/1.1 200 OK\nServer: x\nContent-Type: text/html"
-    pages = [
-        (f"{ok}; charset=ISO-8859-1", PAGE),
-        (ok, PAGE.replace(b"<title>", b"<meta charset='cp850'><title>").replace(b"\xfc", b"\x81")),
-        ("HTTP/1.1 200 OK\nContent-Type: application/pdf", b"%PDF"),
-        (ok, b""),
-        ("HTTP/1.1 200 OK", b"<p>Short."),
-    ]
-    monkeypatch.setitem(ir_datasets.lazy_libs._cache, "warc", responses(*pages))
-    records = [*corpus(Docs())]
-    page = ("Bridges", ["The brücke is open. More Other", ("Road & rail", ["It took long."])])
-    expected = [page, page, ("", []), ("", []), ("", ["Short."])]
-    assert outlines(records) == {f"clueweb-{number}": outline for number, outline in enumerate(expected)}
-    document = read_record(records[0])
-    assert [(relation, document.nodes[target].text) for relation, _, target in document.links] == [
-        ("internal", "Road & rail")
-    ]
-    assert not document.references
-    short = outline(read_record(records[0], passage_words=2))
-    assert short[1][:3] == ["The brücke", "is open.", "More Other"]
-
-
-def test_pages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch):
-    said: list[str] = []  # caplog sees nothing once a library has switched logging off
-    monkeypatch.setattr(of_records.logger, "warning", lambda text, *arguments: said.append(text % arguments))
-    record = {"docno": "d", "body_content_type": "text/html", "http_headers": None}
-    for body in (None, b"", b"\0\1\2", b"<div>" * 100_000):
-        assert outline(read_record(record | {"body": body})) == ("", [])
-    assert said and all(message.startswith("document 'd': ") for message in said)
-    with pytest.raises(TypeError, match="'d': 'body' must be a text or bytes, got 5"):
-        read_record(record | {"body": 5})
-
-
-# --- a graph of them
 
 
 def test_function_of_ones_own(tmp_path: Path):

@@ -83,8 +83,7 @@ def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
     return (
         f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(found)!r}, the "
         f"judgments have {judged_level}, such as {min(judged)!r}. Add pt.text.max_passage() or graph.fold(relation) to "
-        "the pipeline, or use on_documents(nDCG @ 10) or on_nodes(nDCG @ 10, graph, relation) of "
-        "pyterrier_graph.measures"
+        "the pipeline, or use pyterrier_graph.measures.on_documents(nDCG @ 10)"
     )
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from email import message_from_string
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
-from pyterrier_graph.checks import check_type
 from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
@@ -28,13 +25,9 @@ Record = Mapping[str, Any]
 Section = tuple[str, list[str]]  # title and paragraphs
 Sectioned = tuple[str, Iterable[Section]]  # the title of a document, and its sections
 
-MIN_WORDS = 30
-HTML = ("text/html", "application/xhtml+xml", "")  # a page without a type is read as HTML
 # Elements that hold the headline and the text of newswire on the TREC disks.
 HEADLINES = ("headline", "hl", "ttl", "title", "ti", "doctitle")
 TEXTS = ("text", "lp", "leadpara")
-
-logger = logging.getLogger(__name__)
 
 
 def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocument:
@@ -48,7 +41,6 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     ``nodes``                            as :meth:`~pyterrier_graph.StructuredDocument.from_record` reads it
     ``sections``                         pairs of a title and a text, or a list of paragraphs, under ``title``
     ``marked_up_doc``                    ``trec-robust04``, ``disks45``, ``aquaint``: headline and paragraphs
-    ``body``, ``body_content_type``      ``clueweb09``, ``gov2``: HTML, as :func:`~pyterrier_graph.read_html` reads it
     ``headings``, ``body``               ``msmarco-document-v2``: a section begins at each heading in the body
     ``text``                             ``beir/*`` and most others: ``title``, and passages of the text
     ``abstract``                         ``cord19/fulltext``, ``pmc``, ``medline``: abstract, and sections of ``body``
@@ -75,8 +67,6 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
             f"document {record['docno']!r} has no fields that pyterrier_graph.read_record reads, such as 'text' "
             f"(fields: {sorted(record)}); a function of your own can read it: graph.index(map(function, documents))"
         )
-    if fields == WEB_PAGE:
-        return _web_page(record, passage_words)
     sectioned = RECORD_TYPES[fields]
     if sectioned is None:
         return StructuredDocument.from_record(record, passage_words=passage_words)
@@ -153,48 +143,16 @@ def _markup(text: str | None) -> Any:
     return lxml.html.fromstring(f"<div>{xml_text(text)}</div>")
 
 
-def _web_page(record: Record, passage_words: int) -> StructuredDocument:
-    """A page of HTML; one of another type, or that cannot be read, is a document without text.
-
-    Links to anchors of the page become links between its parts. Other links are left out: they lead to addresses, and
-    not to docnos.
-    """
-    from pyterrier_graph.documents.readers.files import ReaderOptions, decode, parser, read_draft
-    from pyterrier_graph.documents.readers.outline import ReaderError
-
-    docno, body, headers = record["docno"], record["body"], record.get("http_headers")
-    for field in ("body", "body_content_type", "http_headers"):
-        if not is_missing(record.get(field)):
-            check_type(f"document {docno!r}: {field!r}", record[field], (str, bytes), "a text or bytes")
-    empty = StructuredDocument(docno, (Node(SECTION, "", NO_PARENT),))
-    if not isinstance(body, bytes):
-        body = _text(record, "body").encode("utf-8", "replace")
-    if not body or _text(record, "body_content_type").strip().lower() not in HTML:
-        return empty
-    headers = headers.decode("latin-1") if isinstance(headers, bytes) else _text(record, "http_headers")
-    charset = message_from_string(headers.partition("\n")[2]).get_content_charset()  # the first line is the status
-    try:
-        body = decode(body, charset).encode("utf-8-sig", "replace")
-        options = ReaderOptions(min(MIN_WORDS, passage_words), passage_words)
-        draft = read_draft(parser("html"), body, docno, options)
-    except ReaderError as error:
-        logger.warning("document %r: %s", docno, error)
-        return empty
-    return StructuredDocument(docno, (*(draft.nodes or empty.nodes),), (*draft.links,), (), (*draft.codes,))
-
-
 def _text(record: Record, field: str) -> str:
     """The text of a field, which is empty if there is none."""
     value: Any = record.get(field)
     return "" if is_missing(value) else value
 
 
-WEB_PAGE = ("body", "body_content_type")
-# How a record is read, by the first of these fields that it has. None: by StructuredDocument.from_record, or as a page.
+# How a record is read, by the first of these fields that it has. None: by StructuredDocument.from_record.
 RECORD_TYPES: dict[tuple[str, ...], Callable[[Record], Sectioned] | None] = {
     ("sections",): _sectioned,
     ("marked_up_doc",): _newswire,
-    WEB_PAGE: None,
     ("headings", "body"): _by_headings,
     ("text",): None,
     ("abstract",): _article,

@@ -20,8 +20,7 @@ relevant, and the precision :math:`Prec_D(k)` of the first k of them.
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import ir_measures
@@ -29,16 +28,13 @@ import numpy as np
 import pandas as pd
 from ir_measures import Evaluator, Measure, Metric
 from ir_measures.util import QrelsConverter, RunConverter
-from numpy.typing import NDArray
 
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.documents.document import PASSAGE_SEPARATOR, level_mismatch
-from pyterrier_graph.evaluation.measures import FoldedMeasure, MAPDMeasure, PRESMeasure
+from pyterrier_graph.evaluation.measures import MAPDMeasure, OnDocumentsMeasure, PRESMeasure
 
 IDS = ["query_id", "doc_id"]
 MAX_LABEL = 1_000_000  # trec_eval counts the documents of each label up to the largest one
-Fold = Callable[[list[str]], tuple[NDArray[np.intp], list[str]]]
-"""Turns ids into those of documents or nodes: per pair the position of an id, ascending, and what it becomes."""
 
 
 class PatentEvaluator(Evaluator):
@@ -47,12 +43,9 @@ class PatentEvaluator(Evaluator):
     def __init__(self, measures: Iterable[Measure], qrels: Any) -> None:
         measures = sorted(measures, key=str)  # ir_measures gives a set, whose order would be that of tables' columns
         self._qrels = _judgments(qrels)
-        by_fold: dict[tuple[str, ...], list[Measure]] = defaultdict(list)
-        for measure in measures:
-            if isinstance(measure, FoldedMeasure):
-                by_fold[measure.fold].append(measure)
-        self._folded = [_Folded(_fold(*item), group, self._qrels) for item, group in by_fold.items()]
-        self._direct = [measure for measure in measures if not isinstance(measure, FoldedMeasure)]
+        folded = [measure for measure in measures if isinstance(measure, OnDocumentsMeasure)]
+        self._folded = [_Folded(folded, self._qrels)] if folded else []
+        self._direct = [measure for measure in measures if not isinstance(measure, OnDocumentsMeasure)]
         # The base class adds missing values for topics with relevant documents only.
         topics = set().union(*(group.evaluator.qrel_qids for group in self._folded))
         for measure in self._direct:
@@ -72,17 +65,16 @@ class PatentEvaluator(Evaluator):
 
 
 class _Folded:
-    """Computes measures of documents or nodes by ir_measures, for one way to fold ids."""
+    """Computes measures of documents by ir_measures."""
 
-    def __init__(self, fold: Fold, measures: list[Measure], qrels: pd.DataFrame) -> None:
-        self.fold = fold
+    def __init__(self, measures: list[Measure], qrels: pd.DataFrame) -> None:
         self.measures = {measure["measure"]: measure for measure in measures}
-        self.qrels = _highest(_folded(qrels, fold))
+        self.qrels = _highest(_folded(qrels))
         self.evaluator = ir_measures.evaluator(self.measures, self.qrels)
 
     def metrics(self, ranking: pd.DataFrame) -> Iterator[Metric]:
-        """The metrics of a ranking, in which a document or node has the place of its first result, without ties."""
-        run = _folded(ranking, self.fold).drop_duplicates(IDS)
+        """The metrics of a ranking, in which a document has the place of its first result, without ties."""
+        run = _folded(ranking).drop_duplicates(IDS)
         _check_level(run, self.qrels)
         found = run.groupby("query_id", sort=False)["doc_id"]
         scores = {topic: {name: -float(rank) for rank, name in enumerate(names.tolist())} for topic, names in found}
@@ -90,24 +82,9 @@ class _Folded:
             yield metric._replace(measure=self.measures[metric.measure])
 
 
-def _fold(path: str = "", relation: str = "") -> Fold:
-    """Folds ids into those of their documents, or by a relation of the graph at a path."""
-    if not relation:
-        return lambda ids: (np.arange(len(ids)), documents_of(ids))
-    from pyterrier_graph.graphs.document_graph import DocumentGraph
-    from pyterrier_graph.graphs.passages import check_fold, fold
-
-    graph = DocumentGraph(path)
-    check_fold(graph, relation)
-    return lambda ids: fold(graph, ids, relation)
-
-
-def _folded(rows: pd.DataFrame, fold: Fold) -> pd.DataFrame:
-    """The rows, in their order, with the ids that theirs are folded into."""
-    ids = rows["doc_id"].unique()
-    position, names = fold(ids.tolist())
-    folded = pd.DataFrame({"doc_id": ids[position], "folded": np.array(names, dtype=object)})
-    return rows.merge(folded, on="doc_id").drop(columns="doc_id").rename(columns={"folded": "doc_id"})
+def _folded(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the ids of their documents."""
+    return rows.assign(doc_id=documents_of(rows["doc_id"]))
 
 
 def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:

@@ -20,7 +20,6 @@ also with the measures of ir_measures itself.
 from __future__ import annotations
 
 import math
-import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -34,7 +33,7 @@ from ir_measures.providers import FallbackProvider
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.documents.document import level_mismatch
 
-__all__ = ["MAPD", "PRECD", "PRES", "on_documents", "on_nodes"]
+__all__ = ["MAPD", "PRECD", "PRES", "on_documents"]
 
 
 SAMPLE = 100  # ids of a frame, of which the level is compared before all of them
@@ -139,18 +138,27 @@ class PRECDMeasure(_WithinDocuments):
     __name__ = NAME = "PRECD"
 
 
-class FoldedMeasure(PatentMeasure):
-    """Base class of measures that fold passages: a measure of what passages belong to or lead to."""
+class OnDocumentsMeasure(PatentMeasure):
+    """A measure of documents, computed from a run of passages: ``on_documents(AP @ 100)``.
+
+    A document has the rank of its first passage and the highest label of its passages. The id of a document is the part
+    of a passage's id before the last ``%p``. An id without it is the id of a document, so judgments may be
+    of passages or of documents.
+
+    ``str(on_documents(AP @ 100))``, which is ``on_documents(measure='AP@100')``, can be parsed again.
+    The measure decides about topics without relevant documents: PRES leaves them out, AP has the value 0.
+
+    Parameters:
+        measure: The measure, or its name. It may only depend on ids, ranks and labels.
+    """
+
+    __name__ = NAME = "on_documents"
+    SUPPORTED_PARAMS = {"measure": _MEASURE}
 
     def __init__(self, **params: Any) -> None:
         super().__init__(**params)
         if "measure" in params:
             self.DEFAULT = params["measure"].DEFAULT
-
-    @property
-    def fold(self) -> tuple[str, ...]:
-        """The parameters of the fold."""
-        return tuple(self[name] for name in self.SUPPORTED_PARAMS if name != "measure")
 
     def __call__(self, *values: Any, cutoff: int | None = None, **given: Any) -> Self:
         """The same measure with other parameters, in their order; ``cutoff`` is the cutoff of the inner measure."""
@@ -168,53 +176,6 @@ class FoldedMeasure(PatentMeasure):
     def aggregator(self) -> Any:
         """The aggregator of the inner measure."""
         return self["measure"].aggregator()
-
-
-class OnDocumentsMeasure(FoldedMeasure):
-    """A measure of documents, computed from a run of passages: ``on_documents(AP @ 100)``.
-
-    A document has the rank of its first passage and the highest label of its passages. The id of a document is the part
-    of a passage's id before the last ``%p``. An id without it is the id of a document, so judgments may be
-    of passages or of documents.
-
-    ``str(on_documents(AP @ 100))``, which is ``on_documents(measure='AP@100')``, can be parsed again.
-    The measure decides about topics without relevant documents: PRES leaves them out, AP has the value 0.
-
-    Parameters:
-        measure: The measure, or its name. It may only depend on ids, ranks and labels.
-    """
-
-    __name__ = NAME = "on_documents"
-    SUPPORTED_PARAMS = {"measure": _MEASURE}
-
-
-class OnNodesMeasure(FoldedMeasure):
-    """A measure of sections, or of other nodes of a graph, from a run of passages: ``on_nodes(nDCG @ 10, graph)``.
-
-    A node has the rank of the first passage that leads to it and the highest label of the passages that lead to it, as
-    in ``graph.fold(relation)``. A passage that leads to no node, and an id that is not that of a passage of the graph,
-    stay as they are, so judgments may be of passages, of sections (``docno%sN``), or of other nodes.
-
-    ``str`` of the measure has the graph's path, and can be parsed again.
-
-    Parameters:
-        measure: The measure, or its name. It may only depend on ids, ranks and labels.
-        graph: The :class:`~pyterrier_graph.DocumentGraph`, or its path.
-        relation: What passages lead to: a relation of the graph, a path of relations, or ``'document'`` for documents.
-    """
-
-    __name__ = NAME = "on_nodes"
-    SUPPORTED_PARAMS = {
-        "measure": _MEASURE,
-        "graph": _Parameter(dtype=str, required=True, desc="a DocumentGraph, or its path"),
-        "relation": _Parameter(dtype=str, default="structural", desc="a relation of the graph, or 'document'"),
-    }
-
-    def __init__(self, **params: Any) -> None:
-        if "graph" in params:
-            path = getattr(params["graph"], "path", params["graph"])
-            params["graph"] = str(path) if isinstance(path, os.PathLike) else path
-        super().__init__(**params)
 
 
 class PatentProvider(Provider):
@@ -278,5 +239,4 @@ PRES = PRESMeasure()
 MAPD = MAPDMeasure()
 PRECD = PRECDMeasure()
 on_documents = OnDocumentsMeasure()
-on_nodes = OnNodesMeasure()
-register(PRES, MAPD, PRECD, on_documents, on_nodes)
+register(PRES, MAPD, PRECD, on_documents)

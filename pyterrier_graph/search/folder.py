@@ -32,7 +32,7 @@ def open_folder(
     workers: int | None = None,
     verbose: bool = True,
 ) -> GraphIndex:
-    """Makes a folder searchable: Markdown, HTML, reStructuredText, JATS XML, notebooks, plain text, and office files.
+    """Makes a folder searchable: Markdown, HTML, reStructuredText, notebooks, plain text, and office files.
 
     ::
 

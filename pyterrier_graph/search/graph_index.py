@@ -348,7 +348,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             queries.build(topics, graph, qrels=qrels)
         self._save_encoder(meta)
         if self.verbose and (text := encoding_time(self.path / ENCODED, graph, _bi_encoder(self._encoder))):
-            print(text, file=sys.stderr, flush=True)
+            pt.tqdm.write(text, file=sys.stderr)
         words = self._write_sides(folder, self.path / TABLES, _table_of(meta, PASSAGES), meta, graph, queries)[1]
         meta["tables"] = meta["tables"] | ({PASSAGES: words} if meta["lexical"] == "lance" else {})
         return graph

@@ -1,1 +1,1 @@
-"""Readers of files: folders of Markdown, HTML, reStructuredText or JATS become structured documents."""
+"""Readers of files: folders of Markdown, HTML or reStructuredText become structured documents."""

@@ -1,4 +1,4 @@
-"""Folders of Markdown, HTML, reStructuredText, JATS or office files as structured documents.
+"""Folders of Markdown, HTML, reStructuredText or office files as structured documents.
 
 Files are found, the parser of a format reads each of them into an outline, and links between files are resolved last.
 """
@@ -30,7 +30,6 @@ FORMATS = {
     "markdown": (".md", ".markdown", ".mdown"),
     "html": (".html", ".htm", ".xhtml"),
     "rst": (".rst", ".rest"),
-    "jats": (".xml", ".nxml"),
     "plain_text": (".txt", ".text"),
     "office": (".docx", ".pptx", ".pdf", ".ipynb"),
 }
@@ -322,17 +321,6 @@ def read_rst(files: Files, **options: Any) -> DocumentFiles:
     targets are among the files. The fields tags and keywords at the beginning of a file are its codes.
     """
     return DocumentFiles(files, ["rst"], **options)
-
-
-def read_jats(files: Files, **options: Any) -> DocumentFiles:
-    """Reads articles in JATS, the XML of PubMed Central; arguments and passages are those of :func:`read_markdown`.
-
-    An article has its title, the abstract, the sections, captions of figures and tables, and the appendices; the
-    bibliography is left out. Citations of articles that are among the files become edges ``external``:
-    articles are recognized by DOI, PubMed id, or PubMed Central id. Subjects and keywords are codes. No network is used
-    and no entity is expanded; files that are not well-formed are not read.
-    """
-    return DocumentFiles(files, ["jats"], **options)
 
 
 def read_office(files: Files, **options: Any) -> DocumentFiles:
