@@ -43,7 +43,7 @@ class PatentEvaluator(Evaluator):
     def __init__(self, measures: Iterable[Measure], qrels: Any) -> None:
         measures = sorted(measures, key=str)  # ir_measures gives a set, whose order would be that of tables' columns
         self._qrels = _judgments(qrels)
-        folded = [measure for measure in measures if isinstance(measure, OnDocumentsMeasure)]
+        folded: list[Measure] = [measure for measure in measures if isinstance(measure, OnDocumentsMeasure)]
         self._folded = [_Folded(folded, self._qrels)] if folded else []
         self._direct = [measure for measure in measures if not isinstance(measure, OnDocumentsMeasure)]
         # The base class adds missing values for topics with relevant documents only.
