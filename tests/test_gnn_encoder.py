@@ -635,11 +635,8 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="training the encoder needs the passages' texts: give graph="):
         gnn(small, training=training).fit(small.train, small.qrels)
     plain = SimpleNamespace(encode_queries=small.encoder.encode_queries, encode_docs=small.encoder.encode_docs)
-    with pytest.raises(ValueError, match="only a DualEncoder without late_chunking learns"):
+    with pytest.raises(ValueError, match="only a DualEncoder learns"):
         gnn(small, encoder=plain, training=training).fit(small.train, small.qrels)
-    late = small.encoder.apply_attributes(late_chunking=True)
-    with pytest.raises(ValueError, match="only a DualEncoder without late_chunking learns"):
-        gnn(small, encoder=late, training=training).fit(small.train, small.qrels)
     with pytest.raises(ValueError, match="has nothing to learn"):
         gnn(small, NETWORKS["average"]).fit(small.train, small.qrels)
 

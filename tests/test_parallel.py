@@ -29,7 +29,6 @@ from transformers import PreTrainedTokenizerFast
 import pyterrier_graph as ptg
 from pyterrier_graph import clef_ip
 from pyterrier_graph.encoders.checkpoints import tokenized
-from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -242,7 +241,6 @@ LONG_RUN = tiny.run(2).assign(query=LONG[0], text=LONG[0]).iloc[:4]
 CUT: dict[str, Any] = {"max_query_tokens": 4, "max_passage_tokens": 40}
 CALLS = {"encode_queries": LONG, "encode_docs": LONG, "transform": LONG_RUN}
 THREADS: dict[str, Callable[[Any], Any]] = {
-    "late chunking": lambda small: SentenceEncoder(tiny.checkpoint(), late_chunking=True, **CUT, **FLOAT32),
     "DualEncoder": lambda small: copy.deepcopy(ptg.DualEncoder(tiny.checkpoint(), **CUT, **FLOAT32)),
     "GraphMaxSim": lambda small: ptg.GraphMaxSim(small.graph, TokenEncoder(tiny.checkpoint(), **CUT), **FLOAT32),
     "CrossEncoderReranker": MODELS["CrossEncoderReranker"][0],

@@ -8,9 +8,7 @@ BM25 = "BM25"
 BM25_CONTEXT = "BM25, context in the text"
 DUAL = "dual-encoder"
 TITLE_IN_TEXT = "title in the text"
-LATE = "late chunking"
 MEAN = "GraphMean"
-MEAN_LATE = "GraphMean over late chunking"
 MEAN_FIXED = "GraphMean, fixed default weights"  # a GNN-encoder starts here
 MEAN_ELSEWHERE = "GraphMean, fixed weights from elsewhere"
 MEAN_HOME = "GraphMean, fitted at home"
@@ -37,9 +35,7 @@ SYSTEMS = (
     BM25_CONTEXT,
     DUAL,
     TITLE_IN_TEXT,
-    LATE,
     MEAN,
-    MEAN_LATE,
     MEAN_FIXED,
     MEAN_ELSEWHERE,
     MEAN_HOME,
@@ -67,7 +63,6 @@ RIVALS = (
     BM25_CONTEXT,
     DUAL,
     TITLE_IN_TEXT,
-    LATE,
     HYBRID_PLAIN,
     HYBRID_TITLED,
     TITLED_EVIDENCE,

@@ -2,7 +2,7 @@
 
 Each file has the vectors of some texts by one encoder. A text is encoded only if no other file of the same encoder in
 the same folder has it: vectors are copied where the digest (BLAKE2b, 16 bytes) of all that the encoder reads is equal.
-With late chunking this is the whole document. So a copied vector is the one that the text got when it was encoded
+So a copied vector is the one that the text got when it was encoded
 first; it differs from a new one only as far as the encoder's vectors depend on the other texts of a batch.
 """
 
@@ -151,8 +151,8 @@ def encode_once(
     _write(
         path,
         about,
-        lambda numbers: encode(texts(numbers)),
-        lambda numbers: digests_of(texts(numbers)),
+        texts,
+        encode,
         f"{name}-*",
         at_once=batch_size,
         workers=workers,
@@ -195,12 +195,9 @@ def base_vectors(
     nodes, quiet = graph.passage_nodes, without_bars(encoder)
     if not len(nodes):
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
-    late = getattr(encoder, "late_chunking", False)
 
-    def encoded(numbers: np.ndarray) -> np.ndarray:
-        if late:
-            return quiet.encode_passages(graph, nodes[numbers])
-        return quiet.encode_docs(graph.texts(nodes[numbers], titles=titles))
+    def texts(numbers: np.ndarray) -> list[str]:
+        return graph.texts(nodes[numbers], titles=titles)
 
     def write_ids(files: Path) -> None:
         with writing_ids(files / DOCNOS) as ids:
@@ -211,8 +208,8 @@ def base_vectors(
     _write(
         path,
         FLEX | HINT | {"doc_count": len(nodes), "base": identity},
-        encoded,
-        lambda numbers: text_digests(graph, nodes[numbers], titles=titles, late=late),
+        texts,
+        quiet.encode_docs,
         "passages-*.flex",
         write_more=write_ids,
         at_once=PASSAGES_AT_ONCE,
@@ -230,7 +227,7 @@ def base_vectors(
 def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
     """How long encoding all passages takes, with and without titles; empty if it is quick, or there are vectors."""
     nodes = graph.passage_nodes
-    if getattr(encoder, "late_chunking", False) or len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
+    if len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
         return ""
     texts, quiet = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True), without_bars(encoder)
     started = perf_counter()
@@ -296,23 +293,9 @@ def further_windows(
     return [[f"{front}{text}" for text in texts] for front, texts in zip(fronts, windows, strict=True)]
 
 
-def text_digests(graph: HeteroGraph, nodes: np.ndarray, *, titles: bool, late: bool) -> np.ndarray:
-    """Digests of what an encoder, perhaps with late chunking, reads for some passages, shape (passages, 2)."""
-    if not late:
-        return digests_of(graph.texts(nodes, titles=titles))
-    from pyterrier_graph.encoders.late_chunking import passages_in_documents
-
-    texts, documents, positions = passages_in_documents(graph, nodes)
-    own = digests_of(texts)
-    place = np.searchsorted(documents, positions, side="right") - 1
-    bounds = zip(positions.tolist(), documents[place].tolist(), documents[place + 1].tolist(), strict=True)
-    return digests_of(f"{position - start} ".encode() + own[start:end].tobytes() for position, start, end in bounds)
-
-
-def digests_of(texts: Iterable[str | bytes]) -> np.ndarray:
+def digests_of(texts: Iterable[str]) -> np.ndarray:
     """Digests of texts, shape (texts, 2)."""
-    contents = (text.encode() if isinstance(text, str) else text for text in texts)
-    joined = b"".join([blake2b(content, digest_size=16).digest() for content in contents])
+    joined = b"".join([blake2b(text.encode(), digest_size=16).digest() for text in texts])
     return np.frombuffer(joined, dtype=DIGEST).reshape(-1, 2)
 
 
@@ -322,8 +305,8 @@ def digests_of(texts: Iterable[str | bytes]) -> np.ndarray:
 def _write(
     path: Path,
     about: dict[str, Any],
-    encode: Callable[[np.ndarray], Any],
-    digests: Callable[[np.ndarray], np.ndarray],
+    texts: Callable[[np.ndarray], list[str]],
+    encode: Callable[[list[str]], Any],
     pattern: str,
     *,
     write_more: Callable[[Path], None] = lambda files: None,
@@ -338,7 +321,7 @@ def _write(
     if (path / META).is_file():
         return
     count, first = about["doc_count"], np.arange(min(1, about["doc_count"]))
-    dimension = checked_vectors(encode(first), first, None).shape[1]
+    dimension = checked_vectors(encode(texts(first)), first, None).shape[1]
     meta = about | {"vec_size": dimension}
     with unfinished(path, meta, count, at_once) as writer:
 
@@ -346,7 +329,7 @@ def _write(
             write_more(files)
             with open(files / DIGESTS, "wb") as out:
                 for numbers in blocks(count, at_once):
-                    out.write(digests(numbers).tobytes())
+                    out.write(digests_of(texts(numbers)).tobytes())
 
         writer.prepare(write_files)
         others = _copyable(path.parent, pattern, meta)
@@ -358,7 +341,7 @@ def _write(
             for number in np.unique(source[numbers]):
                 here = source[numbers] == number
                 if number < 0:
-                    found[here] = checked_vectors(encode(numbers[here]), numbers[here], dimension)
+                    found[here] = checked_vectors(encode(texts(numbers[here])), numbers[here], dimension)
                 else:
                     stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
                     found[here] = stored[row[numbers[here]]]

@@ -182,8 +182,8 @@ class GNNEncoder(ContextualEncoder):
         queries = loss_queries(self, topics_or_res_tr, qrels_tr, options)
         rates, encoder, compute = self._rates(), None, None
         if options.encoder_learning_rate is not None:
-            if not isinstance(self.encoder, DualEncoder) or self.encoder.late_chunking:
-                raise ValueError(f"only a DualEncoder without late_chunking learns, this encoder is {self.encoder!r}")
+            if not isinstance(self.encoder, DualEncoder):
+                raise ValueError(f"only a DualEncoder learns, this encoder is {self.encoder!r}")
             encoder = self.encoder.apply_attributes()  # a copy with weights of its own
             compute = partial(joint_vectors, self.network, encoder, sampler)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))

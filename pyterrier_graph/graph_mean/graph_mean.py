@@ -270,8 +270,7 @@ class ContextualEncoder(LearnedModel):
     @property
     def _share(self) -> float:
         """The share of the vector that an encoder reads with titles in front, in the vector of a passage."""
-        late = getattr(self.encoder, "late_chunking", False)  # reads the whole document at once
-        return 0.0 if late or self.vectors is not None else self.network.titled
+        return 0.0 if self.vectors is not None else self.network.titled
 
     @property
     def _device(self) -> torch.device:
@@ -437,7 +436,7 @@ class GraphMean(ContextualEncoder):
     :class:`~pyterrier_graph.graph_mean.equations.SideBySide` for the vectors, and
     :class:`~pyterrier_graph.graph_mean.contextual_index.QueryWeights` for the weights. The index is larger: with titles
     it has two vectors per passage, with relevant queries as well it has three. A passage with titles is encoded twice,
-    alone and after its titles, unless its ``vectors`` are given or the encoder has late chunking.
+    alone and after its titles, unless its ``vectors`` are given.
 
     With fixed weights the vector of a passage is as large as the encoder's:
     ``normalize(x + sum over relations of weight * mean of the neighbors)``, see

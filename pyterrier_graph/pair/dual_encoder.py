@@ -53,8 +53,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             then averaged. A checkpoint with an encoder each for queries and passages keeps both.
         miner: Makes training examples for :meth:`fit`.
         training: Options of training.
-        late_chunking: Whether a passage of a document graph is read with the rest of its document: see
-            :class:`~pyterrier_graph.encoders.sentence_encoder.SentenceEncoder`. Training is as without it.
         max_query_tokens: Queries are cut after this many tokens: by default 120.
         max_passage_tokens: Passages are cut after this many tokens: by default 180.
         batch_size: Number of texts that are encoded at once.
@@ -67,14 +65,13 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
 
     Raises:
-        ValueError: If an option is out of range, the checkpoint cannot read so many tokens, or ``late_chunking`` is on
-            and the checkpoint does not average the states of tokens.
+        ValueError: If an option is out of range, or the checkpoint cannot read so many tokens.
     """
 
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_TYPE = "dual_encoder"
     ARTIFACT_FORMAT = "sbert"
-    WRITTEN = ("late_chunking", "max_query_tokens", "max_passage_tokens")
+    WRITTEN = ("max_query_tokens", "max_passage_tokens")
     TRAINING = DualEncoderTraining
     KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", *WRITTEN}
 
@@ -84,7 +81,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         *,
         miner: HardNegativeMiner | None = None,
         training: DualEncoderTraining | None = None,
-        late_chunking: bool = False,
         max_query_tokens: int | None = None,
         max_passage_tokens: int | None = None,
         batch_size: int = 32,
@@ -97,7 +93,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         SentenceEncoder.__init__(
             self,
             encoder,
-            late_chunking=late_chunking,
             max_query_tokens=max_query_tokens,
             max_passage_tokens=max_passage_tokens,
             batch_size=batch_size,
