@@ -12,10 +12,10 @@ the folder that becomes the artifact. A process that is killed at any moment lea
 the artifact is the same to the byte, whoever computed which range: ``work`` must return the same rows for the same
 numbers. When all ranges are there, they are concatenated, so that at the end the disk holds the rows twice.
 
-``workers=`` is the same everywhere: a number of processes on this machine, which share its cores, and each of which
-takes a GPU where there are several; or ``'ray'``, a Ray cluster whose nodes see the same files under the same paths
-(the one that ``ray.init`` has connected to, or else one on this machine). ``work`` is sent to a worker once; it may be
-defined in a notebook. Graphs, stores and indexes are opened by the worker, not copied.
+``workers=`` is the same everywhere: a number of processes on this machine, which share its cores; or ``'ray'``, a Ray
+cluster whose nodes see the same files under the same paths (the one that ``ray.init`` has connected to, or else one on
+this machine), which shares out several GPUs. ``work`` is sent to a worker once; it may be defined in a notebook.
+Graphs, stores and indexes are opened by the worker, not copied.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ import json
 import os
 import shutil
 import signal
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,9 +55,7 @@ PLAN, FILES = "unfinished.json", "files"
 RETRIES = 5  # of a range, if Ray loses a worker or a machine
 IDLE = 10  # seconds until a process ends that gets no more work, such as one whose parent was killed
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS")
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-_held = ExitStack()  # what this process keeps until it ends: the lock of its GPU
 _pickled_job = b""  # of this worker process
 
 
@@ -273,8 +269,7 @@ def _in_processes(job: Job, numbers: Sequence[int], count: int) -> Iterator[int]
     from joblib.externals import loky
 
     threads = dict.fromkeys(THREADS, str(max(1, joblib.cpu_count() // count)))
-    start = (dumps(job), gpus())
-    executor = loky.ProcessPoolExecutor(count, timeout=IDLE, initializer=_start, initargs=start, env=threads)
+    executor = loky.ProcessPoolExecutor(count, timeout=IDLE, initializer=_start, initargs=(dumps(job),), env=threads)
     done = False
     try:
         calls = {executor.submit(_call, number): number for number in numbers}
@@ -286,12 +281,10 @@ def _in_processes(job: Job, numbers: Sequence[int], count: int) -> Iterator[int]
         executor.shutdown(kill_workers=not done)
 
 
-def _start(job: bytes, devices: list[str]) -> None:
+def _start(job: bytes) -> None:
     """Prepares a worker process."""
     global _pickled_job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
-    if devices:
-        os.environ[VISIBLE] = take_gpu(devices)
     _pickled_job = job
 
 
@@ -302,24 +295,6 @@ def _call(number: int) -> None:
 @lru_cache(maxsize=1)
 def _loaded(job: bytes) -> Job:
     return cloudpickle.loads(job)
-
-
-def gpus() -> list[str]:
-    """The names of this machine's GPUs that are to be shared out, if there are several."""
-    torch = sys.modules.get("torch")  # what does not import it needs no GPU
-    if torch is None or (count := torch.cuda.device_count()) < 2:
-        return []
-    return os.environ[VISIBLE].split(",") if os.environ.get(VISIBLE) else [*map(str, range(count))]
-
-
-def take_gpu(devices: Sequence[str]) -> str:
-    """Chooses a GPU that no other worker has, until this process ends; if all are taken, one that is shared."""
-    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
-    for device in devices:
-        with suppress(BlockingIOError):
-            _held.enter_context(locked(Path(tempfile.gettempdir(), f"pyterrier_graph-gpu-{user}-{device}")))
-            return device
-    return devices[os.getpid() % len(devices)]
 
 
 def _on_ray(job: Job, numbers: Sequence[int]) -> Iterator[int]:
