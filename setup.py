@@ -143,7 +143,6 @@ setup(
             "reranker.lgre = pyterrier_graph.lgre.reranker:LGReReranker.load",
             "token_store.passage_graph = pyterrier_graph.encoders.token_store:TokenStore",
         ],
-        "pyterrier.dataset_provider": ["pyterrier-graph = pyterrier_graph.datasets.provider:GraphDatasetProvider"],
         # Runs when PyTerrier is imported: registers the datasets with ir_datasets, for `irds:pyterrier-graph/...`.
         "pyterrier.modules": ["graph = pyterrier_graph.datasets.provider:load_module"],
     },
