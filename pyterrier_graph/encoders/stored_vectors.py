@@ -131,20 +131,11 @@ def encode_once(
 ) -> np.ndarray:
     """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
 
-    Args:
-        folder: Each name and identity gets a folder of its own in it.
-        name: The kind of texts, such as ``'queries'``.
-        identity: All that the vectors depend on, for JSON: the encoder's ``model_name``, a digest of the texts.
-            Vectors are copied from files with the same name whose identity differs only in ``'texts'``.
-        count: Number of texts.
-        texts: Returns the texts of some numbers, which are below ``count`` and ascend.
-        encode: Texts to floating point vectors, shape (texts, d). The first text is encoded once more, for d.
-        batch_size: Number of texts that are encoded, and written, at once.
-        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
-        verbose: Whether to show progress.
+    Each name, such as ``'queries'``, and identity gets a folder of its own. The identity has all that the vectors
+    depend on: the encoder's ``model_name``, a digest of the texts. Vectors are copied from files with the same name
+    whose identity differs only in ``'texts'``. The first text is encoded once more, for the dimension.
 
-    Returns:
-        A memory-mapped array, float32 of shape (count, d); what is written to it does not reach the file.
+    Returns a memory-mapped array, float32 of shape (count, d); what is written to it does not reach the file.
     """
     about = {"type": "vectors", "format": "float32", "format_version": 1, "doc_count": count, "base": identity}
     path = folder / f"{name}-{json_sha256(about)[:16]}"
@@ -176,18 +167,7 @@ def base_vectors(
     """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
 
     It is written into a folder with those of other graphs and encoders, unless it is there already. A call that was
-    killed continues when it is repeated.
-
-    Args:
-        folder: Folder of the index.
-        graph: The graph.
-        encoder: A bi-encoder.
-        titles: Whether the titles above a passage precede its text.
-        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
-        verbose: Whether to show progress.
-
-    Raises:
-        ValueError: If vectors differ in their shape, or are not finite.
+    killed continues when it is repeated. With ``titles``, the titles above a passage precede its text.
     """
     identity: dict[str, Any] = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
     identity |= {"titles": True} if titles else {}

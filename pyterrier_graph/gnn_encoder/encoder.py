@@ -71,12 +71,9 @@ class GNNEncoder(ContextualEncoder):
         encoder: The name of a checkpoint, or a bi-encoder, such as a :class:`~pyterrier_graph.DualEncoder`.
         query_graph: The graph of training queries.
         config: A :class:`~pyterrier_graph.GNNEncoderConfig`, or ``GNNEncoderConfig.paper()`` for the papers' network.
-        vectors: The encoder's own vectors of the graph's passages: see GraphMean.
-        folder: Where vectors of passages, queries and titles are kept: see GraphMean.
         training: Options of training.
-        device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding, see :mod:`~pyterrier_graph.encoders.checkpoints`.
-        verbose: Whether to show progress.
+
+    The other arguments are those of :class:`~pyterrier_graph.GraphMean`.
 
     Attributes:
         network: The network.

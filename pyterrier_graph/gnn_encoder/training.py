@@ -239,11 +239,6 @@ class Batch:
 class MaskedGraph(Dataset):
     """Lines 3 to 7 of Algorithm 1: the queries of each epoch, the graph without them, and the batches.
 
-    Args:
-        queries: The training queries.
-        sampler: Assembles neighborhoods.
-        options: Options of training.
-
     Attributes:
         query_graph: The graph of the present epoch, without the masked queries.
         positives: The positive of each query in this epoch, shape (queries,); -1 where there is none.
@@ -301,12 +296,7 @@ def _drawn(passages: CSR, count: int, random: np.random.Generator) -> np.ndarray
 class MaskedGraphModel(nn.Module):
     """Lines 8 to 10 of Algorithm 1: the network, with the dual-encoder where it learns, too, and their loss.
 
-    Args:
-        network: The network.
-        scale: Factor of similarities; None takes the factor that suits the network.
-        encoder: The dual-encoder, if it learns.
-        l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` (Li et al. 2018), with the network's weights w, and
-            these weights w0 as they are now.
+    The loss has the penalty ``l2_sp / 2 * |w - w0|^2`` (Li et al. 2018) for leaving the network's present weights w0.
     """
 
     def __init__(

@@ -235,18 +235,12 @@ def check_fold(graph: HeteroGraph, relation: str) -> None:
 def fold(
     graph: HeteroGraph, identifiers: list[str], relation: str, *, strict: bool = False
 ) -> tuple[np.ndarray, list[str]]:
-    """The nodes or documents to which passages lead.
+    """The nodes or documents to which passages lead by a relation as in :class:`Fold`.
 
-    An id stays as it is if it is not that of a passage, or if the passage leads to no node.
+    An id stays as it is if it is not that of a passage, or if the passage leads to no node. If ``strict``, an id that
+    is not in the graph raises KeyError.
 
-    Args:
-        graph: The graph.
-        identifiers: Ids of passages.
-        relation: As in :class:`Fold`.
-        strict: Whether an id that is not in the graph raises KeyError.
-
-    Returns:
-        Per pair of a passage and a node, the position in ``identifiers``, ascending, and the id of the node.
+    Returns per pair of a passage and a node, the position in ``identifiers``, ascending, and the id of the node.
     """
     nodes = graph._find(identifiers)
     if strict:

@@ -53,12 +53,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             then averaged. A checkpoint with an encoder each for queries and passages keeps both.
         miner: Makes training examples for :meth:`fit`.
         training: Options of training.
-        max_query_tokens: Queries are cut after this many tokens: by default 120.
-        max_passage_tokens: Passages are cut after this many tokens: by default 180.
-        batch_size: Number of texts that are encoded at once.
-        device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding and training; see :mod:`~pyterrier_graph.encoders.checkpoints`.
-        verbose: Whether to show progress.
+
+    The other arguments are those of :class:`~pyterrier_graph.encoders.sentence_encoder.SentenceEncoder`.
 
     Attributes:
         network: The SentenceTransformer.

@@ -249,10 +249,6 @@ def _each(job: Job, numbers: Sequence[int], workers: Workers) -> Iterator[int]:
     """Calls ``job(number)`` for all numbers, and yields each when it is done, in any order.
 
     An error of the function, or a process that dies, ends all calls. What is done is kept: an equal call continues.
-
-    Raises:
-        ImportError: If Ray is not installed.
-        RuntimeError: If a process dies, for example because it is out of memory.
     """
     if workers == "ray":
         yield from _on_ray(job, numbers)

@@ -46,13 +46,8 @@ def coordinate_search(
     if its mean difference to the best value, over the queries, is at most the standard error of this mean. So few
     queries move a number only if they agree, and a single query moves none.
 
-    Args:
-        start: The numbers by name.
-        grid: The changes that are tried; one can change several numbers together. The changes of one number are
-            ``[{"title": w} for w in (0, 0.5, 1)]``, for example.
-        measure: Measures the model with these numbers: the measure of each query, shape (queries,); more is better.
-        desc: Title of the progress bar.
-        verbose: Whether to show progress.
+    The changes of one number are ``[{"title": w} for w in (0, 0.5, 1)]``, for example; one can change several numbers
+    together. ``measure`` returns the measure of each query with some numbers, shape (queries,); more is better.
     """
     present = dict(start)
     groups: dict[frozenset[str], list[Mapping[str, float]]] = {}

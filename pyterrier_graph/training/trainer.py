@@ -193,16 +193,8 @@ def train(
 ) -> list[dict[str, float]]:
     """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place by a :class:`RankingTrainer`.
 
-    Args:
-        model: The model.
-        examples: The training set. Before each epoch its method ``draw(epoch)`` is called, if it has one.
-        collate: Makes a batch of examples.
-        options: How to train.
-        rates: The learning rate of each group of parameters.
-        **run: The fields of :class:`Run`.
-
-    Returns:
-        The log, as :func:`run_trainer` returns it.
+    Before each epoch ``examples.draw(epoch)`` is called, if there is such a method. ``run`` has the fields of
+    :class:`Run`, and the log that is returned is that of :func:`run_trainer`.
     """
     about = Run(**run)
 
@@ -236,23 +228,13 @@ def run_trainer(
 ) -> list[dict[str, float]]:
     """Trains a model in place and keeps the weights that are best on the validation queries.
 
-    A call that ends with an error, or by Ctrl-C, leaves the model with the weights that it had before.
+    A call that ends with an error, or by Ctrl-C, leaves the model with the weights that it had before. ``make`` makes
+    the trainer from its arguments and callbacks; its evaluation returns the measure with :data:`PREFIX` before its
+    name. ``load`` reads the model's weights from the folder of a checkpoint.
 
-    Args:
-        model: The model.
-        make: Makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure with
-            :data:`PREFIX` before its name.
-        arguments: Makes the trainer's arguments.
-        load: Reads the model's weights from the folder of a checkpoint.
-        options: How to train.
-        run: Validation, identity, device, precision and progress.
-
-    Returns:
-        The trainer's log: losses, and the measure under its own name. With validation, its first entry is the measure
-        before training; if no later value is better, the weights from before training are kept.
-
-    Raises:
-        ValueError: If ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
+    Returns the trainer's log: losses, and the measure under its own name. With validation, its first entry is the
+    measure before training; if no later value is better, the weights from before training are kept. Raises ValueError
+    if ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
     """
     with tempfile.TemporaryDirectory() as scratch, restored_on_error(model) as before:
         settings = arguments(output_dir=scratch, **trainer_arguments(options, run))

@@ -60,14 +60,8 @@ class Validation:
 
     If only documents are judged, passages (``docno%pN``, or those of the model's graph) count for their document: the
     score of a document is the score of its best passage. If no candidate is judged, it warns that the measure is 0 for
-    all scores.
-
-    Args:
-        run: ``qid``, and what the model needs; with ``docno`` if the candidates are always the same.
-        qrels: ``qid, docno, label``; see :func:`judged`.
-        measure: Name of an ir_measures measure, such as ``'nDCG@10'``.
-        context: The model, which messages name.
-        candidates: Number of documents per query, the first by ``rank`` (or in the order of the rows); None uses all.
+    all scores. The run has ``docno`` if the candidates are always the same: the first ``candidates`` documents of each
+    query by ``rank`` (or in the order of the rows), or all.
     """
 
     def __init__(

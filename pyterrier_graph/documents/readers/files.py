@@ -228,11 +228,7 @@ def _time_limit() -> Iterator[None]:
 
 
 def read_draft(parse: Parse, data: bytes, docno: str, options: ReaderOptions) -> Draft:
-    """The document of a file's bytes.
-
-    Raises:
-        ReaderError: If the file does not have the format of the parser.
-    """
+    """The document of a file's bytes; ReaderError if it does not have the format of the parser."""
     if split_passage_id(docno)[1] is not None:
         raise ReaderError("its name looks like the id of a passage")
     if not is_unicode(docno):
@@ -246,11 +242,7 @@ def read_draft(parse: Parse, data: bytes, docno: str, options: ReaderOptions) ->
 
 
 def decode(data: bytes, encoding: str | None = None) -> str:
-    """The text of a file. The encoding is the given one, that of a byte order mark, the declared one, UTF-8 or a guess.
-
-    Raises:
-        ReaderError: If the file is not a text.
-    """
+    """The text of a file in the given encoding, that of a byte order mark, the declared one, UTF-8, or a guess."""
     with needs_files_extra("reading files"):
         from bs4.dammit import EncodingDetector, UnicodeDammit
 

@@ -54,11 +54,7 @@ def parse(data: bytes, outline: Outline) -> None:
 
 
 def parse_html(text: str) -> Any:
-    """The root element of a page, which need not be well-formed; None if there is no element.
-
-    Raises:
-        ReaderError: If elements are nested too deeply.
-    """
+    """The root element of a page, which need not be well-formed; None if there is no element."""
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True, huge_tree=True)
     try:
         root = etree.fromstring(text.encode("utf-8", "replace"), parser)
@@ -70,11 +66,7 @@ def parse_html(text: str) -> Any:
 
 
 def parse_xml(data: bytes, encoding: str | None = None) -> Any:
-    """The root element of XML. Nothing is loaded, and entities other than characters stay as they are.
-
-    Raises:
-        ReaderError: If the bytes are not well-formed XML.
-    """
+    """The root element of XML. Nothing is loaded, and entities other than characters stay as they are."""
     try:
         parser = etree.XMLParser(
             resolve_entities=False,

@@ -90,10 +90,8 @@ def parse(data: bytes, outline: Outline) -> None:
 class _Html:
     """Makes HTML of the nodes of docutils; codes of the document go to the outline.
 
-    Args:
-        outline: The outline.
-        is_explicit: Whether a label was given by the author, rather than made of the title of a section.
-        last_line: The number of lines; docutils reports later ones.
+    ``is_explicit`` is whether a label was given by the author, rather than made of the title of a section. docutils
+    reports lines after ``last_line``.
     """
 
     def __init__(self, outline: Outline, is_explicit: dict[str, bool], last_line: int) -> None:
