@@ -85,7 +85,6 @@ def test_markdown(tmp_path: Path):
     lines = FILES["markdown"]["a.md"].split("\n")
     starts = [("Before", 1), ("## Code", 2), ("```python", 3), ("See", 4), ("| name", 5), ("| one", 6), ("<div>", 7)]
     assert all(lines[a["lines"][node] - 1].startswith(text) for text, node in starts)
-    assert a["codes"] == ["graphs", "ranking"]
     assert links(a) == [(first, "Code")]
     assert targets(a) == [(first, "sub/b.md%p0"), (see, "missing.md")]
     assert outline(b)[:2] == [(0, "Other title/"), (1, "Two words/")]
@@ -102,7 +101,6 @@ def test_html(tmp_path: Path):
         (1, "Two/"),
         *((2, text) for text in ("one", "two", "inner", "A | B", "1 | 2", "code more", "term", "def up")),
     ]
-    assert a["codes"] == ["k", "l"]
     assert links(a) == [("def up", "Top")]
     assert [target for _, target in targets(a)] == ["b.html%p0", "b.html"]
     assert outline(b) == [(0, "/"), (1, "café é anchor d")]
@@ -137,7 +135,6 @@ def test_rst(tmp_path: Path):
         (1, "Section/"),
         *((2, t) for t in (text, "argument", "Content of it.", "x = 1", "careful", "a | b", "c | d")),
     ]
-    assert index["codes"] == ["u", "v"]
     lines = FILES["rst"]["index.rst"].split("\n")
     starts = [("Title", 0), ("Section", 1), ("A para", 2), (".. unk", 3), ("   Content", 4)]
     assert all(lines[index["lines"][node] - 1].startswith(text) for text, node in starts)
@@ -186,7 +183,6 @@ def test_rst_of_other_forms(tmp_path: Path):
     goes = "Goes. See A, , go, stop and |."
     texts = ["C", "go()", goes, "A picture", "Topic", "Inside.", "line one line two", "A book.", "A note."]
     assert [text for _, text in outline(record)[1:]] == texts
-    assert record["codes"] == ["one", "two"]
     assert {target for _, target in links(record)} >= {"A book.", "A note.", "go()"}
 
 

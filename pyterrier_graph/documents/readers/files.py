@@ -53,7 +53,7 @@ class DocumentFiles:
     All files are read before the first document is yielded, since links may lead to later files. In memory are the
     paths, the names of anchors, and one document at a time; the other documents wait in a temporary file.
 
-    Each document is a record with ``docno``, ``title``, ``text``, ``nodes``, ``links``, ``references`` and ``codes``,
+    Each document is a record with ``docno``, ``title``, ``text``, ``nodes``, ``links`` and ``references``,
     for :meth:`DocumentGraph.index <pyterrier_graph.DocumentGraph.index>` and the indexers of PyTerrier, and with
     ``lines`` (per node the line of the file where the node begins).
 
@@ -272,7 +272,7 @@ def read_markdown(
     of lists, code, rows of tables and quotes become passages. A link to a heading or an anchor of the same file becomes
     an edge ``internal``, a link to another file of the folder an edge ``external``: to the first passage at the anchor
     that the link names, or to the document. Links out of the folder are left out. In front matter, ``title`` is the
-    document's title; tags, keywords and categories are its codes.
+    document's title.
 
     Files that cannot be read are left out, named in one warning, and listed in the report.
 
@@ -300,7 +300,7 @@ def read_html(files: Files, **options: Any) -> DocumentFiles:
     The title is that of the only heading of the highest level, or the page's ``<title>``. Where a page marks its main
     text (``<main>``, ``role="main"``, ``<article>``), other text is left out; so are navigation, asides, and the header
     and footer of the page. Cells of a row of a table are separated by ``|``. The encoding is the one that the page
-    declares. Keywords of ``<meta>`` are codes.
+    declares.
     """
     return DocumentFiles(files, ["html"], **options)
 
@@ -310,7 +310,7 @@ def read_rst(files: Files, **options: Any) -> DocumentFiles:
 
     Nothing is included from other files. Directives and roles that docutils does not have, such as those of Sphinx, are
     read as text; ``:doc:``, ``:ref:``, tables of contents and the roles of Python's objects become links where their
-    targets are among the files. The fields tags and keywords at the beginning of a file are its codes.
+    targets are among the files.
     """
     return DocumentFiles(files, ["rst"], **options)
 

@@ -22,7 +22,6 @@ from pyterrier_graph.documents.readers.html import LINE, MARKS, Walk
 from pyterrier_graph.documents.readers.outline import Outline, ReaderError
 
 ENDINGS = (".rst", "/index.rst", ".rest")
-CODES = ("tags", "keywords", "categories", "category")
 CODE_DIRECTIVES = frozenset(
     "autosummary code-block doctest dot graphviz highlight ipython jupyter-execute literalinclude mermaid plot "
     "productionlist testcode testoutput testsetup testcleanup uml".split()
@@ -83,19 +82,19 @@ def parse(data: bytes, outline: Outline) -> None:
         raise
     except Exception as error:  # docutils does not name its errors
         raise ReaderError(f"docutils cannot read it: {type(error).__name__}: {error}") from error
-    root = _Html(outline, document.nametypes, len(text.splitlines())).element(document)
+    root = _Html(document.nametypes, len(text.splitlines())).element(document)
     Walk(outline, ENDINGS, flat=("p",)).read(root)
 
 
 class _Html:
-    """Makes HTML of the nodes of docutils; codes of the document go to the outline.
+    """Makes HTML of the nodes of docutils; fields at the beginning, such as authors, are left out.
 
     ``is_explicit`` is whether a label was given by the author, rather than made of the title of a section. docutils
     reports lines after ``last_line``.
     """
 
-    def __init__(self, outline: Outline, is_explicit: dict[str, bool], last_line: int) -> None:
-        self.outline, self.is_explicit, self.last_line = outline, is_explicit, last_line
+    def __init__(self, is_explicit: dict[str, bool], last_line: int) -> None:
+        self.is_explicit, self.last_line = is_explicit, last_line
         self.level = 0
         self.has_begun = False  # whether there is more text than the title
 
@@ -116,11 +115,7 @@ class _Html:
             if isinstance(child, nodes.Text):
                 self.has_begun |= made.tag != "h1"
                 _append(made, xml_text(child.astext()))
-            elif isinstance(child, nodes.field_list) and not self.has_begun and self.level <= 1:
-                self._read_fields(child)
-            elif isinstance(child, nodes.meta) and child.get("name") == "keywords":
-                self.outline.code(child.get("content", ""))
-            else:
+            elif not isinstance(child, nodes.field_list) or self.has_begun or self.level > 1:
                 made.append(self.element(child))
         self.level = level
         return made
@@ -152,11 +147,6 @@ class _Html:
             name = target.lstrip("~.")
             return [["refer", f"object:{name}", f"object:{node['prefix']}.{name}"]]
         return [["follow", _target(entry), ENDINGS] for entry in node.get("entries", ())]
-
-    def _read_fields(self, fields: Any) -> None:
-        for name, body in fields.children:
-            if name.astext().lower() in CODES:
-                self.outline.code(body.astext())
 
 
 def _append(element: Any, text: str) -> None:
