@@ -111,11 +111,7 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         return weights_sha256(self.network)
 
     def save(self, path: str | os.PathLike[str]) -> Self:
-        """Writes the model with the options and the log of its training as an artifact.
-
-        Raises:
-            FileExistsError: If ``path`` exists already.
-        """
+        """Writes the model with the options and the log of its training as an artifact, to a path that is free."""
         meta = kind_of(self) | self._origin() | {"random_start": self.random_start, "sha256": self._digest()}
         meta |= {name: getattr(self, name) for name in self.WRITTEN}
         if isinstance(self.encoder, str):

@@ -63,7 +63,6 @@ def cross_validate(
 
     Raises:
         TypeError: If ``make_pipeline`` is a pipeline.
-        pt.validate.InputValidationError: If a column is missing.
         ValueError: If the folds are wrong or without judgments; if the pipeline has no Estimator; if two folds have the
             same Estimator or network; or if ``output_dir`` holds runs of another cross-validation.
 

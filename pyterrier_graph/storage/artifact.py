@@ -390,11 +390,7 @@ class OwnArtifact(pt.Artifact):
     def verify(self) -> Self:
         """Reads all files of the artifact and compares them with the digests that were stored when they were written.
 
-        Opening an artifact compares files of up to 1 MiB only.
-
-        Raises:
-            FileNotFoundError: If there is no artifact at the path.
-            ValueError: If the artifact is damaged; names each damaged file. Or if it was never saved.
+        Opening an artifact compares files of up to 1 MiB only. ValueError names each damaged file.
         """
         if self.path is pt.Artifact.NO_PATH:
             raise ValueError(f"{self!r} has no folder: save it first")

@@ -20,9 +20,6 @@ class Tuning:
 
     Attributes:
         measure: Name of the ir_measures measure that is maximized on the validation queries.
-
-    Raises:
-        ValueError: If ir_measures does not know the measure.
     """
 
     measure: str = "nDCG@10"

@@ -56,9 +56,6 @@ class TrainerOptions:
         output_dir: Folder for checkpoints, from which a ``fit`` that was killed continues when it is called again.
         seed: Seed of sampling, order and dropout.
         arguments: Further ``transformers.TrainingArguments``, such as ``{'gradient_accumulation_steps': 4}``.
-
-    Raises:
-        ValueError: If an option has a value that is not allowed.
     """
 
     epochs: int = 10

@@ -309,8 +309,7 @@ def read_rst(files: Files, **options: Any) -> DocumentFiles:
     """Reads files of reStructuredText; arguments, documents, passages and links are those of :func:`read_markdown`.
 
     Nothing is included from other files. Directives and roles that docutils does not have, such as those of Sphinx, are
-    read as text; ``:doc:``, ``:ref:``, tables of contents and the roles of Python's objects become links where their
-    targets are among the files.
+    read as text; ``:doc:``, ``:ref:`` and tables of contents become links where their targets are among the files.
     """
     return DocumentFiles(files, ["rst"], **options)
 

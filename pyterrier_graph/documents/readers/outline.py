@@ -131,7 +131,6 @@ class Outline:
         self.docno = docno
         self.title = ""  # that the file declares
         self.title_is_fallback = False  # whether a heading is preferred to the declared title
-        self.names: list[str] = []  # of the whole document, by which others can refer to it
         self.blocks: list[Text] = []
         self.text = Text(1)  # the present block
 
@@ -245,7 +244,6 @@ def assemble(outline: Outline, min_words: int, max_words: int) -> Draft:
                 add(PASSAGE, piece.text, above[-1][1], piece.line, piece.marks)
     placed.append((len(draft.nodes) - 1, outline.text.marks))  # those after all text
     _connect(draft, placed)
-    draft.names |= dict.fromkeys(map(clean, outline.names), draft.docno)
     return draft
 
 

@@ -27,9 +27,6 @@ CODE_DIRECTIVES = frozenset(
     "productionlist testcode testoutput testsetup testcleanup uml".split()
 )
 LABEL_ROLES = frozenset(("ref", "numref", "any"))
-OBJECT_DIRECTIVES = frozenset(
-    "function class exception method classmethod staticmethod attribute property data".split()
-)
 OBJECT_ROLES = frozenset("func class exc meth attr data const obj mod".split())
 
 _SETTINGS = {
@@ -131,7 +128,7 @@ class _Html:
             return []
         marks = [["anchor", name] for name in node.get("ids", ())]
         marks += [["name", f"label:{name}"] for name in node.get("names", ()) if self.is_explicit.get(name)]
-        return marks + [["name", f"object:{name}"] for name in node.get("objects", ())]
+        return marks
 
     def _links(self, node: Any) -> list[Any]:
         role, target = node.get("role"), node.get("target", "")
@@ -143,9 +140,6 @@ class _Html:
             return [["follow", target, ENDINGS]]
         if role in LABEL_ROLES:
             return [["refer", f"label:{nodes.fully_normalize_name(target)}"]]
-        if role in OBJECT_ROLES and not target.startswith("!"):
-            name = target.lstrip("~.")
-            return [["refer", f"object:{name}", f"object:{node['prefix']}.{name}"]]
         return [["follow", _target(entry), ENDINGS] for entry in node.get("entries", ())]
 
 
@@ -180,21 +174,10 @@ class _Kept(Directive):
         if name in CODE_DIRECTIVES:
             return [nodes.literal_block(text, text)] if text else []
         kept = nodes.container()
-        prefix = self.state.document.get("prefix", ())  # of names: the module and the class
-        argument = self.arguments[0] if self.arguments and name != "highlight" else ""
-        if name in ("module", "currentmodule", *OBJECT_DIRECTIVES):
-            named = [" ".join(line.split("(")[0].split()[-1:]) for line in argument.splitlines()]
-            kept["objects"] = named if name not in OBJECT_DIRECTIVES else [".".join((*prefix, name)) for name in named]
-        if name in ("module", "currentmodule"):
-            self.state.document["prefix"] = (argument,)
-        elif argument:
-            kept += nodes.paragraph(argument, "", nodes.Text(argument))
+        if self.arguments and name not in ("highlight", "module", "currentmodule"):
+            kept += nodes.paragraph(self.arguments[0], "", nodes.Text(self.arguments[0]))
             kept[0].line = self.lineno
-        if name in ("class", "exception") and kept["objects"]:
-            self.state.document["prefix"] = (kept["objects"][0],)
         self.state.nested_parse(self.content, self.content_offset, kept)
-        if name in ("class", "exception"):
-            self.state.document["prefix"] = prefix
         return [kept]
 
 
@@ -225,8 +208,7 @@ def _interpreted(inliner: states.Inliner, rawsource: str, text: str, role: str, 
     name, title, target = role.rpartition(":")[2], title.strip(), target.removesuffix(">").strip()
     if name in OBJECT_ROLES:
         title = title.rpartition(".")[2] if title.startswith("~") else title.lstrip("!")
-    prefix = ".".join(inliner.document.get("prefix", ()))
-    return [nodes.inline(rawsource, title, role=name, target=target, prefix=prefix)], []
+    return [nodes.inline(rawsource, title, role=name, target=target)], []
 
 
 def keeping_parser() -> Parser:
