@@ -104,6 +104,10 @@ class CSR:
         data = {name: values[first:last] for name, values in self.data.items()}
         return CSR(indptr - first, self.indices[first:last], data)
 
+    def extended(self, count: int) -> CSR:
+        """The same rows (numpy arrays), followed by empty ones up to ``count``."""
+        return CSR(np.pad(self.indptr, (0, count - len(self)), "edge"), self.indices, self.data)
+
     def filter(self, kept: Array) -> CSR:
         """The same rows with only those elements for which ``kept``, shape (elements,), is True."""
         kept_before = offsets(kept)

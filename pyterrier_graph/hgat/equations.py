@@ -47,6 +47,7 @@ from torch import Tensor, nn
 from pyterrier_graph.checks import check_count, check_fields, check_number, check_weights
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim, normalized
+from pyterrier_graph.graph_maxsim.reranker import TITLES_AND_NEIGHBORS
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.graphs.relations import SELF, follow
 from pyterrier_graph.hgat.attention import (
@@ -71,7 +72,9 @@ NEIGHBORHOOD = ("title", "title/title", "order", "order_i", "title/title_i", "ti
 
 @dataclass(frozen=True)
 class HGATConfig:
-    """Shape of an :class:`HGAT`. The defaults are for small training sets; :meth:`paper` has the publication's.
+    """Shape of an :class:`HGAT`, which starts at :class:`~pyterrier_graph.GraphMaxSim` with its default weights.
+
+    :meth:`paper` has the publication's shape.
 
     Attributes:
         variant: ``BASE``, or the modifications NO (No out), LB (Lambda) and NS (No self) of Table 1, joined by ``_``.
@@ -84,19 +87,20 @@ class HGATConfig:
         aggregation: ``'sum'`` over all neighbors as in Eq. 1, or the ``'mean'`` over the neighbors of each relation.
         registers: Rows that are added to the token matrix of every node. They hold what a node aggregates from its
             neighbors, so that this need not be mixed into the vectors of its tokens. Each has a learned query vector.
-            None takes 32, or 0 with ``matches``: vectors have unit length, so registers match with full weight from
-            the first step of training on, however small lambda is, and the start at GraphMaxSim is lost. (The paper's
-            matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
+            None takes 32, or 0 where there are ``matches``: vectors have unit length, so registers match with full
+            weight from the first step of training on, however small lambda is, and the start at GraphMaxSim is lost.
+            (The paper's matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
         relations: The relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
             nearest title). None takes all relations of the graph, without ``title``.
         titles: Whether passages are encoded with the titles of their sections in front. Stored tokens decide, where
             there are any.
-        dimension: Length of a token vector in the network, 128 as in the paper. Longer vectors of an encoder are
-            projected by a matrix that is learned with the other weights. None takes them as they are.
+        dimension: Length of a token vector in the network. Longer vectors of an encoder are projected by a matrix that
+            is learned with the other weights. None takes them as they are.
         matches: Weight per relation whose neighbors' tokens are matched directly, too, as GraphMaxSim does: see
-            :class:`NeighborMatches`. With the weights of a
-            :class:`~pyterrier_graph.GraphMaxSim`, and without registers, the untrained network is GraphMaxSim. Stored
-            representations then have the tokens of these neighbors, too. None, as in the paper, has no such matches.
+            :class:`NeighborMatches`. Without registers, the untrained network is the
+            :class:`~pyterrier_graph.GraphMaxSim` with these weights. Stored representations then have the tokens of
+            these neighbors, too. ``{}``, as in the paper, has no such matches. None takes the default weights of
+            GraphMaxSim if the framework is the standard one and ``init='identity'``, else ``{}``.
         seed: Seed of the initial weights.
 
     Raises:
@@ -113,7 +117,7 @@ class HGATConfig:
     registers: int | None = None
     relations: tuple[str, ...] | None = NEIGHBORHOOD
     titles: bool = False
-    dimension: int | None = 128
+    dimension: int | None = None
     matches: Mapping[str, float] | None = None
     seed: int = 0
 
@@ -127,18 +131,21 @@ class HGATConfig:
         if self.relations is not None:
             names = (self.relations,) if isinstance(self.relations, str) else tuple(self.relations)
             object.__setattr__(self, "relations", names)
-        if self.matches is not None:
-            object.__setattr__(self, "matches", check_weights(self.matches))
-            if self.framework == "late" or not self.matches:
-                raise ValueError("matches= needs framework='standard' and a relation, such as {'title': 1.0}")
+        if self.matches is None:
+            plain = self.framework == "late" or self.init == "random"
+            object.__setattr__(self, "matches", {} if plain else TITLES_AND_NEIGHBORS)
+        object.__setattr__(self, "matches", check_weights(self.matches))
+        if self.framework == "late" and self.matches:
+            raise ValueError("matches= needs framework='standard'")
         if self.registers is None:
-            object.__setattr__(self, "registers", REGISTERS if self.matches is None else 0)
+            object.__setattr__(self, "registers", 0 if self.matches else REGISTERS)
 
     @classmethod
     def paper(cls, variant: Variant = "NO_LB", **options: Any) -> HGATConfig:
         """The publication's shape (Sect. 5.2.1): three layers, eight heads, dropout 0.7, and a random start."""
         published: dict[str, Any] = {"layers": 3, "heads": 8, "dropout": 0.7, "init": "random", "aggregation": "sum"}
-        return cls(variant, **published | {"registers": 0, "relations": None} | options)
+        published |= {"registers": 0, "relations": None, "dimension": 128}
+        return cls(variant, **published | options)
 
     @property
     def no_out(self) -> bool:
@@ -370,7 +377,7 @@ class HGAT(nn.Module):
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
         if self.alpha is not None and config.init == "identity":
             nn.init.zeros_(self.alpha)
-        self.matches = None if config.matches is None else NeighborMatches(config.matches)
+        self.matches = NeighborMatches(config.matches) if config.matches else None
 
     def scalars(self) -> list[nn.Parameter]:
         """The parameters that weight relations and context: W of every layer and relation, lambda, alpha, matches."""

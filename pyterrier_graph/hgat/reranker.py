@@ -261,7 +261,7 @@ class HGATReranker(GraphReranker):
         options, validate = self.training, None
         if validation:
             measure = Validation(*validation, options.measure, self)
-            validate = lambda: measure(ranked(measure.run, self._scores(measure.run), self)["score"])  # noqa: E731
+            validate = lambda: measure.per_query(ranked(measure.run, self._scores(measure.run), self)["score"])  # noqa: E731
         network = self.network  # its projection starts at directions of the encoder before training
         queries, graphs, triples = draw_triples(*judged(*training, self), self.graph, options)
         learned = options.encoder_learning_rate is not None
@@ -288,7 +288,7 @@ class HGATReranker(GraphReranker):
             self._keep_tokens, self._keep_states = not learned, False
             tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
             given: dict[str, Any] = {"device": self._device, "dtype": self.dtype, "verbose": self.verbose}
-            given |= {"validate": validate, "identity": identity}
+            given |= {"validate": validate, "identity": identity, "tied": not self.random_start}
             self.training_log = train_on_triples(network, encoder, tokens, queries, triples, options, **given)
         except BaseException:  # the trainer has given the network its weights back
             self.__dict__.update(before)
