@@ -53,16 +53,7 @@ from pyterrier_graph.graph_mean.contextual_index import (
 from pyterrier_graph.graph_mean.equations import FixedMean, PassageNetwork, SideBySide, isolated_share
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
-from pyterrier_graph.graphs.relations import (
-    GENERATED,
-    OWN,
-    QUERY_RELATIONS,
-    RELEVANT,
-    RETRIEVED,
-    TITLE,
-    TITLES,
-    check_graphs,
-)
+from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, TITLE, TITLES, check_graphs
 from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
 from pyterrier_graph.storage.writer import Workers, check_workers
@@ -425,8 +416,7 @@ def default_weights(graph: HeteroGraph | None, queries: QueryPassageGraph | None
     if graph is not None and TITLE in graph.relations and len(graph._adjacency(TITLE).indices):
         weights[TITLE] = 1.0
     if queries is not None:
-        known = [name for name in (RELEVANT, GENERATED) if name in queries.edge_types]
-        weights |= dict.fromkeys(known or [RETRIEVED], 0.5)
+        weights |= dict.fromkeys([name for name in queries.edge_types if name != RETRIEVED] or [RETRIEVED], 0.5)
     if graph is not None and not weights:
         warnings.warn(
             f"{graph!r} has no titles: passages aggregate from nothing; give weights=", QualityWarning, stacklevel=5

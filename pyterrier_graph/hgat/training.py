@@ -376,7 +376,6 @@ class TripleModel(nn.Module):
             queries, inputs = self.encoder.forward_queries(given[0]), self.encoder.forward_passages(given[1])
         else:
             queries, inputs = (states.to(device) for states in given)
-        queries, inputs = self.hgat.project(queries), self.hgat.project(inputs)
         propagation = send_to_device(group.propagation, device)
         in_context, content = self.hgat(inputs, propagation), inputs.select(propagation.inputs)
         scores = []
