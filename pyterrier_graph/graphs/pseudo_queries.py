@@ -11,7 +11,7 @@ import pandas as pd
 
 from pyterrier_graph.checks import check_choice, check_count
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, SECTION_TYPE, HeteroGraph
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, SECTION_TYPE, TITLE_SEPARATOR, HeteroGraph
 from pyterrier_graph.graphs.relations import TITLE, inverse
 
 KINDS = ("title", "question", "sentence")
@@ -54,15 +54,7 @@ def pseudo_queries(
 def _rows(
     graph: HeteroGraph, queries: Sequence[str], stated: Sequence[str], nodes: np.ndarray, found: CSR
 ) -> pd.DataFrame:
-    """A row per query, the node that it is taken from, and a relevant passage that does not contain the query.
-
-    Args:
-        graph: The graph.
-        queries: The queries.
-        stated: Per query the text that a relevant passage must not have as a sentence or a line.
-        nodes: Per query its node.
-        found: Per query the passages that may be relevant.
-    """
+    """A row per query, its node, and a passage of ``found`` that has no sentence or line equal to ``stated``."""
     texts = graph.texts(found.indices)
     kept = [
         row
@@ -70,7 +62,7 @@ def _rows(
         if text.strip() and _normal(stated[query]) not in map(_normal, sentences(text))
     ]
     query = found.row_index[kept]
-    named = pd.Series([*queries], dtype=object).iloc[query].reset_index(drop=True)
+    named = [queries[number] for number in query.tolist()]
     return pd.DataFrame({"query": named, "node": nodes[query], "passage": found.indices[kept]})
 
 
@@ -95,7 +87,7 @@ def _headings(graph: HeteroGraph, count: int, random: np.random.Generator, *, qu
     nodes, stated = sections[chosen][drawn], [texts[chosen[position]].strip() for position in drawn]
     queries = stated
     if not questions:
-        above = graph.titles(nodes)
+        above = (titles.replace(TITLE_SEPARATOR, " ") for titles in graph.titles(nodes))
         queries = [" ".join(f"{titles} {own}".split()) for titles, own in zip(above, stated, strict=True)]
     kept = np.isin(row, drawn)
     found = CSR.group(np.searchsorted(drawn, row[kept]), below[kept], len(drawn))

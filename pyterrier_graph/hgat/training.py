@@ -77,7 +77,7 @@ class HGATTraining(StartOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, repeats=1, max_triples=1, frozen_encoder_layers=0)
+        check_fields(self, repeats=1, max_triples=1, frozen_encoder_layers=0, l2_sp=0)
 
     @classmethod
     def paper(cls, **options: Any) -> Self:
@@ -350,13 +350,7 @@ class TripleCollator:
 
 
 class TripleModel(nn.Module):
-    """An HGAT with its loss on triples, and with the encoder if the encoder learns, too.
-
-    Args:
-        hgat: The network.
-        encoder: The encoder, if it learns.
-        l2_sp: Factor of the penalty for leaving the network's present weights, see :class:`L2SP`.
-    """
+    """An HGAT with its loss on triples, its penalty, and with the encoder if the encoder learns, too."""
 
     def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None, *, l2_sp: float = 0.0) -> None:
         super().__init__()

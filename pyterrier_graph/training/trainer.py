@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -101,10 +101,10 @@ class StartOptions(HeadOptions):
     """:class:`HeadOptions` of trainings that start at a model which ranks well already, and are tied to it.
 
     Validation queries decide how far the weights w move from the weights w0 before training: of ``w0 + share * (w -
-    w0)``, with the shares 0, 0.25, 0.5, 0.75 and 1, the smallest share is kept whose measure is within one standard
-    error of the best (see :func:`~pyterrier_graph.training.grid_search.coordinate_search`). Interpolated weights often
-    rank better than both ends, also on other collections (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR
-    2022). ``training_log`` ends with the share. Networks that start at random are neither tied nor interpolated.
+    w0)``, with shares 0, 0.25, 0.5, 0.75 and 1, the smallest share within one standard error of the best is kept (see
+    :func:`~pyterrier_graph.training.grid_search.coordinate_search`), and logged. Interpolated weights often rank better
+    than both ends, also elsewhere (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022). Networks that
+    start at random are neither tied nor interpolated.
 
     Attributes:
         l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving w0 (L2-SP: Li et al., Explicit inductive
@@ -113,10 +113,6 @@ class StartOptions(HeadOptions):
     """
 
     l2_sp: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, l2_sp=0)
 
 
 class L2SP(nn.Module):
@@ -203,38 +199,29 @@ def _everywhere(validate: Callable[[], np.ndarray]) -> np.ndarray:
 def _supported(
     model: nn.Module, before: dict[str, Tensor], measured: np.ndarray, state: TrainerState, measure: str, run: "Run"
 ) -> list[dict[str, float]]:
-    """Keeps the trained weights as far as the validation queries support it; returns the whole log.
+    """Keeps the best weights of a training as far as validation supports it; returns the whole log.
 
-    Args:
-        model: The model, with the best weights of the training.
-        before: Its weights before training.
-        measured: The measure of each validation query with these.
-        state: State of the trainer.
-        measure: Name of the measure.
-        run: See :class:`Run`.
+    ``before`` are the weights before training, and ``measured`` is the measure of each validation query with these.
     """
     log = [{measure if key == PREFIX + measure else key: entry[key] for key in entry} for entry in state.log_history]
     log = [{measure: float(measured.mean()), "epoch": 0.0, "step": 0}, *log]
     share = float(state.best_metric is None or state.best_metric >= measured.mean())
     if run.tied:
-        assert run.validate is not None
-        validate, known = run.validate, {0.0: measured}
         after = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+        known = {0.0: measured}
 
         def per_query(numbers: dict[str, float]) -> np.ndarray:
             share = numbers["share"]
-            if share not in known:
-                model.load_state_dict({name: before[name].lerp(after[name], share) for name in after})
-                known[share] = _everywhere(validate)
-            return known[share]
+            parts = {name: before[name].lerp(end, share) for name, end in after.items() if end.is_floating_point()}
+            model.load_state_dict(after | parts)
+            return known[share] if share in known else known.setdefault(share, _everywhere(cast(Any, run.validate)))
 
         model.eval()
-        share = coordinate_search({"share": 0.0}, [{"share": share} for share in SHARES], per_query, verbose=False)[
-            "share"
-        ]
-        model.load_state_dict({name: before[name].lerp(after[name], share) for name in after})
-        entry = {measure: float(known[share].mean()), "share": share}
-        log.append(entry | {"epoch": log[-1]["epoch"], "step": log[-1]["step"]})
+        grid = [{"share": share} for share in SHARES]
+        kept = coordinate_search({"share": 0.0}, grid, per_query, verbose=False)
+        share = kept["share"]
+        value = float(per_query(kept).mean())
+        log.append({measure: value, "share": share, "epoch": log[-1]["epoch"], "step": log[-1]["step"]})
     if not share:
         advice = "try a smaller learning rate, more epochs or more training queries"
         message = f"training did not improve {measure}: the weights from before training are kept; {advice}"
