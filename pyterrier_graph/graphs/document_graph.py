@@ -222,20 +222,17 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         count: int = 10_000,
         seed: int = 0,
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Makes training queries and judgments from the structure of the documents, where nobody has judged anything.
-
-        Every ``fit`` takes them: ``model.fit(*graph.pseudo_queries("sentence"))``. The kinds of queries are:
+        """Makes queries and judgments for any ``fit`` from the structure of the documents, where nobody has judged any.
 
         * ``'title'``: the title of a section after those above it; relevant are the passages right below.
         * ``'question'``: a title that ends with a question mark, by itself; relevant likewise.
-        * ``'sentence'``: a sentence of 5 to 40 words from a passage; relevant are the other passages of its section
-          (as in the inverse cloze task of Lee et al., Latent retrieval for weakly supervised open domain question
-          answering, ACL 2019).
+        * ``'sentence'``: a sentence of 5 to 40 words; relevant are the other passages of its section (the inverse cloze
+          task of Lee et al., Latent retrieval for weakly supervised open domain question answering, ACL 2019).
 
-        A query must not stand in the text that is indexed: a model then learns to find copies. A passage that has the
-        query as a sentence or a line is therefore not judged. The text that a query was taken from is still in the
-        graph, and ``source`` names it. Train with titles only what does not read them, neither in the text nor along a
-        relation; of the candidates for a sentence, remove its source: ``run[run["docno"] != run["source"]]``.
+        A query must not stand in the text that is indexed, or a model learns to find copies. A passage that has the
+        query as a sentence or a line is not judged; the text that the query is from is still in the graph, as
+        ``source``. Train with titles only what does not read them, neither in the text nor along a relation; remove the
+        source from the candidates for a sentence: ``run[run["docno"] != run["source"]]``.
 
         Args:
             kinds: One kind, or several.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -30,12 +30,9 @@ def pseudo_queries(
     check_count("count", count)
     check_count("seed", seed, 0)
     random = np.random.default_rng(seed)
-    makers: dict[str, Callable[..., pd.DataFrame]] = {
-        "title": partial(_headings, questions=False),
-        "question": partial(_headings, questions=True),
-        "sentence": _sentences,
-    }
-    rows = pd.concat([makers[kind](graph, count, random).assign(kind=kind) for kind in kinds], ignore_index=True)
+    made = [_sentences if kind == "sentence" else partial(_headings, questions=kind == "question") for kind in kinds]
+    frames = [make(graph, count, random).assign(kind=kind) for kind, make in zip(kinds, made, strict=True)]
+    rows = pd.concat(frames, ignore_index=True)
     if not len(rows):
         raise ValueError(
             f"{graph!r} has nothing to make queries of kind {' or '.join(map(repr, kinds))} from: titles need passages "

@@ -34,8 +34,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from pyterrier_graph.checks import QualityWarning, check_fields, check_type
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.storage.artifact import claim
-from pyterrier_graph.training.grid_search import coordinate_search
-from pyterrier_graph.training.validation import check_measure
+from pyterrier_graph.training.validation import as_good, check_measure
 
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the way from the weights before training to the trained ones
@@ -102,7 +101,7 @@ class StartOptions(HeadOptions):
 
     Validation queries decide how far the weights w move from the weights w0 before training: of ``w0 + share * (w -
     w0)``, with shares 0, 0.25, 0.5, 0.75 and 1, the smallest share within one standard error of the best is kept (see
-    :func:`~pyterrier_graph.training.grid_search.coordinate_search`), and logged. Interpolated weights often rank better
+    :func:`~pyterrier_graph.training.validation.as_good`), and logged. Interpolated weights often rank better
     than both ends, also elsewhere (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022). Networks that
     start at random are neither tied nor interpolated.
 
@@ -208,19 +207,20 @@ def _supported(
     share = float(state.best_metric is None or state.best_metric >= measured.mean())
     if run.tied:
         after = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-        known = {0.0: measured}
+        values = {0.0: measured}
 
-        def per_query(numbers: dict[str, float]) -> np.ndarray:
-            share = numbers["share"]
+        def load(share: float) -> None:
             parts = {name: before[name].lerp(end, share) for name, end in after.items() if end.is_floating_point()}
             model.load_state_dict(after | parts)
-            return known[share] if share in known else known.setdefault(share, _everywhere(cast(Any, run.validate)))
 
         model.eval()
-        grid = [{"share": share} for share in SHARES]
-        kept = coordinate_search({"share": 0.0}, grid, per_query, verbose=False)
-        share = kept["share"]
-        value = float(per_query(kept).mean())
+        for share in SHARES:
+            load(share)
+            values[share] = _everywhere(cast(Any, run.validate))
+        best = max(values.values(), key=np.mean)
+        share = min(share for share, value in values.items() if as_good(value, best))
+        load(share)
+        value = float(values[share].mean())
         log.append({measure: value, "share": share, "epoch": log[-1]["epoch"], "step": log[-1]["step"]})
     if not share:
         advice = "try a smaller learning rate, more epochs or more training queries"
