@@ -43,7 +43,8 @@ def training_entry(options: Any, log: list[dict[str, float]]) -> dict[str, Any]:
     """The entry of ``pt_meta.json`` for a training: its steps, options, log and best validation measure."""
     entry: dict[str, Any] = {"steps": max(entry["step"] for entry in log), "options": _stored(options), "log": log}
     if measured := [entry[options.measure] for entry in log if options.measure in entry]:
-        entry["best"] = {options.measure: max(measured)}
+        kept = measured[-1] if "share" in log[-1] else max(measured)  # see StartOptions
+        entry["best"] = {options.measure: kept}
     return entry
 
 

@@ -162,7 +162,8 @@ class GNNEncoder(ContextualEncoder):
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.
             qrels_tr: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
-            topics_or_res_va: Validation queries: the weights that rank best are kept, the untrained ones included.
+            topics_or_res_va: Validation queries, which decide how far the weights leave their start: see
+                :class:`~pyterrier_graph.training.trainer.StartOptions`.
             qrels_va: Judgments for them.
 
         Raises:
@@ -186,13 +187,13 @@ class GNNEncoder(ContextualEncoder):
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         if not rates:
             raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
-        model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=options.l2_sp)
+        tied = not self.random_start
+        model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=options.l2_sp * tied)
         masked_graph = MaskedGraph(queries, sampler, options)
         validate = None
         if topics_or_res_va is not None and len(topics_or_res_va):
             encode = None if encoder is None else encoder.encode_queries
-            per_query = validation(self, topics_or_res_va, qrels_va, options.measure, compute, encode)
-            validate = lambda: float(per_query().mean())  # noqa: E731
+            validate = validation(self, topics_or_res_va, qrels_va, options.measure, compute, encode)
         identity = self._identity(sampler)
         identity |= {"weights at the start": identity.pop("network"), "training queries": queries.fingerprint()}
         with self._recorded():
@@ -207,6 +208,7 @@ class GNNEncoder(ContextualEncoder):
                 rates=rates,
                 validate=validate,
                 verbose=self.verbose,
+                tied=tied,
             )
         if encoder is not None:
             self.encoder, self.vectors, self._checkpoint = encoder, None, None

@@ -188,7 +188,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
     def _candidates(self, query: Tensor) -> np.ndarray:
         """Returns the nodes of the passages that the nearest vectors of a query, (query tokens, d), lead to."""
         graph, tokens = self._graph, self.reranker.searched_tokens()
-        vectors = self.reranker.search_vectors(query).cpu().numpy()
+        vectors = query.cpu().numpy()
         similarity, token = self.index.search(vectors, self.nearest)  # both (query tokens, nearest)
         row, place = np.nonzero(token >= 0)
         if not len(row):

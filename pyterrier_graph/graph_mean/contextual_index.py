@@ -56,7 +56,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 )
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, follow
+from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, follow
 from pyterrier_graph.storage.arrays import DOCNOS, blocks, flex_index, ids_of, numbers_of, read_array
 from pyterrier_graph.storage.artifact import META, OwnArtifact, file_sha256, kind_of, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
@@ -498,7 +498,7 @@ def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def _ramp(relation: str, differences: np.ndarray) -> np.ndarray:
-    low, high = QUERY_RAMP if relation in (RELEVANT, RETRIEVED) else RAMP
+    low, high = QUERY_RAMP if relation in QUERY_RELATIONS else RAMP
     return np.clip((differences - low) / (high - low), 0, 1)
 
 

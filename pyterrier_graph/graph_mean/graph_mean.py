@@ -415,7 +415,7 @@ def default_weights(graph: HeteroGraph | None, queries: QueryPassageGraph | None
     if graph is not None and TITLE in graph.relations and len(graph._adjacency(TITLE).indices):
         weights[TITLE] = 1.0
     if queries is not None:
-        weights[RELEVANT if RELEVANT in queries.edge_types else RETRIEVED] = 0.5
+        weights |= dict.fromkeys([name for name in queries.edge_types if name != RETRIEVED] or [RETRIEVED], 0.5)
     if graph is not None and not weights:
         warnings.warn(
             f"{graph!r} has no titles: passages aggregate from nothing; give weights=", QualityWarning, stacklevel=5

@@ -97,6 +97,10 @@ class CSR:
         elements = self.indices[place]
         return position, elements.astype(np.int64) if isinstance(elements, np.ndarray) else elements.long()
 
+    def extended(self, count: int) -> CSR:
+        """The same rows (numpy arrays), followed by empty ones up to ``count``."""
+        return CSR(np.pad(self.indptr, (0, count - len(self)), "edge"), self.indices, self.data)
+
     def filter(self, kept: Array) -> CSR:
         """The same rows with only those elements for which ``kept``, shape (elements,), is True."""
         kept_before = offsets(kept)

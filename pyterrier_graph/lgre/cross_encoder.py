@@ -183,7 +183,7 @@ class TextReranker(LearnedModel):
             topics_or_res_va = self._checked(topics_or_res_va)
             count = options.validation_candidates
             validation = Validation(topics_or_res_va, qrels_va, options.measure, self, candidates=count)
-            validate = lambda: validation(self.transform(validation.run)["score"])  # noqa: E731
+            validate = lambda: validation.per_query(self.transform(validation.run)["score"])  # noqa: E731
         run, qrels = judged(topics_or_res_tr, qrels_tr, self)
         run = run.drop_duplicates(["qid", "docno"])
         queries, documents = self._texts(run)

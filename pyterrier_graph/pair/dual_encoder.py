@@ -214,20 +214,20 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         pt.validate.result_frame(topics, extra_columns=["query", "text"], context=self)
         return topics[["qid", "query", "docno", "text"]]
 
-    def _validate(self, validation: Validation) -> Callable[[], float]:
+    def _validate(self, validation: Validation) -> Callable[[], np.ndarray]:
         """A function that measures the model in its present state; it encodes each text once."""
         run = validation.run
         queries = query_texts(run)
         rows_of = run.groupby("qid", sort=False).indices
         text, texts = pd.factorize(run["text"], use_na_sentinel=False)
 
-        def validate() -> float:
+        def validate() -> np.ndarray:
             query_vectors = self.encode_queries(queries.tolist())
             vectors = self.encode_docs(texts.tolist())
             scores = np.empty(len(run))
             for query_vector, rows in zip(query_vectors, rows_of.values(), strict=True):
                 scores[rows] = vectors[text[rows]] @ query_vector
-            return validation(scores)
+            return validation.per_query(scores)
 
         return validate
 

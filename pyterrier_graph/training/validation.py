@@ -55,6 +55,14 @@ def check_measure(measure: str) -> None:
     ir_measures.parse_measure(measure)
 
 
+def as_good(value: np.ndarray, best: np.ndarray) -> bool:
+    """Whether the measure of each query is, on average, at most one standard error of the difference below the best."""
+    worse, count = best - value, len(best)
+    error = float(np.std(worse, ddof=1)) / count**0.5 if count > 1 else np.inf
+    # a single query that differs is exactly one standard error away
+    return float(np.mean(worse)) <= error * (1 + 1e-9)
+
+
 class Validation:
     """Measures a model on validation queries: ``validation(scores)``, of the rows of ``run``, or ``per_query_of(run)``.
 
