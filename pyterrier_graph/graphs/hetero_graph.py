@@ -29,6 +29,8 @@ from pyterrier_graph.graphs.relations import DOCUMENT, relation_names
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
 
 if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
     from pyterrier_graph.graphs.builder import Parts
 
 NODE_TYPES = ("passage", "section")
@@ -264,6 +266,43 @@ class HeteroGraph(Shown, ABC):
     def _codes_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The codes of some documents: the position in ``documents``, and the code's number (see ``_code_names``)."""
         return self._adjacency("document_codes").select(documents)
+
+    def to_hetero_data(self, documents: Sequence[str] | None = None) -> HeteroData:
+        """The graph for PyTorch Geometric.
+
+        Node types are ``'passage'`` and ``'section'``; ``data[type].node`` has the graph's node numbers. Messages of
+        PyTorch Geometric go from ``edge_index[0]`` to ``edge_index[1]``. Along an edge i -> j of this graph, node i
+        aggregates from j. So the edge becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``.
+        Edge types without edges are left out.
+
+        Args:
+            documents: Docnos; nodes of other documents, and edges to them, are left out. None: all documents.
+        """
+        import torch
+        from torch_geometric.data import HeteroData
+
+        nodes = np.arange(self.num_nodes)
+        if documents is not None:
+            nodes = np.flatnonzero(np.isin(self.document, self.document_of(list(documents))))
+        types = self.node_type[nodes]
+        number = np.zeros(len(nodes), dtype=np.int64)  # of a node among the nodes of its type
+        data = HeteroData()
+        for kind, name in enumerate(NODE_TYPES):
+            of_kind = np.flatnonzero(types == kind)
+            number[of_kind] = np.arange(len(of_kind))
+            data[name].node = torch.from_numpy(nodes[of_kind])
+            data[name].num_nodes = len(of_kind)
+        for relation in self.relations:
+            i, neighbor = self.neighbors(nodes, relation)  # edges i -> j; positions and nodes, shape (edges,) each
+            j = np.minimum(np.searchsorted(nodes, neighbor), len(nodes) - 1)
+            i, j = i[nodes[j] == neighbor], j[nodes[j] == neighbor]
+            for type_i, name_i in enumerate(NODE_TYPES):
+                for type_j, name_j in enumerate(NODE_TYPES):
+                    chosen = (types[i] == type_i) & (types[j] == type_j)
+                    if chosen.any():
+                        edges = np.stack([number[j[chosen]], number[i[chosen]]])  # (2, edges)
+                        data[name_j, relation, name_i].edge_index = torch.from_numpy(edges)
+        return data
 
     def summary(self) -> dict[str, Any]:
         """Numbers of documents, sections, passages, codes, edges per relation, and unresolved references."""
