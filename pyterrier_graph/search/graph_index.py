@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,6 +51,7 @@ from pyterrier_graph.storage.artifact import (
     locked,
     read_meta,
 )
+from pyterrier_graph.storage.store import ObjectStore
 from pyterrier_graph.training.grid_search import Tuning
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -121,7 +122,10 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         training: Tuning | None = None,
         verbose: bool = True,
     ) -> None:
-        super().__init__(path)
+        self.store = ObjectStore.at(path)
+        super().__init__(path if self.store is None else self.store.folder)
+        if self.store is not None:
+            self.store.fetch()
         self.training = Tuning() if training is None else training
         check_training(self.training, Tuning)
         if lexical is not None and not isinstance(lexical, pt.Transformer):
@@ -138,11 +142,11 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                 raise ValueError(f"{self!r} was made with encoder={about['name']}, got {found}")
 
     def __repr__(self) -> str:
-        return f"GraphIndex({str(self.path)!r})"
+        return f"GraphIndex({os.fspath(self.store or self.path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         options: dict[str, Any] = {name: getattr(self, name) for name in ("encoder", "lexical", "training", "verbose")}
-        return partial(type(self), self.path, **options), ()
+        return partial(type(self), self.store or self.path, **options), ()
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -245,7 +249,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         if isinstance(model, GraphMean) and model.weights == AUTO:
             model.training = self.training
             settings["largest_weights"] = model.fit(topics, qrels).largest_weights
-        with locked(self.path):
+        with self._locked():
             meta = self.meta | {"settings": self.meta["settings"] | settings}
             tuned = copy.copy(self)._reopened()
             tuned.meta = meta
@@ -253,8 +257,11 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             meta["settings"] |= self._best_numbers([parts], self.graph, qrels, meta["settings"])
             if read_meta(self.path, kind_of(self))["number"] != meta["number"]:
                 raise ValueError(f"{self!r} was changed by another process: open it again and repeat the call")
-            _put_meta(self.path, meta)
+            _put_meta(self.path, meta, store=self.store)
         return self._reopened()
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return locked(self.path) if self.store is None else self.store.locked()
 
     def _change(
         self,
@@ -279,7 +286,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         names = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
         if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
             raise FileExistsError(f"{str(self.path)!r} has other files, such as {min(foreign)!r}: choose another path")
-        with locked(self.path):
+        with self._locked():
             self._reopened()  # at the last version, which another object may have written
             before = self.meta if (self.path / META).is_file() else None
             if before is None and keep_others:
@@ -311,12 +318,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                 if before is not None and now == version and _equal(answered, former):
                     shutil.rmtree(folder)
                     if meta["source"] != before["source"]:
-                        _put_meta(self.path, before | {"source": meta["source"]})
+                        _put_meta(self.path, before | {"source": meta["source"]}, store=self.store)
                     return self._reopened()
                 graph = self._build(folder, meta, answered)
                 if answered is not None and not meta["settings"].get("judged") and not _equal(answered, former):
                     meta["settings"] = meta["settings"] | self._by_answered(folder, meta, graph, answered)
-                _put_meta(self.path, meta, old)
+                _put_meta(self.path, meta, old, self.store)
             except BaseException as error:
                 shutil.rmtree(folder, ignore_errors=True)
                 if before is None:
@@ -789,7 +796,9 @@ def _is_present(folder: Path, fingerprint: str) -> bool:
     return meta.is_file() and (folder.name.startswith("queries") or fingerprint in meta.read_text(encoding="utf-8"))
 
 
-def _put_meta(path: Path, meta: dict[str, Any], before: Mapping[str, Any] | None = None) -> None:
+def _put_meta(
+    path: Path, meta: dict[str, Any], before: Mapping[str, Any] | None = None, store: ObjectStore | None = None
+) -> None:
     """Makes a version the present one: lists its files with their digests, and replaces ``pt_meta.json``."""
     version = path / f"v{meta['number']}"
     fingerprint = DocumentGraph(version / GRAPH).fingerprint()
@@ -797,5 +806,6 @@ def _put_meta(path: Path, meta: dict[str, Any], before: Mapping[str, Any] | None
     tables = [path / TABLES / f"{name}.lance" for name, _ in meta["tables"].values()]
     folders = [version, *tables, path / ENCODER, *encoded]
     files = [path / CARD, *(file for folder in folders for file in folder.rglob("*") if file.name != HINT)]
-    known = (before or meta).get(DIGESTS, {}).items()  # files outside of the version's folder do not change
-    complete(path, meta, {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}, files)
+    digests = (before or meta).get(DIGESTS, {}).items()  # files outside of the version's folder do not change
+    known = {name: digest for name, digest in digests if not name.startswith(f"{version.name}/")}
+    complete(path, meta, known, files, store)
