@@ -151,7 +151,8 @@ def encode_once(
     _write(
         path,
         about,
-        lambda numbers: encode(texts(numbers)),
+        texts,
+        encode,
         lambda numbers: digests_of(texts(numbers)),
         f"{name}-*",
         at_once=batch_size,
@@ -197,10 +198,8 @@ def base_vectors(
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
     late = getattr(encoder, "late_chunking", False)
 
-    def encoded(numbers: np.ndarray) -> np.ndarray:
-        if late:
-            return quiet.encode_passages(graph, nodes[numbers])
-        return quiet.encode_docs(graph.texts(nodes[numbers], titles=titles))
+    def read(numbers: np.ndarray) -> Any:
+        return nodes[numbers] if late else graph.texts(nodes[numbers], titles=titles)
 
     def write_ids(files: Path) -> None:
         with writing_ids(files / DOCNOS) as ids:
@@ -211,7 +210,8 @@ def base_vectors(
     _write(
         path,
         FLEX | HINT | {"doc_count": len(nodes), "base": identity},
-        encoded,
+        read,
+        partial(quiet.encode_passages, graph) if late else quiet.encode_docs,
         lambda numbers: text_digests(graph, nodes[numbers], titles=titles, late=late),
         "passages-*.flex",
         write_more=write_ids,
@@ -322,7 +322,8 @@ def digests_of(texts: Iterable[str | bytes]) -> np.ndarray:
 def _write(
     path: Path,
     about: dict[str, Any],
-    encode: Callable[[np.ndarray], Any],
+    read: Callable[[np.ndarray], Any],
+    encode: Callable[[Any], Any],
     digests: Callable[[np.ndarray], np.ndarray],
     pattern: str,
     *,
@@ -331,14 +332,14 @@ def _write(
     workers: Workers,
     progress: dict[str, Any],
 ) -> None:
-    """Writes vectors and the digests of their texts, unless they are there.
+    """Writes vectors of what is read for each number, and the digests of their texts, unless they are there.
 
     Vectors are copied from folders of the same pattern whose vectors depend on the same, the texts aside.
     """
     if (path / META).is_file():
         return
     count, first = about["doc_count"], np.arange(min(1, about["doc_count"]))
-    dimension = checked_vectors(encode(first), first, None).shape[1]
+    dimension = checked_vectors(encode(read(first)), first, None).shape[1]
     meta = about | {"vec_size": dimension}
     with unfinished(path, meta, count, at_once) as writer:
 
@@ -352,19 +353,25 @@ def _write(
         others = _copyable(path.parent, pattern, meta)
         source, row = _copies(_read_digests(writer.folder), others)
 
-        def vectors(numbers: np.ndarray) -> dict[str, np.ndarray]:
-            """Vectors of some texts, shape (texts, d); those that no other file has are encoded."""
-            found = np.empty((len(numbers), dimension), dtype=FLOAT)
-            for number in np.unique(source[numbers]):
+        def given(numbers: np.ndarray) -> tuple[Any, ...]:
+            """The vectors that other files have, those that are missing, and what these are encoded from."""
+            found = np.zeros((len(numbers), dimension), dtype=FLOAT)
+            for number in np.unique(source[numbers[source[numbers] >= 0]]):
                 here = source[numbers] == number
-                if number < 0:
-                    found[here] = checked_vectors(encode(numbers[here]), numbers[here], dimension)
-                else:
-                    stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
-                    found[here] = stored[row[numbers[here]]]
+                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
+                found[here] = stored[row[numbers[here]]]
+            missing = np.flatnonzero(source[numbers] < 0)
+            return found, missing, numbers[missing], read(numbers[missing]) if len(missing) else None
+
+        def vectors(given: tuple[Any, ...]) -> dict[str, np.ndarray]:
+            """Vectors of some texts, shape (texts, d); needs no files, unless the encoder does."""
+            found, missing, numbers, texts = given
+            if len(missing):
+                found = found.copy()  # what Ray passes cannot be written to
+                found[missing] = checked_vectors(encode(texts), numbers, dimension)
             return {VECTORS: found}
 
-        writer.compute(vectors, VECTORS, workers=workers, **progress)
+        writer.compute(vectors, VECTORS, read=given, workers=workers, **progress)
 
 
 def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:

@@ -164,7 +164,8 @@ class ContextualEncoder(LearnedModel):
                 one counts, and a warning reports passages with more. 1 reads only the beginning, as encoders of other
                 packages always do; so do ``vectors`` that were given.
             chunk_size: Passages per chunk.
-            workers: Number of processes, or ``'ray'``, for encoding as well: see
+            workers: Number of processes, for encoding as well, or ``'ray'``, a cluster that encodes texts, and whose
+                machines need no common files unless ``late_chunking`` reads whole documents: see
                 :mod:`~pyterrier_graph.storage.writer`.
 
         Raises:

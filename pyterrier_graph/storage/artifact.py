@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from huggingface_hub import RepoCard
     from torch import nn
 
-    from pyterrier_graph.storage.store import ObjectStore
-
 META, CARD, LOCK = "pt_meta.json", "README.md", "lock"
 NEW_META = f"{META}.new"  # before it takes the place of the former one
 SIZES, DIGESTS, OWN_DIGEST = "files", "file_sha256", "meta_sha256"
@@ -235,7 +233,7 @@ def complete(
     meta: dict[str, Any],
     sha256: Mapping[str, str] | None = None,
     files: Iterable[Path] | None = None,
-    store: ObjectStore | None = None,
+    publish: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
     """Makes a folder with its files an artifact: syncs everything to the disk, and writes ``pt_meta.json`` at the end.
 
@@ -244,15 +242,15 @@ def complete(
         meta: The contents of ``pt_meta.json``; sizes in bytes and digests of all files are added.
         sha256: Digests that are known already, by the names of files.
         files: The files of the artifact; all in the folder by default.
-        store: The object store that the folder is a copy of, which gets this version first.
+        publish: Called with the metadata, which it may extend, before they are written.
     """
     known, new = sha256 or {}, folder / NEW_META
     files = sorted({*(folder.rglob("*") if files is None else files)} - {folder / META, new})
     names = {file.relative_to(folder).as_posix(): file for file in files if file.is_file()}
     meta[SIZES] = {name: file.stat().st_size for name, file in names.items()}
     meta[DIGESTS] = {name: known.get(name) or file_sha256(file) for name, file in names.items()}
-    if store is not None:
-        store.plan(meta)
+    if publish is not None:
+        publish(meta)
     new.write_text(meta_text(meta), encoding="utf-8", newline="\n")
     mode = new.stat().st_mode & 0o777
     for file in [*names.values(), new]:
@@ -260,8 +258,6 @@ def complete(
         sync(file)
     for place in {parent for file in names.values() for parent in file.parents if folder in parent.parents}:
         sync(place)
-    if store is not None:
-        store.publish(meta)
     new.replace(folder / META)
     sync(folder)
 
