@@ -35,6 +35,7 @@ INDEXES: dict[str, Weights] = {
 }
 TOKENS: dict[str, Bits | None] = {"tokens: float16": None, "tokens: 4 bits": 4, "tokens: 2 bits": 2}
 TOKENS_OF_A_PASSAGE, TOKEN_DIMENSION = 40, 128
+WHOLE = ("GraphIndex", "GraphIndex: update of one document")
 STEPS = ("documents", "document graph", "vectors", "query graph", *INDEXES)
 COLUMNS = ["s", "CPU us a passage", "peak MiB", "MiB written"]
 
@@ -45,11 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     Memory is that without mapped files, which the system can take back at any time. Steps: make the ``documents`` and
     do nothing; the ``document graph`` of them, which includes making them; write the ``vectors`` of the passages, and
     the ``query graph``, which are needed for the others; contextual indexes; stores of 40 token vectors for each
-    passage, where the encoder takes no time.
+    passage, where the encoder takes no time; a whole ``GraphIndex``, and then a change of one of its documents.
     """
     command = argparse.ArgumentParser(prog="python -m experiments.scale", description=main.__doc__)
     command.add_argument("--passages", type=int, nargs="+", default=[100_000])
-    command.add_argument("--steps", nargs="+", choices=[*STEPS, *TOKENS], default=[*STEPS])
+    command.add_argument("--steps", nargs="+", choices=[*STEPS, *TOKENS, *WHOLE], default=[*STEPS])
     command.add_argument("--folder", type=Path, help="where to write, and to find what was written (a temporary one)")
     command.add_argument("--delete", action="store_true", help="whether an index is deleted when it has been measured")
     command.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
@@ -91,6 +92,9 @@ def run(step: str, passages: int, folder: Path, delete: bool = False) -> tuple[f
 def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
     if step in TOKENS:
         return partial(_write_tokens, folder / f"{TOKENS[step] or 16}.tokens", passages, TOKENS[step])
+    if step in WHOLE:
+        whole = ptg.GraphIndex(folder / "whole", encoder=NumberEncoder(), verbose=False)
+        return lambda: whole.index(documents(passages)) if step == WHOLE[0] else whole.update(documents(9))
     graph = ptg.DocumentGraph(folder / "documents.graph", verbose=False)
     if step == "documents":
         return lambda: deque(documents(passages), maxlen=0)
