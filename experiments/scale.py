@@ -34,6 +34,7 @@ INDEXES: dict[str, Weights] = {
 }
 TOKENS = "tokens"
 TOKENS_OF_A_PASSAGE, TOKEN_DIMENSION = 40, 128
+WHOLE = ("GraphIndex", "GraphIndex: update of one document")
 STEPS = ("documents", "document graph", "vectors", "query graph", *INDEXES)
 COLUMNS = ["s", "CPU us a passage", "peak MiB", "MiB written"]
 
@@ -44,11 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     Memory is that without mapped files, which the system can take back at any time. Steps: make the ``documents`` and
     do nothing; the ``document graph`` of them, which includes making them; write the ``vectors`` of the passages, and
     the ``query graph``, which are needed for the others; contextual indexes; a store of 40 token vectors for each
-    passage, where the encoder takes no time.
+    passage, where the encoder takes no time; a whole ``GraphIndex``, and then a change of one of its documents.
     """
     command = argparse.ArgumentParser(prog="python -m experiments.scale", description=main.__doc__)
     command.add_argument("--passages", type=int, nargs="+", default=[100_000])
-    command.add_argument("--steps", nargs="+", choices=[*STEPS, TOKENS], default=[*STEPS])
+    command.add_argument("--steps", nargs="+", choices=[*STEPS, TOKENS, *WHOLE], default=[*STEPS])
     command.add_argument("--folder", type=Path, help="where to write, and to find what was written (a temporary one)")
     command.add_argument("--delete", action="store_true", help="whether an index is deleted when it has been measured")
     command.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
@@ -90,6 +91,9 @@ def run(step: str, passages: int, folder: Path, delete: bool = False) -> tuple[f
 def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
     if step == TOKENS:
         return partial(_write_tokens, folder / "store.tokens", passages)
+    if step in WHOLE:
+        whole = ptg.GraphIndex(folder / "whole", encoder=NumberEncoder(), verbose=False)
+        return lambda: whole.index(documents(passages)) if step == WHOLE[0] else whole.update(documents(9))
     graph = ptg.DocumentGraph(folder / "documents.graph", verbose=False)
     if step == "documents":
         return lambda: deque(documents(passages), maxlen=0)

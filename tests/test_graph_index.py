@@ -32,7 +32,7 @@ from pyterrier_graph.storage import artifact
 from pyterrier_graph.storage.artifact import META, locked, meta_text
 
 COLUMNS = ["qid", "docno", "query", "score", "rank", "text", "title"]
-STRESSES = [("kills", 12), ("disk", 8), ("readers", 60), ("writers", 4)]  # a minute
+STRESSES = [("kills", 12), ("store", 6), ("disk", 8), ("readers", 60), ("writers", 4)]  # a minute
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
 
 

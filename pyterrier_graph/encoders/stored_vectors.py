@@ -294,7 +294,7 @@ def _write(
     workers: Workers,
     progress: dict[str, Any],
 ) -> None:
-    """Writes vectors and the digests of their texts, unless they are there.
+    """Writes vectors of what is read for each number, and the digests of their texts, unless they are there.
 
     Vectors are copied from folders of the same pattern whose vectors depend on the same, the texts aside.
     """
@@ -315,19 +315,25 @@ def _write(
         others = _copyable(path.parent, pattern, meta)
         source, row = _copies(_read_digests(writer.folder), others)
 
-        def vectors(numbers: np.ndarray) -> dict[str, np.ndarray]:
-            """Vectors of some texts, shape (texts, d); those that no other file has are encoded."""
-            found = np.empty((len(numbers), dimension), dtype=FLOAT)
-            for number in np.unique(source[numbers]):
+        def given(numbers: np.ndarray) -> tuple[Any, ...]:
+            """The vectors that other files have, those that are missing, and what these are encoded from."""
+            found = np.zeros((len(numbers), dimension), dtype=FLOAT)
+            for number in np.unique(source[numbers[source[numbers] >= 0]]):
                 here = source[numbers] == number
-                if number < 0:
-                    found[here] = checked_vectors(encode(texts(numbers[here])), numbers[here], dimension)
-                else:
-                    stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
-                    found[here] = stored[row[numbers[here]]]
+                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
+                found[here] = stored[row[numbers[here]]]
+            missing = np.flatnonzero(source[numbers] < 0)
+            return found, missing, numbers[missing], texts(numbers[missing]) if len(missing) else None
+
+        def vectors(given: tuple[Any, ...]) -> dict[str, np.ndarray]:
+            """Vectors of some texts, shape (texts, d); needs no files."""
+            found, missing, numbers, given_texts = given
+            if len(missing):
+                found = found.copy()  # what Ray passes cannot be written to
+                found[missing] = checked_vectors(encode(given_texts), numbers, dimension)
             return {VECTORS: found}
 
-        writer.compute(vectors, VECTORS, workers=workers, **progress)
+        writer.compute(vectors, VECTORS, read=given, workers=workers, **progress)
 
 
 def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:

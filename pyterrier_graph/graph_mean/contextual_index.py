@@ -351,7 +351,7 @@ def write_index(
         identity: Digests of all that the vectors depend on, for JSON. :func:`contextual_meta` returns it.
         width: Dimensions of the vectors; by default those of the base index.
         chunk_size: Passages per chunk.
-        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+        workers: Number of processes; with ``'ray'``, which encodes, this process computes.
         verbose: Whether to show progress.
         weights: The weights of queries, where each query has weights of its own.
         windows_of: Numbers of passages to their further windows, if there are any: per window the position of its
@@ -386,6 +386,7 @@ def write_index(
     with unfinished(index.index_path, meta, count, chunk_size, identity=depends) as writer:
         writer.prepare(write_files)
         progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
+        workers = 1 if workers == "ray" else workers  # a hundredth of encoding, and it needs the files of this machine
         names = [] if windows_of is None else [WINDOWS, WINDOW_OFFSETS]
         writer.compute(rows, VECTORS, *names, lengths=names[1:], workers=workers, **progress)
     return index

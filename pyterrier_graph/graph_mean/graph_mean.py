@@ -164,8 +164,8 @@ class ContextualEncoder(LearnedModel):
                 one counts, and a warning reports passages with more. 1 reads only the beginning, as encoders of other
                 packages always do; so do ``vectors`` that were given.
             chunk_size: Passages per chunk.
-            workers: Number of processes, or ``'ray'``, for encoding as well: see
-                :mod:`~pyterrier_graph.storage.writer`.
+            workers: Number of processes, for encoding as well, or ``'ray'``, a cluster that encodes texts, and whose
+                machines need no common files: see :mod:`~pyterrier_graph.storage.writer`.
 
         Raises:
             FileExistsError: If the path exists already.

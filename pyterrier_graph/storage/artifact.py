@@ -221,18 +221,25 @@ def writing(path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bo
 
 
 def complete(
-    folder: Path, meta: dict[str, Any], sha256: Mapping[str, str] | None = None, files: Iterable[Path] | None = None
+    folder: Path,
+    meta: dict[str, Any],
+    sha256: Mapping[str, str] | None = None,
+    files: Iterable[Path] | None = None,
+    publish: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
     """Makes a folder with its files an artifact: syncs everything to the disk, and writes ``pt_meta.json`` at the end.
 
     Sizes and digests of the files, by default all in the folder, are added to ``meta``; ``sha256`` has those that are
-    known already. If the caller renames the folder afterwards, it has to :func:`sync` the folder around it.
+    known already. ``publish`` is called with the metadata, which it may extend, before they are written. If the caller
+    renames the folder afterwards, it has to :func:`sync` the folder around it.
     """
     known, new = sha256 or {}, folder / NEW_META
     files = sorted({*(folder.rglob("*") if files is None else files)} - {folder / META, new})
     names = {file.relative_to(folder).as_posix(): file for file in files if file.is_file()}
     meta[SIZES] = {name: file.stat().st_size for name, file in names.items()}
     meta[DIGESTS] = {name: known.get(name) or file_sha256(file) for name, file in names.items()}
+    if publish is not None:
+        publish(meta)
     new.write_text(meta_text(meta), encoding="utf-8", newline="\n")
     mode = new.stat().st_mode & 0o777
     for file in [*names.values(), new]:
