@@ -28,11 +28,11 @@ import json
 import os
 import shutil
 import signal
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -314,11 +314,13 @@ def _on_ray(
     # not the default of one call per process where there are GPUs: each call would load the encoder
     options = {"num_gpus": int("GPU" in ray.cluster_resources()), "max_retries": RETRIES, "max_calls": 0}
     call, reference, pending = ray.remote(**options)(_call_on_ray), ray.put(dumps(work)), dict[Any, int]()
-    waiting = deque(numbers)
+    waiting = iter(numbers)
     try:
-        while waiting or pending:
-            while waiting and len(pending) < AHEAD * ray.cluster_resources().get("CPU", 1):
-                pending[call.remote([reference], given(waiting[0]))] = waiting.popleft()
+        while True:
+            ahead = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(pending)
+            pending |= {call.remote([reference], given(number)): number for number in islice(waiting, max(ahead, 0))}
+            if not pending:
+                break
             (done,), _ = ray.wait([*pending])
             put(pending[done], ray.get(done))
             yield pending.pop(done)
