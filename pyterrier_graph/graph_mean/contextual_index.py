@@ -120,8 +120,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         check_type("graph", graph, (HeteroGraph, NoneType), "a DocumentGraph, such as ptg.DocumentGraph(path)")
         super().__init__(Path(path).absolute())
         self.graph = graph
-        if not (self.path / META).is_file():
-            raise FileNotFoundError(f"no index at {str(path)!r}")
+        if not os.path.isfile(self.path / META):
+            raise FileNotFoundError(f"no index at {str(path)!r:.200}")
         self.flex = FlexIndex(str(self.path), verbose=False)
         about = contextual_meta(self.flex)
         identity = about["identity"]
@@ -142,6 +142,9 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
 
     def __repr__(self) -> str:
         return f"ContextualIndex({str(self.path)!r})"
+
+    def __str__(self) -> str:  # only GraphMean has weights per query
+        return "GraphMean" if self._largest_weights is not None else "vectors with context"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_weights"}  # workers read the sample
@@ -302,6 +305,9 @@ class ContextualRetriever(WithSignature, pt.Transformer):
 
     def __repr__(self) -> str:
         return f"{self.index!r}.retriever({'' if self.num_results == 1000 else self.num_results})"
+
+    def __str__(self) -> str:
+        return str(self.index)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""

@@ -169,11 +169,14 @@ def find(files: Files, suffixes: tuple[str, ...]) -> tuple[Path, list[str], Coun
                 elif path.is_file() and not path.is_symlink():
                     paths.append(path.relative_to(root).as_posix())
         return root, paths, skipped
-    listed = [Path(path).absolute() for path in ([files] if isinstance(files, str | os.PathLike) else files)]
-    if not listed:
+    given = [files] if isinstance(files, str | os.PathLike) else [*files]
+    if not given:
         raise ValueError("files must be a folder, a file, or a list of files, got an empty list")
+    for one in given:
+        check_type("a path in files", one, (str, os.PathLike), "the path of a file")
+    listed = [Path(path).absolute() for path in given]
     for file in listed:
-        if not file.is_file():
+        if not os.path.isfile(file):
             raise FileNotFoundError(f"there is no file {str(file)!r}")
     root = Path(os.path.commonpath([file.parent for file in listed]))
     return root, [*dict.fromkeys(file.relative_to(root).as_posix() for file in listed)], Counter()
