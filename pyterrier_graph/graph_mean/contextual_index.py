@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
@@ -155,7 +155,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             return None
         if not (self.path / SAMPLE).is_file():
             raise FileNotFoundError(f"{self!r} was removed after it had been opened: open it again")
-        return QueryWeights(read_sample(self.path, self._largest_weights), self._largest_weights)
+        sample, names = load_file(self.path / SAMPLE), (PASSAGES, *self._largest_weights)
+        return QueryWeights({name: sample[name] for name in names}, self._largest_weights)
 
     @cached_property
     def _windows(self) -> Windows | None:
@@ -490,12 +491,6 @@ def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:
     empty = np.empty((0, network.dimension), np.float16)
     sample = {name: np.concatenate([empty, *vectors]) for name, vectors in parts.items()}
     return {name: vectors if name == PASSAGES else np.unique(vectors, axis=0) for name, vectors in sample.items()}
-
-
-def read_sample(folder: Path, relations: Iterable[str]) -> Sample:
-    """Reads the sample of an index with some relations."""
-    sample = load_file(folder / SAMPLE)
-    return {name: sample[name] for name in (PASSAGES, *relations)}
 
 
 def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
