@@ -118,6 +118,7 @@ def test_hybrid_is_that_of_its_parts(shared: ptg.GraphIndex) -> None:
         shared.hybrid()(TOPICS)[["qid", "docno", "score"]], expected[["qid", "docno", "score"]]
     )
     explained = shared.explain("alpha mu", "d1%p0")
+    assert explained["relation"].tolist() == ["BM25 with context", "GraphMean"]
     assert explained["score"].sum() == pytest.approx(expected.set_index(["qid", "docno"])["score"]["1", "d1%p0"])
     assert "d1%p0" in str(ptg.explain(shared.hybrid(), "alpha mu", "d1%p0"))
 

@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
@@ -120,8 +120,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         check_type("graph", graph, (HeteroGraph, NoneType), "a DocumentGraph, such as ptg.DocumentGraph(path)")
         super().__init__(Path(path).absolute())
         self.graph = graph
-        if not (self.path / META).is_file():
-            raise FileNotFoundError(f"no index at {str(path)!r}")
+        if not os.path.isfile(self.path / META):
+            raise FileNotFoundError(f"no index at {str(path)!r:.200}")
         self.flex = FlexIndex(str(self.path), verbose=False)
         about = contextual_meta(self.flex)
         identity = about["identity"]
@@ -143,6 +143,9 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def __repr__(self) -> str:
         return f"ContextualIndex({str(self.path)!r})"
 
+    def __str__(self) -> str:  # only GraphMean has weights per query
+        return "GraphMean" if self._largest_weights is not None else "vectors with context"
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_weights"}  # workers read the sample
 
@@ -152,7 +155,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             return None
         if not (self.path / SAMPLE).is_file():
             raise FileNotFoundError(f"{self!r} was removed after it had been opened: open it again")
-        return QueryWeights(read_sample(self.path, self._largest_weights), self._largest_weights)
+        sample, names = load_file(self.path / SAMPLE), (PASSAGES, *self._largest_weights)
+        return QueryWeights({name: sample[name] for name in names}, self._largest_weights)
 
     @cached_property
     def _windows(self) -> Windows | None:
@@ -302,6 +306,9 @@ class ContextualRetriever(WithSignature, pt.Transformer):
 
     def __repr__(self) -> str:
         return f"{self.index!r}.retriever({'' if self.num_results == 1000 else self.num_results})"
+
+    def __str__(self) -> str:
+        return str(self.index)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
@@ -485,12 +492,6 @@ def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:
     empty = np.empty((0, network.dimension), np.float16)
     sample = {name: np.concatenate([empty, *vectors]) for name, vectors in parts.items()}
     return {name: vectors if name == PASSAGES else np.unique(vectors, axis=0) for name, vectors in sample.items()}
-
-
-def read_sample(folder: Path, relations: Iterable[str]) -> Sample:
-    """Reads the sample of an index with some relations."""
-    sample = load_file(folder / SAMPLE)
-    return {name: sample[name] for name in (PASSAGES, *relations)}
 
 
 def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:

@@ -108,6 +108,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         from pyterrier_graph.graphs.builder import build
 
         check_count("passage_words", passage_words)
+        check_type("overwrite", overwrite, bool, "True or False")
         documents = (made for made, _ in structured_documents(corpus_iter, document, passage_words))
         replaced = (self.path / META).is_file()
         if replaced and not overwrite:

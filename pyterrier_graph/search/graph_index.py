@@ -191,6 +191,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         check_count("passage_words", passage_words)
         check_count("windows", windows)
+        check_type("overwrite", overwrite, bool, "True or False")
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
@@ -546,7 +547,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     @cached_property
     def _full_text(self) -> FullText:
         name, version = _table_of(self.meta, PASSAGES)
-        return FullText(self.path / TABLES, name, version or 0)
+        return FullText(self.path / TABLES, name, version or 0, label="BM25 with context")
 
     def _parts(self, num_results: int) -> tuple[pt.Transformer, pt.Transformer]:
         """The lexical and the dense pipeline, without texts."""

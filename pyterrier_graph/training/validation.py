@@ -52,7 +52,10 @@ def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transforme
 def check_measure(measure: str) -> None:
     """Raises an error unless this is the name of a measure that ir_measures knows."""
     check_type("measure", measure, str, "the name of a measure, such as 'nDCG@10'")
-    ir_measures.parse_measure(measure)
+    try:
+        ir_measures.parse_measure(measure)
+    except (MemoryError, NameError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{measure!r:.60} is not a measure of ir_measures, such as 'nDCG@10': {error}") from error
 
 
 def as_good(value: np.ndarray, best: np.ndarray) -> bool:
