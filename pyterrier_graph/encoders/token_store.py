@@ -224,13 +224,17 @@ class TokenStore(WithSignature, BuiltArtifact):
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """The token vectors of some nodes, in float32."""
+        return self._as_stored(nodes, device).to(torch.float32)
+
+    def _as_stored(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
+        """As :meth:`states`, but in float16 if they are stored so."""
         starts = self._offsets[nodes]
         offsets, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
-        stored = np.array(self._tokens[rows])
+        stored = np.take(self._tokens, rows, axis=0)
         if self._quantizer is not None:
             values = self._quantizer.decode(stored, device)
         else:
-            values = torch.from_numpy(stored).to(device).float()
+            values = torch.from_numpy(stored).to(device)
         return TokenStates(values, torch.from_numpy(offsets).to(device))
 
     def nodes_of_tokens(self, tokens: np.ndarray) -> np.ndarray:
@@ -245,7 +249,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         shape = self.meta["tokens"], self.dimension if quantizer is None else len(quantizer.codebooks)
         if not shape[0]:  # an empty file cannot be mapped
             return np.zeros(shape, dtype=dtype)
-        return self._open(lambda folder: np.memmap(folder / file, dtype=dtype, mode="r", shape=shape))
+        return np.asarray(self._open(lambda folder: np.memmap(folder / file, dtype=dtype, mode="r", shape=shape)))
 
     @cached_property
     def _quantizer(self) -> VectorQuantizer | None:
