@@ -140,6 +140,7 @@ def command_line() -> argparse.ArgumentParser:
         batch=(32, "pairs at a time"),
         learning_rate=(5e-5, "of what is on top of the encoder"),
         encoder_learning_rate=(1e-5, "of the encoder"),
+        attention_dropout=(False, "drop attention weights in training, as the paper does"),
         adapt=(str, "dataset of ir_datasets that the checkpoint is trained on first ('': it is not)"),
         adapt_queries=(2000, "queries of it"),
         adapt_candidates=(100, "BM25's documents, among which the negatives are"),
@@ -327,6 +328,7 @@ def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[in
         "negatives": options.against,
         "learning_rate": options.learning_rate,
         "encoder_learning_rate": options.encoder_learning_rate,
+        "attention_dropout": options.attention_dropout,
     }
 
     def cross_encoder(seed: int) -> pt.Transformer:

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -74,10 +74,10 @@ class TokenStates:
 
     @classmethod
     def from_arrays(cls, matrices: Sequence[np.ndarray], width: int, device: torch.device | str = "cpu") -> TokenStates:
-        """Packs what :meth:`arrays` returns, in float32."""
+        """Packs what :meth:`arrays` returns, in its precision."""
         values = np.concatenate([np.empty((0, width), np.float16), *matrices])
         bounds = offsets(torch.tensor([len(matrix) for matrix in matrices], dtype=torch.long))
-        return cls(torch.from_numpy(values).to(device).float(), bounds.to(device))
+        return cls(torch.from_numpy(values).to(device), bounds.to(device))
 
     def arrays(self, dtype: np.dtype) -> list[np.ndarray]:
         """The matrices, for files."""
@@ -207,13 +207,13 @@ class TokenEncoder:
 
     def encode_passages(self, texts: Sequence[str]) -> TokenStates:
         """Encodes passages or titles. An empty text has no token vectors."""
-        return self._encode(self.network.encode_document, texts)
+        return self._encode(texts, "document")
 
     def encode_queries(self, texts: Sequence[str]) -> TokenStates:
         """Encodes queries; raises ValueError if one is empty."""
         if any(isinstance(text, str) and not text.strip() for text in texts):
             raise ValueError("a query is empty: there is nothing to rank by")
-        return self._encode(self.network.encode_query, texts)
+        return self._encode(texts, "query")
 
     def forward_passages(self, texts: Sequence[str]) -> TokenStates:
         """As :meth:`encode_passages`, with gradients."""
@@ -238,27 +238,34 @@ class TokenEncoder:
         """Returns the word pieces whose token vectors a text has."""
         return self.network.tokenizer.convert_ids_to_tokens(self.token_ids(text, query=query).tolist())
 
-    def _encode(self, encode: Callable[..., Any], texts: Sequence[str]) -> TokenStates:
+    def _encode(self, texts: Sequence[str], task: str) -> TokenStates:
         for text in texts:
             if not isinstance(text, str):
                 raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
         distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
-        encoded = []
+        encoded: Sequence[Tensor] = []
         if distinct:
-            with precision(self.dtype, self.network.device):
-                encoded = encode(list(distinct), batch_size=self.batch_size, show_progress_bar=False)
+            with torch.inference_mode(), precision(self.dtype, self.network.device):
+                if len(distinct) > self.batch_size:
+                    encode = self.network.encode_query if task == "query" else self.network.encode_document
+                    encoded = encode(list(distinct), batch_size=self.batch_size, show_progress_bar=False)
+                else:  # without the preparations for many texts, which take 1 ms
+                    self.network.eval()
+                    encoded = self._matrices(list(distinct), task)
         # clone: tensors made in inference mode cannot take part in training
         matrices = [matrix.clone().float() for matrix in encoded]
         return self._pack(texts, (matrices[distinct[text]] for text in texts if text.strip()))
 
     def _forward(self, texts: Sequence[str], task: str) -> TokenStates:
         filled = [text for text in texts if text.strip()]
-        if not filled:
-            return self._pack(texts, ())
-        features = self.network.preprocess(filled, prompt=self.network.prompts.get(task), task=task)
+        return self._pack(texts, self._matrices(filled, task) if filled else ())
+
+    def _matrices(self, texts: list[str], task: str) -> list[Tensor]:
+        """The token vectors of a batch of texts, of which none is empty."""
+        features = self.network.preprocess(texts, prompt=self.network.prompts.get(task), task=task)
         output = self.network(batch_to_device(features, self.empty.device), task=task)
         masks = output["attention_mask"].bool()
-        return self._pack(texts, (m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)))
+        return [m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)]
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""

@@ -133,9 +133,13 @@ class TokenStore(WithSignature, BuiltArtifact):
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """The token vectors of some nodes, in float32."""
+        return self._as_stored(nodes, device).to(torch.float32)
+
+    def _as_stored(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
+        """As :meth:`states`, in float16."""
         starts = self._offsets[nodes]
         offsets, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
-        values = torch.from_numpy(np.array(self._tokens[rows])).to(device).float()
+        values = torch.from_numpy(np.take(self._tokens, rows, axis=0)).to(device)
         return TokenStates(values, torch.from_numpy(offsets).to(device))
 
     def nodes_of_tokens(self, tokens: np.ndarray) -> np.ndarray:
@@ -148,7 +152,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         shape = self.meta["tokens"], self.dimension
         if not shape[0]:  # an empty file cannot be mapped
             return np.zeros(shape, dtype="<f2")
-        return self._open(lambda folder: np.memmap(folder / TOKENS, dtype="<f2", mode="r", shape=shape))
+        return np.asarray(self._open(lambda folder: np.memmap(folder / TOKENS, dtype="<f2", mode="r", shape=shape)))
 
     @cached_property
     def _offsets(self) -> np.ndarray:

@@ -30,6 +30,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.storage.arrays import KeyedRows
 
 LENGTHS = ("max_passage_tokens", "max_query_tokens")
+TOKENS_AT_ONCE = 1024  # that are compared with a query
 
 Judged = tuple[pd.DataFrame, pd.DataFrame | None]  # a run and its judgments
 
@@ -42,11 +43,12 @@ def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
 
     All vectors have unit length. Shapes: (query tokens, d) of the query, (passages, query tokens) of the result.
     """
-    with full_precision(query):  # in half precision, scores would tie
-        similarities = passages.values @ query.T  # (tokens, query tokens)
-    maxima = similarities.new_full((len(passages), len(query)), -torch.inf)
-    passage = passages.row_index[:, None].expand_as(similarities)
-    maxima = maxima.scatter_reduce(0, passage, similarities, "amax")
+    # half precision, in which scores would tie, becomes single precision in parts that fit into a processor's cache
+    with full_precision(query):
+        parts = [query @ part.to(query.dtype).T for part in passages.values.split(TOKENS_AT_ONCE)]
+    similarities = torch.cat(parts, dim=1)  # (query tokens, tokens)
+    maxima = similarities.new_full((len(query), len(passages)), -torch.inf)
+    maxima = maxima.scatter_reduce(1, passages.row_index.expand_as(similarities), similarities, "amax").T
     return torch.where(passages.lengths[:, None] > 0, maxima, 0.0)
 
 
@@ -116,7 +118,10 @@ class GraphTokens(NamedTuple):
     verbose: bool = True
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
-        """Returns the token vectors of some nodes."""
+        """Returns the token vectors of some nodes, in float32."""
+        return self._as_stored(nodes, device).to(torch.float32)
+
+    def _as_stored(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
         return encode_once(self.encoder, self.texts(nodes), self.stored, device, verbose=self.verbose)
 
     def texts(self, nodes: np.ndarray) -> list[str]:

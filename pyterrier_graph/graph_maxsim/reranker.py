@@ -136,7 +136,7 @@ class GraphMaxSim(GraphReranker):
             nodes, index = np.unique(np.concatenate([passages, *(n for _, n in edges)]), return_inverse=True)
             own_index, *neighbors = np.split(index, np.cumsum([len(passages), *(len(n) for _, n in edges)])[:-1])
             vectors = work.queries[query]  # (query tokens, d)
-            states = work.tokens.states(nodes, vectors.device)
+            states = work.tokens._as_stored(nodes, vectors.device)
             maxima = token_maxima(vectors, states)  # (nodes, query tokens)
             # a neighbor without tokens, such as a section without a title, does not match, instead of matching with 0
             found = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
