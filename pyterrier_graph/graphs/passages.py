@@ -95,11 +95,11 @@ class GraphTextLoader(Step):
         """Adds the fields."""
         inp = check_frame(inp, self)
         pt.validate.columns(inp, includes=["docno"], context=self)
-        nodes, place = np.unique(self.graph.nodes_of(inp["docno"].tolist()), return_inverse=True)
+        nodes = self.graph.nodes_of(inp["docno"].tolist())
         out = inp.drop(columns=self.fields, errors="ignore").reset_index(drop=True)
         for field in self.fields:
             texts = self.graph.texts(nodes) if field == "text" else self.graph.titles(nodes)
-            out[field] = pd.Series(texts, dtype="str").iloc[place].reset_index(drop=True)
+            out[field] = pd.Series(texts, dtype="str")
         return out
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:

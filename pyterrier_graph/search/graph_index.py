@@ -549,10 +549,10 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         name, version = _table_of(self.meta, PASSAGES)
         return FullText(self.path / TABLES, name, version or 0, label="BM25 with context")
 
-    def _parts(self, num_results: int) -> tuple[pt.Transformer, pt.Transformer]:
+    def _parts(self, num_results: int, exact: bool = False) -> tuple[pt.Transformer, pt.Transformer]:
         """The lexical and the dense pipeline, without texts."""
         check_count("num_results", num_results)
-        dense = ContextualRetriever(self._contextual, num_results, texts=False)
+        dense = ContextualRetriever(self._contextual, num_results, exact=exact, texts=False)
         engine = self.meta["lexical"]
         if engine is None and not isinstance(self.lexical, pt.Transformer):
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
@@ -567,9 +567,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             return bm25([], engine, folder / f"bm25.{engine}", num_results)
         return full_text.limited(num_results)
 
-    def _fusion(self, num_results: int) -> Hybrid:
+    def _fusion(self, num_results: int, exact: bool = False) -> Hybrid:
         alpha = self.meta["settings"]["alpha"]
-        return Hybrid(*self._parts(num_results), alpha=alpha, num_results=num_results)
+        return Hybrid(*self._parts(num_results, exact), alpha=alpha, num_results=num_results)
 
     @property
     def _evidence(self) -> DocumentEvidence | None:
@@ -598,14 +598,18 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         return self._parts(num_results)[0] >> self._texts(per)
 
-    def dense(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
-        """Finds passages by their vectors with context. Columns and arguments are those of :meth:`bm25`."""
-        return self._parts(num_results)[1] >> self._texts(per)
+    def dense(self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False) -> pt.Transformer:
+        """Finds passages by their vectors with context. Columns and other arguments are those of :meth:`bm25`.
 
-    def hybrid(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
-        """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`bm25`."""
+        With ``exact=True`` all vectors are compared, also in an index of a million passages or more: see
+        :meth:`ContextualIndex.retriever <pyterrier_graph.ContextualIndex.retriever>`.
+        """
+        return self._parts(num_results, exact)[1] >> self._texts(per)
+
+    def hybrid(self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False) -> pt.Transformer:
+        """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`dense`."""
         evidence = self._evidence
-        found = self._fusion(num_results)
+        found = self._fusion(num_results, exact)
         return (found if evidence is None else found >> evidence) >> self._texts(per)
 
     def search(self, question: str, num_results: int = 10, *, per: Per | None = None) -> pd.DataFrame:
