@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command.add_argument("--output", type=Path, required=True)
     command.add_argument("--systems", nargs="+", default=[*SYSTEMS, INDEX], help="FAISS's factories may be others")
     options = command.parse_args(sys.argv[1:] if arguments is None else arguments)
-    faiss.omp_set_num_threads(1), torch.set_num_threads(1), options.output.mkdir(exist_ok=True, parents=True)
+    faiss.omp_set_num_threads(1)
+    torch.set_num_threads(1)
+    options.output.mkdir(exist_ok=True, parents=True)
     encode = StaticEncoder(options.output / "static.npy")
     if not (file := options.output / "vectors.f4").exists():
         with open(file, "wb") as out:
@@ -72,8 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for start in range(0, len(vectors), 2**16):
             found = np.concatenate([best, queries @ vectors[start : start + 2**16].T], 1)
             best = -np.sort(-found, axis=1)[:, :MOST]
-        rows = chain.from_iterable(measured(name, vectors, queries, best, options.output) for name in others)
-        print(pd.DataFrame(rows).to_string(index=False))
+        measurements = chain.from_iterable(measured(name, vectors, queries, best, options.output) for name in others)
+        print(pd.DataFrame(measurements).to_string(index=False))
 
 
 class StaticEncoder:
@@ -123,7 +125,7 @@ def query_vectors(encode: StaticEncoder, texts: Sequence[str], vectors: np.ndarr
     queries = normalize(encode([text.split() for text in texts]), dim=1)
     rows = torch.from_numpy(vectors[np.linspace(0, len(vectors) - 1, 16_384).astype(int)])
     sample = {PASSAGES: normalize(rows[:, :D], dim=1).numpy(), TITLES: normalize(rows[:, D:], dim=1).numpy()}
-    weights = QueryWeights(sample, {TITLES: 1.0})
+    weights: Any = QueryWeights(sample, {TITLES: 1.0})
     return np.stack(weights(pd.DataFrame({"query_vec": [*queries.numpy()]}))["query_vec"])
 
 
@@ -186,7 +188,8 @@ def lance_searches(name: str, vectors: np.ndarray, folder: Path) -> tuple[Iterat
     table.create_index("vector", config=getattr(lancedb.index, name)(distance_type="dot", num_partitions=256))
 
     def search(lists: int, query: np.ndarray, count: int) -> np.ndarray:
-        found = table.search(query).distance_type("dot").select(["id"]).nprobes(lists).limit(count).to_arrow()
+        search: Any = table.search(query)
+        found = search.distance_type("dot").select(["id"]).nprobes(lists).limit(count).to_arrow()
         return found["id"].to_numpy()
 
     files = (folder / "lance").rglob("_indices/**/*")

@@ -318,3 +318,12 @@ def warn_of_rewritten(texts: Sequence[str]) -> None:
             QualityWarning,
             stacklevel=1,
         )
+
+
+def load_faiss(purpose: str) -> Any:
+    """The module ``faiss``; raises ImportError, with the command that installs it, if it is missing."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs FAISS: pip install 'pyterrier_graph[faiss]'") from error
+    return faiss

@@ -243,7 +243,7 @@ class TokenEncoder:
             if not isinstance(text, str):
                 raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
         distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
-        encoded: Sequence[Tensor] = []
+        encoded: Any = []  # token vectors of each text
         if distinct:
             with torch.inference_mode(), precision(self.dtype, self.network.device):
                 if len(distinct) > self.batch_size:

@@ -12,7 +12,7 @@ import pyterrier as pt
 import torch
 from torch import Tensor
 
-from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type, query_texts
+from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type, load_faiss, query_texts
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker
 from pyterrier_graph.graphs.csr import CSR
@@ -73,7 +73,7 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
             ValueError: If there are no token vectors.
         """
         check_type("tokens", tokens, TokenStore, "a TokenStore: ptg.TokenStore(path).build(graph, encoder)")
-        faiss = load_faiss()
+        faiss = load_faiss("an index of token vectors")
         count, dimension, nodes = tokens.meta["tokens"], tokens.dimension, len(tokens)
         if not count:
             raise ValueError(f"{tokens!r} has no token vectors: there is nothing to index")
@@ -126,7 +126,7 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
 
     @cached_property
     def _faiss(self) -> Any:
-        faiss = load_faiss()
+        faiss = load_faiss("an index of token vectors")
         try:
             index = self._open(lambda folder: faiss.read_index(str(folder / FILE)))
         except RuntimeError as error:
@@ -226,12 +226,3 @@ def default_factory(count: int, dimension: int) -> str:
         return "Flat"
     lists = 2 ** int(math.log2(4 * math.sqrt(count)))
     return f"IVF{lists},PQ{dimension // 2}x4fs"
-
-
-def load_faiss() -> Any:
-    """The module ``faiss``; raises ImportError, with the command that installs it, if it is missing."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise ImportError("an index of token vectors needs FAISS: pip install 'pyterrier_graph[faiss]'") from error
-    return faiss
