@@ -216,12 +216,15 @@ def searches(folder: Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str
         best = np.argpartition(scores, -k)[-k:]
         return best[np.argsort(-scores[best])]
 
+    def with_index(search: pt.Transformer) -> pd.DataFrame:
+        return search(next(topics))
+
     actions: dict[str, Callable[[], Any]] = {}
     for k in (10, 100, 1000):
         actions[f"numpy, {k}"] = partial(with_numpy, k)
         for exact in (True, False):
             search = index.retriever(k, exact=exact)
-            actions[f"{'exact' if exact else 'index'}, {k} with texts"] = lambda search=search: search(next(topics))
+            actions[f"{'exact' if exact else 'index'}, {k} with texts"] = partial(with_index, search)
     actions["1,000 texts"] = lambda: graph.texts(nodes[draw.integers(count, size=1000)])
     frames = cycle([pd.DataFrame({"docno": graph.ids_of(nodes[draw.integers(count, size=1000)])}) for _ in range(20)])
     actions["pt.text.get_text(graph) of 1,000"] = lambda: graph.text_loader("text")(next(frames))

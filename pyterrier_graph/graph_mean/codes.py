@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_graph.checks import SpeedWarning
-from pyterrier_graph.checks import load_faiss
+from pyterrier_graph.checks import SpeedWarning, load_faiss
 from pyterrier_graph.storage.arrays import blocks
 
 PURPOSE = "approximate search"
