@@ -21,6 +21,7 @@ import lancedb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyterrier as pt
 import torch
 from pyterrier_dr import FlexIndex
 from torch.nn.functional import embedding_bag, normalize
