@@ -174,14 +174,14 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 writer.prepare(lambda folder: shutil.copyfile(file, folder / DOCNOS))
                 with Lookup(writer.folder / DOCNOS) as docnos:
                     edges: dict[str, CSR] = {}
-                    if retriever is not None:
-                        disable = not self.verbose
-                        found = _retrieved(writer, topics, retriever, k, docnos, workers=workers, disable=disable)
-                        edges[RETRIEVED] = found.extended(len(queries))
                     if qrels is not None:
                         edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages).extended(len(queries))
                     if sources is not None:
                         edges[GENERATED] = _judged(queries["qid"], sources, docnos, passages)
+                    if retriever is not None:
+                        disable = not self.verbose
+                        found = _retrieved(writer, topics, retriever, k, docnos, workers=workers, disable=disable)
+                        edges = {RETRIEVED: found.extended(len(queries))} | edges
                     count = len(docnos)
                 _write(writer.folder, queries, edges, count)
                 sizes = {name: len(found.indices) for name, found in edges.items()}
