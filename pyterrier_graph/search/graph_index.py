@@ -236,6 +236,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         check_type("docnos", docnos, Iterable, "ids of documents")
         deleted = [docnos] if isinstance(docnos, str) else [*docnos]
+        self._workers = 1
         return self._change([], None, {}, keep_others=True, deleted=deleted)
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
