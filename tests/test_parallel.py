@@ -160,7 +160,7 @@ def test_ray(small: Any, ray: Any, name: str) -> None:
 def test_ray_encodes_without_common_files(
     small: Any, ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its workers get contains no path. The index is the same to the byte, and so is one that changes."""
+    """Its workers get no path. The index is the same to the byte, and so is one that changes."""
     sent, made = [], []
     monkeypatch.setattr(writer, "dumps", lambda work: [sent.append(dumps(work)), sent[-1]][1])
     for workers in ("ray", 2):

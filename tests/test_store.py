@@ -108,6 +108,8 @@ def test_credentials_are_nowhere(url: str, tmp_path: Path, caplog: Any, capfd: A
     ptg.write_card(index)
     with pytest.raises(ValueError, match="must not contain credentials or options: set") as given:
         ptg.GraphIndex(f"s3://key:{SECRET}@bucket/x")
+    with pytest.raises(ValueError, match="the path of a DocumentGraph is a folder: only a GraphIndex may be in an obj"):
+        ptg.DocumentGraph("s3://bucket/x")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ConnectionError) as refused:
         patch.setenv("AWS_ENDPOINT_URL", f"http://key:{SECRET}@127.0.0.1:1")
         ptg.GraphIndex("s3://bucket/x")
