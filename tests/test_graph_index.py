@@ -164,12 +164,6 @@ def test_in_experiments_and_other_processes(shared: ptg.GraphIndex) -> None:
     pd.testing.assert_frame_equal(again(TOPICS), shared.hybrid()(TOPICS))
 
 
-@pytest.mark.slow
-def test_parallel(shared: ptg.GraphIndex) -> None:
-    found = shared.hybrid().parallel(2, backend="joblib")(TOPICS).reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, shared.hybrid()(TOPICS), atol=1e-4)
-
-
 def test_files(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("# alpha\n\nbeta gamma\n\n## eta\n\nkappa mu\n", encoding="utf-8")

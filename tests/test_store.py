@@ -11,6 +11,7 @@ from typing import Any
 
 import obstore
 import pytest
+import tiny
 from s3 import SECRET, Server
 from test_graph_index import DOCUMENTS, assert_same, document, made, texts_of
 
@@ -35,7 +36,7 @@ def elsewhere(url: str | Path, tmp_path: Path) -> ptg.GraphIndex:
     """The index as another machine opens it, which has a copy of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTERRIER_HOME", str(tmp_path / "b"))
-        return ptg.GraphIndex(url, verbose=False)
+        return ptg.GraphIndex(url, encoder=tiny.checkpoint(), verbose=False)
 
 
 def test_two_machines(url: str, server: Server, tmp_path: Path) -> None:
@@ -55,16 +56,18 @@ def test_two_machines(url: str, server: Server, tmp_path: Path) -> None:
     assert server.failed > 10
 
 
-def test_two_writers(url: str, tmp_path: Path) -> None:
+def test_two_writers(url: str, tmp_path: Path, encoded: list[str]) -> None:
     def docs(new: str) -> Iterator[dict[str, str]]:
         theirs = elsewhere(url, tmp_path)
         theirs.update([document(new, "mu")]) if theirs.built() else theirs.index(DOCUMENTS, passage_words=4)
-        yield document("d8", "eta")
+        yield document("d8", "lambda mu")
 
     for write in (lambda: made(url, docs("")), lambda: ptg.GraphIndex(url, verbose=False).update(docs("d7"))):
         with pytest.raises(BlockingIOError, match="was changed by another machine: this change has had no effect, rep"):
             write()
-    index = ptg.GraphIndex(url, verbose=False).verify().update([document("d8", "eta")])
+    before = encoded.count("lambda mu")
+    index = ptg.GraphIndex(url, verbose=False).verify().update([document("d8", "lambda mu")])
+    assert encoded.count("lambda mu") == before, "the failed call encoded it"
     assert {*texts_of(index.verify())} == {*(f"d{d}%p0" for d in (1, 2, 3, 4, 7, 8)), "d3%p1"}
 
 
@@ -105,6 +108,8 @@ def test_credentials_are_nowhere(url: str, tmp_path: Path, caplog: Any, capfd: A
     ptg.write_card(index)
     with pytest.raises(ValueError, match="must not contain credentials or options: set") as given:
         ptg.GraphIndex(f"s3://key:{SECRET}@bucket/x")
+    with pytest.raises(ValueError, match="the path of a DocumentGraph is a folder: only a GraphIndex may be in an obj"):
+        ptg.DocumentGraph("s3://bucket/x")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ConnectionError) as refused:
         patch.setenv("AWS_ENDPOINT_URL", f"http://key:{SECRET}@127.0.0.1:1")
         ptg.GraphIndex("s3://bucket/x")

@@ -183,16 +183,6 @@ def test_texts_are_encoded_once(tmp_path: Path) -> None:
     assert len([*tmp_path.glob("vectors/queries-*")]) == 1
 
 
-@pytest.mark.parametrize("other", [{"identity": MODEL | {"model": "m@2"}}, {"count": 49, "identity": {"dtype": "x"}}])
-def test_other_texts_have_another_place(tmp_path: Path, other: dict[str, Any]) -> None:
-    encoded(tmp_path, Encoder())
-    encoder = Encoder()
-    count = other.get("count", 50)
-    assert encoded(tmp_path, encoder, **other).tolist() == EXPECTED[:count]
-    assert encoder.encoded == TEXTS[:count]
-    assert len([*tmp_path.iterdir()]) == 2
-
-
 @pytest.mark.parametrize("other", [{"count": 49}, {"identity": MODEL | {"texts": "sha-5"}}])
 def test_texts_of_another_file_are_copied(tmp_path: Path, other: dict[str, Any]) -> None:
     """Such as those of the queries that were there before others were added."""

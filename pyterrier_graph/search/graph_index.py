@@ -97,7 +97,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     time changes an index.
 
     Args:
-        path: Folder of the index; it may not exist yet, see :meth:`index`.
+        path: Folder of the index; it may not exist yet, see :meth:`index`. Or its place in an object store, such as
+            ``s3://bucket/corpus``: this machine then has a copy, which is that of the last version when it is opened.
         encoder: Encodes passages and queries: the name of a checkpoint, a bi-encoder such as a
             :class:`~pyterrier_graph.DualEncoder`, or a GraphMean or GNNEncoder, whose weights are used with the graph
             of this index. By default the encoder of the index at the path, or all-MiniLM-L6-v2 for a new one.
@@ -237,6 +238,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         check_type("docnos", docnos, Iterable, "ids of documents")
         deleted = [docnos] if isinstance(docnos, str) else [*docnos]
+        self._workers = 1
         return self._change([], None, {}, keep_others=True, deleted=deleted)
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:

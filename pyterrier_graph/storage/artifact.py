@@ -433,6 +433,10 @@ class BuiltArtifact(OwnArtifact):
 
     def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
         check_type("path", path, (str, os.PathLike), "the path of a folder")
+        if "://" in os.fspath(path):  # which may contain credentials: it is not shown
+            raise ValueError(
+                f"the path of a {type(self).__name__} is a folder: only a GraphIndex may be in an object store"
+            )
         super().__init__(Path(path).absolute())  # files are opened when they are needed, perhaps from another folder
         self.verbose = verbose
 

@@ -31,7 +31,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from pyterrier_graph.storage.artifact import DIGESTS, LOCK, META, SIZES, file_sha256, locked, meta_text
 
 URL = re.compile(r"(s3|gs|az):/+(.+)", re.DOTALL)  # a Path has only one of the slashes
-KEYS, FILES = "keys", "files"
+KEYS, FILES, ENCODED = "keys", "files", "encoded/"
 EMPTY: dict[str, Any] = {SIZES: {}, DIGESTS: {}, KEYS: {}}
 AT_ONCE, ATTEMPTS = 8, 3  # files; attempts of a transfer that breaks
 
@@ -128,10 +128,11 @@ class ObjectStore:
             self._get(name, meta, file)
 
         _each(copy, meta[SIZES])
-        kept = {LOCK, META, *meta[SIZES], *last[SIZES]}
+        kept = {LOCK, META, *meta[SIZES], *(name for name in last[SIZES] if not name.startswith(ENCODED))}
         for file in [*self.folder.rglob("*")]:
             name = file.relative_to(self.folder).as_posix()
-            if file.is_file() and name not in kept and not name.startswith("encoded/tokens"):  # those of rerankers
+            own = name.startswith(ENCODED) and name not in last[SIZES]  # what this machine encoded may be needed again
+            if file.is_file() and name not in kept and not own:
                 file.unlink()
 
     def _get(self, name: str, meta: Mapping[str, Any], file: Path) -> None:
