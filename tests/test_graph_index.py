@@ -113,8 +113,7 @@ def test_bm25_reads_titles(shared: ptg.GraphIndex) -> None:
 
 
 def test_hybrid_is_that_of_its_parts(shared: ptg.GraphIndex) -> None:
-    evidence = ptg.DocumentEvidence(0.0, relations={"order": 0.1}, graph=shared.graph)
-    expected = (ptg.Hybrid(shared.bm25(), shared.dense()) >> evidence)(TOPICS)
+    expected = ptg.Hybrid(shared.bm25(), shared.dense())(TOPICS)
     pd.testing.assert_frame_equal(
         shared.hybrid()(TOPICS)[["qid", "docno", "score"]], expected[["qid", "docno", "score"]]
     )

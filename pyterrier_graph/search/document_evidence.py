@@ -31,8 +31,8 @@ class DocumentEvidence(WithSignature, pt.Estimator):
 
     The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
     Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
-    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)`` adds
-    the mean of those of the passages before and after.
+    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)``
+    adds the mean of those of the passages before and after.
 
     Args:
         weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.

@@ -69,7 +69,7 @@ GRAPH, QUERIES, VECTORS, LINES = "graph", "queries", "vectors.flex", "lines.npy"
 TOPICS, QRELS = "topics.json", "qrels.json"
 VERSION = re.compile(r"v\d+")
 HINT = "latest_version_hint.json"  # of Lance: the only one of its files that changes
-SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.0, ORDER: 0.1}}
+SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.0, ORDER: 0.0}}
 RESULTS = 1000  # of each pipeline, for a query that chooses the settings
 SAMPLE, MEANINGLESS, WORDS = 2000, 64, 6  # passages; questions of random words from them, and words of each
 CANDIDATES = 100  # passages among which a search finds sections or documents
@@ -585,8 +585,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         Returns:
             A row per passage, the best first: ``title``, ``snippet`` (the part of the passage with the most words of
             the question), ``why``, ``score``, ``docno``, ``text``; of files also ``file`` and ``line``, and no copies
-            of a text. ``why`` lists what the words (BM25), the meaning (vectors) and the passages before and after (order)
-            add to the score, and what the passage and its context add to the similarity of vectors. Warns if files do not answer the question: no
+            of a text. ``why`` lists what the words (BM25) and the meaning (vectors) add to the score, and what the
+            passage and its context add to the similarity of vectors. Warns if files do not answer the question: no
             result has all of its words, and no passage is as similar to it as to random words. ``attrs["weak"]`` then
             has both similarities.
 
@@ -600,7 +600,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         contributions.columns = pd.Index(["words", "meaning"])
         if (evidence := self._evidence) is not None:
             added = evidence.evidence(ranking) * pd.Series(evidence.weights)
-            contributions = contributions.join(added.loc[:, added.any()].set_axis(ranking["docno"]))
+            contributions = contributions.join(added.set_axis(ranking["docno"]))
             ranking = evidence.transform(ranking)
         kept = int(max(CANDIDATES, num_results))
         files = self._lines is not None
