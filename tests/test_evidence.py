@@ -17,7 +17,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph.search.fitting import left_out
 from pyterrier_graph.search.graph_index import SETTINGS
 
-RELATIONS = ("order", "order_i", "structural/structural_i")
+RELATIONS = ("order", "internal", "structural/structural_i")
 TestRelations = pt.testing.transformer_test_class(
     lambda: ptg.DocumentEvidence(0.5, relations={"order": 0.2}, graph=tiny.graph())
 )
@@ -30,7 +30,8 @@ def literal(run: pd.DataFrame, weight: float, relations: dict[str, float]) -> li
         query = run[run["qid"] == row["qid"]].set_index("docno")["score"]
         name, number = row["docno"].split("%p")
         score = row["score"] + weight * query[query.index.str.startswith(f"{name}%")].max()
-        others = {"order": [int(number) + 1], "order_i": [int(number) - 1]}
+        others = {"order": [int(number) + 1, int(number) - 1]}
+        others["internal"] = {0: [2], 1: [], 2: [0]}[int(number)]
         others["structural/structural_i"] = {0: [], 1: [2], 2: [1]}[int(number)]
         for relation, share in relations.items():
             neighbors = [f"{name}%p{n}" for n in others[relation] if 0 <= n < 3]
@@ -62,8 +63,8 @@ def test_fit_finds_that_neighbors_are_relevant_together() -> None:
     far = topics.assign(docno=lambda frame: "d5%p" + (frame.index % 3).astype(str), score=0.0)
     run = pd.concat([rows, far], ignore_index=True)
     qrels = rows[rows["score"] != 1.2].assign(label=1)[["qid", "docno", "label"]]
-    evidence = ptg.DocumentEvidence(0.0, relations={"order": 0.0, "order_i": 0.0}, graph=tiny.graph()).fit(run, qrels)
-    assert evidence.weight == 0 and evidence.relations["order"] == evidence.relations["order_i"] > 0
+    evidence = ptg.DocumentEvidence(0.0, relations={"order": 0.0}, graph=tiny.graph()).fit(run, qrels)
+    assert evidence.weight == 0 and evidence.relations["order"] > 0
     assert evidence(run).groupby("qid").head(2)["docno"].str.contains("p[01]").all()
 
 
@@ -127,12 +128,12 @@ def test_each_answered_query_is_left_out_once() -> None:
 def test_evidence_is_explained(tmp_path: Path) -> None:
     index = ptg.GraphIndex(tmp_path / "index", encoder=tiny.checkpoint(), verbose=False)
     index.index([document("d0", "alpha mu\n\nbeta\n\ngamma"), *DOCUMENTS[3:]], passage_words=2)
-    index.meta["settings"] = {"alpha": 0.5, "evidence": {"document": 0.3, "order": 0.2, "order_i": 0.1}}
+    index.meta["settings"] = {"alpha": 0.5, "evidence": {"document": 0.3, "order": 0.2}}
     question = pd.DataFrame({"qid": ["1"], "query": ["alpha beta"]})
     ranking = index.hybrid()(question).set_index("docno")["score"]
     explained = index.explain("alpha beta", "d0%p1")
-    assert explained["relation"].tolist()[2:] == ["document", "order", "order_i"] and (explained["score"] > 0).any()
+    assert explained["relation"].tolist()[2:] == ["document", "order"] and (explained["score"] > 0).any()
     assert explained["score"].sum() == pytest.approx(ranking["d0%p1"])
     found = index.search("alpha beta").set_index("docno")
     assert found["score"]["d0%p1"] == pytest.approx(ranking["d0%p1"])
-    assert "document" in found["why"]["d0%p1"] and "order_i" in found["why"]["d0%p1"]
+    assert "document" in found["why"]["d0%p1"] and "order" in found["why"]["d0%p1"]

@@ -4,8 +4,9 @@ r"""Passage scores with the evidence of their documents and neighbors, at query 
     s'(q, p) = s(q, p) + w \max_{p' \in D(p)} s(q, p')
         + \sum_r w_r \frac{1}{|N_r(p)|} \sum_{p' \in N_r(p)} \left(s(q, p') - \min_{p''} s(q, p'')\right)
 
-with the passages :math:`D(p)` of the document of p, and the passages :math:`N_r(p)` that relation r leads to. The sum
-and the maximum are over results of the query only: a neighbor that was not retrieved counts as the last result.
+with the passages :math:`D(p)` of the document of p, and the passages :math:`N_r(p)` that relation r or its inverse
+leads to. The sum and the maximum are over results of the query only: a neighbor that was not retrieved counts as the
+last result. Both directions are one mean, so that the first and the last passage of a document lose nothing.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_number, check_training, check_type
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, documents_of
-from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, follow, inverse
+from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, follow, inverse_path
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, tuning_set
 
@@ -30,12 +31,12 @@ class DocumentEvidence(WithSignature, pt.Estimator):
 
     The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
     Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
-    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1, "order_i": 0.1},
-    graph=graph)`` adds those of the next and the previous passage.
+    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)``
+    adds the mean of those of the passages before and after.
 
     Args:
         weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
-        relations: The weight of each relation, or path of relations, from a passage to its neighbors.
+        relations: The weight of each relation, or path of relations, from a passage to its neighbors, and back.
         graph: The graph of the passages; only needed for relations, and where passages have ids of their own (not
             ``docno%pN``).
         training: The options of :meth:`fit`.
@@ -65,7 +66,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         if self.relations and graph is None:
             raise ValueError("relations are those of a graph: give graph=DocumentGraph(path)")
         if graph is not None:
-            check_relations(graph, self.relations)
+            check_relations(graph, [*self.relations, *map(inverse_path, self.relations)])
         for name, share in self.relations.items():
             check_number(f"the weight of {name!r}", share, 0)
         self.training = Tuning() if training is None else training
@@ -99,7 +100,9 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         order = np.argsort(first + nodes)
         keys = (first + nodes)[order]
         for relation in self.relations:
-            row, neighbor = follow(graph, nodes, relation)
+            ways = (follow(graph, nodes, path) for path in (relation, inverse_path(relation)))
+            pairs = np.unique(np.concatenate([row * graph.num_nodes + neighbor for row, neighbor in ways]))
+            row, neighbor = np.divmod(pairs, graph.num_nodes)
             row, neighbor = (part[graph.node_type[neighbor] == PASSAGE_TYPE] for part in (row, neighbor))
             place = np.searchsorted(keys, first[row] + neighbor)
             place[place == len(keys)] = 0
@@ -118,8 +121,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         """Chooses the weights from grids, on the validation queries where there are any, else on the training queries.
 
         The weights move from their present values only as far as the queries support it: see
-        :func:`~pyterrier_graph.training.grid_search.coordinate_search`. A relation and its inverse with equal weights
-        keep equal weights.
+        :func:`~pyterrier_graph.training.grid_search.coordinate_search`.
         Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
@@ -135,9 +137,5 @@ class DocumentEvidence(WithSignature, pt.Estimator):
 
     def grid(self) -> list[dict[str, float]]:
         """The weights that :meth:`fit` tries."""
-        grid = [{DOCUMENT: weight} for weight in GRID]
-        for name, present in self.relations.items():
-            pair = [name, inverse(name)] if self.relations.get(inverse(name)) == present else [name]
-            if pair == sorted(pair):  # each pair once
-                grid += [dict.fromkeys(pair, share) for share in SHARES]
-        return grid
+        relations = [{name: share} for name in self.relations for share in SHARES]
+        return [{DOCUMENT: weight} for weight in GRID] + relations

@@ -29,7 +29,7 @@ from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, Context
 from pyterrier_graph.graph_mean.graph_mean import AUTO, WINDOWS, ContextualEncoder, GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.graphs.relations import DOCUMENT, ORDER, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES, inverse
+from pyterrier_graph.graphs.relations import DOCUMENT, ORDER, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES
 from pyterrier_graph.html import schematic
 from pyterrier_graph.search.document_evidence import DocumentEvidence
 from pyterrier_graph.search.fitting import Parts, best_numbers, left_out, measured_parts
@@ -71,7 +71,7 @@ GRAPH, QUERIES, VECTORS, LINES = "graph", "queries", "vectors.flex", "lines.npy"
 TOPICS, QRELS = "topics.json", "qrels.json"
 VERSION = re.compile(r"v\d+")
 HINT = "latest_version_hint.json"  # of Lance: the only one of its files that changes
-SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.0, ORDER: 0.0, inverse(ORDER): 0.0}}
+SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.0, ORDER: 0.0}}
 RESULTS = 1000  # of each pipeline, for a query that chooses the settings
 SAMPLE, MEANINGLESS, WORDS = 2000, 64, 6  # passages; questions of random words from them, and words of each
 CANDIDATES = 100  # passages among which a search finds sections or documents
@@ -700,7 +700,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             others = [(name, part) for name, part in row.items() if name != OWN and abs(part) >= 0.005]
             added = "".join(f" {'+' if part > 0 else '-'} {name} {abs(part):.2f}" for name, part in others)
             own = f" = passage {row[OWN]:.2f}{added}" if added else ""
-            text = " + ".join(f"{name} {value:.2f}" for name, value in part.items())
+            shown = part[(part >= 0.005) | part.index.isin(["words", "meaning"])]
+            text = " + ".join(f"{name} {value:.2f}" for name, value in shown.items())
             text += f"; similarity {row.sum():.2f}{own}"
             shared = [word for word in dict.fromkeys(title.split()) if wanted.intersection(stems(word))]
             texts.append(text + (f"; title has {', '.join(word.strip('.,:;()') for word in shared)}" if shared else ""))
@@ -722,7 +723,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             {"relation": values.index, "source": docno, "text": "", "weight": evidence.weights.values()}
         )
         added = added.assign(score=added["weight"] * values.to_numpy(), normalized=values.to_numpy())
-        return pd.concat([explained, added], ignore_index=True)
+        return pd.concat([explained, added[added["weight"] > 0]], ignore_index=True)
 
     def _view(self) -> View:
         if not self.built():
