@@ -88,7 +88,6 @@ class HGATTraining(HeadOptions):
         """
         published: dict[str, Any] = {"learning_rate": 1e-3, "encoder_learning_rate": 3e-6, "frozen_encoder_layers": 6}
         published |= {"negatives": "mixed", "repeats": 1000, "max_triples": None, "scalar_learning_rate": None}
-        published["attention_dropout"] = True
         return cls(**published | {"epochs": 10, "batch_size": 32, "patience": 3} | options)
 
 
