@@ -28,6 +28,7 @@ REQUIRES = [
     "ir-measures>=0.4.1",
     "npids>=0.1",
     "lancedb>=0.40",
+    "obstore>=0.9",
     "snowballstemmer>=2.2",  # marks the words of a question in a snippet
     "lazy_loader>=0.4",
     "wrapt>=1.15",  # before, its import hook hides a package's data files
@@ -63,8 +64,10 @@ RAY = ["ray>=2.40"]
 DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
 TESTS = [
     "faiss-cpu>=1.9",
+    "flask-cors>=5",  # with moto: an S3 server
     "hypothesis>=6.100",
     "ipykernel>=6",
+    "moto[s3]>=5.1",
     "mypy>=1.15",
     "nbclient>=0.10",
     "nbformat>=5.10",
@@ -143,7 +146,6 @@ setup(
             "reranker.lgre = pyterrier_graph.lgre.reranker:LGReReranker.load",
             "token_store.passage_graph = pyterrier_graph.encoders.token_store:TokenStore",
         ],
-        "pyterrier.dataset_provider": ["pyterrier-graph = pyterrier_graph.datasets.provider:GraphDatasetProvider"],
         # Runs when PyTerrier is imported: registers the datasets with ir_datasets, for `irds:pyterrier-graph/...`.
         "pyterrier.modules": ["graph = pyterrier_graph.datasets.provider:load_module"],
     },

@@ -9,7 +9,7 @@ r"""Leave one collection out: what holds on collections that nobody tuned on.
 Each collection is named, with the folder that it is in. All systems are measured on the test queries of each:
 
 - what users try first: BM25; BM25 with context (titles, and the training queries that a passage answers) in the text;
-  the dual-encoder; the same with titles in the text; late chunking;
+  the dual-encoder; the same with titles in the text;
 - hybrids that anyone can build: of BM25 and the dual-encoder, and of both with context or titles in the text;
 - GraphMean, the hybrid of BM25 and GraphMean, and GraphIndex, by default: nothing is tuned;
 - "from elsewhere": numbers that are best on the validation queries of all other collections on average, and a
@@ -45,7 +45,7 @@ from experiments.harness.command import Named, add_options, show_progress
 from experiments.harness.judgments import judged_ranking
 from experiments.harness.results import Results, claim, slug, tabulate
 from experiments.left_out import fixed_weights, names, tables
-from experiments.left_out.corpus import Corpus, late_chunking
+from experiments.left_out.corpus import Corpus
 from experiments.left_out.fold import Fold
 from pyterrier_graph.encoders.checkpoints import DEFAULT
 
@@ -53,7 +53,6 @@ MEASURES = ["nDCG@10", "RR@10", "R@100"]
 JUDGED_ONLY = "nDCG(judged_only=True)@10"
 KEPT, KEPT_POOLED = 100, 1000  # results of a query that are stored; measures over judged documents look further down
 FOLDS = 5
-CHOSEN = [name for name, system in names.CHOICES.items() if late_chunking() or "late" not in system]
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ def command_line() -> argparse.ArgumentParser:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("collections", nargs="+", type=Named.parse, help="NAME or NAME=FOLDER")
     command.add_argument("--output", type=Path, required=True, help="folder for indexes, graphs, runs and tables")
-    command.add_argument("--systems", nargs="+", choices=[*names.CHOICES], default=CHOSEN, metavar="SYSTEM")
+    command.add_argument("--systems", nargs="+", choices=[*names.CHOICES], default=[*names.CHOICES], metavar="SYSTEM")
     command.add_argument("--remake", nargs="+", choices=[*names.CHOICES], default=[], metavar="SYSTEM")
     add_options(
         command,

@@ -1,14 +1,12 @@
 """Checks that need a GPU: models, precision, FAISS, memory and speed, compared with the CPU.
 
-``python -m experiments.gpu_check --output OUTPUT`` writes one table, ``gpu_check.csv`` and ``gpu_check.md``. Without a
-GPU, its parts are in the table as skipped, the CPU's are measured, and the command succeeds.
+``python -m experiments.gpu_check --output OUTPUT`` writes one table, ``gpu_check.csv``. Without a GPU,
+its parts are in the table as skipped, the CPU's are measured, and the command succeeds.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -62,17 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     command.add_argument("--passages", type=int, default=2048, help="passages of each measurement")
     command.add_argument("--dimension", type=int, default=384, help="of the networks that are compared")
     command.add_argument("--repeats", type=int, default=3)
-    command.add_argument("--only", help=argparse.SUPPRESS)
     options = command.parse_args(arguments)
-    if options.only:
-        print(*encode_alone(options.encoder, options.passages, options.only))
-        return pd.DataFrame()
-    rows = [*models(options.dimension), *faiss_search(options), *throughput(options), *sharing(options)]
+    rows = [*models(options.dimension), *faiss_search(options), *throughput(options)]
     columns = ["part", "name", "device", "dtype", "value", "unit", "limit", "outcome"]
     table = pd.DataFrame(rows, columns=columns)
     options.output.mkdir(parents=True, exist_ok=True)
     table.to_csv(options.output / "gpu_check.csv", index=False)
-    (options.output / "gpu_check.md").write_text(f"{about()}\n\n{_markdown(table)}\n", encoding="utf-8")
     print(about(), table.to_string(), sep="\n")
     if (failed := table[table["outcome"] == "failed"]).size:
         raise SystemExit(f"{len(failed)} checks failed:\n{failed.to_string()}")
@@ -278,39 +271,6 @@ def measured(options: argparse.Namespace, device: str, dtype: DType, folder: Pat
     yield train
 
 
-def sharing(options: argparse.Namespace, device: str = GPU) -> Iterator[Row]:
-    """Two processes that encode at once on the same GPU: what they compute, and how fast beside one alone."""
-    row = {"part": "two processes", "name": "encoding", "device": device, "dtype": "float32"}
-    if absent(device):
-        yield row | {"outcome": NO_GPU}
-        return
-    given = ["--encoder", options.encoder, "--passages", str(options.passages), "--only", device]
-    command = [sys.executable, "-m", "experiments.gpu_check", *given]
-    found = {}
-    for count in (1, 2):
-        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-        outputs = [process.communicate()[0] for process in running]
-        if any(process.returncode for process in running):
-            yield row | {"value": count, "unit": "processes", "outcome": "failed"}
-            return
-        found[count] = [[float(number) for number in output.split()[-2:]] for output in outputs]
-    (alone, expected), *_ = found[1]
-    difference = max(abs(digest - expected) for _, digest in found[2]) / abs(expected)
-    outcome = "passed" if difference <= 1e-4 else "failed"
-    yield row | {"value": difference, "unit": "relative difference", "limit": 1e-4, "outcome": outcome}
-    value = 2 * alone / max(duration for duration, _ in found[2])
-    yield row | {"value": value, "unit": "times the speed of one", "outcome": "measured"}
-
-
-def encode_alone(encoder: str, passages: int, device: str) -> tuple[float, float]:
-    """Seconds to encode, once all is loaded, and the length of all vectors' sum."""
-    model, texts = ptg.DualEncoder(encoder, **LENGTHS, device=device, verbose=False), texts_of(passages)
-    model.encode_docs(texts[:32])
-    start = time.perf_counter()
-    vectors = model.encode_docs(texts)
-    return time.perf_counter() - start, float(np.linalg.norm(vectors.sum(0, dtype=np.float64)))
-
-
 def texts_of(passages: int) -> list[str]:
     """Texts of passages, each time the same."""
     return [random_text(np.random.default_rng(number), 60) for number in range(passages)]
@@ -327,14 +287,6 @@ def _seconds(action: Callable[[], Any], device: str) -> float:
     if device == GPU:
         torch.cuda.synchronize()
     return time.perf_counter() - start
-
-
-def _markdown(table: pd.DataFrame) -> str:
-    shown = table.map(
-        lambda value: "" if pd.isna(value) else f"{value:.3g}" if isinstance(value, float) else str(value)
-    )
-    rows = [[*table.columns], ["---"] * len(table.columns), *shown.to_numpy().tolist()]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ SHAPE: dict[str, Any] = {
     "init": "identity",
     "aggregation": "sum",
     "registers": 32,
+    "matches": {},
 }
 TRAINING: dict[str, Any] = {
     "negatives": "candidates",

@@ -19,7 +19,7 @@ import torch
 from pyterrier_dr import SBertBiEncoder
 
 import pyterrier_graph as ptg
-from experiments import gnn_encoder_cost, scale
+from experiments import scale
 from experiments.gpu_check import texts_of
 from experiments.harness.cost import random_vectors
 from experiments.harness.synthetic import NumberEncoder, write_vectors
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[pd.DataFrame, pd.DataF
     command.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of collections, for the hours")
     options = command.parse_args(arguments)
     rows = []
-    for measure in (encoding, indexing, contextualizing, attention, search):
+    for measure in (encoding, indexing, contextualizing, search):
         for row in measure(options):
             print(*row, flush=True)
             rows.append(row)
@@ -118,15 +118,6 @@ def contextualizing(options: argparse.Namespace) -> Iterator[Row]:
         model.contextualize(Path(folder) / "first")
         costs = timed(lambda: model.contextualize(Path(folder) / "second"), len(graph.passage_nodes))
     yield "contextualize", "HGATReranker", *costs
-
-
-def attention(options: argparse.Namespace) -> Iterator[Row]:
-    """The graph attention of the papers' GNN-encoder, both hops, against PyG's."""
-    size = f"{options.indexed}:{max(1, options.indexed // 2)}"
-    for mode, task in ("inference", "graph attention"), ("training", "graph attention, training"):
-        table = gnn_encoder_cost.table(size, mode, [gnn_encoder_cost.GATCONV, gnn_encoder_cost.OURS], [])
-        for name, us in table["us a passage"].items():
-            yield task, f"PyG {name}" if name == gnn_encoder_cost.GATCONV else str(name), us / 1000, float("nan")
 
 
 def search(options: argparse.Namespace) -> Iterator[Row]:

@@ -25,7 +25,6 @@ import pyterrier_graph as ptg
 from experiments.harness.cost import in_process, peak_without_files
 from experiments.harness.synthetic import NumberEncoder, documents, write_queries, write_vectors
 from pyterrier_graph.encoders.token_encoder import TokenStates
-from pyterrier_graph.encoders.token_store import Bits
 
 Weights = dict[str, float] | str
 INDEXES: dict[str, Weights] = {
@@ -33,8 +32,9 @@ INDEXES: dict[str, Weights] = {
     "index: title, retrieved": {"title": 1.0, "retrieved": 0.5},
     "index: auto": "auto",
 }
-TOKENS: dict[str, Bits | None] = {"tokens: float16": None, "tokens: 4 bits": 4, "tokens: 2 bits": 2}
+TOKENS = "tokens"
 TOKENS_OF_A_PASSAGE, TOKEN_DIMENSION = 40, 128
+WHOLE = ("GraphIndex", "GraphIndex: update of one document")
 STEPS = ("documents", "document graph", "vectors", "query graph", *INDEXES)
 COLUMNS = ["s", "CPU us a passage", "peak MiB", "MiB written"]
 
@@ -44,12 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 
     Memory is that without mapped files, which the system can take back at any time. Steps: make the ``documents`` and
     do nothing; the ``document graph`` of them, which includes making them; write the ``vectors`` of the passages, and
-    the ``query graph``, which are needed for the others; contextual indexes; stores of 40 token vectors for each
-    passage, where the encoder takes no time.
+    the ``query graph``, which are needed for the others; contextual indexes; a store of 40 token vectors for each
+    passage, where the encoder takes no time; a whole ``GraphIndex``, and then a change of one of its documents.
     """
     command = argparse.ArgumentParser(prog="python -m experiments.scale", description=main.__doc__)
     command.add_argument("--passages", type=int, nargs="+", default=[100_000])
-    command.add_argument("--steps", nargs="+", choices=[*STEPS, *TOKENS], default=[*STEPS])
+    command.add_argument("--steps", nargs="+", choices=[*STEPS, TOKENS, *WHOLE], default=[*STEPS])
     command.add_argument("--folder", type=Path, help="where to write, and to find what was written (a temporary one)")
     command.add_argument("--delete", action="store_true", help="whether an index is deleted when it has been measured")
     command.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
@@ -82,15 +82,18 @@ def run(step: str, passages: int, folder: Path, delete: bool = False) -> tuple[f
         duration, processor = time.perf_counter() - start, time.process_time() - processor
     written = [path for path in folder.rglob("*") if path.is_file() and path not in before]
     size = sum(path.stat().st_size for path in written)
-    if delete and step in (*INDEXES, *TOKENS):
+    if delete and step in (*INDEXES, TOKENS):
         for path in written:
             path.unlink()
     return duration, 1e6 * processor / passages, peak[0], size / 2**20
 
 
 def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
-    if step in TOKENS:
-        return partial(_write_tokens, folder / f"{TOKENS[step] or 16}.tokens", passages, TOKENS[step])
+    if step == TOKENS:
+        return partial(_write_tokens, folder / "store.tokens", passages)
+    if step in WHOLE:
+        whole = ptg.GraphIndex(folder / "whole", encoder=NumberEncoder(), verbose=False)
+        return lambda: whole.index(documents(passages)) if step == WHOLE[0] else whole.update(documents(9))
     graph = ptg.DocumentGraph(folder / "documents.graph", verbose=False)
     if step == "documents":
         return lambda: deque(documents(passages), maxlen=0)
@@ -108,7 +111,7 @@ def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
     return partial(model.index, folder / f"{step.partition(': ')[2].replace(', ', '-')}.flex")
 
 
-def _write_tokens(path: Path, passages: int, bits: Bits | None) -> None:
+def _write_tokens(path: Path, passages: int) -> None:
     table = torch.from_numpy(NumberEncoder(TOKEN_DIMENSION).table)
 
     def states_of(numbers: np.ndarray) -> TokenStates:
@@ -116,7 +119,7 @@ def _write_tokens(path: Path, passages: int, bits: Bits | None) -> None:
         rows = TOKENS_OF_A_PASSAGE * torch.from_numpy(numbers)[:, None] + torch.arange(TOKENS_OF_A_PASSAGE)
         return TokenStates(table[rows.flatten() % len(table)], bounds)
 
-    ptg.TokenStore(path, verbose=False).write(states_of, passages, TOKEN_DIMENSION, {}, bits=bits)
+    ptg.TokenStore(path, verbose=False).write(states_of, passages, TOKEN_DIMENSION, {})
 
 
 if __name__ == "__main__":

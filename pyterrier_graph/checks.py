@@ -112,7 +112,9 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, below: bool = False) -> None:
     """Raises ValueError unless a value is a finite number from ``low`` to ``high``, or ``below`` ``high``."""
-    is_finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    is_finite = False
+    with suppress(OverflowError):  # of a whole number that no float can hold
+        is_finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if not is_finite:
         raise ValueError(f"{name} must be a finite number, got {_shown(value)}")
     if not low <= value <= high or (below and value == high):
@@ -145,6 +147,8 @@ def check_fields(options: Any, **least: int) -> None:
             continue
         if choices and not isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type))):
             check_choice(name, value, choices)
+        elif any(get_origin(kind) is tuple for kind in kinds):
+            check_type(name, value, Iterable, "a tuple")
         elif name in least and int in kinds:
             check_count(name, value, least[name])
         elif name in least:
@@ -314,3 +318,12 @@ def warn_of_rewritten(texts: Sequence[str]) -> None:
             QualityWarning,
             stacklevel=1,
         )
+
+
+def load_faiss(purpose: str) -> Any:
+    """The module ``faiss``; raises ImportError, with the command that installs it, if it is missing."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs FAISS: pip install 'pyterrier_graph[faiss]'") from error
+    return faiss

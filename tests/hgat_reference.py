@@ -34,11 +34,18 @@ def with_rows(h_i: Tensor, rows: Tensor | None) -> Tensor:
 
 
 def multi_head(layer: HGATLayer, relation: str, h_i: Tensor, h_j: Tensor) -> Tensor:
-    """MultiHead_r(h_i, h_j, h_j), by PyTorch's own module."""
+    """MultiHead_r(h_i, h_j, h_j), by PyTorch's own module where there is one."""
     own, h_i = h_i, with_rows(h_i, layer.registers)
     if not len(h_j):
         return torch.zeros_like(h_i)
-    message = layer.attention[relation](h_i[None], h_j[None], h_j[None], need_weights=False)[0][0]
+    attention = layer.attention[relation]
+    if isinstance(attention, torch.nn.MultiheadAttention):
+        message = attention(h_i[None], h_j[None], h_j[None], need_weights=False)[0][0]
+    else:
+        parts = zip((h_i, h_j, h_j), attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3), strict=True)
+        each = zip(*((x @ w.T + b).chunk(layer.config.heads, 1) for x, w, b in parts), strict=True)
+        heads = [torch.softmax(q @ k.T / q.shape[1] ** 0.5, 1) @ v for q, k, v in each]
+        message = torch.cat(heads, 1) @ attention.out_proj.weight.T + attention.out_proj.bias
     if relation == SELF and layer.residual:
         message = message + with_rows(own, None if layer.registers is None else 0 * layer.registers)  # init='identity'
     return message

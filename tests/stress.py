@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from typing import Any
 
 import lancedb  # noqa: F401  # once for all processes
 import pandas as pd
+from s3 import Server
 from tiny import WORDS, checkpoint
 from trainings import FORK
 
@@ -37,7 +37,7 @@ Documents = dict[str, dict[str, str]]
 Change = tuple[str, Documents | list[str]]
 
 
-def opened(path: Path) -> ptg.GraphIndex:
+def opened(path: Path | str) -> ptg.GraphIndex:
     return ptg.GraphIndex(path, encoder=checkpoint(), verbose=False)
 
 
@@ -60,7 +60,7 @@ def drawn(draw: random.Random, before: Documents | None) -> tuple[Change, Docume
     return ("overwrite", new) if kind == "overwrite" else ("update", new), new if kind == "overwrite" else before | new
 
 
-def change(path: Path, about: Change) -> bool:
+def change(path: Path | str, about: Change) -> bool:
     """Changes an index; True when it is done."""
     kind, docs = about
     index = opened(path)
@@ -73,11 +73,12 @@ def change(path: Path, about: Change) -> bool:
     return True
 
 
-def check(path: Path, allowed: list[Documents | None], fresh: bool = True) -> int:
+def check(path: Path | str, allowed: list[Documents | None], fresh: bool = True) -> int:
     """Verifies an index; returns which of the allowed documents it has. Compares with a new index of these."""
-    if not (path / META).is_file():
+    index = ptg.GraphIndex(path, verbose=False)
+    if not (index.path / META).is_file():
         return allowed.index(None)
-    index = ptg.GraphIndex(path, verbose=False).verify()
+    index.verify()
     found = [docs is not None and texts_of(index) == texts_of(docs) for docs in allowed].index(True)
     if fresh:
         with tempfile.TemporaryDirectory() as folder:
@@ -113,13 +114,13 @@ def forked(work: Callable[[], Any], kill_after: float | None = None) -> tuple[An
     return result, time.monotonic() - start
 
 
-def kills(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
+def kills(rounds: int, folder: Path, draw: random.Random, url: str = "") -> Counter[str]:
     """Kills changes at random moments: the index is the former one or the new one, and can be changed again."""
-    path, now, longest, counts = folder / "index", None, 1.0, Counter[str]()
+    now, longest, counts = None, 1.0, Counter[str]()
     for number in range(rounds):
-        if number % 12 == 11:
-            shutil.rmtree(path, ignore_errors=True)
-            now = None
+        path = f"{url}/{number // 12}" if url else folder / str(number // 12)
+        os.environ["PYTERRIER_HOME"] = str(folder / draw.choice("ab"))  # one of two machines that share an object store
+        now = now if number % 12 else None
         about, after = drawn(draw, now)
         killed = number % 6 != 0
         kill_after = draw.triangular(0, longest, longest) if killed else None
@@ -130,6 +131,12 @@ def kills(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
         counts[f"{about[0]}: {'ended' if done else 'killed, new' if found else 'killed, old'}"] += 1
         now = after if found else now
     return counts
+
+
+def store(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
+    """The same in an object store, of which one request in ten fails."""
+    os.environ |= Server().environment
+    return kills(rounds, folder, draw, "s3://bucket")
 
 
 def disk(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
@@ -249,7 +256,7 @@ def flips(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     return Counter({"flips": rounds, "files": len(files)})
 
 
-STRESSES = {"kills": kills, "disk": disk, "readers": readers, "writers": writers, "flips": flips}
+STRESSES = {"kills": kills, "store": store, "disk": disk, "readers": readers, "writers": writers, "flips": flips}
 
 
 def main(name: str, rounds: int, seed: int = 0) -> None:

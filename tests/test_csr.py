@@ -54,11 +54,6 @@ def test_rows(kind, lists, data):
     assert [*zip(position.tolist(), elements.tolist(), strict=True)] == expected
     _, place = csr.places(numbers(rows, kind))
     assert csr.indices[place].tolist() == elements.tolist()
-    start = data.draw(st.integers(0, len(lists)))
-    stop = data.draw(st.integers(start, len(lists)))
-    part = csr.rows(slice(start, stop))
-    assert rows_of(part) == lists[start:stop] and rows_of(part, "scores") == scores[start:stop]
-
     kept = csr.filter(csr.indices % 2 == 0)
     assert rows_of(kept) == [[element for element in row if element % 2 == 0] for row in lists]
     assert kept.data["scores"].tolist() == [

@@ -18,7 +18,7 @@ from clef_ip_miniature import Miniature
 from experiment_tools import Matches, cross_encoder, pages, texts
 
 import pyterrier_graph as ptg
-from experiments import base_models, clef_ip_2013, dual_encoders, gnn_encoder_cost
+from experiments import base_models, clef_ip_2013, dual_encoders
 from experiments.harness import command
 from experiments.harness.collection import Collection
 from experiments.left_out import fixed_weights, names
@@ -134,8 +134,6 @@ def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ("hgat_cost", "--sections 10 --flat 4 --passages 12 --words 5 --plain-words 5 --repeats 1 --candidates 30 "
          "--variants BASE NO_LB --dtypes float32"),
-        ("lgre_cost", "--pairs 2 --tokens 16 --repeats 1 --device cpu"),
-        ("gnn_encoder_cost", "--edges 3 --dimension 8 --heads 2 --repeats 1 --sizes 20:10 --training 20:10"),
         ("scale", "--passages 60"),
         ("rates", "--encoded 4 --indexed 60 --sizes 100"),
         ("gpu_check", "--output gpu --passages 4 --dimension 8 --repeats 1"),
@@ -153,15 +151,8 @@ def test_a_measurement_of_cost(
         importlib.import_module(other).main([*map(str, given)])
         return [float(number) for number in capsys.readouterr().out.splitlines()[-1].split()]
 
-    for measuring in (module, gnn_encoder_cost):
-        if hasattr(measuring, "in_process"):
-            monkeypatch.setattr(measuring, "in_process", in_process)
-    if name == "lgre_cost":  # the encoder has two layers
-        monkeypatch.setattr(module, "LAYERS", {module.CROSS_ENCODER: None, "LGRe, last layer": (-1,)})
-    if name == "gnn_encoder_cost" or name == "rates":
-        pytest.importorskip("torch_geometric", reason="the comparison is with PyG")
-    encoder = ["--encoder", cross_encoder() if name == "lgre_cost" else ENCODER[1]]
-    given = [*([] if name in ("scale", "gnn_encoder_cost") else encoder), *arguments.split()]
+    monkeypatch.setattr(module, "in_process", in_process, raising=False)
+    given = [*([] if name == "scale" else ["--encoder", ENCODER[1]]), *arguments.split()]
     if name == "gpu_check":
         table = module.main(given)
         on_gpu = table["device"] == module.GPU

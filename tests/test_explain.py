@@ -113,7 +113,8 @@ def test_an_index_its_retriever_and_the_model_are_explained_alike(tmp_path: Path
         pd.testing.assert_series_equal(*sums, atol=1e-5)
     fixed = mean(weights={"title": 1.0}).index(tmp_path / "fixed")
     joined = ptg.explain(fixed, QUERY, DOCNO)
-    assert joined.frame["relation"].tolist() == ["own"] and "explain the GraphMean" in joined.notes[-1]
+    assert (joined.model, [*joined.frame["relation"]]) == ("vectors with context", ["own"])
+    assert "explain the GraphMean" in joined.notes[-1]
     found = fixed.retriever().search(QUERY).set_index("docno")["score"]
     assert joined.score == pytest.approx(found[DOCNO], abs=1e-5)
 
@@ -122,9 +123,9 @@ def test_a_hybrid_shows_the_share_of_each_pipeline(tmp_path: Path) -> None:
     dense = mean().index(tmp_path / "flex").retriever()
     hybrid = ptg.Hybrid(dense >> maxsim(), dense)
     found = ptg.explain(hybrid, QUERY, DOCNO)
-    assert found.frame["relation"].tolist() == ["ContextualRetriever >> GraphMaxSim", "ContextualRetriever"]
+    assert found.frame["relation"].tolist() == ["GraphMean >> GraphMaxSim", "GraphMean"]
     assert found.score == pytest.approx(hybrid.search(QUERY).set_index("docno")["score"][DOCNO])
-    assert [one.model for one in found.inner] == ["GraphMaxSim", "ContextualIndex"]
+    assert [one.model for one in found.inner] == ["GraphMaxSim", "GraphMean"]
     by_document = ptg.Hybrid(dense >> pt.text.max_passage(), dense >> maxsim() >> pt.text.max_passage())
     assert ptg.explain(by_document, QUERY, "d0").docno == "d0"
     lexical = pt.Transformer.from_df(pd.DataFrame({"qid": ["1"], "query": [QUERY], "docno": ["d0"], "score": [1.0]}))

@@ -7,6 +7,7 @@ Allowed is a result, and an error with a message that a ``raise`` statement of t
 from __future__ import annotations
 
 import dis
+import inspect
 import json
 import math
 import os
@@ -43,7 +44,7 @@ from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", 0))
 OURS = ("pyterrier_graph", "pyterrier", "pyterrier_alpha", "pyterrier_dr", "ir_datasets", "ir_measures")
-ALLOWED = (ValueError, TypeError, KeyError, FileNotFoundError, FileExistsError)
+ALLOWED = (ValueError, TypeError, KeyError, OSError)
 
 
 def fuzz(few: int = 10) -> Callable[[Any], Any]:
@@ -290,6 +291,7 @@ TRANSFORMERS: dict[str, tuple[Callable[[], Any], Callable[[], pd.DataFrame]]] = 
     "lgre": (lgre, texts),
     "dual": (dual, tiny.topics),
     "evidence": (ptg.DocumentEvidence, texts),
+    "neighbors": (lambda: ptg.DocumentEvidence(relations={"order": 0.1, "order_i": 0.1}, graph=graph()), texts),
     "hybrid": (hybrid, lambda: tiny.topics(2)),
     "document-cutoff": (lambda: clef_ip.DocumentCutoff(2, 1), texts),
     "passage-qrels": (lambda: SimpleNamespace(transform=graph().passage_qrels), lambda: tiny.qrels(2)),
@@ -361,6 +363,37 @@ def test_index(name: str) -> None:
             if name in ("widen", "dense"):
                 found.transform(texts() if name == "widen" else tiny.topics(2))
         assert len(opened.search("alpha"))
+
+    check()
+
+
+# --- arguments
+
+PUBLIC = {
+    name: entry
+    for name, entry in ((name, getattr(ptg, name)) for name in ptg.__all__)
+    if inspect.isfunction(entry) or (isinstance(entry, type) and not issubclass(entry, Warning))
+}
+del PUBLIC["open_folder"]  # writes an index into a cache, of any folder
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_arguments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Public classes and functions with values of any kind."""
+    monkeypatch.chdir(tmp_path)
+    objects = [graph(), dual(), maxsim(), tiny.encoder(), tiny.topics(2), tiny.qrels(2), ptg.Tuning(), Path("nowhere")]
+    good = {"graph": st.just(graph()), "encoder": st.just(dual())}
+    required, optional = dict[str, Any](), dict[str, Any]()  # the readers take **options, of read_markdown
+    for parameter, about in inspect.signature(PUBLIC[name]).parameters.items():
+        value = good.get(parameter, st.nothing()) | st.sampled_from(objects) | values
+        if about.kind is not about.VAR_KEYWORD:
+            (required if about.default is about.empty else optional)[parameter] = value
+
+    @fuzz(5)
+    @given(st.fixed_dictionaries(required, optional=optional))
+    def check(options: dict[str, Any]) -> None:
+        with allowed_errors():
+            PUBLIC[name](**options)
 
     check()
 

@@ -32,7 +32,7 @@ from pyterrier_graph.storage import artifact
 from pyterrier_graph.storage.artifact import META, locked, meta_text
 
 COLUMNS = ["qid", "docno", "query", "score", "rank", "text", "title"]
-STRESSES = [("kills", 12), ("disk", 8), ("readers", 60), ("writers", 4)]  # a minute
+STRESSES = [("kills", 12), ("store", 6), ("disk", 8), ("readers", 60), ("writers", 4)]  # a minute
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
 
 
@@ -118,6 +118,7 @@ def test_hybrid_is_that_of_its_parts(shared: ptg.GraphIndex) -> None:
         shared.hybrid()(TOPICS)[["qid", "docno", "score"]], expected[["qid", "docno", "score"]]
     )
     explained = shared.explain("alpha mu", "d1%p0")
+    assert explained["relation"].tolist() == ["BM25 with context", "GraphMean"]
     assert explained["score"].sum() == pytest.approx(expected.set_index(["qid", "docno"])["score"]["1", "d1%p0"])
     assert "d1%p0" in str(ptg.explain(shared.hybrid(), "alpha mu", "d1%p0"))
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
@@ -29,8 +30,9 @@ from transformers import PreTrainedTokenizerFast
 import pyterrier_graph as ptg
 from pyterrier_graph import clef_ip
 from pyterrier_graph.encoders.checkpoints import tokenized
-from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.storage import writer
+from pyterrier_graph.storage.writer import dumps
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DOCUMENTS = 60
@@ -111,6 +113,7 @@ MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda small: small.index.query_encoder() >> small.index.flex.np_retriever(num_results=20),
         lambda small: tiny.topics(),
     ),
+    "GraphIndex": (lambda small: small.whole.hybrid(20), lambda small: tiny.topics()),
     "Hybrid": (
         lambda small: ptg.Hybrid(small.gnn.retriever(30), small.index.retriever(30), num_results=20),
         lambda small: tiny.topics(),
@@ -147,9 +150,26 @@ def ray() -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["HGATReranker", "LGReReranker", "GraphMean"])  # what is sent is the same as above
+@pytest.mark.parametrize("name", ["HGATReranker", "LGReReranker", "GraphMean", "GraphIndex"])  # the others are as above
 def test_ray(small: Any, ray: Any, name: str) -> None:
     check(small, name, "ray")
+
+
+@pytest.mark.slow
+def test_ray_encodes_without_common_files(
+    small: Any, ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its workers get contains no path. The index is the same to the byte, and so is one that changes."""
+    sent, made = [], []
+    monkeypatch.setattr(writer, "dumps", lambda work: [sent.append(dumps(work)), sent[-1]][1])
+    for workers in ("ray", 2):
+        index = ptg.GraphIndex(tmp_path / str(workers), encoder=small.dual, verbose=False)
+        index.index(tiny.documents(12), workers=workers).update(tiny.documents(14), workers=workers)
+        made.append(
+            {name: sha256 for name, sha256 in index.meta["file_sha256"].items() if not name.startswith("tables/")}
+        )
+        assert not [work for work in sent if str(tmp_path).encode() in work] or workers != "ray"
+    assert sent and made[0] == made[1]
 
 
 def test_files_are_opened_in_each_worker_instead_of_copied(small: Any) -> None:
@@ -207,7 +227,6 @@ TAKING_QUERIES: dict[str, Callable[[Any], Any]] = {
     "QueryWeights": lambda small: small.mean._query_weights,
     "LateInteractionRetriever": lambda small: small.late.retriever(graph_maxsim(small)),
     "FullText": lambda small: small.whole.bm25(),
-    "GraphIndex.hybrid": lambda small: small.whole.hybrid(),
     "CandidateGraph": lambda small: ptg.CandidateGraph(verbose=False),
     "Passages": lambda small: small.graph.passages(),
     "GraphTextLoader": lambda small: small.graph.text_loader(),
@@ -242,7 +261,6 @@ LONG_RUN = tiny.run(2).assign(query=LONG[0], text=LONG[0]).iloc[:4]
 CUT: dict[str, Any] = {"max_query_tokens": 4, "max_passage_tokens": 40}
 CALLS = {"encode_queries": LONG, "encode_docs": LONG, "transform": LONG_RUN}
 THREADS: dict[str, Callable[[Any], Any]] = {
-    "late chunking": lambda small: SentenceEncoder(tiny.checkpoint(), late_chunking=True, **CUT, **FLOAT32),
     "DualEncoder": lambda small: copy.deepcopy(ptg.DualEncoder(tiny.checkpoint(), **CUT, **FLOAT32)),
     "GraphMaxSim": lambda small: ptg.GraphMaxSim(small.graph, TokenEncoder(tiny.checkpoint(), **CUT), **FLOAT32),
     "CrossEncoderReranker": MODELS["CrossEncoderReranker"][0],

@@ -274,7 +274,7 @@ def test_a_sample_of_the_passages(small: Any, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(contextual_index, "PASSAGES_AT_ONCE", 5)
     monkeypatch.setattr(contextual_index, "QUERIES_AT_ONCE", 3)
     index = mean(small).index(tmp_path / "sampled")
-    assert len(contextual_index.read_sample(index.path, ["titles", "relevant"])["passages"]) == 12
+    assert index._weights is not None and len(index._weights.sample["passages"]) == 12
     part = index.query_weights(small.topics)
     assert not part.equals(whole)
     assert (part[["titles", "relevant"]] - whole[["titles", "relevant"]]).abs().mean().max() < 0.25

@@ -226,10 +226,7 @@ def test_a_projection_is_the_same_with_any_number_of_threads(
         monkeypatch.setattr(
             token_encoder, "principal_directions", lambda *given, n=count: computed(*given) * (1 + 1e-6 * n)
         )
-        config = ptg.HGATConfig(layers=1, heads=2, dimension=8)
-        hgat = ptg.HGATReranker(graph, tiny.encoder(), config=config, verbose=False)
-        hgat(run_of(graph)[:2])
-        digests.append((tiny.encoder().reduced(texts, 8).fingerprint(), hgat._digest()))
+        digests.append(tiny.encoder().reduced(texts, 8).fingerprint())
     torch.set_num_threads(threads)
     assert digests[0] == digests[1] == digests[2]
-    assert tiny.encoder().reduced([*texts, "alpha"], 8).fingerprint() != digests[0][0]
+    assert tiny.encoder().reduced([*texts, "alpha"], 8).fingerprint() != digests[0]

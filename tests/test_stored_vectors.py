@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyterrier_dr import FlexIndex
-from tiny import checkpoint
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Node, StructuredDocument
@@ -120,28 +119,6 @@ def test_nothing_is_copied_from_a_damaged_index(tmp_path: Path, file: str) -> No
     index, _ = written(tmp_path, CORPUS)
     (index.index_path / file).write_bytes((index.index_path / file).read_bytes()[:-3])
     assert len(written(tmp_path, CORPUS | {"d": ["epsilon"]})[1]) == 8
-
-
-def test_late_chunking_encodes_changed_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vector depends on the whole document, and on the place of the passage in it."""
-    encoded: list[str] = []
-    encode = ptg.DualEncoder.encode_passages
-
-    def counting(self: ptg.DualEncoder, graph: Any, nodes: np.ndarray, batch_size: int | None = None) -> np.ndarray:
-        encoded.extend(graph.texts(nodes))
-        return encode(self, graph, nodes, batch_size)
-
-    monkeypatch.setattr(ptg.DualEncoder, "encode_passages", counting)
-    monkeypatch.setattr(stored_vectors, "PASSAGES_AT_ONCE", 3)  # a document is in two blocks
-    sizes = {"max_query_tokens": 8, "max_passage_tokens": 16}
-    encoder = ptg.DualEncoder(checkpoint(), late_chunking=True, device="cpu", verbose=False, **sizes)
-    base_vectors(tmp_path / "shared", graph(CORPUS), encoder, verbose=False)
-    encoded.clear()
-    changed = {"e": ["alpha"], "b": CORPUS["b"], "a": CORPUS["a"][::-1], "c": [*CORPUS["c"], "mu"]}
-    found = base_vectors(tmp_path / "shared", graph(changed), encoder, verbose=False)
-    assert encoded == ["alpha", "alpha", "beta mu", "alpha", "alpha", "mu", "mu"]  # the first for the dimension, too
-    fresh = base_vectors(tmp_path / "alone", graph(changed), encoder, verbose=False)
-    np.testing.assert_allclose(found.payload()[1], fresh.payload()[1], atol=1e-5)
 
 
 def test_a_mean_of_a_graph_with_new_documents(tmp_path: Path) -> None:

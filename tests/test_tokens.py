@@ -1,4 +1,4 @@
-"""Token matrices, the encoder that makes them, and the files that keep them, also in few bits."""
+"""Token matrices, the encoder that makes them, and the files that keep them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ from sentence_transformers.base.modules.dense import Dense
 
 from pyterrier_graph.encoders.checkpoints import packaged
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, load_multi_vector_encoder, open_encoder
-from pyterrier_graph.encoders.token_store import TokenStore, VectorQuantizer
-from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
+from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 LENGTHS = st.lists(st.integers(0, 4), max_size=6)
@@ -282,64 +280,3 @@ def test_nodes_without_tokens_and_no_nodes_at_all(tmp_path: Path) -> None:
     silent = TokenStore(tmp_path / "silent", verbose=False).write(lambda _: nothing, 2, 3, {})
     assert silent.states(np.array([1, 0])).lengths.tolist() == [0, 0]
     assert silent.states(np.array([], dtype=np.int64)).values.shape == (0, 3)
-
-
-# --- vectors in few bits
-
-BITS = [4, 2, 1]
-
-
-def gaussian(count: int, dimension: int = 16, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((count, dimension), dtype=np.float32)
-
-
-@pytest.fixture(scope="module")
-def faiss() -> None:
-    pytest.importorskip("faiss", reason="centroids are learned by FAISS")
-
-
-@pytest.mark.parametrize("bits", BITS)
-@settings(max_examples=5, deadline=None)
-@given(seed=st.integers(0, 1000), count=st.integers(0, 40))
-def test_each_part_becomes_its_nearest_centroid(faiss: None, bits: int, seed: int, count: int) -> None:
-    random = np.random.default_rng(seed)
-    quantizer = VectorQuantizer(random.standard_normal((3, 256, 8 // bits), dtype=np.float32))
-    vectors = gaussian(count, 24 // bits, seed)
-    codes = quantizer.encode(vectors)
-    assert codes.shape == (count, 3)
-    parts = vectors.reshape(count, 3, 1, 8 // bits)
-    distances = ((parts - quantizer.codebooks) ** 2).sum(-1)  # to each centroid of each part
-    error = ((quantizer.decode(codes).numpy().reshape(count, 3, 8 // bits) - parts[:, :, 0]) ** 2).sum(-1)
-    np.testing.assert_allclose(error, distances.min(-1), atol=1e-5)
-
-
-def test_centroids_are_enough_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    quantizer = VectorQuantizer(gaussian(3 * 256, 4).reshape(3, 256, 4))
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    codes = np.random.default_rng(0).integers(256, size=(70, 3), dtype=np.uint8)
-    expected = quantizer.codebooks[np.arange(3), codes].reshape(70, 12)
-    np.testing.assert_array_equal(quantizer.decode(codes).numpy(), expected)
-    assert quantizer.decode(codes[:0]).shape == (0, 12) and quantizer.decode(codes).dtype == torch.float32
-
-
-@pytest.mark.parametrize(("bits", "message"), [(3, "bits must be"), (1, "multiple of 8, got 12")])
-def test_bits_that_cannot_be(bits: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=message):
-        TokenStore(tmp_path / "store").write(lambda _: None, 2, 12, {}, bits=bits)  # type: ignore[arg-type,return-value]
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_store_in_few_bits(faiss: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, encoder = tiny.graph(), tiny.encoder()
-    exact = TokenStore(tmp_path / "exact", verbose=False).build(graph, encoder)
-    first = TokenStore(tmp_path / "first", verbose=False).build(graph, encoder, bits=4)
-    again = TokenStore(tmp_path / "again", verbose=False).build(graph, encoder, bits=4)
-    assert first.meta["bits"] == 4 and first.meta["file_sha256"] == again.meta["file_sha256"]
-    assert 4 * first.meta["files"]["tokens.u1"] == exact.meta["files"]["tokens.f2"]
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    nodes = np.array([3, 0, 3, graph.num_nodes - 1])
-    there, here = TokenStore(tmp_path / "first").states(nodes), exact.states(nodes)
-    assert torch.equal(there.offsets, here.offsets)
-    torch.testing.assert_close(there.values, here.values, atol=0.01, rtol=0.01)  # hardly more tokens than centroids
-    ranked = [GraphMaxSim(graph, encoder, tokens=store, verbose=False)(tiny.run()) for store in (exact, first)]
-    np.testing.assert_allclose(*(frame.sort_values(["qid", "docno"])["score"] for frame in ranked), atol=0.05)

@@ -65,8 +65,6 @@ def test_pieces_of_a_word_stay_together() -> None:
     text = "Tokens of extraordinarily tokenizable antidisestablishmentarianism, and a long end"
     expected = ["extraordinarily ", "tokenizable ", "antidisestablishment", "arianism, and a long ", "end"]
     assert model.windows([text]) == [[text, *expected]]
-    late = SentenceEncoder(checkpoint(), late_chunking=True, max_passage_tokens=6, device="cpu")
-    assert late.windows([text]) == [[text]]
 
 
 # --- the literal definition: each window by itself, and the best one counts

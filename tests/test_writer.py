@@ -17,7 +17,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -248,29 +248,6 @@ def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=re.escape("workers='ray' needs Ray: pip install 'pyterrier-graph[ray]'")):
         write(tmp_path / "made", workers="ray")
-
-
-def test_each_worker_takes_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    for count, names in (0, []), (1, []), (3, ["0", "1", "2"]):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
-        monkeypatch.delenv(writer.VISIBLE, raising=False)
-        assert writer.gpus() == names
-    monkeypatch.setattr(writer.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(writer, "_held", held := ExitStack())
-    with held:
-        assert [writer.take_gpu(["0", "1"]) for _ in range(2)] == ["0", "1"]
-        assert writer.take_gpu(["0", "1"]) in {"0", "1"}  # shared
-    monkeypatch.setenv(writer.VISIBLE, "4,GPU-1a,7")
-
-    def work(numbers: np.ndarray) -> dict[str, np.ndarray]:
-        (tmp_path / f"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}").touch()
-        until(lambda: len([*tmp_path.glob("* *")]) == 3)
-        return rows_of(numbers)
-
-    write(tmp_path / "made", work, workers=3)
-    assert sorted(file.name.split()[1] for file in tmp_path.glob("* *")) == ["4", "7", "GPU-1a"]
 
 
 def test_mapped_files_are_not_sent(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import threading
@@ -26,11 +25,6 @@ def seconds(action: Callable[[], object], clock: Clock = time.perf_counter) -> f
     start = clock()
     action()
     return clock() - start
-
-
-def fastest(action: Callable[[], object], repeats: int, clock: Clock = time.perf_counter) -> float:
-    """Least time of several calls, in seconds."""
-    return min(seconds(action, clock) for _ in range(repeats))
 
 
 def side_by_side(
@@ -65,11 +59,6 @@ def in_process(module: str, *arguments: Any) -> list[float]:
     command = [sys.executable, "-m", module, *map(str, arguments)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return [float(number) for number in output.splitlines()[-1].split()]
-
-
-def peak_mib() -> float:
-    """Largest resident memory of this process so far, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import shutil
 from collections.abc import Iterator
 from functools import cached_property
@@ -67,31 +66,18 @@ class Corpus:
     @cached_property
     def encoder(self) -> ptg.DualEncoder:
         """The dual-encoder."""
-        return self._open()
-
-    @cached_property
-    def late_encoder(self) -> ptg.DualEncoder:
-        """The dual-encoder that reads passages in their documents."""
-        return self._open(late_chunking=True)
+        make: Any = ptg.DualEncoder.load if (Path(self._encoder) / META).exists() else ptg.DualEncoder
+        return make(self._encoder, dtype="auto", verbose=False, **self._lengths)
 
     @property
     def _lengths(self) -> dict[str, Any]:
         # nothing of a query is cut: those of CACM have up to a hundred words
         return {"max_passage_tokens": self.max_tokens, "max_query_tokens": min(QUERY_TOKENS, self.max_tokens)}
 
-    def _open(self, **options: Any) -> ptg.DualEncoder:
-        make: Any = ptg.DualEncoder.load if (Path(self._encoder) / META).exists() else ptg.DualEncoder
-        return make(self._encoder, dtype="auto", verbose=False, **self._lengths, **options)
-
     @cached_property
     def titled_index(self) -> FlexIndex:
         """The vectors of passages with the titles of their sections in front."""
         return base_vectors(self.vectors, self.graph, self.encoder, titles=True)
-
-    @cached_property
-    def late_index(self) -> FlexIndex:
-        """The late-chunked vectors of passages."""
-        return base_vectors(self.vectors, self.graph, self.late_encoder)
 
     @cached_property
     def bm25(self) -> pt.Transformer:
@@ -126,8 +112,3 @@ class Corpus:
         if not store.built():
             store.build(self.graph, encoder)
         return ptg.GraphMaxSim(self.graph, encoder, tokens=store, verbose=False)
-
-
-def late_chunking() -> bool:
-    """Whether the dual-encoder can read passages in their documents."""
-    return "late_chunking" in inspect.signature(ptg.DualEncoder).parameters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -71,6 +72,10 @@ class Fold:
         """A system that needs nothing from elsewhere: ``qid, query`` to passages with scores."""
         if system == names.GNN_HOME:
             return self._searched(self.gnn(seed))
+        if system == names.HYBRID_GNN:
+            return ptg.Hybrid(self.pipeline(names.BM25_CONTEXT), self._searched(self.gnn(seed)), verbose=False)
+        if system in (names.HGAT, names.HYBRID_HGAT):
+            return self._hgat(names.BM25 if system == names.HGAT else names.HYBRID_CONTEXT, seed)
         if system not in self._pipelines:
             logger.info("%s: %s", self.output, system)
             self._pipelines[system] = self._makers[system]()
@@ -83,12 +88,11 @@ class Fold:
             names.BM25_CONTEXT: self._bm25_context,
             names.DUAL: lambda: self.fixed({}),
             names.TITLE_IN_TEXT: lambda: self._retriever(self.corpus.titled_index),
-            names.LATE: lambda: self._retriever(self.corpus.late_index),
             names.MEAN: lambda: self._searched(self.mean()),
-            names.MEAN_LATE: lambda: self._searched(self.mean(encoder=self.corpus.late_encoder)),
             names.MEAN_FIXED: lambda: self.fixed(self.mean().fixed_weights),
             names.MEAN_HOME: lambda: self._searched(self.mean().fit(*self.dev)),
             names.MAXSIM: lambda: self.corpus.bm25 % RERANKED >> self.corpus.maxsim,
+            names.HYBRID_MAXSIM: lambda: self.pipeline(names.HYBRID_CONTEXT) % RERANKED >> self.corpus.maxsim,
             names.HYBRID: partial(self._hybrid, names.BM25),
             names.HYBRID_CONTEXT: partial(self._hybrid, names.BM25_CONTEXT),
             names.HYBRID_HOME: lambda: self._hybrid(names.BM25).fit(*self.dev),
@@ -133,6 +137,18 @@ class Fold:
             path.parent.mkdir(exist_ok=True)
             gnn.save(path)
         return gnn
+
+    def _hgat(self, first: str, seed: int) -> pt.Transformer:
+        """An HGAT that is trained behind a first stage, with the token vectors of GraphMaxSim."""
+        start, training = self.corpus.maxsim, ptg.HGATTraining(seed=seed)
+        shared: dict[str, Any] = {"tokens": start.tokens, "training": training, "verbose": False}
+        hgat = ptg.HGATReranker(self.corpus.graph, start.encoder, config=ptg.HGATConfig(seed=seed), **shared)
+        pipeline: Any = self.pipeline(first) % RERANKED >> hgat
+        began = time.process_time()
+        pipeline.fit(*self.train, *self.dev)
+        seconds = time.process_time() - began
+        logger.info("%s: %.0f s of CPU, %s", pipeline, seconds, hgat.training_log)
+        return pipeline
 
     def model_path(self, seed: int) -> Path:
         """The folder of the GNN-encoder."""

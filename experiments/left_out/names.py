@@ -8,9 +8,7 @@ BM25 = "BM25"
 BM25_CONTEXT = "BM25, context in the text"
 DUAL = "dual-encoder"
 TITLE_IN_TEXT = "title in the text"
-LATE = "late chunking"
 MEAN = "GraphMean"
-MEAN_LATE = "GraphMean over late chunking"
 MEAN_FIXED = "GraphMean, fixed default weights"  # a GNN-encoder starts here
 MEAN_ELSEWHERE = "GraphMean, fixed weights from elsewhere"
 MEAN_HOME = "GraphMean, fitted at home"
@@ -18,6 +16,10 @@ MEAN_BEST = "GraphMean, best fixed weights (chosen on the test queries)"
 GNN_ELSEWHERE = "GNNEncoder, trained elsewhere"
 GNN_HOME = "GNNEncoder, trained at home"
 MAXSIM = "BM25@100 >> GraphMaxSim"
+HGAT = "BM25@100 >> HGAT"
+HYBRID_MAXSIM = "Hybrid, BM25 with context, @100 >> GraphMaxSim"
+HYBRID_HGAT = "Hybrid, BM25 with context, @100 >> HGAT"
+HYBRID_GNN = "Hybrid, BM25 with context and GNNEncoder"
 HYBRID = "Hybrid"
 HYBRID_CONTEXT = "Hybrid, BM25 with context"
 HYBRID_HOME = "Hybrid, fitted at home"
@@ -37,9 +39,7 @@ SYSTEMS = (
     BM25_CONTEXT,
     DUAL,
     TITLE_IN_TEXT,
-    LATE,
     MEAN,
-    MEAN_LATE,
     MEAN_FIXED,
     MEAN_ELSEWHERE,
     MEAN_HOME,
@@ -47,6 +47,10 @@ SYSTEMS = (
     GNN_ELSEWHERE,
     GNN_HOME,
     MAXSIM,
+    HGAT,
+    HYBRID_MAXSIM,
+    HYBRID_HGAT,
+    HYBRID_GNN,
     HYBRID,
     HYBRID_CONTEXT,
     HYBRID_HOME,
@@ -67,7 +71,6 @@ RIVALS = (
     BM25_CONTEXT,
     DUAL,
     TITLE_IN_TEXT,
-    LATE,
     HYBRID_PLAIN,
     HYBRID_TITLED,
     TITLED_EVIDENCE,
@@ -81,5 +84,5 @@ FUSED_ALIKE = {
     INDEX_DEFAULT: HYBRID_TITLED,
     INDEX: TITLED_HOME,
 }
-TRAINED = (GNN_ELSEWHERE, GNN_HOME)  # there is a run for each seed
+TRAINED = (GNN_ELSEWHERE, GNN_HOME, HGAT, HYBRID_HGAT, HYBRID_GNN)  # there is a run for each seed
 CHOICES = {choice(name.partition(" (")[0]): name for name in SYSTEMS}

@@ -2,33 +2,22 @@
 
 import warnings
 from collections import Counter
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import DataWarning, WithSignature, check_choice, check_count, check_frame, check_type
+from pyterrier_graph.checks import DataWarning, check_choice, check_count, check_frame, check_type
 from pyterrier_graph.clef_ip.document_frequencies import DocumentFrequencies
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.passages import Step
 
 Level = Literal["subclass", "group"]
 
 
-class _Step(WithSignature, pt.Transformer):
-    """Base of the transformers: they are shown by their names and arguments."""
-
-    __repr__ = pta.transformer_repr
-
-    @property
-    def schematic(self) -> dict[str, Any]:
-        """How PyTerrier draws the transformer."""
-        return {"label": type(self).__name__, "help_url": None}
-
-
-class ClaimsQuery(_Step):
+class ClaimsQuery(Step):
     """The query of the reranker: the claims.
 
     Columns in: ``qid``, ``text`` (the claims, as the topics have them), and any others. Columns out: ``query`` instead
@@ -51,7 +40,7 @@ class ClaimsQuery(_Step):
         return out.assign(query=inp["text"].astype("str").str.split().str[: self.words].str.join(" "))
 
 
-class AbstractTerms(_Step):
+class AbstractTerms(Step):
     """The query of the first stage: the words of the application's abstract with the highest tf-idf.
 
     If the application has no abstract, the words are those of its claims. Words that are in no document of the
@@ -95,7 +84,7 @@ class AbstractTerms(_Step):
         raise ValueError(f"topic {qid!r}: no document in the language {language!r} has a word of {text!r:.80}")
 
 
-class SharedCodes(_Step):
+class SharedCodes(Step):
     """Keeps the documents that share a classification code with the application (Albarede et al. 2023, Sect. 5.2.2).
 
     If the application has no code of the level, all documents are kept.
@@ -143,7 +132,7 @@ class SharedCodes(_Step):
         return _select(inp, kept)
 
 
-class NotOwnFamily(_Step):
+class NotOwnFamily(Step):
     """Removes the application and its family: they are not prior art. The paper does not mention this.
 
     All publications of a patent with any kind code are removed. The topics of 2012 have no family.
@@ -169,7 +158,7 @@ class NotOwnFamily(_Step):
         return _select(inp, np.array(kept, dtype=bool))
 
 
-class DocumentCutoff(_Step):
+class DocumentCutoff(Step):
     """Keeps the passages of the best documents. The rank of a document is that of its best passage.
 
     Runs of CLEF-IP have at most 100 documents per topic, with any number of passages each.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ import wrapt
 
 if TYPE_CHECKING:
     import ir_datasets
-    import pyterrier as pt
 
 NAMESPACE = "pyterrier-graph"
 CLEF_IP = "clef-ip"
@@ -51,25 +50,3 @@ def _clef_ip(name: str, _: Sequence[str]) -> ir_datasets.Dataset:
     from pyterrier_graph.clef_ip import collection
 
     return collection.dataset(name)
-
-
-class GraphDatasetProvider:
-    """Entry point ``pyterrier-graph`` of the group ``pyterrier.dataset_provider``.
-
-    ``pt.get_dataset("pyterrier-graph:numpydoc/numpy")`` is ``pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy")``,
-    ``pt.get_dataset("pyterrier-graph:clef-ip")`` is ``pt.get_dataset("irds:clef-ip")``.
-    """
-
-    def get_dataset(self, name: str) -> pt.datasets.Dataset:
-        """The dataset of a name; raises KeyError if there is none."""
-        import pyterrier as pt
-
-        register()
-        return pt.get_dataset(f"irds:{name}" if name.split("/")[0] == CLEF_IP else f"irds:{NAMESPACE}/{name}")
-
-    def list_dataset_names(self) -> Iterable[str]:
-        """The names of all datasets of this package."""
-        from pyterrier_graph.clef_ip import collection
-        from pyterrier_graph.datasets import numpydoc
-
-        return [*(f"numpydoc/{name}" for name in numpydoc.dataset_names()), *collection.dataset_names()]

@@ -268,18 +268,22 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
 
 def _wrong_types(document: StructuredDocument) -> Iterator[str]:
     """Values that are not of the annotated types, and texts with half of a pair of surrogates, which JSON may have."""
+    for name in ("nodes", "links", "references", "codes", "passage_ids"):
+        if not isinstance(value := getattr(document, name), tuple | list):
+            yield f"{name} must be a tuple, got {value!r:.60}"
     texts = [("a docno", document.docno), *(("a code", code) for code in document.codes)]
     texts += [("the id of a passage", identifier) for identifier in document.passage_ids]
-    parts: tuple[tuple[str, Iterable[Any], tuple[type, ...]], ...] = (
-        ("node", document.nodes, (str, str, Integral)),
-        ("link", document.links, (str, Integral, Integral)),
-        ("reference", document.references, (str, Integral, str)),
+    parts: tuple[tuple[Any, Iterable[Any], tuple[type, ...]], ...] = (
+        (Node, document.nodes, (str, str, Integral)),
+        (Link, document.links, (str, Integral, Integral)),
+        (Reference, document.references, (str, Integral, str)),
     )
-    for noun, rows, kinds in parts:
+    for of, rows, kinds in parts:
+        noun, fields = of.__name__.lower(), ", ".join(of._fields)
         for position, row in enumerate(rows):
-            if not all(map(isinstance, row, kinds)):
+            if not isinstance(row, of) or not all(map(isinstance, row, kinds)):
                 expected = ", ".join("a text" if kind is str else "a whole number" for kind in kinds)
-                yield f"{noun} {position} is {tuple(row)!r:.120}, expected ({', '.join(row._fields)}): {expected}"
+                yield f"{noun} {position} is {row!r:.120}, expected {of.__name__}({fields}): {expected}"
             texts += [(noun, value) for value in row if isinstance(value, str)]
     for noun, text in texts:
         if not isinstance(text, str):

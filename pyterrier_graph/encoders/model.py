@@ -43,7 +43,8 @@ def training_entry(options: Any, log: list[dict[str, float]]) -> dict[str, Any]:
     """The entry of ``pt_meta.json`` for a training: its steps, options, log and best validation measure."""
     entry: dict[str, Any] = {"steps": max(entry["step"] for entry in log), "options": _stored(options), "log": log}
     if measured := [entry[options.measure] for entry in log if options.measure in entry]:
-        entry["best"] = {options.measure: max(measured)}
+        kept = measured[-1] if "share" in log[-1] else max(measured)  # see StartOptions
+        entry["best"] = {options.measure: kept}
     return entry
 
 
@@ -111,11 +112,7 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         return weights_sha256(self.network)
 
     def save(self, path: str | os.PathLike[str]) -> Self:
-        """Writes the model with the options and the log of its training as an artifact.
-
-        Raises:
-            FileExistsError: If ``path`` exists already.
-        """
+        """Writes the model with the options and the log of its training as an artifact, to a path that is free."""
         meta = kind_of(self) | self._origin() | {"random_start": self.random_start, "sha256": self._digest()}
         meta |= {name: getattr(self, name) for name in self.WRITTEN}
         if isinstance(self.encoder, str):

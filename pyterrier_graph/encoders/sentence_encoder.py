@@ -2,11 +2,9 @@
 
 import hashlib
 import os
-import warnings
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, cast
 
@@ -19,7 +17,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from pyterrier_graph.checks import (
-    QualityWarning,
     Shown,
     View,
     WithSignature,
@@ -45,7 +42,6 @@ from pyterrier_graph.encoders.checkpoints import (
     token_limit,
     tokenized,
 )
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 NORMALIZED_SCALE = 20.0
@@ -67,14 +63,10 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
     Args:
         encoder: The name or folder of a SentenceTransformer, or of any Hugging Face encoder, whose token states are
             then averaged.
-        late_chunking: Whether a passage of a document graph is the mean of its own tokens, which the encoder has read
-            with the rest of the document (Guenther et al., `Late Chunking
-            <https://arxiv.org/abs/2409.04701>`_, 2024); see :mod:`~pyterrier_graph.encoders.late_chunking`. It needs
-            a checkpoint with mean pooling. Queries are encoded as without it.
         max_query_tokens: Queries are cut after this many tokens, special tokens included; by default 120, or as many
             as the checkpoint reads if these are fewer.
         max_passage_tokens: Passages are cut after this many tokens, special tokens included; by default 180, or as many
-            as the checkpoint reads if these are fewer. With ``late_chunking`` passages are not cut.
+            as the checkpoint reads if these are fewer.
         batch_size: Number of texts that are encoded at once.
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.checkpoints`.
@@ -85,8 +77,7 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         similarity: ``'cosine'`` if the checkpoint normalizes its vectors, else ``'dot'``.
 
     Raises:
-        ValueError: If the checkpoint cannot read so many tokens, or ``late_chunking`` is on and the checkpoint does not
-            average the states of tokens.
+        ValueError: If the checkpoint cannot read so many tokens.
     """
 
     schematic = {"label": "SentenceEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -95,7 +86,6 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         self,
         encoder: str | os.PathLike[str] = DEFAULT,
         *,
-        late_chunking: bool = False,
         max_query_tokens: int | None = None,
         max_passage_tokens: int | None = None,
         batch_size: int = 32,
@@ -111,16 +101,10 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         self.network = load_sentence_transformer(resolve(encoder), device).eval()
         self.max_query_tokens: Any = max_query_tokens
         self.max_passage_tokens: Any = max_passage_tokens
-        self.late_chunking = late_chunking
         self._limit()
 
     def _limit(self) -> None:
-        """Checks ``late_chunking`` and the numbers of tokens, which become those of the network."""
-        check_type("late_chunking", self.late_chunking, bool, "True or False")
-        if self.late_chunking:
-            from pyterrier_graph.encoders.late_chunking import LateChunking
-
-            LateChunking(self.network)  # raises ValueError if the checkpoint does not average
+        """Checks the numbers of tokens, which become those of the network."""
         modules = share(self.network)
         longest = [limit for part in modules for limit in (part.max_seq_length, positions_of(part.model.config))]
         self.max_query_tokens = token_limit("max_query_tokens", self.max_query_tokens, MAX_QUERY_TOKENS, longest)
@@ -140,11 +124,10 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
 
     def _sizes(self) -> dict[str, Any]:
         """Rows of the table that a notebook shows."""
-        passage = "whole documents" if self.late_chunking else f"{self.max_passage_tokens} of a passage"
         return {
             "checkpoint": checkpoint_name(self.encoder),
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
-            "reads": f"{self.max_query_tokens} tokens of a query, {passage}",
+            "reads": f"{self.max_query_tokens} tokens of a query, {self.max_passage_tokens} of a passage",
         }
 
     def _view(self) -> View:
@@ -160,7 +143,7 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
         bits = {n: value.detach().cpu().flatten().view(torch.uint8) for n, value in self.network.state_dict().items()}
         checksums = {name: zlib.crc32(value.numpy()) for name, value in sorted(bits.items())}
-        about += [checksums, *["late chunking"] * self.late_chunking, *filter(None, [self.network.truncate_dim])]
+        about += [checksums, *filter(None, [self.network.truncate_dim])]
         return f"{checkpoint_name(self.encoder)}@{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -173,10 +156,6 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
 
     def doc_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
         """A transformer that adds the column ``doc_vec`` to ``docno, text``."""
-        if self.late_chunking:
-            advice = "ptg.GraphMean(graph, encoder, weights={}).index(path) encodes the passages of a graph's documents"
-            message = f"late_chunking: each text is taken as a document of one passage; {advice}"
-            warnings.warn(message, QualityWarning, stacklevel=2)
         return super().doc_encoder(False, batch_size)
 
     def text_scorer(
@@ -190,35 +169,17 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         return self._encode(self.network.encode_query, texts, batch_size, "queries")
 
     def encode_docs(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
-        """Vectors of passages, float32 of shape (passages, dimensions).
-
-        With ``late_chunking`` each text is a document of one passage; :meth:`encode_passages` knows the documents.
-        """
-        encode = partial(self._encode_late, None) if self.late_chunking else self.network.encode_document
-        return self._encode(encode, texts, batch_size, "passages")
-
-    def encode_passages(self, graph: HeteroGraph, nodes: np.ndarray, batch_size: int | None = None) -> np.ndarray:
-        """Vectors of some passages of a document graph, float32 of shape (nodes, dimensions).
-
-        With ``late_chunking`` each passage is read with the rest of its document, else by itself.
-
-        Raises:
-            ValueError: If a node is a section.
-        """
-        check_type("graph", graph, HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path)")
-        if not self.late_chunking:
-            return self.encode_docs(graph.texts(nodes), batch_size)
-        encode = partial(self._encode_late, graph)
-        return self._in_parts(encode, np.asarray(nodes, dtype=np.int64), batch_size, "passages")
+        """Vectors of passages, float32 of shape (passages, dimensions)."""
+        return self._encode(self.network.encode_document, texts, batch_size, "passages")
 
     def windows(self, texts: Sequence[str]) -> list[list[str]]:
         """The texts of the windows in which passages can be read in full, one after the other.
 
         The first window is the whole text, of which the encoder reads as much as ``max_passage_tokens``. The next one
-        begins with the word at which the encoder stops, and so on. With ``late_chunking`` a passage has only one.
+        begins with the word at which the encoder stops, and so on.
         """
         tokenizer: Any = getattr(document_modules(self.network)[0], "tokenizer", None)
-        if self.late_chunking or not texts or not getattr(tokenizer, "is_fast", False):
+        if not texts or not getattr(tokenizer, "is_fast", False):
             return [[text] for text in texts]
         prompt = tokenized(tokenizer, prompts_of(self.network)[1], add_special_tokens=False)["input_ids"]
         size = max(1, self.max_passage_tokens - tokenizer.num_special_tokens_to_add() - len(prompt))
@@ -243,15 +204,6 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
                 raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
         warn_of_rewritten(texts if what == "queries" else [])
         return self._in_parts(encode, texts, batch_size, what)
-
-    def _encode_late(self, graph: HeteroGraph | None, items: Any, batch_size: int) -> np.ndarray:
-        """Passages of a graph by late chunking; without a graph, texts as documents of one passage."""
-        from pyterrier_graph.encoders.late_chunking import LateChunking, passages_in_documents
-
-        count = len(items)
-        single = items, np.arange(count + 1), np.arange(count)
-        documents = single if graph is None else passages_in_documents(graph, items)
-        return LateChunking(self.network).encode(*documents, at_once=batch_size * self.max_passage_tokens)
 
     def _in_parts(self, encode: Callable[..., Any], items: Any, batch_size: int | None, what: str) -> np.ndarray:
         self._limit()

@@ -2,7 +2,7 @@
 
 Each file has the vectors of some texts by one encoder. A text is encoded only if no other file of the same encoder in
 the same folder has it: vectors are copied where the digest (BLAKE2b, 16 bytes) of all that the encoder reads is equal.
-With late chunking this is the whole document. So a copied vector is the one that the text got when it was encoded
+So a copied vector is the one that the text got when it was encoded
 first; it differs from a new one only as far as the encoder's vectors depend on the other texts of a batch.
 """
 
@@ -131,28 +131,19 @@ def encode_once(
 ) -> np.ndarray:
     """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
 
-    Args:
-        folder: Each name and identity gets a folder of its own in it.
-        name: The kind of texts, such as ``'queries'``.
-        identity: All that the vectors depend on, for JSON: the encoder's ``model_name``, a digest of the texts.
-            Vectors are copied from files with the same name whose identity differs only in ``'texts'``.
-        count: Number of texts.
-        texts: Returns the texts of some numbers, which are below ``count`` and ascend.
-        encode: Texts to floating point vectors, shape (texts, d). The first text is encoded once more, for d.
-        batch_size: Number of texts that are encoded, and written, at once.
-        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
-        verbose: Whether to show progress.
+    Each name, such as ``'queries'``, and identity gets a folder of its own. The identity has all that the vectors
+    depend on: the encoder's ``model_name``, a digest of the texts. Vectors are copied from files with the same name
+    whose identity differs only in ``'texts'``. The first text is encoded once more, for the dimension.
 
-    Returns:
-        A memory-mapped array, float32 of shape (count, d); what is written to it does not reach the file.
+    Returns a memory-mapped array, float32 of shape (count, d); what is written to it does not reach the file.
     """
     about = {"type": "vectors", "format": "float32", "format_version": 1, "doc_count": count, "base": identity}
     path = folder / f"{name}-{json_sha256(about)[:16]}"
     _write(
         path,
         about,
-        lambda numbers: encode(texts(numbers)),
-        lambda numbers: digests_of(texts(numbers)),
+        texts,
+        encode,
         f"{name}-*",
         at_once=batch_size,
         workers=workers,
@@ -176,18 +167,7 @@ def base_vectors(
     """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
 
     It is written into a folder with those of other graphs and encoders, unless it is there already. A call that was
-    killed continues when it is repeated.
-
-    Args:
-        folder: Folder of the index.
-        graph: The graph.
-        encoder: A bi-encoder.
-        titles: Whether the titles above a passage precede its text.
-        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
-        verbose: Whether to show progress.
-
-    Raises:
-        ValueError: If vectors differ in their shape, or are not finite.
+    killed continues when it is repeated. With ``titles``, the titles above a passage precede its text.
     """
     identity: dict[str, Any] = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
     identity |= {"titles": True} if titles else {}
@@ -195,12 +175,9 @@ def base_vectors(
     nodes, quiet = graph.passage_nodes, without_bars(encoder)
     if not len(nodes):
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
-    late = getattr(encoder, "late_chunking", False)
 
-    def encoded(numbers: np.ndarray) -> np.ndarray:
-        if late:
-            return quiet.encode_passages(graph, nodes[numbers])
-        return quiet.encode_docs(graph.texts(nodes[numbers], titles=titles))
+    def texts(numbers: np.ndarray) -> list[str]:
+        return graph.texts(nodes[numbers], titles=titles)
 
     def write_ids(files: Path) -> None:
         with writing_ids(files / DOCNOS) as ids:
@@ -211,8 +188,8 @@ def base_vectors(
     _write(
         path,
         FLEX | HINT | {"doc_count": len(nodes), "base": identity},
-        encoded,
-        lambda numbers: text_digests(graph, nodes[numbers], titles=titles, late=late),
+        texts,
+        quiet.encode_docs,
         "passages-*.flex",
         write_more=write_ids,
         at_once=PASSAGES_AT_ONCE,
@@ -230,7 +207,7 @@ def base_vectors(
 def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
     """How long encoding all passages takes, with and without titles; empty if it is quick, or there are vectors."""
     nodes = graph.passage_nodes
-    if getattr(encoder, "late_chunking", False) or len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
+    if len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
         return ""
     texts, quiet = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True), without_bars(encoder)
     started = perf_counter()
@@ -296,23 +273,9 @@ def further_windows(
     return [[f"{front}{text}" for text in texts] for front, texts in zip(fronts, windows, strict=True)]
 
 
-def text_digests(graph: HeteroGraph, nodes: np.ndarray, *, titles: bool, late: bool) -> np.ndarray:
-    """Digests of what an encoder, perhaps with late chunking, reads for some passages, shape (passages, 2)."""
-    if not late:
-        return digests_of(graph.texts(nodes, titles=titles))
-    from pyterrier_graph.encoders.late_chunking import passages_in_documents
-
-    texts, documents, positions = passages_in_documents(graph, nodes)
-    own = digests_of(texts)
-    place = np.searchsorted(documents, positions, side="right") - 1
-    bounds = zip(positions.tolist(), documents[place].tolist(), documents[place + 1].tolist(), strict=True)
-    return digests_of(f"{position - start} ".encode() + own[start:end].tobytes() for position, start, end in bounds)
-
-
-def digests_of(texts: Iterable[str | bytes]) -> np.ndarray:
+def digests_of(texts: Iterable[str]) -> np.ndarray:
     """Digests of texts, shape (texts, 2)."""
-    contents = (text.encode() if isinstance(text, str) else text for text in texts)
-    joined = b"".join([blake2b(content, digest_size=16).digest() for content in contents])
+    joined = b"".join([blake2b(text.encode(), digest_size=16).digest() for text in texts])
     return np.frombuffer(joined, dtype=DIGEST).reshape(-1, 2)
 
 
@@ -322,8 +285,8 @@ def digests_of(texts: Iterable[str | bytes]) -> np.ndarray:
 def _write(
     path: Path,
     about: dict[str, Any],
-    encode: Callable[[np.ndarray], Any],
-    digests: Callable[[np.ndarray], np.ndarray],
+    texts: Callable[[np.ndarray], list[str]],
+    encode: Callable[[list[str]], Any],
     pattern: str,
     *,
     write_more: Callable[[Path], None] = lambda files: None,
@@ -331,14 +294,14 @@ def _write(
     workers: Workers,
     progress: dict[str, Any],
 ) -> None:
-    """Writes vectors and the digests of their texts, unless they are there.
+    """Writes vectors of what is read for each number, and the digests of their texts, unless they are there.
 
     Vectors are copied from folders of the same pattern whose vectors depend on the same, the texts aside.
     """
     if (path / META).is_file():
         return
     count, first = about["doc_count"], np.arange(min(1, about["doc_count"]))
-    dimension = checked_vectors(encode(first), first, None).shape[1]
+    dimension = checked_vectors(encode(texts(first)), first, None).shape[1]
     meta = about | {"vec_size": dimension}
     with unfinished(path, meta, count, at_once) as writer:
 
@@ -346,25 +309,31 @@ def _write(
             write_more(files)
             with open(files / DIGESTS, "wb") as out:
                 for numbers in blocks(count, at_once):
-                    out.write(digests(numbers).tobytes())
+                    out.write(digests_of(texts(numbers)).tobytes())
 
         writer.prepare(write_files)
         others = _copyable(path.parent, pattern, meta)
         source, row = _copies(_read_digests(writer.folder), others)
 
-        def vectors(numbers: np.ndarray) -> dict[str, np.ndarray]:
-            """Vectors of some texts, shape (texts, d); those that no other file has are encoded."""
-            found = np.empty((len(numbers), dimension), dtype=FLOAT)
-            for number in np.unique(source[numbers]):
+        def given(numbers: np.ndarray) -> tuple[Any, ...]:
+            """The vectors that other files have, those that are missing, and what these are encoded from."""
+            found = np.zeros((len(numbers), dimension), dtype=FLOAT)
+            for number in np.unique(source[numbers[source[numbers] >= 0]]):
                 here = source[numbers] == number
-                if number < 0:
-                    found[here] = checked_vectors(encode(numbers[here]), numbers[here], dimension)
-                else:
-                    stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
-                    found[here] = stored[row[numbers[here]]]
+                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
+                found[here] = stored[row[numbers[here]]]
+            missing = np.flatnonzero(source[numbers] < 0)
+            return found, missing, numbers[missing], texts(numbers[missing]) if len(missing) else None
+
+        def vectors(given: tuple[Any, ...]) -> dict[str, np.ndarray]:
+            """Vectors of some texts, shape (texts, d); needs no files."""
+            found, missing, numbers, given_texts = given
+            if len(missing):
+                found = found.copy()  # what Ray passes cannot be written to
+                found[missing] = checked_vectors(encode(given_texts), numbers, dimension)
             return {VECTORS: found}
 
-        writer.compute(vectors, VECTORS, workers=workers, **progress)
+        writer.compute(vectors, VECTORS, read=given, workers=workers, **progress)
 
 
 def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:

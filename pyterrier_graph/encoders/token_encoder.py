@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -51,7 +50,6 @@ from pyterrier_graph.storage.artifact import json_sha256, weights_sha256
 
 logger = logging.getLogger(__name__)
 
-SAMPLE_TEXTS, SAMPLE_WORDS = 100, 40  # of a sample of the vocabulary: texts, and words of each
 TEXTS_AT_ONCE, MANY_TEXTS = 512, 256  # that are encoded before they are stored, and that are worth a warning
 EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
@@ -245,7 +243,7 @@ class TokenEncoder:
             if not isinstance(text, str):
                 raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
         distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
-        encoded: Sequence[Tensor] = []
+        encoded: Any = []  # token vectors of each text
         if distinct:
             with torch.inference_mode(), precision(self.dtype, self.network.device):
                 if len(distinct) > self.batch_size:
@@ -377,16 +375,16 @@ def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto")
     return TokenEncoder(encoder, device=device, dtype=dtype)
 
 
-def kept_directions(encoder: TokenEncoder, texts: Sequence[str], dimension: int, folder: Path | None = None) -> Tensor:
-    """The :func:`principal_directions` of the token vectors of some texts, which are computed once for a folder.
+def kept_directions(encoder: TokenEncoder, texts: Sequence[str], dimension: int) -> Tensor:
+    """The :func:`principal_directions` of the token vectors of some texts, which are kept in PyTerrier's home.
 
-    By default it is in PyTerrier's home. Another number of threads changes their last bits: their digests would differ,
-    and models with the same encoder would refuse each other's files.
+    Another number of threads changes their last bits: their digests would differ, and models with the same encoder
+    would refuse each other's files.
 
     Raises ValueError if the texts have fewer tokens than there are directions.
     """
     about = {"encoder": encoder.fingerprint(), "texts": [*texts], "dimension": dimension}
-    folder = Path(pt.io.pyterrier_home(), "pyterrier_graph", "directions") if folder is None else folder
+    folder = Path(pt.io.pyterrier_home(), "pyterrier_graph", "directions")
     file = folder / f"tokens-{json_sha256(about)[:16]}.safetensors"
     if not file.is_file():
         sample = encoder.encode_passages(texts).values
@@ -412,21 +410,6 @@ def principal_directions(vectors: Tensor, dimension: int) -> Tensor:
     directions = torch.linalg.eigh(vectors.T @ vectors).eigenvectors.T.flip(0)[:dimension]  # (dimension, d)
     largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
     return (directions * largest.sign()).float()
-
-
-def vocabulary_sample(encoder: TokenEncoder, *, seed: int = 0) -> list[str]:
-    """Texts of random words of an encoder's vocabulary.
-
-    The principal directions of their token vectors depend on the encoder only. The loss of MaxSim by them was about as
-    large as its standard error (0.004 to 0.006 nDCG@10) on the two collections on which the sample was chosen.
-    """
-    tokenizer = encoder.network.tokenizer
-    numbers = np.random.default_rng(seed).permutation(len(tokenizer)).tolist()
-    special = set(tokenizer.all_special_ids)
-    pieces = tokenizer.convert_ids_to_tokens([number for number in numbers if number not in special])
-    strings = (tokenizer.convert_tokens_to_string([piece]).strip() for piece in pieces)
-    words = [*islice((word for word in strings if word.isalpha()), SAMPLE_TEXTS * SAMPLE_WORDS)]
-    return [" ".join(words[start : start + SAMPLE_WORDS]) for start in range(0, len(words), SAMPLE_WORDS)]
 
 
 def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVectorEncoder:

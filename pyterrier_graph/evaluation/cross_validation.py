@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import DataWarning, check_frame
+from pyterrier_graph.checks import DataWarning, check_count, check_frame, check_type
 from pyterrier_graph.documents.document import level_mismatch
 from pyterrier_graph.storage.artifact import claim, frame_sha256, pipeline_name
 from pyterrier_graph.training.validation import checked_qrels
@@ -63,7 +63,6 @@ def cross_validate(
 
     Raises:
         TypeError: If ``make_pipeline`` is a pipeline.
-        pt.validate.InputValidationError: If a column is missing.
         ValueError: If the folds are wrong or without judgments; if the pipeline has no Estimator; if two folds have the
             same Estimator or network; or if ``output_dir`` holds runs of another cross-validation.
 
@@ -193,11 +192,12 @@ def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[
     """
     from sklearn.model_selection import KFold
 
+    check_count("folds", folds, 3)
     topics = check_frame(topics, "query_folds")
     pt.validate.columns(topics, includes=["qid"])
     qids = sorted(set(topics["qid"].astype(str)))
-    if not 3 <= folds <= len(qids):
-        raise ValueError(f"{len(qids)} queries in {folds} folds: at least 3 folds are needed, and a query in each")
+    if folds > len(qids):
+        raise ValueError(f"{len(qids)} queries in {folds} folds: a query is needed in each")
     splits = KFold(folds, shuffle=True, random_state=seed).split(qids)
     return [{qids[place] for place in test} for _, test in splits]
 
@@ -213,8 +213,8 @@ def folds_of(dataset_id: str) -> list[set[str]]:
     """
     import ir_datasets
 
+    check_type("dataset_id", dataset_id, str, "the name of a dataset of ir_datasets")
     name = dataset_id.removeprefix("irds:")
-    ir_datasets.load(name)
     names = takewhile({*ir_datasets.registry}.__contains__, (f"{name}/fold{number}" for number in count(1)))
     folds = [{query.query_id for query in ir_datasets.load(fold).queries_iter()} for fold in names]
     if not folds:

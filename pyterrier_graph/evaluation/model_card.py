@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.checks import check_type
 from pyterrier_graph.storage.artifact import CARD, LOAD, read_meta, replace_file, versions
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def write_card(
     """
     from huggingface_hub import ModelCard, ModelCardData
 
+    check_type("artifact", artifact, pt.Artifact, "an artifact, such as a graph, an index or a model")
     if artifact.path is pt.Artifact.NO_PATH:
         raise ValueError(f"{artifact!r} has no folder: save it first")
     if results is not None and not (isinstance(results, pd.DataFrame) and results.size):

@@ -71,12 +71,9 @@ class GNNEncoder(ContextualEncoder):
         encoder: The name of a checkpoint, or a bi-encoder, such as a :class:`~pyterrier_graph.DualEncoder`.
         query_graph: The graph of training queries.
         config: A :class:`~pyterrier_graph.GNNEncoderConfig`, or ``GNNEncoderConfig.paper()`` for the papers' network.
-        vectors: The encoder's own vectors of the graph's passages: see GraphMean.
-        folder: Where vectors of passages, queries and titles are kept: see GraphMean.
         training: Options of training.
-        device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding, see :mod:`~pyterrier_graph.encoders.checkpoints`.
-        verbose: Whether to show progress.
+
+    The other arguments are those of :class:`~pyterrier_graph.GraphMean`.
 
     Attributes:
         network: The network.
@@ -165,7 +162,8 @@ class GNNEncoder(ContextualEncoder):
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.
             qrels_tr: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
-            topics_or_res_va: Validation queries: the weights that rank best are kept, the untrained ones included.
+            topics_or_res_va: Validation queries, which decide how far the weights leave their start: see
+                :class:`~pyterrier_graph.training.trainer.StartOptions`.
             qrels_va: Judgments for them.
 
         Raises:
@@ -182,20 +180,20 @@ class GNNEncoder(ContextualEncoder):
         queries = loss_queries(self, topics_or_res_tr, qrels_tr, options)
         rates, encoder, compute = self._rates(), None, None
         if options.encoder_learning_rate is not None:
-            if not isinstance(self.encoder, DualEncoder) or self.encoder.late_chunking:
-                raise ValueError(f"only a DualEncoder without late_chunking learns, this encoder is {self.encoder!r}")
+            if not isinstance(self.encoder, DualEncoder):
+                raise ValueError(f"only a DualEncoder learns, this encoder is {self.encoder!r}")
             encoder = self.encoder.apply_attributes()  # a copy with weights of its own
             compute = partial(joint_vectors, self.network, encoder, sampler)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         if not rates:
             raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
-        model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=options.l2_sp)
+        tied = not self.random_start
+        model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=options.l2_sp * tied)
         masked_graph = MaskedGraph(queries, sampler, options)
         validate = None
         if topics_or_res_va is not None and len(topics_or_res_va):
             encode = None if encoder is None else encoder.encode_queries
-            per_query = validation(self, topics_or_res_va, qrels_va, options.measure, compute, encode)
-            validate = lambda: float(per_query().mean())  # noqa: E731
+            validate = validation(self, topics_or_res_va, qrels_va, options.measure, compute, encode)
         identity = self._identity(sampler)
         identity |= {"weights at the start": identity.pop("network"), "training queries": queries.fingerprint()}
         with self._recorded():
@@ -210,6 +208,7 @@ class GNNEncoder(ContextualEncoder):
                 rates=rates,
                 validate=validate,
                 verbose=self.verbose,
+                tied=tied,
             )
         if encoder is not None:
             self.encoder, self.vectors, self._checkpoint = encoder, None, None

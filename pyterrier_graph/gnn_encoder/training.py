@@ -43,10 +43,10 @@ from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
 from pyterrier_graph.graph_mean.tuning import passages_of
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.storage.arrays import numbers_of
-from pyterrier_graph.training.trainer import HeadOptions
+from pyterrier_graph.training.trainer import L2SP, StartOptions
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ RETRIEVED_PER_QUERY = 25  # for hard negatives, if there is no graph, which stor
 
 
 @dataclass(frozen=True, kw_only=True)
-class GNNEncoderTraining(HeadOptions):
+class GNNEncoderTraining(StartOptions):
     """Options of ``GNNEncoder.fit()``; the defaults train the network alone, in minutes for hundreds of queries.
 
     Attributes:
@@ -69,12 +69,8 @@ class GNNEncoderTraining(HeadOptions):
             None masks none, and all give the loss: the ablation "w/o mask".
         negatives: Hard negatives per query, drawn from the passages that were retrieved for it.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
-        l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving the weights w0 that the network has before
-            training (L2-SP: Li et al., Explicit inductive bias for transfer learning with convolutional networks, ICML
-            2018). With 0 a network suits its training queries best, and may rank worse than the untrained one on other
-            collections.
 
-    For the other attributes see :class:`~pyterrier_graph.training.trainer.HeadOptions`.
+    For the other attributes see :class:`~pyterrier_graph.training.trainer.StartOptions`.
     """
 
     epochs: int = 40
@@ -84,13 +80,12 @@ class GNNEncoderTraining(HeadOptions):
     negatives: int = 4
     scale: float | None = None
     patience: int | None = 5
-    l2_sp: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_fields(self, negatives=0, scale=0, l2_sp=0, masked=0)
         if self.masked is not None and not 0 < self.masked < 1:
             raise ValueError(f"masked is a share of the queries, between 0 and 1, or None, got {self.masked}")
-        check_fields(self, negatives=0, scale=0, l2_sp=0)
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
@@ -239,11 +234,6 @@ class Batch:
 class MaskedGraph(Dataset):
     """Lines 3 to 7 of Algorithm 1: the queries of each epoch, the graph without them, and the batches.
 
-    Args:
-        queries: The training queries.
-        sampler: Assembles neighborhoods.
-        options: Options of training.
-
     Attributes:
         query_graph: The graph of the present epoch, without the masked queries.
         positives: The positive of each query in this epoch, shape (queries,); -1 where there is none.
@@ -301,12 +291,7 @@ def _drawn(passages: CSR, count: int, random: np.random.Generator) -> np.ndarray
 class MaskedGraphModel(nn.Module):
     """Lines 8 to 10 of Algorithm 1: the network, with the dual-encoder where it learns, too, and their loss.
 
-    Args:
-        network: The network.
-        scale: Factor of similarities; None takes the factor that suits the network.
-        encoder: The dual-encoder, if it learns.
-        l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` (Li et al. 2018), with the network's weights w, and
-            these weights w0 as they are now.
+    The loss has the penalty of :class:`L2SP` for leaving the network's present weights.
     """
 
     def __init__(
@@ -318,9 +303,8 @@ class MaskedGraphModel(nn.Module):
         l2_sp: float = 0.0,
     ) -> None:
         super().__init__()
-        self.network, self.encoder, self.l2_sp = network, encoder, l2_sp
+        self.network, self.encoder, self.penalty = network, encoder, L2SP(network, l2_sp)
         self.scale = scale_of(scale, network.normalizes)
-        self.register_buffer("first", self._weights().detach().clone(), persistent=False)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Eq. 12 (Eq. 11 of 000), with the penalty: ``{'loss': ...}``."""
@@ -335,11 +319,7 @@ class MaskedGraphModel(nn.Module):
             queries = functional.normalize(queries, dim=1)  # (queries, d)
         states = self.network(neighborhood)  # lines 8, 9: (passages, d)
         loss = in_batch_loss(queries, states, batch.positives.to(device), scale=self.scale)  # line 10
-        return {"loss": loss + self.l2_sp / 2 * (self._weights() - self.get_buffer("first")).square().sum()}
-
-    def _weights(self) -> Tensor:
-        none = torch.zeros(0, device=next(self.parameters()).device)
-        return torch.cat([none, *(weight.flatten() for weight in self.network.parameters())])
+        return {"loss": loss + self.penalty(self.network)}
 
 
 # --- training the encoder, too
@@ -359,7 +339,7 @@ def renewed(neighborhood: NeighborBatch, passages: Tensor, queries: Tensor | Non
 
     The vectors of the second hop (Eq. 6; 001, Sect. 3.4), and of the sources of document relations, stay cached ones.
     """
-    fresh = {name: queries for name in (RETRIEVED, RELEVANT) if queries is not None and name in neighborhood.sources}
+    fresh = {name: queries for name in QUERY_RELATIONS if queries is not None and name in neighborhood.sources}
     return replace(neighborhood, passages=passages, sources={**neighborhood.sources, **fresh})
 
 

@@ -181,10 +181,6 @@ class GraphReranker(LearnedModel):
     def _facts(self) -> dict[str, Any]:
         """Returns the first rows of the view in a notebook."""
 
-    def search_vectors(self, query: Tensor) -> Tensor:
-        """Returns the vectors that stored ones are compared with, given a query as encoded; (query tokens, d)."""
-        return query
-
     def _check(self) -> None:
         super()._check()
         if self.tokens is None:

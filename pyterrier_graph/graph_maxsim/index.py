@@ -12,8 +12,8 @@ import pyterrier as pt
 import torch
 from torch import Tensor
 
-from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type, query_texts
-from pyterrier_graph.encoders.token_store import TokenStore, load_faiss
+from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type, load_faiss, query_texts
+from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
@@ -22,11 +22,11 @@ from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import BuiltArtifact, kind_of, writing
 
 NODES_AT_ONCE = 2048
-FILE, PURPOSE = "tokens.faiss", "an index of token vectors"
+FILE = "tokens.faiss"
 EXHAUSTIVE = 20_000  # token vectors up to which all are compared
 PROBES = 32  # lists that are searched
 SAMPLED, LEAST = 64, 4096  # token vectors per list, and in all, that the lists and codes are made from
-SAME = ("encoder_sha256", "model_sha256", "graph_sha256", "titles", "dtype", "bits", "tokens", "nodes", "dimension")
+SAME = ("encoder_sha256", "model_sha256", "graph_sha256", "titles", "dtype", "tokens", "nodes", "dimension")
 
 
 class LateInteractionIndex(WithSignature, BuiltArtifact):
@@ -73,7 +73,7 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
             ValueError: If there are no token vectors.
         """
         check_type("tokens", tokens, TokenStore, "a TokenStore: ptg.TokenStore(path).build(graph, encoder)")
-        faiss = load_faiss(PURPOSE)
+        faiss = load_faiss("an index of token vectors")
         count, dimension, nodes = tokens.meta["tokens"], tokens.dimension, len(tokens)
         if not count:
             raise ValueError(f"{tokens!r} has no token vectors: there is nothing to index")
@@ -126,7 +126,7 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
 
     @cached_property
     def _faiss(self) -> Any:
-        faiss = load_faiss(PURPOSE)
+        faiss = load_faiss("an index of token vectors")
         try:
             index = self._open(lambda folder: faiss.read_index(str(folder / FILE)))
         except RuntimeError as error:
@@ -188,7 +188,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
     def _candidates(self, query: Tensor) -> np.ndarray:
         """Returns the nodes of the passages that the nearest vectors of a query, (query tokens, d), lead to."""
         graph, tokens = self._graph, self.reranker.searched_tokens()
-        vectors = self.reranker.search_vectors(query).cpu().numpy()
+        vectors = query.cpu().numpy()
         similarity, token = self.index.search(vectors, self.nearest)  # both (query tokens, nearest)
         row, place = np.nonzero(token >= 0)
         if not len(row):

@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
@@ -29,7 +29,6 @@ import pandas as pd
 import pyterrier as pt
 import torch
 from pyterrier_dr import FlexIndex
-from pyterrier_dr.indexes import RankedLists
 from safetensors.numpy import load_file, save
 
 from pyterrier_graph.checks import (
@@ -56,7 +55,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 )
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, follow
+from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, follow
 from pyterrier_graph.storage.arrays import DOCNOS, blocks, flex_index, ids_of, numbers_of, read_array
 from pyterrier_graph.storage.artifact import META, OwnArtifact, file_sha256, kind_of, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
@@ -70,8 +69,12 @@ if TYPE_CHECKING:
 SAMPLE = "sample.safetensors"
 WINDOWS, WINDOW_OFFSETS = "windows.f4", "windows.i8"  # the further windows of long passages
 SAMPLED = 16_384  # passages, evenly over the index, which a query is compared with
+READ = ("_weights", "_windows", "_codes")
 PASSAGES = "passages"
-PASSAGES_AT_ONCE, QUERIES_AT_ONCE = 4096, 256
+CODES = "codes.faiss"
+LARGE = 1_000_000  # passages from which on an index has codes
+COMPARED = 256  # ids, to find out whether passages have the order of a graph
+PASSAGES_AT_ONCE, QUERIES_AT_ONCE, SCORES_AT_ONCE = 4096, 256, 1 << 26
 # differences of similarities up to which a relation does not count, and from which on it counts fully
 RAMP, QUERY_RAMP = (-0.3, -0.1), (-0.15, 0.15)
 
@@ -120,8 +123,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         check_type("graph", graph, (HeteroGraph, NoneType), "a DocumentGraph, such as ptg.DocumentGraph(path)")
         super().__init__(Path(path).absolute())
         self.graph = graph
-        if not (self.path / META).is_file():
-            raise FileNotFoundError(f"no index at {str(path)!r}")
+        if not os.path.isfile(self.path / META):
+            raise FileNotFoundError(f"no index at {str(path)!r:.200}")
         self.flex = FlexIndex(str(self.path), verbose=False)
         about = contextual_meta(self.flex)
         identity = about["identity"]
@@ -143,8 +146,11 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def __repr__(self) -> str:
         return f"ContextualIndex({str(self.path)!r})"
 
+    def __str__(self) -> str:  # only GraphMean has weights per query
+        return "GraphMean" if self._largest_weights is not None else "vectors with context"
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_weights"}  # workers read the sample
+        return {name: value for name, value in vars(self).items() if name not in READ}  # workers read these files
 
     @cached_property
     def _weights(self) -> QueryWeights | None:
@@ -152,7 +158,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             return None
         if not (self.path / SAMPLE).is_file():
             raise FileNotFoundError(f"{self!r} was removed after it had been opened: open it again")
-        return QueryWeights(read_sample(self.path, self._largest_weights), self._largest_weights)
+        sample, names = load_file(self.path / SAMPLE), (PASSAGES, *self._largest_weights)
+        return QueryWeights({name: sample[name] for name in names}, self._largest_weights)
 
     @cached_property
     def _windows(self) -> Windows | None:
@@ -167,20 +174,58 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         """Number of passages."""
         return len(self.flex)
 
-    def _search(self, queries: np.ndarray, num_results: int) -> tuple[np.ndarray, np.ndarray]:
+    @cached_property
+    def _in_order(self) -> bool:
+        """Whether the passages have the order of the graph, as far as a sample shows."""
+        assert self.graph is not None
+        nodes, sample = self.graph.passage_nodes, np.linspace(0, len(self) - 1, min(len(self), COMPARED)).astype(int)
+        docnos = self.flex.payload(return_dvecs=False)[0]
+        return len(nodes) == len(self) and self.graph.ids_of(nodes[sample]) == ids_of(docnos, sample)
+
+    @cached_property
+    def _codes(self) -> Any:
+        """The FAISS index of a large index, whose rows are the vectors and then the further windows; else None."""
+        if not (self.path / CODES).is_file():
+            return None
+        from pyterrier_graph.graph_mean.codes import read_codes
+
+        return read_codes(self.path / CODES)
+
+    def _search(self, queries: np.ndarray, num_results: int, exact: bool) -> tuple[np.ndarray, np.ndarray]:
         """Scores, of the best window, and numbers of the best passages for some queries; shape (queries, results)."""
         vectors, _ = self.flex.payload(return_docnos=False)
-        lists = RankedLists(num_results, len(queries))
-        for part in blocks(len(self), PASSAGES_AT_ONCE):
-            scores = queries @ vectors[part[0] : part[-1] + 1].T  # (queries, passages)
-            if self._windows is not None:
-                position, further = self._windows.of(part)
-                long, first = np.unique(position, return_index=True)
-                if len(long):
-                    of_windows = np.maximum.reduceat(queries @ further.T, first, axis=1)  # (queries, long passages)
-                    scores[:, long] = np.maximum(scores[:, long], of_windows)
-            lists.update(scores, np.broadcast_to(part.astype(np.int32), scores.shape))
-        return lists.results()
+        found = min(num_results, len(self))
+        best = np.empty((len(queries), found), np.float32), np.empty((len(queries), found), np.int64)
+        if not exact and self._codes is not None:
+            from pyterrier_graph.graph_mean.codes import candidates
+
+            offsets = None if self._windows is None else self._windows.offsets
+            for row, passages in enumerate(candidates(self._codes, queries, found, offsets)):
+                if len(passages) < found:  # several windows of each
+                    best[0][[row]], best[1][[row]] = self._search(queries[[row]], found, True)
+                    continue
+                scores = self._scores(queries[[row]], vectors[passages], passages)
+                top = torch.topk(torch.from_numpy(scores[0]), found)
+                best[0][row], best[1][row] = top.values.numpy(), passages[top.indices.numpy()]
+            return best
+        for some in blocks(len(queries), max(1, SCORES_AT_ONCE // len(self))):
+            scores = np.empty((len(some), len(self)), np.float32)
+            for part in blocks(len(self), PASSAGES_AT_ONCE):
+                rows = slice(part[0], part[-1] + 1)
+                scores[:, rows] = self._scores(queries[some], vectors[rows], part)
+            best[0][some], best[1][some] = (values.numpy() for values in torch.topk(torch.from_numpy(scores), found))
+        return best
+
+    def _scores(self, queries: np.ndarray, vectors: np.ndarray, passages: np.ndarray) -> np.ndarray:
+        """Scores, of the best window, of some passages, by number, with these first windows; (queries, passages)."""
+        scores = queries @ vectors.T
+        if self._windows is not None:
+            position, further = self._windows.of(passages)
+            long, first = np.unique(position, return_index=True)
+            if len(long):
+                of_windows = np.maximum.reduceat(queries @ further.T, first, axis=1)  # (queries, long passages)
+                scores[:, long] = np.maximum(scores[:, long], of_windows)
+        return scores
 
     def parts(self, query: str | np.ndarray, docnos: Sequence[str]) -> pd.DataFrame:
         """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
@@ -236,18 +281,21 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             rows.append((name, " ".join(graph.ids_of(nodes)), "\n".join(graph.texts(nodes)), weight, score))
         return pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])
 
-    def retriever(self, num_results: int = 1000) -> pt.Transformer:
-        """Finds passages by exhaustive search; ``index.query_encoder() >> index.flex.*`` has other searches.
+    def retriever(self, num_results: int = 1000, *, exact: bool = False) -> pt.Transformer:
+        """Finds passages; ``index.query_encoder() >> index.flex.*`` has other searches.
 
-        Of a long passage the best window counts here, the first one in other searches.
+        All vectors are compared with a query. In an index of a million passages or more, FAISS compares short codes of
+        them, and exact scores are computed for the best 2,000, or ten per result: see :doc:`how-to`. Of a long passage
+        the best window counts here, the first one in other searches.
 
         Columns in: ``qid, query``; with ``query_vec`` of :meth:`query_encoder`, queries are not encoded again. Columns
         out: ``qid, query, docno, score, rank``, with a graph also ``text``.
 
         Args:
             num_results: Passages per query.
+            exact: Whether all vectors are compared in a large index, too.
         """
-        return ContextualRetriever(self, num_results)
+        return ContextualRetriever(self, num_results, exact=exact)
 
     def query_encoder(self) -> pt.Transformer:
         """Encodes queries for this index: adds ``query_vec`` to ``qid, query``.
@@ -294,14 +342,22 @@ class ContextualRetriever(WithSignature, pt.Transformer):
 
     schematic = {"label": "retriever", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
-    def __init__(self, index: ContextualIndex, num_results: int = 1000, *, texts: bool = True) -> None:
+    def __init__(
+        self, index: ContextualIndex, num_results: int = 1000, *, exact: bool = False, texts: bool = True
+    ) -> None:
         check_count("num_results", num_results)
+        check_type("exact", exact, bool, "True or False")
         self.index = index
         self.num_results = num_results
+        self.exact = exact
         self.texts = texts
 
     def __repr__(self) -> str:
-        return f"{self.index!r}.retriever({'' if self.num_results == 1000 else self.num_results})"
+        given = [str(self.num_results)] * (self.num_results != 1000) + ["exact=True"] * self.exact
+        return f"{self.index!r}.retriever({', '.join(given)})"
+
+    def __str__(self) -> str:
+        return str(self.index)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
@@ -314,16 +370,18 @@ class ContextualRetriever(WithSignature, pt.Transformer):
             vectors = np.array([*encoded.pop("query_vec")], dtype=np.float32).reshape(-1, about["vec_size"])
         except (OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{self}: a query_vec must be {about['vec_size']} numbers: {error}") from error
-        scores, passages = self.index._search(vectors, self.num_results)
+        scores, passages = self.index._search(vectors, self.num_results, self.exact)
         row, rank = (place.ravel() for place in np.indices(scores.shape))
-        results = {"docno": ids_of(docnos, passages.ravel()), "score": scores.ravel(), "rank": rank}
-        found = encoded.iloc[row].reset_index(drop=True).assign(**results)
-        graph = self.index.graph if self.texts else None
-        return found if graph is None else found.assign(text=graph.texts(graph.nodes_of(found["docno"].tolist())))
+        found: dict[str, Any] = {"docno": ids_of(docnos, passages.ravel()), "score": scores.ravel(), "rank": rank}
+        if self.texts and (graph := self.index.graph) is not None:
+            in_order = self.index._in_order
+            nodes = graph.passage_nodes[passages.ravel()] if in_order else graph.nodes_of(found["docno"])
+            found["text"] = graph.texts(nodes)
+        return encoded.iloc[row].reset_index(drop=True).assign(**found)
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Finds no more passages than are kept."""
-        return ContextualRetriever(self.index, min(k, self.num_results), texts=self.texts)
+        return ContextualRetriever(self.index, min(k, self.num_results), exact=self.exact, texts=self.texts)
 
 
 def write_index(
@@ -351,7 +409,7 @@ def write_index(
         identity: Digests of all that the vectors depend on, for JSON. :func:`contextual_meta` returns it.
         width: Dimensions of the vectors; by default those of the base index.
         chunk_size: Passages per chunk.
-        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+        workers: Number of processes; with ``'ray'``, which encodes, this process computes.
         verbose: Whether to show progress.
         weights: The weights of queries, where each query has weights of its own.
         windows_of: Numbers of passages to their further windows, if there are any: per window the position of its
@@ -386,8 +444,15 @@ def write_index(
     with unfinished(index.index_path, meta, count, chunk_size, identity=depends) as writer:
         writer.prepare(write_files)
         progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
+        workers = 1 if workers == "ray" else workers  # a hundredth of encoding, and it needs the files of this machine
         names = [] if windows_of is None else [WINDOWS, WINDOW_OFFSETS]
         writer.compute(rows, VECTORS, *names, lengths=names[1:], workers=workers, **progress)
+        if count >= LARGE:
+            from pyterrier_graph.graph_mean.codes import write_codes
+
+            files = [writer.folder / name for name in (VECTORS, *names[:1])]
+            arrays = [np.memmap(file, FLOAT, "r").reshape(-1, dimension) for file in files if file.stat().st_size]
+            write_codes(writer.folder / CODES, arrays)
     return index
 
 
@@ -486,19 +551,13 @@ def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:
     return {name: vectors if name == PASSAGES else np.unique(vectors, axis=0) for name, vectors in sample.items()}
 
 
-def read_sample(folder: Path, relations: Iterable[str]) -> Sample:
-    """Reads the sample of an index with some relations."""
-    sample = load_file(folder / SAMPLE)
-    return {name: sample[name] for name in (PASSAGES, *relations)}
-
-
 def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """The highest similarity of each query; -1 where there is nothing to compare with."""
     return (queries @ vectors.T).max(1, initial=-1.0)
 
 
 def _ramp(relation: str, differences: np.ndarray) -> np.ndarray:
-    low, high = QUERY_RAMP if relation in (RELEVANT, RETRIEVED) else RAMP
+    low, high = QUERY_RAMP if relation in QUERY_RELATIONS else RAMP
     return np.clip((differences - low) / (high - low), 0, 1)
 
 

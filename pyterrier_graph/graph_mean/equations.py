@@ -304,10 +304,7 @@ def mean_of_sources(sources: Tensor, edges: CSR) -> Tensor:
 def weighted_sum(weights: Tensor, vectors: Tensor, edges: CSR) -> Tensor:
     """Weighted sum over the sources of each target, shape (targets, d): a sparse matrix times a dense one.
 
-    Args:
-        weights: By edge, in the order of ``edges.indices``, shape (edges,).
-        vectors: Of the sources, shape (sources, d).
-        edges: A row per target.
+    Weights are in the order of ``edges.indices``, shape (edges,); vectors are those of the sources, shape (sources, d).
     """
     return functional.embedding_bag(
         edges.indices,

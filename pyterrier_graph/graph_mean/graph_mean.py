@@ -164,8 +164,8 @@ class ContextualEncoder(LearnedModel):
                 one counts, and a warning reports passages with more. 1 reads only the beginning, as encoders of other
                 packages always do; so do ``vectors`` that were given.
             chunk_size: Passages per chunk.
-            workers: Number of processes, or ``'ray'``, for encoding as well: see
-                :mod:`~pyterrier_graph.storage.writer`.
+            workers: Number of processes, for encoding as well, or ``'ray'``, a cluster that encodes texts, and whose
+                machines need no common files: see :mod:`~pyterrier_graph.storage.writer`.
 
         Raises:
             FileExistsError: If the path exists already.
@@ -270,8 +270,7 @@ class ContextualEncoder(LearnedModel):
     @property
     def _share(self) -> float:
         """The share of the vector that an encoder reads with titles in front, in the vector of a passage."""
-        late = getattr(self.encoder, "late_chunking", False)  # reads the whole document at once
-        return 0.0 if late or self.vectors is not None else self.network.titled
+        return 0.0 if self.vectors is not None else self.network.titled
 
     @property
     def _device(self) -> torch.device:
@@ -416,7 +415,7 @@ def default_weights(graph: HeteroGraph | None, queries: QueryPassageGraph | None
     if graph is not None and TITLE in graph.relations and len(graph._adjacency(TITLE).indices):
         weights[TITLE] = 1.0
     if queries is not None:
-        weights[RELEVANT if RELEVANT in queries.edge_types else RETRIEVED] = 0.5
+        weights |= dict.fromkeys([name for name in queries.edge_types if name != RETRIEVED] or [RETRIEVED], 0.5)
     if graph is not None and not weights:
         warnings.warn(
             f"{graph!r} has no titles: passages aggregate from nothing; give weights=", QualityWarning, stacklevel=5
@@ -437,7 +436,7 @@ class GraphMean(ContextualEncoder):
     :class:`~pyterrier_graph.graph_mean.equations.SideBySide` for the vectors, and
     :class:`~pyterrier_graph.graph_mean.contextual_index.QueryWeights` for the weights. The index is larger: with titles
     it has two vectors per passage, with relevant queries as well it has three. A passage with titles is encoded twice,
-    alone and after its titles, unless its ``vectors`` are given or the encoder has late chunking.
+    alone and after its titles, unless its ``vectors`` are given.
 
     With fixed weights the vector of a passage is as large as the encoder's:
     ``normalize(x + sum over relations of weight * mean of the neighbors)``, see

@@ -72,20 +72,9 @@ class NeighborBatch:
 class NeighborSampler:
     """Assembles neighborhoods: the vectors of an index's passages and of their sources, and the edges between them.
 
-    The encoder encodes queries and titles once, into files.
-
-    Args:
-        index: The encoder's own vectors of the passages.
-        encoder: A bi-encoder.
-        relations: The relations that passages aggregate from.
-        graph: The document graph, for relations of documents.
-        query_graph: The graph of queries, for relations of queries.
-        titled: The vectors of the same passages with the titles above them in front, if these are read as well.
-        share: The share of ``titled`` in the vector of a passage.
-        two_hops: Whether queries aggregate from passages, too.
-        edge_features: Whether edges have features.
-        folder: Folder of the vectors of queries and titles.
-        verbose: Whether to show progress.
+    ``titled`` are the vectors of the same passages with the titles above them in front, and ``share`` is their share in
+    the vector of a passage. With ``two_hops`` queries aggregate from passages, too. The encoder encodes queries and
+    titles once, into files of ``folder``.
     """
 
     _workers: Workers = 1
@@ -173,11 +162,7 @@ class NeighborSampler:
         return torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32))
 
     def encode(self, workers: Workers = 1) -> None:
-        """Encodes queries and titles now, so that processes that share a folder do not do it at the same time.
-
-        Args:
-            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
-        """
+        """Encodes queries and titles now, so that processes that share a folder do not do it at the same time."""
         self._workers = workers
         if self.query_relations:
             _ = self.query_vectors

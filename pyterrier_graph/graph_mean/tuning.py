@@ -43,14 +43,8 @@ def validation(
 
     The candidates of all queries are ranked for each query: what the encoder finds for any of them, and all relevant
     passages. Among the candidates of one query alone, a passage that rises for all queries would not be noticed.
-
-    Args:
-        model: The model.
-        topics: Validation queries: ``qid, query``.
-        qrels: Judgments of passages, or of documents for all their passages.
-        measure: Name of an ir_measures measure.
-        compute: Makes the function that computes passages; by default the model's network in its present state.
-        encode: Encodes queries, if the query encoder changes between calls.
+    ``compute`` makes the function that computes passages, by default the model's network in its present state;
+    ``encode`` encodes queries, if the query encoder changes between calls.
     """
     sampler = model._sampler()
     topics, qrels = judged(checked_topics(topics, model), qrels, model)

@@ -234,11 +234,7 @@ def resolve(
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """The edges of all relations, and per relation the number of references that lead to no node.
 
-    Args:
-        edges: As in :class:`Parts`.
-        references: As in :class:`Parts`.
-        number_of: Numbers of documents by docno.
-        places: See :func:`locate`.
+    ``number_of`` has numbers of documents by docno, ``places`` are those of :func:`locate`.
     """
     together, unresolved = {relation: [*pairs] for relation, pairs in edges.items()}, {}
     for relation, found in sorted(references.items()):

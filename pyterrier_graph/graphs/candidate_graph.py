@@ -7,15 +7,15 @@ from itertools import groupby
 
 import pandas as pd
 import pyterrier as pt
-import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import WithSignature, check_frame, progress
+from pyterrier_graph.checks import check_frame, progress
 from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs.builder import extract
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.passages import Step
 
 
-class CandidateGraph(WithSignature, pt.Transformer):
+class CandidateGraph(Step):
     """Builds a graph of the candidates of each query, from the run alone.
 
     ::
@@ -37,12 +37,8 @@ class CandidateGraph(WithSignature, pt.Transformer):
         ValueError: If a text is missing.
     """
 
-    schematic = {"label": "CandidateGraph", "help_url": None}
-
     def __init__(self, *, verbose: bool = True) -> None:
         self.verbose = verbose
-
-    __repr__ = pta.transformer_repr
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the graphs."""

@@ -97,12 +97,9 @@ class CSR:
         elements = self.indices[place]
         return position, elements.astype(np.int64) if isinstance(elements, np.ndarray) else elements.long()
 
-    def rows(self, part: slice) -> CSR:
-        """The rows ``part.start`` to ``part.stop - 1`` with their data, as views."""
-        indptr = self.indptr[part.start : part.stop + 1]
-        first, last = int(indptr[0]), int(indptr[-1])
-        data = {name: values[first:last] for name, values in self.data.items()}
-        return CSR(indptr - first, self.indices[first:last], data)
+    def extended(self, count: int) -> CSR:
+        """The same rows (numpy arrays), followed by empty ones up to ``count``."""
+        return CSR(np.pad(self.indptr, (0, count - len(self)), "edge"), self.indices, self.data)
 
     def filter(self, kept: Array) -> CSR:
         """The same rows with only those elements for which ``kept``, shape (elements,), is True."""

@@ -108,6 +108,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         from pyterrier_graph.graphs.builder import build
 
         check_count("passage_words", passage_words)
+        check_type("overwrite", overwrite, bool, "True or False")
         documents = (made for made, _ in structured_documents(corpus_iter, document, passage_words))
         replaced = (self.path / META).is_file()
         if replaced and not overwrite:
@@ -214,6 +215,41 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         rows = records(self, kind, context, query_graph, fields)
         total = len(self.passage_nodes) if kind == "passages" else len(self)
         return iter(pt.tqdm(rows, desc=kind, unit=kind[:-1], total=total, delay=1, disable=not self.verbose))
+
+    def pseudo_queries(
+        self,
+        kinds: Sequence[str] | str = ("title", "question", "sentence"),
+        *,
+        count: int = 10_000,
+        seed: int = 0,
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Makes queries and judgments for any ``fit`` from the structure of the documents, where nobody has judged any.
+
+        * ``'title'``: the title of a section after those above it; relevant are the passages right below.
+        * ``'question'``: a title that ends with a question mark, by itself; relevant likewise.
+        * ``'sentence'``: a sentence of 5 to 40 words; relevant are the other passages of its section (the inverse cloze
+          task of Lee et al., Latent retrieval for weakly supervised open domain question answering, ACL 2019).
+
+        A query must not stand in the text that is indexed, or a model learns to find copies. A passage that has the
+        query as a sentence or a line is not judged; the text that the query is from is still in the graph, as
+        ``source``. Train with titles only what does not read them, neither in the text nor along a relation; remove the
+        source from the candidates for a sentence: ``run[run["docno"] != run["source"]]``.
+
+        Args:
+            kinds: One kind, or several.
+            count: At most so many queries of each kind, drawn at random.
+            seed: Seed of the draws.
+
+        Returns:
+            Topics ``qid, query, kind, source``, where source is the id of the section or passage that contains the
+            query, and judgments ``qid, docno, label`` of passages.
+
+        Raises:
+            ValueError: If a kind is unknown, or nothing is found for any of the kinds.
+        """
+        from pyterrier_graph.graphs.pseudo_queries import pseudo_queries
+
+        return pseudo_queries(self, kinds, count, seed)
 
     def corpus_graph(self, relations: str | Sequence[str], k: int, path: str | os.PathLike[str]) -> NpTopKCorpusGraph:
         """Writes relations as a corpus graph with k neighbors each, for adaptive retrieval by ``pyterrier_adaptive``.

@@ -370,18 +370,7 @@ def passages_are_judged(qrels: pd.DataFrame, graph: HeteroGraph | None = None) -
 
 
 def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.DataFrame:
-    """Judgments of passages: where no passage is judged, a judgment of a document counts for all its passages.
-
-    Args:
-        qrels: Judgments: ``docno``, and any other columns.
-        passages: A graph, or the ids of all passages, those of a document being ``docno%pN``.
-
-    Returns:
-        The judgments with ids of passages; those of what is not there are left out with a warning.
-
-    Raises:
-        KeyError: If nothing that is judged is there.
-    """
+    """As :meth:`HeteroGraph.passage_qrels`, by a graph or by the ids of all passages, which are ``docno%pN``."""
     docnos = qrels["docno"].tolist()
     if not isinstance(passages, HeteroGraph):
         known = numbers_of(passages, docnos) >= 0

@@ -1,7 +1,7 @@
 """Transformers of a graph: documents to passages, and passages to texts, sections or documents."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,18 @@ from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, follow
 FIELDS = ("text", "title")
 
 
-class Passages(WithSignature, pt.Transformer):
+class Step(WithSignature, pt.Transformer):
+    """Base of transformers that learn nothing: they are shown by their names and arguments."""
+
+    __repr__ = pta.transformer_repr
+
+    @property
+    def schematic(self) -> dict[str, Any]:
+        """How PyTerrier draws the transformer."""
+        return {"label": type(self).__name__, "help_url": None}
+
+
+class Passages(Step):
     """Replaces each document by all its passages, in document order.
 
     A passage has the score of its document. Ranks keep the order of the documents, and of the passages in a document.
@@ -38,13 +49,9 @@ class Passages(WithSignature, pt.Transformer):
         ValueError: If a document's score is not a number.
     """
 
-    schematic = {"label": "Passages", "help_url": None}
-
     def __init__(self, graph: HeteroGraph, *, titles: bool = False) -> None:
         self.graph = graph
         self.titles = titles
-
-    __repr__ = pta.transformer_repr
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Replaces documents by their passages."""
@@ -68,7 +75,7 @@ class Passages(WithSignature, pt.Transformer):
         return self.graph.passages_of_documents(self.graph.document_of(docnos))
 
 
-class GraphTextLoader(WithSignature, pt.Transformer):
+class GraphTextLoader(Step):
     """Adds the texts of passages, or the titles of the sections that hold them.
 
     Columns in: ``docno`` (of passages), and any others. Columns out: those, and ``text``, ``title`` as asked for.
@@ -78,25 +85,21 @@ class GraphTextLoader(WithSignature, pt.Transformer):
         fields: ``'text'``, ``'title'``, both in a list, or ``'*'`` for both. No other field is allowed.
     """
 
-    schematic = {"label": "TextLoader", "help_url": None}
-
     def __init__(self, graph: HeteroGraph, fields: Sequence[str] | str | Literal["*"] = "*") -> None:
         self.graph = graph
         self.fields = [*FIELDS] if fields == "*" else [fields] if isinstance(fields, str) else [*fields]
         if unknown := [field for field in self.fields if field not in FIELDS]:
             raise ValueError(f"a graph has no field {unknown[0]!r}, only {', '.join(map(repr, FIELDS))}")
 
-    __repr__ = pta.transformer_repr
-
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the fields."""
         inp = check_frame(inp, self)
         pt.validate.columns(inp, includes=["docno"], context=self)
-        nodes, place = np.unique(self.graph.nodes_of(inp["docno"].tolist()), return_inverse=True)
+        nodes = self.graph.nodes_of(inp["docno"].tolist())
         out = inp.drop(columns=self.fields, errors="ignore").reset_index(drop=True)
         for field in self.fields:
             texts = self.graph.texts(nodes) if field == "text" else self.graph.titles(nodes)
-            out[field] = pd.Series(texts, dtype="str").iloc[place].reset_index(drop=True)
+            out[field] = pd.Series(texts, dtype="str")
         return out
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
@@ -104,7 +107,7 @@ class GraphTextLoader(WithSignature, pt.Transformer):
         return pt.RankCutoff(k) >> self
 
 
-class Widen(WithSignature, pt.Transformer):
+class Widen(Step):
     """Adds texts of neighbors to those of results: ``index.hybrid() % 10 >> graph.widen(["titles", "order"], 300)``.
 
     Texts are in document order, one per line: a title precedes its passages. Texts of other documents come last. A
@@ -128,13 +131,9 @@ class Widen(WithSignature, pt.Transformer):
         ValueError: If the graph does not have a relation, or ``max_words`` is less than 1.
     """
 
-    schematic = {"label": "Widen", "help_url": None}
-
     def __init__(self, graph: HeteroGraph, relations: Sequence[str] | str, max_words: int) -> None:
         self.graph, self.relations, self.max_words = graph, check_relations(graph, relations), max_words
         check_count("max_words", max_words)
-
-    __repr__ = pta.transformer_repr
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Widens the texts of results."""
@@ -174,7 +173,7 @@ class Widen(WithSignature, pt.Transformer):
         return nodes, texts, CSR.group(pairs["row"].to_numpy(), pairs["place"].to_numpy(), len(targets))
 
 
-class Fold(WithSignature, pt.Transformer):
+class Fold(Step):
     """Ranks what a relation leads to, such as sections, by their best passages: ``graph.fold("structural")``.
 
     ::
@@ -203,14 +202,10 @@ class Fold(WithSignature, pt.Transformer):
         ValueError: If the graph does not have the relation, or a score is missing.
     """
 
-    schematic = {"label": "Fold", "help_url": None}
-
     def __init__(self, graph: HeteroGraph, relation: str = "structural") -> None:
         check_fold(graph, relation)
         self.graph = graph
         self.relation = relation
-
-    __repr__ = pta.transformer_repr
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Replaces passages by the nodes that they lead to."""
@@ -235,18 +230,12 @@ def check_fold(graph: HeteroGraph, relation: str) -> None:
 def fold(
     graph: HeteroGraph, identifiers: list[str], relation: str, *, strict: bool = False
 ) -> tuple[np.ndarray, list[str]]:
-    """The nodes or documents to which passages lead.
+    """The nodes or documents to which passages lead by a relation as in :class:`Fold`.
 
-    An id stays as it is if it is not that of a passage, or if the passage leads to no node.
+    An id stays as it is if it is not that of a passage, or if the passage leads to no node. If ``strict``, an id that
+    is not in the graph raises KeyError.
 
-    Args:
-        graph: The graph.
-        identifiers: Ids of passages.
-        relation: As in :class:`Fold`.
-        strict: Whether an id that is not in the graph raises KeyError.
-
-    Returns:
-        Per pair of a passage and a node, the position in ``identifiers``, ascending, and the id of the node.
+    Returns per pair of a passage and a node, the position in ``identifiers``, ascending, and the id of the node.
     """
     nodes = graph._find(identifiers)
     if strict:

@@ -30,7 +30,7 @@ from pyterrier_graph.checks import (
 )
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
-from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
+from pyterrier_graph.graphs.relations import GENERATED, RELEVANT, RETRIEVED, inverse
 from pyterrier_graph.storage.arrays import (
     DOCNOS,
     StoredGraph,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 BATCH = 1024  # queries to retrieve for, or passages whose ids are read, at once
 QIDS = "qids.npids"
+QUERYGEN = "querygen"  # the column of pyterrier_doc2query
 PASSAGES = "a DocumentGraph, a FlexIndex, or docnos in the order of an index"
 COMPARED = 8  # edges that are encoded first, to distinguish encoders when interrupted work continues
 
@@ -72,8 +73,9 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         graph = QueryPassageGraph("train.graph").build(topics, index, retriever, qrels=qrels)
         edges = graph.without(loss_queries).edges_of_passages(passages, "relevant")
 
-    Edges have a type: ``'retrieved'``, with the score of the retriever, or ``'relevant'``, with the label as score.
-    Queries have the order of the topics. Passages have the order of the index or document graph that was given; those
+    Edges have a type: ``'retrieved'``, with the score of the retriever, ``'relevant'``, with the label as score, or
+    ``'generated'``, with score 1, from queries that a model has generated. Queries have the order of the topics,
+    generated ones follow. Passages have the order of the index or document graph that was given; those
     without edges are in the graph, too. The edges of a type are numbered from 0, by query, then by passage.
 
     Args:
@@ -106,12 +108,13 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     def build(
         self,
-        topics: pd.DataFrame,
+        topics: pd.DataFrame | None,
         passages: HeteroGraph | FlexIndex | Lookup | Iterable[str],
         retriever: pt.Transformer | None = None,
         *,
         k: int = 25,
         qrels: pd.DataFrame | None = None,
+        generated: pd.DataFrame | None = None,
         batch_size: int = BATCH,
         workers: Workers = 1,
     ) -> Self:
@@ -122,7 +125,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         passages and ``repr(retriever)`` are. Memory holds the queries and all edges.
 
         Args:
-            topics: The queries: ``qid, query``, and what else the retriever needs.
+            topics: The queries: ``qid, query``, and what else the retriever needs. None: there are only generated ones.
             passages: The corpus: a document graph (its passages), an index of passages, or docnos in an index's order.
             retriever: Finds passages, ``qid, query`` to ``qid, docno, score``; it is asked for k per query. The rows of
                 a run are ``pt.Transformer.from_df(run)``. None: there are only ``'relevant'`` edges.
@@ -130,13 +133,17 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
             qrels: Judgments: ``qid, docno, label``, of passages, or of documents for all their passages. Labels above 0
                 make ``'relevant'`` edges. Judgments of other queries are ignored, and of what is not in the corpus with
                 a warning.
+            generated: Queries that a model has generated from passages: ``docno`` and ``querygen``, a list or lines of
+                queries, as pyterrier_doc2query makes them, or ``docno`` and ``query``, a row per query. They become
+                nodes with ids such as ``generated:0``, whose edges are ``'generated'``, never ``'relevant'``. Equal
+                texts are one query. Nothing is retrieved for them.
             batch_size: Queries to retrieve for at once.
             workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
 
         Raises:
             FileExistsError: If there is something at its path already.
             KeyError: If a retrieved docno, or everything that is judged, is not in the corpus.
-            ValueError: If there are no queries, no passages, or neither retriever nor judgments of these queries; if a
+            ValueError: If there are no queries, no passages, or topics with neither a retriever nor judgments; if a
                 query, passage, or passage of a query comes twice; if a query has no text, or a score is not finite.
         """
         check_count("k", k)
@@ -145,10 +152,17 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         check_type(
             "retriever", retriever, (pt.Transformer, type(None)), "a transformer that retrieves passages, or None"
         )
-        topics = _checked_topics(topics)
+        made, sources = (pd.DataFrame(columns=["qid", "query"]), None) if generated is None else _generated(generated)
+        if topics is not None or generated is None:
+            topics = _checked_topics(topics)
+            if retriever is None and qrels is None:
+                raise ValueError("a graph of queries needs a retriever, qrels, or both")
+        else:
+            topics = made[:0]
+            if retriever is not None or qrels is not None:
+                raise ValueError("a retriever and qrels need topics, which are None")
+        queries = _checked_topics(pd.concat([topics[["qid", "query"]], made]))
         check_vacant(self.path)
-        if retriever is None and qrels is None:
-            raise ValueError("a graph of queries needs a retriever, qrels, or both")
         meta = kind_of(self)
         with tempfile.TemporaryDirectory() as scratch:
             file = _write_docnos(Path(scratch, DOCNOS), passages, verbose=self.verbose)
@@ -161,15 +175,17 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 with Lookup(writer.folder / DOCNOS) as docnos:
                     edges: dict[str, CSR] = {}
                     if qrels is not None:
-                        edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages)
+                        edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages).extended(len(queries))
+                    if sources is not None:
+                        edges[GENERATED] = _judged(queries["qid"], sources, docnos, passages)
                     if retriever is not None:
                         disable = not self.verbose
                         found = _retrieved(writer, topics, retriever, k, docnos, workers=workers, disable=disable)
-                        edges = {RETRIEVED: found} | edges
+                        edges = {RETRIEVED: found.extended(len(queries))} | edges
                     count = len(docnos)
-                _write(writer.folder, topics, edges, count)
+                _write(writer.folder, queries, edges, count)
                 sizes = {name: len(found.indices) for name, found in edges.items()}
-                meta |= {"queries": len(topics), "passages": count, "edges": sizes, "k": k}
+                meta |= {"queries": len(queries), "passages": count, "edges": sizes, "k": k}
                 meta["sha256"] = folder_sha256(writer.folder)
         return self
 
@@ -229,7 +245,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     @property
     def edge_types(self) -> tuple[str, ...]:
-        """``'retrieved'``, ``'relevant'``, or both."""
+        """Some of ``'retrieved'``, ``'relevant'`` and ``'generated'``."""
         return tuple(self.meta["edges"])
 
     @cached_property
@@ -385,6 +401,28 @@ def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
         raise ValueError(f"query {twice.iloc[0]!r} comes twice: qids must be unique")
     query_texts(topics)  # raises ValueError if a query has no text
     return topics
+
+
+def _generated(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Generated queries ``qid, query``, each distinct text once, and the passages that they are from, as judgments."""
+    frame = check_frame(frame, "generated")
+    pt.validate.columns(frame, includes=["docno"])
+    if QUERYGEN in frame.columns:
+        lists = frame[QUERYGEN].map(lambda texts: texts.split("\n") if isinstance(texts, str) else texts)
+        frame = frame[["docno"]].assign(query=lists).explode("query")
+    pt.validate.columns(frame, includes=["docno", "query"])
+    frame = frame[["docno", "query"]].dropna(subset=["query"]).reset_index(drop=True)
+    for query in frame["query"]:
+        check_type("a generated query", query, str, "a text")
+    frame["query"] = frame["query"].str.strip()
+    frame = frame[frame["query"] != ""].drop_duplicates(ignore_index=True)
+    if not len(frame):
+        raise ValueError("generated= has no query")
+    number, distinct = pd.factorize(frame["query"])
+    qids = pd.Series([f"{GENERATED}:{n}" for n in range(len(distinct))])
+    return pd.DataFrame({"qid": qids, "query": distinct}), pd.DataFrame(
+        {"qid": qids.iloc[number].to_numpy(), "docno": frame["docno"], "label": 1}
+    )
 
 
 def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any) -> CSR:

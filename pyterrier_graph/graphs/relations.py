@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
 TITLES = "titles"  # all titles above a node: title, title/title, ...
-RETRIEVED, RELEVANT = "retrieved", "relevant"
+RETRIEVED, RELEVANT, GENERATED = "retrieved", "relevant", "generated"
 QUERY_RELATIONS = {
     RETRIEVED: "a retriever",
     RELEVANT: "qrels=",
+    GENERATED: "generated=",
 }  # of a query graph, and the argument of build() that makes its edges
 DOCUMENT = "document"  # not a relation of a graph; in folds, it leads from a passage to its document
 SELF = "SELF"  # the relation of a node to itself in Albarede et al. 2023
@@ -61,7 +62,7 @@ def check_relation_name(relation: str) -> None:
             f"a relation cannot be called {relation!r}: lower-case letters, digits and '_' are allowed, and a name "
             f"ending in '{INVERSE}' is that of an inverse, which every graph adds"
         )
-    if relation in (ORDER, STRUCTURAL, TITLE, TITLES, RETRIEVED, RELEVANT, DOCUMENT):
+    if relation in (ORDER, STRUCTURAL, TITLE, TITLES, *QUERY_RELATIONS, DOCUMENT):
         raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
 
 

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -47,6 +48,7 @@ from torch import Tensor, nn
 from pyterrier_graph.checks import check_count, check_fields, check_number, check_weights
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim, normalized
+from pyterrier_graph.graph_maxsim.reranker import TITLES_AND_NEIGHBORS
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.graphs.relations import SELF, follow
 from pyterrier_graph.hgat.attention import (
@@ -71,7 +73,9 @@ NEIGHBORHOOD = ("title", "title/title", "order", "order_i", "title/title_i", "ti
 
 @dataclass(frozen=True)
 class HGATConfig:
-    """Shape of an :class:`HGAT`. The defaults are for small training sets; :meth:`paper` has the publication's.
+    """Shape of an :class:`HGAT`, which starts at :class:`~pyterrier_graph.GraphMaxSim` with its default weights.
+
+    :meth:`paper` has the publication's shape.
 
     Attributes:
         variant: ``BASE``, or the modifications NO (No out), LB (Lambda) and NS (No self) of Table 1, joined by ``_``.
@@ -84,19 +88,20 @@ class HGATConfig:
         aggregation: ``'sum'`` over all neighbors as in Eq. 1, or the ``'mean'`` over the neighbors of each relation.
         registers: Rows that are added to the token matrix of every node. They hold what a node aggregates from its
             neighbors, so that this need not be mixed into the vectors of its tokens. Each has a learned query vector.
-            None takes 32, or 0 with ``matches``: vectors have unit length, so registers match with full weight from
-            the first step of training on, however small lambda is, and the start at GraphMaxSim is lost. (The paper's
-            matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
+            None takes 32, or 0 where there are ``matches``: vectors have unit length, so registers match with full
+            weight from the first step of training on, however small lambda is, and the start at GraphMaxSim is lost.
+            (The paper's matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
         relations: The relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
             nearest title). None takes all relations of the graph, without ``title``.
         titles: Whether passages are encoded with the titles of their sections in front. Stored tokens decide, where
             there are any.
-        dimension: Length of a token vector in the network, 128 as in the paper. Longer vectors of an encoder are
-            projected by a matrix that is learned with the other weights. None takes them as they are.
+        dimension: Length of the query, key and value vectors of attention, all heads together, where token vectors are
+            longer; None takes the length of token vectors. In the paper both are 128.
         matches: Weight per relation whose neighbors' tokens are matched directly, too, as GraphMaxSim does: see
-            :class:`NeighborMatches`. With the weights of a
-            :class:`~pyterrier_graph.GraphMaxSim`, and without registers, the untrained network is GraphMaxSim. Stored
-            representations then have the tokens of these neighbors, too. None, as in the paper, has no such matches.
+            :class:`NeighborMatches`. Without registers, the untrained network is the
+            :class:`~pyterrier_graph.GraphMaxSim` with these weights. Stored representations then have the tokens of
+            these neighbors, too. ``{}``, as in the paper, has no such matches. None takes the default weights of
+            GraphMaxSim if the framework is the standard one and ``init='identity'``, else ``{}``.
         seed: Seed of the initial weights.
 
     Raises:
@@ -127,18 +132,21 @@ class HGATConfig:
         if self.relations is not None:
             names = (self.relations,) if isinstance(self.relations, str) else tuple(self.relations)
             object.__setattr__(self, "relations", names)
-        if self.matches is not None:
-            object.__setattr__(self, "matches", check_weights(self.matches))
-            if self.framework == "late" or not self.matches:
-                raise ValueError("matches= needs framework='standard' and a relation, such as {'title': 1.0}")
+        if self.matches is None:
+            plain = self.framework == "late" or self.init == "random"
+            object.__setattr__(self, "matches", {} if plain else TITLES_AND_NEIGHBORS)
+        object.__setattr__(self, "matches", check_weights(self.matches))
+        if self.framework == "late" and self.matches:
+            raise ValueError("matches= needs framework='standard'")
         if self.registers is None:
-            object.__setattr__(self, "registers", REGISTERS if self.matches is None else 0)
+            object.__setattr__(self, "registers", 0 if self.matches else REGISTERS)
 
     @classmethod
     def paper(cls, variant: Variant = "NO_LB", **options: Any) -> HGATConfig:
         """The publication's shape (Sect. 5.2.1): three layers, eight heads, dropout 0.7, and a random start."""
         published: dict[str, Any] = {"layers": 3, "heads": 8, "dropout": 0.7, "init": "random", "aggregation": "sum"}
-        return cls(variant, **published | {"registers": 0, "relations": None} | options)
+        published |= {"registers": 0, "relations": None}
+        return cls(variant, **published | options)
 
     @property
     def no_out(self) -> bool:
@@ -161,6 +169,17 @@ class HGATConfig:
         return ("late_" if self.framework == "late" else "std_") + self.variant
 
 
+class NarrowAttention(nn.Module):
+    """The parameters of a MultiHead with fewer dimensions than token vectors, named as in nn.MultiheadAttention."""
+
+    def __init__(self, dimension: int, inner: int) -> None:
+        super().__init__()
+        self.in_proj_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(3 * inner, dimension)))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * inner))
+        self.out_proj = nn.Linear(inner, dimension)
+        nn.init.zeros_(self.out_proj.bias)
+
+
 class HGATLayer(nn.Module):
     """One layer: Eq. 1, 2, 3, 7 or 8, by variant. The first layer adds the registers; later ones get them as input.
 
@@ -177,8 +196,12 @@ class HGATLayer(nn.Module):
         self.register_rows = config.registers or 0
         vectors = nn.functional.normalize(torch.randn(self.register_rows, dimension), dim=1)
         self.registers = nn.Parameter(vectors) if first and self.register_rows else None
-        modules = {r: nn.MultiheadAttention(dimension, config.heads, batch_first=True) for r in names}
-        self.attention = cast(Mapping[str, nn.MultiheadAttention], nn.ModuleDict(modules))
+        inner = min(config.dimension or dimension, dimension)
+        if inner % config.heads:
+            raise ValueError(f"{config.heads} heads do not divide {inner} dimensions: use HGATConfig(heads=...)")
+        wide = partial(nn.MultiheadAttention, dimension, config.heads, batch_first=True)
+        make = wide if inner == dimension else partial(NarrowAttention, dimension, inner)
+        self.attention: Any = nn.ModuleDict({r: make() for r in names})
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). Its initial values are not in the
         # paper; uniform in [0, 1], as those of lambda and alpha.
         weights = {r: nn.Parameter(torch.rand(positions + self.register_rows)) for r in names}
@@ -194,12 +217,13 @@ class HGATLayer(nn.Module):
             nn.init.zeros_(attention.out_proj.weight)
             if relation == SELF:
                 continue
-            # Values are the neighbors' token vectors as they are. Queries and keys are random: with equal projections
-            # each position would attend to the tokens most like its own, which add nothing new.
-            eye = torch.eye(dimension)
+            # Values are the neighbors' token vectors, as they are or on random directions. Queries and keys are random:
+            # with equal projections each position would attend to the tokens most like its own, which add nothing new.
+            inner = len(attention.in_proj_weight) // 3
+            values = torch.eye(dimension) if inner == dimension else nn.init.orthogonal_(torch.empty(inner, dimension))
             with torch.no_grad():
-                attention.in_proj_weight.copy_(torch.cat([torch.randn(2 * dimension, dimension), eye]))
-                attention.out_proj.weight.copy_(eye if gated else torch.zeros_like(eye))
+                attention.in_proj_weight.copy_(torch.cat([torch.randn(2 * inner, dimension), values]))
+                attention.out_proj.weight.copy_(values.T if gated else torch.zeros_like(values.T))
         for weight in self.weight.values():
             # each position aggregates along one relation, instead of the mean of all
             nn.init.normal_(weight, std=POSITION_FOCUS if gated else 0.0)
@@ -335,9 +359,8 @@ class HGAT(nn.Module):
     ``init='random'`` is the paper's: PyTorch's initialization of each MultiHead, lambda and alpha uniform in [0, 1].
     Random projections keep nothing of what the encoder knows, and a small training set cannot bring it back.
 
-    ``init='identity'`` starts at the encoder: the untrained network is plain MaxSim of the projected token vectors of
-    query and passage, at unit length (of the encoder's, where they are not longer than ``config.dimension``), where the
-    best similarities are positive (registers are empty, and have similarity 0 with everything). SELF passes a state on
+    ``init='identity'`` starts at the encoder: without matches, the untrained network is plain MaxSim, where the best
+    similarities are positive (registers are empty, and have similarity 0 with everything). SELF passes a state on
     unchanged (by a residual connection, the one difference in form from the paper), and its attention starts at 0. The
     other relations pass the token vectors of the neighbors on, through a gate that starts at 0: lambda, alpha, or an
     output projection where the variant has neither. NS and LB_NS in the standard framework have no such start, because
@@ -345,24 +368,16 @@ class HGAT(nn.Module):
 
     Args:
         config: The shape.
-        dimension: Length of the encoder's token vectors. Where it is more than ``config.dimension``, the network has
-            a ``projection``, which starts at random orthonormal directions.
+        dimension: Length of the encoder's token vectors.
         relations: The relations (or paths of them) along which nodes aggregate, without SELF, which every HGAT has.
         positions: Token positions that have a weight of their own per relation: the length of the longest passage.
 
     Raises:
-        ValueError: If the heads do not divide the dimension.
+        ValueError: If the heads do not divide the dimension of attention.
     """
 
     def __init__(self, config: HGATConfig, *, dimension: int, relations: Sequence[str], positions: int) -> None:
         super().__init__()
-        self.projection: nn.Linear | None = None
-        if config.dimension is not None and config.dimension < dimension:
-            self.projection = nn.Linear(dimension, config.dimension, bias=False)
-            nn.init.orthogonal_(self.projection.weight)
-            dimension = config.dimension
-        if dimension % config.heads:
-            raise ValueError(f"{config.heads} heads do not divide {dimension} dimensions: use HGATConfig(heads=...)")
         self.config, self.dimension, self.positions = config, dimension, positions
         self.relations = tuple(relations)
         layers = (HGATLayer(config, dimension, relations, positions, first=n == 0) for n in range(config.layers))
@@ -370,7 +385,7 @@ class HGAT(nn.Module):
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
         if self.alpha is not None and config.init == "identity":
             nn.init.zeros_(self.alpha)
-        self.matches = None if config.matches is None else NeighborMatches(config.matches)
+        self.matches = NeighborMatches(config.matches) if config.matches else None
 
     def scalars(self) -> list[nn.Parameter]:
         """The parameters that weight relations and context: W of every layer and relation, lambda, alpha, matches."""
@@ -384,20 +399,11 @@ class HGAT(nn.Module):
         propagation = plan_propagation(graph, targets, self.relations, self.config)
         return propagation if self.matches is None else self.matches.plan(graph, targets, propagation)
 
-    def project(self, states: TokenStates, *, linear: bool = False) -> TokenStates:
-        """Token vectors of texts or queries, as encoded, for :meth:`forward` and :meth:`score`: projected, unit length.
-
-        With ``linear``, gradients take the lengths of vectors for constants.
-        """
-        if self.projection is None:
-            return states
-        return normalized(states.with_values(self.projection(states.values).float()), linear=linear)
-
     def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
         """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.
 
         Args:
-            inputs: Encoded texts of ``propagation.nodes``, as :meth:`project` returns them.
+            inputs: Encoded texts of ``propagation.nodes``.
             propagation: Which states attend to which, layer by layer.
             linear: Whether gradients take attention weights and the lengths of vectors for constants. The result is
                 then linear in the inputs but for biases, and gradient x input is the contribution of each input.
@@ -414,7 +420,7 @@ class HGAT(nn.Module):
         """Scores of passages for one query, shape (passages,).
 
         Args:
-            query: Token vectors E_q of the query, shape (query tokens, d), as :meth:`project` returns them.
+            query: Token vectors E_q of the query, shape (query tokens, d).
             content: E_p of the passages, likewise; used by the late framework.
             in_context: Their representations, as :meth:`forward` returns them.
         """

@@ -8,18 +8,17 @@ import os
 import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from accelerate.utils import send_to_device
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from pyterrier_graph.checks import SpeedWarning, check_type, progress
 from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
-from pyterrier_graph.encoders.token_encoder import TokenStates, kept_directions, stored_rows, vocabulary_sample
+from pyterrier_graph.encoders.token_encoder import TokenStates, stored_rows
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
@@ -29,7 +28,7 @@ from pyterrier_graph.graph_maxsim.graph_reranker import (
     ranked,
 )
 from pyterrier_graph.graphs.csr import offsets
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, vectors_folder
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
 from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, follow, paper_relations
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
 from pyterrier_graph.hgat.training import HGATTraining, copy_to_train, draw_triples, train_on_triples
@@ -55,14 +54,10 @@ class HGATReranker(GraphReranker):
 
     A passage is encoded into one vector per token. In the layers of the network, its tokens attend to those of its
     neighbors in the graph: titles, the passages before and after it, a claim it refers to, a document it cites. MaxSim
-    compares the resulting vectors with the query's. Its counterpart without a network, which the untrained network can
-    start at (``HGATConfig(matches=...)``), is :class:`~pyterrier_graph.GraphMaxSim`.
-
-    The network has 128 dimensions, as in the paper. Longer token vectors of an encoder are projected on the principal
-    directions of the vectors of random words of its vocabulary (which depend on the encoder only); the projection is
-    trained with the other weights. Stored ``tokens`` are the encoder's, and serve other rerankers, too. With the
-    default configuration the untrained network is plain MaxSim of the projected vectors, and :meth:`fit` learns from
-    some hundred queries. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the publication's setting.
+    compares the resulting vectors with the query's. With the default configuration, the untrained network is its
+    counterpart without a network, :class:`~pyterrier_graph.GraphMaxSim` with default weights, and :meth:`fit` leaves
+    this start as far as validation queries support it. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is
+    the publication's setting.
     Training is by pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); for ``negatives='shared_codes'``
     or ``'mixed'`` the training queries may have a column ``codes``. An encoder that learns is a copy: the caller's
     stays unchanged.
@@ -92,7 +87,6 @@ class HGATReranker(GraphReranker):
 
     _contextualized: TokenStore | None = None
     _keep_states = True  # not while the network changes
-    _start_projection = False  # whether the projection has to be set before the network is used
 
     def __init__(
         self,
@@ -122,7 +116,6 @@ class HGATReranker(GraphReranker):
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             self.network = HGAT(config, relations=self.relations, **shape).eval().to(self._device)
-        self._start_projection = self.network.projection is not None
         self._contextualized = contextualized
         self._check()
 
@@ -158,21 +151,6 @@ class HGATReranker(GraphReranker):
         self._contextualized = store
 
     @property
-    def network(self) -> HGAT:
-        """The network. Its projection starts when it is first used, because texts are encoded for it."""
-        if self._start_projection:
-            self._start_projection = False
-            projection = cast(nn.Linear, self._network.projection)
-            sample, folder = vocabulary_sample(self.encoder), vectors_folder(self.graph)
-            with torch.no_grad():
-                projection.weight.copy_(kept_directions(self.encoder, sample, projection.out_features, folder))
-        return self._network
-
-    @network.setter
-    def network(self, network: HGAT) -> None:
-        self._network = network
-
-    @property
     def _device(self) -> torch.device:
         return device_of(self.device)
 
@@ -201,15 +179,9 @@ class HGATReranker(GraphReranker):
             raise ValueError(f"{self!r} has nothing stored to search: reranker.contextualized = contextualize(path)")
         return self.contextualized
 
-    def search_vectors(self, query: torch.Tensor) -> torch.Tensor:
-        """Projects the token vectors of a query, shape (query tokens, d)."""
-        with torch.inference_mode():
-            states = self.network.project(TokenStates.pack([query.to(self._device)], query[:0].to(self._device)))
-        return states.values
-
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
-        queries, stored = self.network.project(work.queries.to(self._device)), self._stored_states()
+        queries, stored = work.queries.to(self._device), self._stored_states()
         chunks = self._chunks(np.unique(work.node))
         for nodes in progress(chunks, len(np.unique(work.query)), "batch", verbose=self.verbose):
             rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
@@ -252,17 +224,16 @@ class HGATReranker(GraphReranker):
             in_context = TokenStates.from_arrays(stored.get(keys), stored.width, self._device)
         else:
             propagation = send_to_device(self.network.plan(graph, nodes), self._device)
-            inputs = self.network.project(tokens.states(propagation.nodes, self._device))
+            inputs = tokens.states(propagation.nodes, self._device)
             return inputs.select(propagation.inputs), self.network(inputs, propagation)
         late = self.config.framework == "late"
-        return self.network.project(tokens.states(nodes, self._device)) if late else in_context, in_context
+        return tokens.states(nodes, self._device) if late else in_context, in_context
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
         options, validate = self.training, None
         if validation:
             measure = Validation(*validation, options.measure, self)
-            validate = lambda: measure(ranked(measure.run, self._scores(measure.run), self)["score"])  # noqa: E731
-        network = self.network  # its projection starts at directions of the encoder before training
+            validate = lambda: measure.per_query(ranked(measure.run, self._scores(measure.run), self)["score"])  # noqa: E731
         queries, graphs, triples = draw_triples(*judged(*training, self), self.graph, options)
         learned = options.encoder_learning_rate is not None
         encoder = copy_to_train(self.encoder, options.frozen_encoder_layers) if learned else self.encoder
@@ -288,8 +259,8 @@ class HGATReranker(GraphReranker):
             self._keep_tokens, self._keep_states = not learned, False
             tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
             given: dict[str, Any] = {"device": self._device, "dtype": self.dtype, "verbose": self.verbose}
-            given |= {"validate": validate, "identity": identity}
-            self.training_log = train_on_triples(network, encoder, tokens, queries, triples, options, **given)
+            given |= {"validate": validate, "identity": identity, "tied": not self.random_start}
+            self.training_log = train_on_triples(self.network, encoder, tokens, queries, triples, options, **given)
         except BaseException:  # the trainer has given the network its weights back
             self.__dict__.update(before)
             raise
@@ -368,9 +339,9 @@ class HGATReranker(GraphReranker):
         propagation = send_to_device(self.network.plan(graph, target), self._device)
         inputs = tokens.states(propagation.nodes, self._device)
         vectors = inputs.values.detach().clone().requires_grad_(True)
-        states = self.network.project(inputs.with_values(vectors), linear=True)
+        states = inputs.with_values(vectors)
         in_context = self.network(states, propagation, linear=True)
-        query_vectors = self.network.project(self.encoder.encode_queries([query]).to(self._device))[0]
+        query_vectors = self.encoder.encode_queries([query]).to(self._device)[0]
         score = self.network.score(query_vectors, states.select(propagation.inputs), in_context)
         # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
@@ -399,7 +370,6 @@ class HGATReranker(GraphReranker):
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         contextualized = options.pop("contextualized", None)
         reranker = super()._read(folder, about, {"config": HGATConfig(**about["config"])} | options)
-        reranker._start_projection = False
         reranker.network.load_state_dict(load_file(folder / WEIGHTS))
         reranker.contextualized = contextualized
         return reranker

@@ -38,7 +38,7 @@ from pyterrier_graph.graphs.csr import CSR, offsets
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, judged_ids, passage_qrels
 from pyterrier_graph.hgat.attention import Propagation
 from pyterrier_graph.hgat.equations import HGAT
-from pyterrier_graph.training.trainer import HeadOptions, train
+from pyterrier_graph.training.trainer import L2SP, StartOptions, train
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ MIXED_RELEVANT_DOCS = 0.4  # and 0.6 of shared_codes
 
 
 @dataclass(frozen=True, kw_only=True)
-class HGATTraining(HeadOptions):
+class HGATTraining(StartOptions):
     """Options of ``HGATReranker.fit()``.
 
     The defaults suit some hundred queries with the default :class:`~pyterrier_graph.HGATConfig`; training takes minutes
@@ -63,7 +63,7 @@ class HGATTraining(HeadOptions):
             the matrices these scalars need thousands of steps.
         frozen_encoder_layers: If the encoder learns, so many of its first layers, and its embeddings, do not.
 
-    For the other attributes see :class:`~pyterrier_graph.training.trainer.HeadOptions`.
+    For the other attributes see :class:`~pyterrier_graph.training.trainer.StartOptions`.
     """
 
     epochs: int = 2
@@ -77,7 +77,7 @@ class HGATTraining(HeadOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, repeats=1, max_triples=1, frozen_encoder_layers=0)
+        check_fields(self, repeats=1, max_triples=1, frozen_encoder_layers=0, l2_sp=0)
 
     @classmethod
     def paper(cls, **options: Any) -> Self:
@@ -88,6 +88,7 @@ class HGATTraining(HeadOptions):
         """
         published: dict[str, Any] = {"learning_rate": 1e-3, "encoder_learning_rate": 3e-6, "frozen_encoder_layers": 6}
         published |= {"negatives": "mixed", "repeats": 1000, "max_triples": None, "scalar_learning_rate": None}
+        published |= {"l2_sp": 0.0}
         return cls(**published | {"epochs": 10, "batch_size": 32, "patience": 3} | options)
 
 
@@ -349,18 +350,18 @@ class TripleCollator:
 
 
 class TripleModel(nn.Module):
-    """An HGAT with its loss on triples, and with the encoder if the encoder learns, too."""
+    """An HGAT with its loss on triples, its penalty, and with the encoder if the encoder learns, too."""
 
-    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None) -> None:
+    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None, *, l2_sp: float = 0.0) -> None:
         super().__init__()
-        self.hgat, self.encoder = hgat, encoder
+        self.hgat, self.encoder, self.penalty = hgat, encoder, L2SP(hgat, l2_sp)
         self.network = encoder.network if encoder is not None else None
 
     def forward(self, groups: list[Group]) -> dict[str, Tensor]:
-        """Pairwise softmax cross-entropy over the scores of p+ and p-, averaged over the triples."""
+        """Pairwise softmax cross-entropy over the scores of p+ and p-, averaged over the triples, with the penalty."""
         scores = torch.cat([self._scores(group) for group in groups])  # (triples, 2)
         first = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
-        return {"loss": functional.cross_entropy(scores.float(), first)}
+        return {"loss": functional.cross_entropy(scores.float(), first) + self.penalty(self.hgat)}
 
     def _scores(self, group: Group) -> Tensor:
         device = next(self.hgat.parameters()).device
@@ -369,7 +370,6 @@ class TripleModel(nn.Module):
             queries, inputs = self.encoder.forward_queries(given[0]), self.encoder.forward_passages(given[1])
         else:
             queries, inputs = (states.to(device) for states in given)
-        queries, inputs = self.hgat.project(queries), self.hgat.project(inputs)
         propagation = send_to_device(group.propagation, device)
         in_context, content = self.hgat(inputs, propagation), inputs.select(propagation.inputs)
         scores = []
@@ -401,7 +401,7 @@ def train_on_triples(
     if options.encoder_learning_rate is not None:
         trained = [p for p in encoder.network.parameters() if p.requires_grad]
         rates.append((trained, options.encoder_learning_rate))
-    model = TripleModel(hgat, encoder if learned else None)
+    model = TripleModel(hgat, encoder if learned else None, l2_sp=options.l2_sp * arguments["tied"])
     collator = TripleCollator(hgat, graphs, queries, None if learned else encoder)
     return train(model, cast(Dataset, triples), collator, options, rates=rates, **arguments)
 

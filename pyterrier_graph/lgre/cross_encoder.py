@@ -114,7 +114,6 @@ class TextReranker(LearnedModel):
                 row of a query has its text.
 
         Raises:
-            pt.validate.InputValidationError: If a column is missing.
             ValueError: If a query is empty, or a query or document is not a text.
         """
         inp = self._checked(inp)
@@ -174,7 +173,6 @@ class TextReranker(LearnedModel):
             qrels_va: Judgments for them.
 
         Raises:
-            pt.validate.InputValidationError: If a column is missing.
             ValueError: If there is nothing to learn from, ``output_dir`` holds another training, or training diverges.
         """
         self._start_fit()
@@ -185,7 +183,7 @@ class TextReranker(LearnedModel):
             topics_or_res_va = self._checked(topics_or_res_va)
             count = options.validation_candidates
             validation = Validation(topics_or_res_va, qrels_va, options.measure, self, candidates=count)
-            validate = lambda: validation(self.transform(validation.run)["score"])  # noqa: E731
+            validate = lambda: validation.per_query(self.transform(validation.run)["score"])  # noqa: E731
         run, qrels = judged(topics_or_res_tr, qrels_tr, self)
         run = run.drop_duplicates(["qid", "docno"])
         queries, documents = self._texts(run)
@@ -247,7 +245,6 @@ class CrossEncoderReranker(TextReranker):
     The other arguments are those of :class:`~pyterrier_graph.LGReReranker`. Columns: see :meth:`transform`.
 
     Raises:
-        TypeError: If an argument has the wrong type.
         ValueError: If the checkpoint is a classifier with several labels, or does not read ``max_tokens`` tokens.
     """
 

@@ -56,9 +56,6 @@ class LGReConfig:
         init: ``'random'`` (the code), or ``'identity'``: see :class:`LGRe`. None takes ``'identity'`` if the encoder is
             a cross-encoder with one label, else ``'random'``.
         seed: Seed of the first weights above the encoder.
-
-    Raises:
-        ValueError: If an option has a value that does not exist, or is out of its range.
     """
 
     word_graph: WordGraph = "bipartite+neighbor"

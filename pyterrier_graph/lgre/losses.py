@@ -50,9 +50,6 @@ class LGReLoss:
         distance: ``'none'``; ``'point'`` (Eq. 13), between a query and a document; ``'pair'`` (Eq. 12), between two
             documents; ``'triangle'``, both (Eq. 14).
         weight: lambda.
-
-    Raises:
-        ValueError: If an option has a value that is not allowed.
     """
 
     ranking: Ranking = "hinge"

@@ -75,7 +75,6 @@ class LGReReranker(TextReranker):
         verbose: Whether to show progress.
 
     Raises:
-        TypeError: If an argument has the wrong type.
         ValueError: If the encoder does not read ``max_tokens`` tokens, lacks a layer of the configuration, or is
             not a cross-encoder although ``config.init`` is ``'identity'``.
     """

@@ -66,12 +66,9 @@ class PairTraining(HeadOptions, ABC):
 
     @abstractmethod
     def pair_loss(self, network: Any, inputs: Batch, relevant: Tensor) -> Tensor:
-        """The mean loss of a network over lists (d+, d-, ...).
+        """The mean loss of a network over lists (d+, d-, ...), whose documents are one after another in ``inputs``.
 
-        Args:
-            network: The network.
-            inputs: Its arguments for the documents of all lists, one after another.
-            relevant: Whether a document is relevant, shape (lists, documents of each).
+        ``relevant`` is whether a document is relevant, shape (lists, documents of each).
         """
 
 
@@ -123,12 +120,8 @@ class QueryPairs(Dataset):
     query (Eq. 15). d+ is drawn uniformly from the relevant documents of the query (label > 0), and d- from the
     documents of the query that have a lower label than d+: without replacement, where there are enough of them.
 
-    Args:
-        query: Number of the query of each document, shape (documents,).
-        label: Relevance of each document to its query, shape (documents,).
-        pairs: Pairs per epoch; fewer if this is more than twice the number of distinct pairs.
-        seed: The same seed gives the same pairs in the same epoch.
-        negatives: Number of d- for a d+, which make as many pairs.
+    ``query`` and ``label`` are those of each document. There are fewer ``pairs`` per epoch if this is more than twice
+    the number of distinct ones.
     """
 
     def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0, negatives: int = 1) -> None:

@@ -53,28 +53,21 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             then averaged. A checkpoint with an encoder each for queries and passages keeps both.
         miner: Makes training examples for :meth:`fit`.
         training: Options of training.
-        late_chunking: Whether a passage of a document graph is read with the rest of its document: see
-            :class:`~pyterrier_graph.encoders.sentence_encoder.SentenceEncoder`. Training is as without it.
-        max_query_tokens: Queries are cut after this many tokens: by default 120.
-        max_passage_tokens: Passages are cut after this many tokens: by default 180.
-        batch_size: Number of texts that are encoded at once.
-        device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding and training; see :mod:`~pyterrier_graph.encoders.checkpoints`.
-        verbose: Whether to show progress.
+
+    The other arguments are those of :class:`~pyterrier_graph.encoders.sentence_encoder.SentenceEncoder`.
 
     Attributes:
         network: The SentenceTransformer.
         pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
 
     Raises:
-        ValueError: If an option is out of range, the checkpoint cannot read so many tokens, or ``late_chunking`` is on
-            and the checkpoint does not average the states of tokens.
+        ValueError: If an option is out of range, or the checkpoint cannot read so many tokens.
     """
 
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_TYPE = "dual_encoder"
     ARTIFACT_FORMAT = "sbert"
-    WRITTEN = ("late_chunking", "max_query_tokens", "max_passage_tokens")
+    WRITTEN = ("max_query_tokens", "max_passage_tokens")
     TRAINING = DualEncoderTraining
     KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", *WRITTEN}
 
@@ -84,7 +77,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         *,
         miner: HardNegativeMiner | None = None,
         training: DualEncoderTraining | None = None,
-        late_chunking: bool = False,
         max_query_tokens: int | None = None,
         max_passage_tokens: int | None = None,
         batch_size: int = 32,
@@ -97,7 +89,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         SentenceEncoder.__init__(
             self,
             encoder,
-            late_chunking=late_chunking,
             max_query_tokens=max_query_tokens,
             max_passage_tokens=max_passage_tokens,
             batch_size=batch_size,
@@ -223,20 +214,20 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         pt.validate.result_frame(topics, extra_columns=["query", "text"], context=self)
         return topics[["qid", "query", "docno", "text"]]
 
-    def _validate(self, validation: Validation) -> Callable[[], float]:
+    def _validate(self, validation: Validation) -> Callable[[], np.ndarray]:
         """A function that measures the model in its present state; it encodes each text once."""
         run = validation.run
         queries = query_texts(run)
         rows_of = run.groupby("qid", sort=False).indices
         text, texts = pd.factorize(run["text"], use_na_sentinel=False)
 
-        def validate() -> float:
+        def validate() -> np.ndarray:
             query_vectors = self.encode_queries(queries.tolist())
             vectors = self.encode_docs(texts.tolist())
             scores = np.empty(len(run))
             for query_vector, rows in zip(query_vectors, rows_of.values(), strict=True):
                 scores[rows] = vectors[text[rows]] @ query_vector
-            return validation(scores)
+            return validation.per_query(scores)
 
         return validate
 

@@ -330,16 +330,11 @@ def choose(
 ) -> tuple[np.ndarray, np.ndarray, Counter[tuple[str, str]]]:
     """Chooses positives and negatives of all queries, and counts what became of each document.
 
-    Args:
-        documents: Documents of the queries: first the relevant ones, then candidates, best first. Indexed by query.
-        queries: The queries, ascending.
-        teacher: See :class:`HardNegativeMiner`.
-        config: The thresholds and numbers.
-        pseudo: Whether positives are pseudo-labels.
+    The documents are indexed by query: first the relevant ones, then candidates, best first. If ``pseudo``, positives
+    are pseudo-labels.
 
-    Returns:
-        Positions of positives, shape (rows,), and of their negatives, shape (rows, n); numbers of queries, positives
-        and candidates by what became of them.
+    Returns positions of positives, shape (rows,), and of their negatives, shape (rows, n); numbers of queries,
+    positives and candidates by what became of them.
     """
     query = queries.get_indexer(documents.index)  # (documents,)
     sure = f"score above {config.positive_threshold}"

@@ -51,6 +51,8 @@ from pyterrier_graph.storage.artifact import (
     locked,
     read_meta,
 )
+from pyterrier_graph.storage.store import ObjectStore
+from pyterrier_graph.storage.writer import Workers, check_workers
 from pyterrier_graph.training.grid_search import Tuning
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -111,6 +113,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     ARTIFACT_TYPE = "graph_index"
     ARTIFACT_FORMAT = "lance"
+    _workers: Workers = 1
 
     def __init__(
         self,
@@ -121,7 +124,11 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         training: Tuning | None = None,
         verbose: bool = True,
     ) -> None:
-        super().__init__(path)
+        self.store = ObjectStore.at(path)
+        super().__init__(path if self.store is None else self.store.folder)
+        self._locked = partial(locked, self.path) if self.store is None else self.store.locked
+        if self.store is not None:
+            self.store.fetch()
         self.training = Tuning() if training is None else training
         check_training(self.training, Tuning)
         if lexical is not None and not isinstance(lexical, pt.Transformer):
@@ -138,11 +145,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                 raise ValueError(f"{self!r} was made with encoder={about['name']}, got {found}")
 
     def __repr__(self) -> str:
-        return f"GraphIndex({str(self.path)!r})"
+        return f"GraphIndex({str(self.path) if self.store is None else self.store.url!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         options: dict[str, Any] = {name: getattr(self, name) for name in ("encoder", "lexical", "training", "verbose")}
-        return partial(type(self), self.path, **options), ()
+        place: Any = self.path if self.store is None else self.store
+        return partial(type(self), place, **options), ()
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -159,6 +167,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         windows: int = WINDOWS,
         answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
         overwrite: bool = False,
+        workers: Workers = 1,
     ) -> Self:
         """Builds the index. The call of a process that was killed continues when it is repeated.
 
@@ -173,6 +182,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                 ranked. Do not evaluate with them.
             overwrite: Whether to replace all documents of an index that exists at this path. This also deletes files
                 that changes have left.
+            workers: Number of processes that encode, or ``'ray'``, a cluster: see :meth:`GraphMean.index`.
 
         Raises:
             FileExistsError: If there is an index at the path and ``overwrite`` is False, or other files.
@@ -181,10 +191,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         check_count("passage_words", passage_words)
         check_count("windows", windows)
+        check_type("overwrite", overwrite, bool, "True or False")
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
         about = {"passage_words": passage_words, "windows": windows}
+        self._workers = workers
         return self._change(docs, document, about, keep_others=False, answered=_checked(answered))
 
     def update(
@@ -193,6 +205,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         *,
         document: str | DocumentOf | None = None,
         answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+        workers: Workers = 1,
     ) -> Self:
         """Adds documents, and replaces those with the same docnos. Only texts that have changed are encoded.
 
@@ -200,12 +213,14 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             docs: Documents, as for :meth:`index`.
             document: As for :meth:`index`; all passages of a document are replaced.
             answered: As for :meth:`index`; in place of the former ones. By default they stay.
+            workers: As for :meth:`index`.
 
         Raises:
             FileNotFoundError: If there is no index.
             BlockingIOError: If another process changes the index.
             ValueError: If a document is malformed, or a docno comes twice.
         """
+        self._workers = workers
         return self._change(docs, document, {}, keep_others=True, answered=_checked(answered))
 
     def delete(self, docnos: Iterable[str]) -> Self:
@@ -245,7 +260,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         if isinstance(model, GraphMean) and model.weights == AUTO:
             model.training = self.training
             settings["largest_weights"] = model.fit(topics, qrels).largest_weights
-        with locked(self.path):
+        with self._locked():
             meta = self.meta | {"settings": self.meta["settings"] | settings}
             tuned = copy.copy(self)._reopened()
             tuned.meta = meta
@@ -253,7 +268,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             meta["settings"] |= self._best_numbers([parts], self.graph, qrels, meta["settings"])
             if read_meta(self.path, kind_of(self))["number"] != meta["number"]:
                 raise ValueError(f"{self!r} was changed by another process: open it again and repeat the call")
-            _put_meta(self.path, meta)
+            self._put_meta(meta)
         return self._reopened()
 
     def _change(
@@ -275,11 +290,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             encoded/    the encoder's own vectors, so that unchanged texts are not encoded again
             v3/         of version 3: the graph, the answered queries, the vectors with context
         """
+        check_workers(self._workers)
         own = {TABLES, ENCODER, ENCODED, LOCK, META, NEW_META, CARD}
         names = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
         if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
             raise FileExistsError(f"{str(self.path)!r} has other files, such as {min(foreign)!r}: choose another path")
-        with locked(self.path):
+        with self._locked():
             self._reopened()  # at the last version, which another object may have written
             before = self.meta if (self.path / META).is_file() else None
             if before is None and keep_others:
@@ -311,12 +327,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                 if before is not None and now == version and _equal(answered, former):
                     shutil.rmtree(folder)
                     if meta["source"] != before["source"]:
-                        _put_meta(self.path, before | {"source": meta["source"]})
+                        self._put_meta(before | {"source": meta["source"]})
                     return self._reopened()
                 graph = self._build(folder, meta, answered)
                 if answered is not None and not meta["settings"].get("judged") and not _equal(answered, former):
                     meta["settings"] = meta["settings"] | self._by_answered(folder, meta, graph, answered)
-                _put_meta(self.path, meta, old)
+                self._put_meta(meta, old)
             except BaseException as error:
                 shutil.rmtree(folder, ignore_errors=True)
                 if before is None:
@@ -363,7 +379,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         queries: QueryPassageGraph | None,
     ) -> tuple[ContextualIndex, tuple[str, int | None]]:
         """Writes the vectors, and what BM25 searches; returns the index, and the name and version of Lance's table."""
-        vectors = self._model(folder, graph, queries).index(folder / VECTORS, windows=meta["windows"])
+        options: dict[str, Any] = {"windows": meta["windows"], "workers": self._workers}
+        vectors = self._model(folder, graph, queries).index(folder / VECTORS, **options)
         context = [TITLES] * bool(len(graph._adjacency(TITLE).indices)) + [RELEVANT] * (queries is not None)
         passages = graph.get_corpus_iter(context=context, query_graph=queries)
         own = isinstance(self.lexical, pt.Transformer)
@@ -428,6 +445,18 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             return GraphMean(graph, encoder, **options)
         return type(encoder).load(self.path / ENCODER, graph=graph, encoder=encoder.encoder, **options)
 
+    def _put_meta(self, meta: dict[str, Any], before: Mapping[str, Any] | None = None) -> None:
+        """Makes a version the present one: lists its files with their digests, and replaces ``pt_meta.json``."""
+        path, version = self.path, self.path / f"v{meta['number']}"
+        fingerprint = DocumentGraph(version / GRAPH).fingerprint()
+        encoded = [place for place in (path / ENCODED).iterdir() if _is_present(place, fingerprint)]
+        tables = [path / TABLES / f"{name}.lance" for name, _ in meta["tables"].values()]
+        folders = [version, *tables, path / ENCODER, *encoded]
+        files = [path / CARD, *(file for folder in folders for file in folder.rglob("*") if file.name != HINT)]
+        known = (before or meta).get(DIGESTS, {}).items()  # files outside of the version's folder do not change
+        known = {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}
+        complete(path, meta, known, files, None if self.store is None else self.store.publish)
+
     def _remove_old(self, meta: dict[str, Any], before: dict[str, Any]) -> None:
         """Removes versions before the last one, which may still be open, and vectors that no version needs."""
         fingerprint = DocumentGraph(self.path / f"v{meta['number']}" / GRAPH).fingerprint()
@@ -445,11 +474,17 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     def _reopened(self) -> Self:
         """This object at the last version; an encoder that was loaded stays."""
-        loaded = {name: value for name, value in self.__dict__.items() if name == "_encoder"}
+        loaded = {name: value for name, value in self.__dict__.items() if name in ("_encoder", "_workers")}
         self.__dict__ = self.__reduce__()[0]().__dict__ | loaded
         return self
 
     # --- reading
+
+    def verify(self) -> Self:
+        """Compares all files with their digests, as all artifacts do; in an object store both it and this copy."""
+        if self.store is not None:
+            self.store.verify()
+        return super().verify()
 
     @property
     def _folder(self) -> Path:
@@ -512,12 +547,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     @cached_property
     def _full_text(self) -> FullText:
         name, version = _table_of(self.meta, PASSAGES)
-        return FullText(self.path / TABLES, name, version or 0)
+        return FullText(self.path / TABLES, name, version or 0, label="BM25 with context")
 
-    def _parts(self, num_results: int) -> tuple[pt.Transformer, pt.Transformer]:
+    def _parts(self, num_results: int, exact: bool = False) -> tuple[pt.Transformer, pt.Transformer]:
         """The lexical and the dense pipeline, without texts."""
         check_count("num_results", num_results)
-        dense = ContextualRetriever(self._contextual, num_results, texts=False)
+        dense = ContextualRetriever(self._contextual, num_results, exact=exact, texts=False)
         engine = self.meta["lexical"]
         if engine is None and not isinstance(self.lexical, pt.Transformer):
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
@@ -532,9 +567,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             return bm25([], engine, folder / f"bm25.{engine}", num_results)
         return full_text.limited(num_results)
 
-    def _fusion(self, num_results: int) -> Hybrid:
+    def _fusion(self, num_results: int, exact: bool = False) -> Hybrid:
         alpha = self.meta["settings"]["alpha"]
-        return Hybrid(*self._parts(num_results), alpha=alpha, num_results=num_results)
+        return Hybrid(*self._parts(num_results, exact), alpha=alpha, num_results=num_results)
 
     @property
     def _evidence(self) -> DocumentEvidence | None:
@@ -563,14 +598,18 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         return self._parts(num_results)[0] >> self._texts(per)
 
-    def dense(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
-        """Finds passages by their vectors with context. Columns and arguments are those of :meth:`bm25`."""
-        return self._parts(num_results)[1] >> self._texts(per)
+    def dense(self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False) -> pt.Transformer:
+        """Finds passages by their vectors with context. Columns and other arguments are those of :meth:`bm25`.
 
-    def hybrid(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
-        """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`bm25`."""
+        With ``exact=True`` all vectors are compared, also in an index of a million passages or more: see
+        :meth:`ContextualIndex.retriever <pyterrier_graph.ContextualIndex.retriever>`.
+        """
+        return self._parts(num_results, exact)[1] >> self._texts(per)
+
+    def hybrid(self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False) -> pt.Transformer:
+        """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`dense`."""
         evidence = self._evidence
-        found = self._fusion(num_results)
+        found = self._fusion(num_results, exact)
         return (found if evidence is None else found >> evidence) >> self._texts(per)
 
     def search(self, question: str, num_results: int = 10, *, per: Per | None = None) -> pd.DataFrame:
@@ -787,15 +826,3 @@ def _is_present(folder: Path, fingerprint: str) -> bool:
     """Whether vectors are complete, and needed by a graph; those of queries always are."""
     meta = folder / META
     return meta.is_file() and (folder.name.startswith("queries") or fingerprint in meta.read_text(encoding="utf-8"))
-
-
-def _put_meta(path: Path, meta: dict[str, Any], before: Mapping[str, Any] | None = None) -> None:
-    """Makes a version the present one: lists its files with their digests, and replaces ``pt_meta.json``."""
-    version = path / f"v{meta['number']}"
-    fingerprint = DocumentGraph(version / GRAPH).fingerprint()
-    encoded = [place for place in (path / ENCODED).iterdir() if _is_present(place, fingerprint)]
-    tables = [path / TABLES / f"{name}.lance" for name, _ in meta["tables"].values()]
-    folders = [version, *tables, path / ENCODER, *encoded]
-    files = [path / CARD, *(file for folder in folders for file in folder.rglob("*") if file.name != HINT)]
-    known = (before or meta).get(DIGESTS, {}).items()  # files outside of the version's folder do not change
-    complete(path, meta, {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}, files)

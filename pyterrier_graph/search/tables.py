@@ -157,17 +157,22 @@ class FullText(WithSignature, pt.Transformer):
         name: The name of the table.
         version: Its version.
         num_results: Passages per query.
+        label: The name in explanations.
     """
 
     schematic = {"label": "BM25", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
-    def __init__(self, folder: Path, name: str, version: int, num_results: int = 1000) -> None:
+    def __init__(self, folder: Path, name: str, version: int, num_results: int = 1000, label: str = "BM25") -> None:
         check_count("num_results", num_results)
         self.folder, self.name, self.version, self.num_results = folder, name, version, num_results
+        self.label = label
         self._open: dict[int, Table] = {}  # the table at its version, for all copies with other numbers of results
 
     def __repr__(self) -> str:
         return f"BM25({str(self.folder.parent)!r}, {self.num_results})"
+
+    def __str__(self) -> str:
+        return self.label
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_open": {}}  # worker processes open the table again
@@ -206,6 +211,6 @@ class FullText(WithSignature, pt.Transformer):
 
     def limited(self, num_results: int) -> FullText:
         """Finds so many passages in the same open table."""
-        other = FullText(self.folder, self.name, self.version, num_results)
+        other = FullText(self.folder, self.name, self.version, num_results, self.label)
         other._open = self._open
         return other

@@ -70,17 +70,9 @@ class KeyedRows:
 
     Several processes may read, and one at a time appends; while another one does, or if the folder cannot be written,
     matrices stay in memory until the next call. Rows are on the disk before the entry of their key, so that the entries
-    are complete whenever a process is killed; what it has left behind them is overwritten.
-
-    ::
-
-        rows    the rows of all matrices
-        keys    per matrix its key, the number of its first row, and that of the row after its last one
-
-    Args:
-        folder: The folder, which is made when something is appended; None keeps all in memory.
-        width: Length of a row.
-        dtype: Of the rows.
+    are complete whenever a process is killed; what it has left behind them is overwritten. The file ``rows`` has the
+    rows of all matrices, ``keys`` per matrix its key and the numbers of its first row and of the row after its last.
+    The folder is made when something is appended; None keeps all in memory.
     """
 
     ENTRY = np.dtype([("key", "V16"), ("start", "<i8"), ("end", "<i8")])

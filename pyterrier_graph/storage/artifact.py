@@ -188,17 +188,9 @@ def writing(path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bo
     """Provides a temporary folder, which becomes the artifact when the block ends without an error.
 
     Files that a killed process has left of the same artifact are removed, and what it was about to replace gets its
-    place back.
-
-    Args:
-        path: Path of the artifact.
-        meta: The contents of ``pt_meta.json``, which may be completed inside the block. It is written last, so that an
-            incomplete folder is never read as an artifact.
-        overwrite: Whether an artifact that is there already is replaced, when the new one is complete.
-
-    Raises:
-        BlockingIOError: If another process is writing there.
-        FileExistsError: If there is a file, or a folder with files, at ``path``.
+    place back. ``meta`` becomes ``pt_meta.json`` and may be completed inside the block. It is written last, so that an
+    incomplete folder is never read as an artifact. With ``overwrite`` an artifact that is there already is replaced,
+    when the new one is complete; else FileExistsError is raised. BlockingIOError: another process is writing there.
     """
     target = Path(path).absolute()
     place = target.with_name(f".{target.name}.new")
@@ -229,21 +221,25 @@ def writing(path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bo
 
 
 def complete(
-    folder: Path, meta: dict[str, Any], sha256: Mapping[str, str] | None = None, files: Iterable[Path] | None = None
+    folder: Path,
+    meta: dict[str, Any],
+    sha256: Mapping[str, str] | None = None,
+    files: Iterable[Path] | None = None,
+    publish: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
     """Makes a folder with its files an artifact: syncs everything to the disk, and writes ``pt_meta.json`` at the end.
 
-    Args:
-        folder: The folder. If the caller renames it afterwards, :func:`sync` has to sync the folder around it.
-        meta: The contents of ``pt_meta.json``; sizes in bytes and digests of all files are added.
-        sha256: Digests that are known already, by the names of files.
-        files: The files of the artifact; all in the folder by default.
+    Sizes and digests of the files, by default all in the folder, are added to ``meta``; ``sha256`` has those that are
+    known already. ``publish`` is called with the metadata, which it may extend, before they are written. If the caller
+    renames the folder afterwards, it has to :func:`sync` the folder around it.
     """
     known, new = sha256 or {}, folder / NEW_META
     files = sorted({*(folder.rglob("*") if files is None else files)} - {folder / META, new})
     names = {file.relative_to(folder).as_posix(): file for file in files if file.is_file()}
     meta[SIZES] = {name: file.stat().st_size for name, file in names.items()}
     meta[DIGESTS] = {name: known.get(name) or file_sha256(file) for name, file in names.items()}
+    if publish is not None:
+        publish(meta)
     new.write_text(meta_text(meta), encoding="utf-8", newline="\n")
     mode = new.stat().st_mode & 0o777
     for file in [*names.values(), new]:
@@ -305,13 +301,8 @@ def meta_text(meta: Mapping[str, Any]) -> str:
 def read_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Opens an artifact: reads its ``pt_meta.json``, and compares sizes of files, and digests of small ones.
 
-    Args:
-        path: Folder of the artifact.
-        expected: Fields that ``pt_meta.json`` must have, such as those of :func:`kind_of`.
-
-    Raises:
-        FileNotFoundError: If there is no artifact.
-        ValueError: If the artifact is of another kind or version, or is damaged.
+    Raises FileNotFoundError if there is no artifact, ValueError if it is damaged, or if ``pt_meta.json`` does not have
+    the ``expected`` fields, such as those of :func:`kind_of`.
     """
     return _read_meta(path, expected or {})[0]
 
@@ -351,12 +342,7 @@ def _open_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verify(path: Path) -> None:
-    """Reads all files of an artifact, and those of artifacts and checkpoints inside, and compares them with digests.
-
-    Raises:
-        FileNotFoundError: If there is no artifact.
-        ValueError: If it is damaged; names each damaged file.
-    """
+    """Reads all files of an artifact and of those inside, and compares them with digests; ValueError if one differs."""
     _read_meta(path, {}, math.inf)
 
 
@@ -411,11 +397,7 @@ class OwnArtifact(pt.Artifact):
     def verify(self) -> Self:
         """Reads all files of the artifact and compares them with the digests that were stored when they were written.
 
-        Opening an artifact compares files of up to 1 MiB only.
-
-        Raises:
-            FileNotFoundError: If there is no artifact at the path.
-            ValueError: If the artifact is damaged; names each damaged file. Or if it was never saved.
+        Opening an artifact compares files of up to 1 MiB only. ValueError names each damaged file.
         """
         if self.path is pt.Artifact.NO_PATH:
             raise ValueError(f"{self!r} has no folder: save it first")

@@ -12,10 +12,11 @@ the folder that becomes the artifact. A process that is killed at any moment lea
 the artifact is the same to the byte, whoever computed which range: ``work`` must return the same rows for the same
 numbers. When all ranges are there, they are concatenated, so that at the end the disk holds the rows twice.
 
-``workers=`` is the same everywhere: a number of processes on this machine, which share its cores, and each of which
-takes a GPU where there are several; or ``'ray'``, a Ray cluster whose nodes see the same files under the same paths
-(the one that ``ray.init`` has connected to, or else one on this machine). ``work`` is sent to a worker once; it may be
-defined in a notebook. Graphs, stores and indexes are opened by the worker, not copied.
+``workers=`` is the same everywhere: a number of processes on this machine, which share its cores; or ``'ray'``, a Ray
+cluster (the one that ``ray.init`` has connected to, or else one on this machine), which shares out several GPUs and
+returns ranges to this process. ``work`` is sent to a worker once; it may be defined in a notebook. Graphs, stores and
+indexes are opened by the worker, not copied, so nodes of a cluster must see the same files under the same paths, unless
+``read`` of :meth:`RangeWriter.compute` sends what ``work`` needs.
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ import json
 import os
 import shutil
 import signal
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,17 +49,15 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Work = Callable[[np.ndarray], Mapping[str, np.ndarray]]  # row numbers, which ascend, to arrays by name
 Job = Callable[[int], None]
 Workers = int | Literal["ray"]
 
 PLAN, FILES = "unfinished.json", "files"
+AHEAD = 2  # ranges per processor that Ray has been given; what they need is in memory
 RETRIES = 5  # of a range, if Ray loses a worker or a machine
 IDLE = 10  # seconds until a process ends that gets no more work, such as one whose parent was killed
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS")
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-_held = ExitStack()  # what this process keeps until it ends: the lock of its GPU
 _pickled_job = b""  # of this worker process
 
 
@@ -162,8 +160,9 @@ class RangeWriter:
 
     def compute(
         self,
-        work: Work,
+        work: Callable[[Any], Mapping[str, np.ndarray]],
         *names: str,
+        read: Callable[[np.ndarray], Any] = lambda numbers: numbers,
         lengths: Sequence[str] = (),
         workers: Workers = 1,
         **progress: Any,
@@ -174,6 +173,7 @@ class RangeWriter:
             work: Row numbers, which ascend, to arrays by name.
             *names: The files of the artifact that these arrays become, concatenated in the order of the rows. Without
                 names, the ranges stay as they are, for :meth:`read`.
+            read: Row numbers to what ``work`` is called with in their place; Ray calls it in this process.
             lengths: Those of the names whose arrays are lengths of rows, int64. Their files get offsets: where each
                 row begins, and the end of the last one.
             workers: See this module.
@@ -183,19 +183,25 @@ class RangeWriter:
         self.prepare()
         ranges = [*self._ranges.items()]
 
-        def job(number: int) -> None:
-            file, rows = ranges[number]
-            arrays = work(np.arange(rows.start, rows.stop))
+        def given(number: int) -> Any:
+            rows = ranges[number][1]
+            return read(np.arange(rows.start, rows.stop))
+
+        def put(number: int, arrays: Mapping[str, np.ndarray]) -> None:
+            file = ranges[number][0]
             with pt.io.finalized_open(str(file), "b") as out:
                 out.write(save({name: np.ascontiguousarray(values) for name, values in arrays.items()}))
                 out.flush()
                 os.fsync(out.fileno())
 
+        def job(number: int) -> None:
+            put(number, work(given(number)))
+
         missing = [number for number, (file, _) in enumerate(ranges) if not file.exists()]
         left = sum(len(ranges[number][1]) for number in missing)
         total = sum(map(len, self._ranges.values()))
         with pt.tqdm(total=total, initial=total - left, **progress) as bar:
-            for number in _each(job, missing, workers):
+            for number in _on_ray(work, given, put, missing) if workers == "ray" else _each(job, missing, workers):
                 bar.update(len(ranges[number][1]))
         if names:
             self._concatenate(names, lengths)
@@ -249,18 +255,12 @@ def read_table(stored: np.ndarray) -> pa.Table:
 # --- workers
 
 
-def _each(job: Job, numbers: Sequence[int], workers: Workers) -> Iterator[int]:
+def _each(job: Job, numbers: Sequence[int], workers: int) -> Iterator[int]:
     """Calls ``job(number)`` for all numbers, and yields each when it is done, in any order.
 
     An error of the function, or a process that dies, ends all calls. What is done is kept: an equal call continues.
-
-    Raises:
-        ImportError: If Ray is not installed.
-        RuntimeError: If a process dies, for example because it is out of memory.
     """
-    if workers == "ray":
-        yield from _on_ray(job, numbers)
-    elif workers > 1 and len(numbers) > 1:
+    if workers > 1 and len(numbers) > 1:
         yield from _in_processes(job, numbers, min(workers, len(numbers)))
     else:
         for number in numbers:
@@ -273,8 +273,7 @@ def _in_processes(job: Job, numbers: Sequence[int], count: int) -> Iterator[int]
     from joblib.externals import loky
 
     threads = dict.fromkeys(THREADS, str(max(1, joblib.cpu_count() // count)))
-    start = (dumps(job), gpus())
-    executor = loky.ProcessPoolExecutor(count, timeout=IDLE, initializer=_start, initargs=start, env=threads)
+    executor = loky.ProcessPoolExecutor(count, timeout=IDLE, initializer=_start, initargs=(dumps(job),), env=threads)
     done = False
     try:
         calls = {executor.submit(_call, number): number for number in numbers}
@@ -286,12 +285,10 @@ def _in_processes(job: Job, numbers: Sequence[int], count: int) -> Iterator[int]
         executor.shutdown(kill_workers=not done)
 
 
-def _start(job: bytes, devices: list[str]) -> None:
+def _start(job: bytes) -> None:
     """Prepares a worker process."""
     global _pickled_job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
-    if devices:
-        os.environ[VISIBLE] = take_gpu(devices)
     _pickled_job = job
 
 
@@ -304,25 +301,10 @@ def _loaded(job: bytes) -> Job:
     return cloudpickle.loads(job)
 
 
-def gpus() -> list[str]:
-    """The names of this machine's GPUs that are to be shared out, if there are several."""
-    torch = sys.modules.get("torch")  # what does not import it needs no GPU
-    if torch is None or (count := torch.cuda.device_count()) < 2:
-        return []
-    return os.environ[VISIBLE].split(",") if os.environ.get(VISIBLE) else [*map(str, range(count))]
-
-
-def take_gpu(devices: Sequence[str]) -> str:
-    """Chooses a GPU that no other worker has, until this process ends; if all are taken, one that is shared."""
-    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
-    for device in devices:
-        with suppress(BlockingIOError):
-            _held.enter_context(locked(Path(tempfile.gettempdir(), f"pyterrier_graph-gpu-{user}-{device}")))
-            return device
-    return devices[os.getpid() % len(devices)]
-
-
-def _on_ray(job: Job, numbers: Sequence[int]) -> Iterator[int]:
+def _on_ray(
+    work: Callable[[Any], Any], given: Callable[[int], Any], put: Callable[[int, Any], None], numbers: Sequence[int]
+) -> Iterator[int]:
+    """Calls ``put(number, work(given(number)))``, of which Ray does the work; otherwise as :func:`_each`."""
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
@@ -331,25 +313,29 @@ def _on_ray(job: Job, numbers: Sequence[int]) -> Iterator[int]:
         ray.init()
     # not the default of one call per process where there are GPUs: each call would load the encoder
     options = {"num_gpus": int("GPU" in ray.cluster_resources()), "max_retries": RETRIES, "max_calls": 0}
-    call, reference = ray.remote(**options)(_call_on_ray), ray.put(dumps(job))
-    pending = {call.remote([reference], number): number for number in numbers}
+    call, reference, pending = ray.remote(**options)(_call_on_ray), ray.put(dumps(work)), dict[Any, int]()
+    waiting = iter(numbers)
     try:
-        while pending:
+        while True:
+            ahead = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(pending)
+            pending |= {call.remote([reference], given(number)): number for number in islice(waiting, max(ahead, 0))}
+            if not pending:
+                break
             (done,), _ = ray.wait([*pending])
-            ray.get(done)
+            put(pending[done], ray.get(done))
             yield pending.pop(done)
     finally:
         for left in pending:
             ray.cancel(left, force=True)
 
 
-def _call_on_ray(reference: list[Any], number: int) -> None:
-    """Calls a job. Its process fetches it once: in a list, Ray does not pass what is referred to with each call."""
-    _fetched(*reference)(number)
+def _call_on_ray(reference: list[Any], given: Any) -> Any:
+    """Works on a range. Its process fetches the work once: in a list, Ray does not pass what is referred to."""
+    return _fetched(*reference)(given)
 
 
 @lru_cache(maxsize=1)
-def _fetched(reference: Any) -> Job:
+def _fetched(reference: Any) -> Callable[[Any], Any]:
     ray: Any = importlib.import_module("ray")
     return cloudpickle.loads(ray.get(reference))
 

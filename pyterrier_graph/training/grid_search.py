@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyterrier as pt
 
-from pyterrier_graph.training.validation import check_measure
+from pyterrier_graph.training.validation import as_good, check_measure
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 SWEEPS = 2  # how often the whole grid is tried, if there are several numbers
@@ -20,9 +20,6 @@ class Tuning:
 
     Attributes:
         measure: Name of the ir_measures measure that is maximized on the validation queries.
-
-    Raises:
-        ValueError: If ir_measures does not know the measure.
     """
 
     measure: str = "nDCG@10"
@@ -46,13 +43,8 @@ def coordinate_search(
     if its mean difference to the best value, over the queries, is at most the standard error of this mean. So few
     queries move a number only if they agree, and a single query moves none.
 
-    Args:
-        start: The numbers by name.
-        grid: The changes that are tried; one can change several numbers together. The changes of one number are
-            ``[{"title": w} for w in (0, 0.5, 1)]``, for example.
-        measure: Measures the model with these numbers: the measure of each query, shape (queries,); more is better.
-        desc: Title of the progress bar.
-        verbose: Whether to show progress.
+    The changes of one number are ``[{"title": w} for w in (0, 0.5, 1)]``, for example; one can change several numbers
+    together. ``measure`` returns the measure of each query with some numbers, shape (queries,); more is better.
     """
     present = dict(start)
     groups: dict[frozenset[str], list[Mapping[str, float]]] = {}
@@ -70,13 +62,6 @@ def coordinate_search(
                 bar.update()
             values = [measured[tuple(trial.values())] for trial in trials]
             best = max(values, key=np.mean)
-            supported = [trial for trial, value in zip(trials, values, strict=True) if _as_good(value, best)]
+            supported = [trial for trial, value in zip(trials, values, strict=True) if as_good(value, best)]
             present = min(supported, key=lambda trial: sum(abs(trial[name] - start[name]) for name in trial))
     return present
-
-
-def _as_good(value: np.ndarray, best: np.ndarray) -> bool:
-    worse, count = best - value, len(best)
-    error = float(np.std(worse, ddof=1)) / count**0.5 if count > 1 else np.inf
-    # a single query that differs is exactly one standard error away
-    return float(np.mean(worse)) <= error * (1 + 1e-9)

@@ -8,8 +8,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
 from safetensors.torch import load_model
@@ -33,9 +34,10 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from pyterrier_graph.checks import QualityWarning, check_fields, check_type
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.storage.artifact import claim
-from pyterrier_graph.training.validation import check_measure
+from pyterrier_graph.training.validation import as_good, check_measure
 
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of the way from the weights before training to the trained ones
 MAY_DIFFER = {"epochs", "output_dir", "patience"}  # options of a training that continues from a checkpoint
 # Checkpoints that were written within a second are sorted by their steps, so the warning does not matter.
 trainer_logger.addFilter(lambda record: "mtime may not" not in record.getMessage())  # type: ignore[arg-type]
@@ -58,9 +60,6 @@ class TrainerOptions:
         attention_dropout: Whether an encoder that learns drops attention weights, as its checkpoint does. Without, a
             CPU takes half the time for texts of 480 tokens, and as long for 128; dropout of hidden states stays.
         arguments: Further ``transformers.TrainingArguments``, such as ``{'gradient_accumulation_steps': 4}``.
-
-    Raises:
-        ValueError: If an option has a value that is not allowed.
     """
 
     epochs: int = 10
@@ -96,12 +95,49 @@ class HeadOptions(TrainerOptions):
         check_fields(self, encoder_learning_rate=0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StartOptions(HeadOptions):
+    """:class:`HeadOptions` of trainings that start at a model which ranks well already, and are tied to it.
+
+    Validation queries decide how far the weights w move from the weights w0 before training: of ``w0 + share * (w -
+    w0)``, with shares 0, 0.25, 0.5, 0.75 and 1, the smallest share within one standard error of the best is kept (see
+    :func:`~pyterrier_graph.training.validation.as_good`), and logged. Interpolated weights often rank better
+    than both ends, also elsewhere (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022). Networks that
+    start at random are neither tied nor interpolated.
+
+    Attributes:
+        l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving w0 (L2-SP: Li et al., Explicit inductive
+            bias for transfer learning with convolutional networks, ICML 2018). With 0 a network suits its training
+            queries best, and may rank worse than the untrained one on other collections.
+    """
+
+    l2_sp: float = 0.1
+
+
+class L2SP(nn.Module):
+    """The penalty of :class:`StartOptions` for a network whose weights w0 are its present ones."""
+
+    def __init__(self, network: nn.Module, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+        self.register_buffer("first", self._weights(network).detach().clone(), persistent=False)
+
+    def forward(self, network: nn.Module) -> Tensor:
+        """``factor / 2 * |w - w0|^2``."""
+        return self.factor / 2 * (self._weights(network) - self.get_buffer("first")).square().sum()
+
+    @staticmethod
+    def _weights(network: nn.Module) -> Tensor:
+        weights = [weight.flatten() for weight in network.parameters()]
+        return torch.cat(weights) if weights else torch.zeros(0)
+
+
 class RankingTrainer(Trainer):
     """A Trainer that is evaluated by ``validate`` (see :func:`train`) instead of the loss."""
 
     model: Any
 
-    def __init__(self, *, validate: Callable[[], float] | None, **arguments: Any) -> None:
+    def __init__(self, *, validate: Callable[[], np.ndarray] | None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.validate = validate
 
@@ -110,7 +146,7 @@ class RankingTrainer(Trainer):
         assert self.validate is not None  # without validation queries, the trainer has no dataset for evaluation
         self.model.eval()
         # all processes use the value of the main process, so that they stop at the same time
-        metrics = {str(self.args.metric_for_best_model): broadcast_object_list([self.validate()])[0]}
+        metrics = {str(self.args.metric_for_best_model): float(_everywhere(self.validate).mean())}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -162,35 +198,64 @@ def stalled(state: TrainerState, metric: str | None) -> int:
     return len(values) - 1 - values.index(max(values)) if values else 0
 
 
-def _unless_better_at_start(
-    model: nn.Module, before: dict[str, Tensor], measured: float, state: TrainerState, measure: str
+def _everywhere(validate: Callable[[], np.ndarray]) -> np.ndarray:
+    """The measure of each query, by the main process, in all processes."""
+    return broadcast_object_list([validate()])[0]
+
+
+def _supported(
+    model: nn.Module, before: dict[str, Tensor], measured: np.ndarray, state: TrainerState, measure: str, run: "Run"
 ) -> list[dict[str, float]]:
-    """Restores the weights from before training if training did not improve on them; returns the whole log."""
-    if state.best_metric is not None and state.best_metric < measured:
+    """Keeps the best weights of a training as far as validation supports it; returns the whole log.
+
+    ``before`` are the weights before training, and ``measured`` is the measure of each validation query with these.
+    """
+    log = [{measure if key == PREFIX + measure else key: entry[key] for key in entry} for entry in state.log_history]
+    log = [{measure: float(measured.mean()), "epoch": 0.0, "step": 0}, *log]
+    share = float(state.best_metric is None or state.best_metric >= measured.mean())
+    if run.tied:
+        after = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+        values = {0.0: measured}
+
+        def load(share: float) -> None:
+            parts = {name: before[name].lerp(end, share) for name, end in after.items() if end.is_floating_point()}
+            model.load_state_dict(after | parts)
+
+        model.eval()
+        for share in SHARES:
+            load(share)
+            values[share] = _everywhere(cast(Any, run.validate))
+        best = max(values.values(), key=np.mean)
+        share = min(share for share, value in values.items() if as_good(value, best))
+        load(share)
+        value = float(values[share].mean())
+        log.append({measure: value, "share": share, "epoch": log[-1]["epoch"], "step": log[-1]["step"]})
+    if not share:
         advice = "try a smaller learning rate, more epochs or more training queries"
         message = f"training did not improve {measure}: the weights from before training are kept; {advice}"
         warnings.warn(message, QualityWarning, stacklevel=4)
         model.load_state_dict(before)
-    log = [{measure if key == PREFIX + measure else key: entry[key] for key in entry} for entry in state.log_history]
-    return [{measure: measured, "epoch": 0.0, "step": 0}, *log]
+    return log
 
 
 class Run(NamedTuple):
     """The parts of a training besides its options.
 
     Attributes:
-        validate: Computes the measure on the validation queries; None to train to the end and keep the last weights.
+        validate: Computes the measure of each validation query; None to train to the end and keep the last weights.
         identity: Distinguishes this training from others, whose checkpoints are refused with the names that differ.
         device: Where to train.
         dtype: The precision of the forward pass, unless ``options.arguments`` set it; weights stay in float32.
         verbose: Whether to show progress.
+        tied: Whether the model keeps its weights as :class:`StartOptions` describes it, instead of the best ones.
     """
 
-    validate: Callable[[], float] | None
+    validate: Callable[[], np.ndarray] | None
     identity: dict[str, Any]
     device: torch.device
     dtype: DType
     verbose: bool
+    tied: bool = False
 
 
 def train(
@@ -204,16 +269,8 @@ def train(
 ) -> list[dict[str, float]]:
     """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place by a :class:`RankingTrainer`.
 
-    Args:
-        model: The model.
-        examples: The training set. Before each epoch its method ``draw(epoch)`` is called, if it has one.
-        collate: Makes a batch of examples.
-        options: How to train.
-        rates: The learning rate of each group of parameters.
-        **run: The fields of :class:`Run`.
-
-    Returns:
-        The log, as :func:`run_trainer` returns it.
+    Before each epoch ``examples.draw(epoch)`` is called, if there is such a method. ``run`` has the fields of
+    :class:`Run`, and the log that is returned is that of :func:`run_trainer`.
     """
     about = Run(**run)
 
@@ -247,23 +304,13 @@ def run_trainer(
 ) -> list[dict[str, float]]:
     """Trains a model in place and keeps the weights that are best on the validation queries.
 
-    A call that ends with an error, or by Ctrl-C, leaves the model with the weights that it had before.
+    A call that ends with an error, or by Ctrl-C, leaves the model with the weights that it had before. ``make`` makes
+    the trainer from its arguments and callbacks; its evaluation returns the measure with :data:`PREFIX` before its
+    name. ``load`` reads the model's weights from the folder of a checkpoint.
 
-    Args:
-        model: The model.
-        make: Makes the trainer from its arguments and callbacks. The trainer's evaluation returns the measure with
-            :data:`PREFIX` before its name.
-        arguments: Makes the trainer's arguments.
-        load: Reads the model's weights from the folder of a checkpoint.
-        options: How to train.
-        run: Validation, identity, device, precision and progress.
-
-    Returns:
-        The trainer's log: losses, and the measure under its own name. With validation, its first entry is the measure
-        before training; if no later value is better, the weights from before training are kept.
-
-    Raises:
-        ValueError: If ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
+    Returns the trainer's log: losses, and the measure under its own name. With validation, its first entry is the
+    measure before training; if no later value is better, the weights from before training are kept. Raises ValueError
+    if ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
     """
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -277,12 +324,12 @@ def run_trainer(
             checkpoint = _checkpoint_of(folder, options, run.identity | {"dtype": dtype_name(run.dtype, run.device)})
         if run.validate is not None:
             model.eval()
-            measured = broadcast_object_list([run.validate()])[0]
+            measured = _everywhere(run.validate)
         if checkpoint is not None and options.patience:
             state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
             if stalled(state, settings.metric_for_best_model) >= options.patience:  # this training had ended
                 load(folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
-                return _unless_better_at_start(model, before, measured, state, options.measure)
+                return _supported(model, before, measured, state, options.measure, run)
         callbacks: list[TrainerCallback] = [Progress()] if run.verbose else []
         if run.validate is not None and options.patience:
             callbacks.append(Patience(options.patience))
@@ -296,7 +343,7 @@ def run_trainer(
                 vars(model).pop(name, None)
         log = trainer.state.log_history
         if run.validate is not None:
-            log = _unless_better_at_start(model, before, measured, trainer.state, options.measure)
+            log = _supported(model, before, measured, trainer.state, options.measure, run)
         trainer.accelerator.wait_for_everyone()  # the temporary folder is removed next
         model.to(run.device).eval()
         if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):

@@ -52,7 +52,18 @@ def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transforme
 def check_measure(measure: str) -> None:
     """Raises an error unless this is the name of a measure that ir_measures knows."""
     check_type("measure", measure, str, "the name of a measure, such as 'nDCG@10'")
-    ir_measures.parse_measure(measure)
+    try:
+        ir_measures.parse_measure(measure)
+    except (MemoryError, NameError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{measure!r:.60} is not a measure of ir_measures, such as 'nDCG@10': {error}") from error
+
+
+def as_good(value: np.ndarray, best: np.ndarray) -> bool:
+    """Whether the measure of each query is, on average, at most one standard error of the difference below the best."""
+    worse, count = best - value, len(best)
+    error = float(np.std(worse, ddof=1)) / count**0.5 if count > 1 else np.inf
+    # a single query that differs is exactly one standard error away
+    return float(np.mean(worse)) <= error * (1 + 1e-9)
 
 
 class Validation:
@@ -60,14 +71,8 @@ class Validation:
 
     If only documents are judged, passages (``docno%pN``, or those of the model's graph) count for their document: the
     score of a document is the score of its best passage. If no candidate is judged, it warns that the measure is 0 for
-    all scores.
-
-    Args:
-        run: ``qid``, and what the model needs; with ``docno`` if the candidates are always the same.
-        qrels: ``qid, docno, label``; see :func:`judged`.
-        measure: Name of an ir_measures measure, such as ``'nDCG@10'``.
-        context: The model, which messages name.
-        candidates: Number of documents per query, the first by ``rank`` (or in the order of the rows); None uses all.
+    all scores. The run has ``docno`` if the candidates are always the same: the first ``candidates`` documents of each
+    query by ``rank`` (or in the order of the rows), or all.
     """
 
     def __init__(

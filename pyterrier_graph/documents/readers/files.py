@@ -34,7 +34,7 @@ FORMATS = {
     "office": (".docx", ".pptx", ".pdf", ".ipynb"),
 }
 MAX_BYTES = 50_000_000  # of a file
-SECONDS = 60  # to read a file; the expansion of a stranger's file can be exponential
+SECONDS, MEMORY = 60, 2 << 30  # to read a file; the expansion of a stranger's file can be exponential
 FEW = 200  # files; fewer take less time than processes need to start
 EXAMPLES = 10
 _LATIN = frozenset(("iso-8859-1", "iso8859-1", "latin-1", "latin1", "ascii", "us-ascii"))
@@ -53,7 +53,7 @@ class DocumentFiles:
     All files are read before the first document is yielded, since links may lead to later files. In memory are the
     paths, the names of anchors, and one document at a time; the other documents wait in a temporary file.
 
-    Each document is a record with ``docno``, ``title``, ``text``, ``nodes``, ``links``, ``references`` and ``codes``,
+    Each document is a record with ``docno``, ``title``, ``text``, ``nodes``, ``links`` and ``references``,
     for :meth:`DocumentGraph.index <pyterrier_graph.DocumentGraph.index>` and the indexers of PyTerrier, and with
     ``lines`` (per node the line of the file where the node begins).
 
@@ -91,13 +91,16 @@ class DocumentFiles:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         import pyterrier as pt
+        from joblib import Parallel, cpu_count, delayed
 
         broken, empty, nowhere = dict[str, str](), list[str](), list[str]()
         ids: dict[str, str] = {}  # of documents and passages, by the names that links use
         documents = 0
+        workers = self.workers or (cpu_count() if len(self.paths) >= FEW else 1)
+        calls = (delayed(read_file)(self.formats, self.options, self.root, path) for path in self.paths)
         progress = {"desc": "reading files", "total": len(self.paths), "unit": "file", "delay": 1}
         with TemporaryFile("w+", encoding="utf-8") as drafts:
-            results = pt.tqdm(self._results(), **progress, disable=not self.verbose)
+            results = pt.tqdm(Parallel(workers, return_as="generator")(calls), **progress, disable=not self.verbose)
             for path, draft in zip(self.paths, results, strict=True):
                 if isinstance(draft, str):
                     broken[os.fsencode(path).decode("utf-8", "replace")] = draft
@@ -123,15 +126,6 @@ class DocumentFiles:
             name, reason = next(iter(broken.items()))
             message = f"{len(broken)} of {len(self.paths)} files were not read, the first is {name}: {reason}"
             warnings.warn(f"{message}. report['broken'] lists all of them", DataWarning, stacklevel=2)
-
-    def _results(self) -> Iterator[Draft | str]:
-        from joblib import Parallel, cpu_count, delayed
-
-        workers = self.workers or (cpu_count() if len(self.paths) >= FEW else 1)
-        read = delayed(read_file)
-        return Parallel(workers, return_as="generator")(
-            read(self.formats, self.options, self.root, path) for path in self.paths
-        )
 
     def _record(self, draft: dict[str, Any], ids: Mapping[str, str], nowhere: list[str]) -> dict[str, Any]:
         """The document of a draft, with its references resolved."""
@@ -169,12 +163,14 @@ def find(files: Files, suffixes: tuple[str, ...]) -> tuple[Path, list[str], Coun
                 elif path.is_file() and not path.is_symlink():
                     paths.append(path.relative_to(root).as_posix())
         return root, paths, skipped
-    listed = [Path(path).absolute() for path in ([files] if isinstance(files, str | os.PathLike) else files)]
-    if not listed:
+    given = [files] if isinstance(files, str | os.PathLike) else [*files]
+    if not given:
         raise ValueError("files must be a folder, a file, or a list of files, got an empty list")
-    for file in listed:
-        if not file.is_file():
-            raise FileNotFoundError(f"there is no file {str(file)!r}")
+    for file in given:
+        check_type("a path in files", file, (str, os.PathLike), "the path of a file")
+        if not os.path.isfile(file):
+            raise FileNotFoundError(f"there is no file {os.path.abspath(file)!r}")
+    listed = [Path(path).absolute() for path in given]
     root = Path(os.path.commonpath([file.parent for file in listed]))
     return root, [*dict.fromkeys(file.relative_to(root).as_posix() for file in listed)], Counter()
 
@@ -192,7 +188,7 @@ def read_file(formats: Sequence[str], options: ReaderOptions, root: Path, path: 
     try:
         if (size := (root / path).stat().st_size) > MAX_BYTES:
             return f"it has {size:,} bytes, more than {MAX_BYTES:,}"
-        with _time_limit():
+        with _limits():
             return read_draft(parse, (root / path).read_bytes(), path, options)
     except ReaderError as error:
         return str(error)
@@ -209,30 +205,32 @@ class _TimeIsUpError(BaseException):
 
 
 @contextmanager
-def _time_limit() -> Iterator[None]:
-    """Ends what takes longer, where the system has such a signal and this is the main thread."""
+def _limits() -> Iterator[None]:
+    """Ends what takes longer or more memory, where the system has such limits and this is the main thread."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
+    import resource  # not on Windows
 
     def stop(*_: object) -> None:
         raise _TimeIsUpError
 
-    before = signal.signal(signal.SIGALRM, stop)
+    before, memory = signal.signal(signal.SIGALRM, stop), resource.getrlimit(resource.RLIMIT_AS)
+    if (pages := Path("/proc/self/statm")).exists():
+        most = int(pages.read_text().split()[0]) * resource.getpagesize() + MEMORY
+        most = min([most, *(limit for limit in memory if limit != resource.RLIM_INFINITY)])
+        resource.setrlimit(resource.RLIMIT_AS, (most, memory[1]))
     signal.setitimer(signal.ITIMER_REAL, SECONDS, 1.0)  # and each second after: a destructor can lose an exception
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, memory)
 
 
 def read_draft(parse: Parse, data: bytes, docno: str, options: ReaderOptions) -> Draft:
-    """The document of a file's bytes.
-
-    Raises:
-        ReaderError: If the file does not have the format of the parser.
-    """
+    """The document of a file's bytes; ReaderError if it does not have the format of the parser."""
     if split_passage_id(docno)[1] is not None:
         raise ReaderError("its name looks like the id of a passage")
     if not is_unicode(docno):
@@ -246,11 +244,7 @@ def read_draft(parse: Parse, data: bytes, docno: str, options: ReaderOptions) ->
 
 
 def decode(data: bytes, encoding: str | None = None) -> str:
-    """The text of a file. The encoding is the given one, that of a byte order mark, the declared one, UTF-8 or a guess.
-
-    Raises:
-        ReaderError: If the file is not a text.
-    """
+    """The text of a file in the given encoding, that of a byte order mark, the declared one, UTF-8, or a guess."""
     with needs_files_extra("reading files"):
         from bs4.dammit import EncodingDetector, UnicodeDammit
 
@@ -280,7 +274,7 @@ def read_markdown(
     of lists, code, rows of tables and quotes become passages. A link to a heading or an anchor of the same file becomes
     an edge ``internal``, a link to another file of the folder an edge ``external``: to the first passage at the anchor
     that the link names, or to the document. Links out of the folder are left out. In front matter, ``title`` is the
-    document's title; tags, keywords and categories are its codes.
+    document's title.
 
     Files that cannot be read are left out, named in one warning, and listed in the report.
 
@@ -308,7 +302,7 @@ def read_html(files: Files, **options: Any) -> DocumentFiles:
     The title is that of the only heading of the highest level, or the page's ``<title>``. Where a page marks its main
     text (``<main>``, ``role="main"``, ``<article>``), other text is left out; so are navigation, asides, and the header
     and footer of the page. Cells of a row of a table are separated by ``|``. The encoding is the one that the page
-    declares. Keywords of ``<meta>`` are codes.
+    declares.
     """
     return DocumentFiles(files, ["html"], **options)
 
@@ -317,8 +311,7 @@ def read_rst(files: Files, **options: Any) -> DocumentFiles:
     """Reads files of reStructuredText; arguments, documents, passages and links are those of :func:`read_markdown`.
 
     Nothing is included from other files. Directives and roles that docutils does not have, such as those of Sphinx, are
-    read as text; ``:doc:``, ``:ref:``, tables of contents and the roles of Python's objects become links where their
-    targets are among the files. The fields tags and keywords at the beginning of a file are its codes.
+    read as text; ``:doc:``, ``:ref:`` and tables of contents become links where their targets are among the files.
     """
     return DocumentFiles(files, ["rst"], **options)
 

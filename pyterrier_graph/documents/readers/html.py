@@ -42,9 +42,6 @@ def parse(data: bytes, outline: Outline) -> None:
         return
     outline.title = " ".join((root.findtext(".//title") or "").split())
     outline.title_is_fallback = True
-    for meta in root.iter("meta"):
-        if (meta.get("name") or "").lower() == "keywords":
-            outline.code(meta.get("content"))
     for path in _MAIN:
         for element in _outermost(root.xpath(path)):
             Walk(outline, is_main=True).read(element)
@@ -54,11 +51,7 @@ def parse(data: bytes, outline: Outline) -> None:
 
 
 def parse_html(text: str) -> Any:
-    """The root element of a page, which need not be well-formed; None if there is no element.
-
-    Raises:
-        ReaderError: If elements are nested too deeply.
-    """
+    """The root element of a page, which need not be well-formed; None if there is no element."""
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True, huge_tree=True)
     try:
         root = etree.fromstring(text.encode("utf-8", "replace"), parser)
@@ -70,11 +63,7 @@ def parse_html(text: str) -> Any:
 
 
 def parse_xml(data: bytes, encoding: str | None = None) -> Any:
-    """The root element of XML. Nothing is loaded, and entities other than characters stay as they are.
-
-    Raises:
-        ReaderError: If the bytes are not well-formed XML.
-    """
+    """The root element of XML. Nothing is loaded, and entities other than characters stay as they are."""
     try:
         parser = etree.XMLParser(
             resolve_entities=False,
@@ -121,8 +110,7 @@ class Walk:
         outline: The outline.
         endings: Endings that the addresses of links may lack.
         is_main: Whether a header or a footer is one of the text, rather than of the page.
-        flat: Elements whose inner blocks are part of their text.
-        alone: Elements that are blocks of their own even there.
+        flat: Elements whose inner blocks are part of their text, except rows of tables.
     """
 
     def __init__(
@@ -132,11 +120,9 @@ class Walk:
         *,
         is_main: bool = False,
         flat: tuple[str, ...] = (),
-        alone: tuple[str, ...] = (),
     ) -> None:
         self.outline, self.endings, self.is_main = outline, endings, is_main
         self.flat = frozenset(("tr", "pre", "caption", *flat))
-        self.alone = frozenset(("tr", *alone))
         self.open: list[tuple[Any, bool]] = [(None, False)]  # blocks: element, whether it is flat
 
     def read(self, root: Any) -> None:
@@ -171,7 +157,7 @@ class Walk:
         if tag in _HEADINGS:
             self.open.append((element, True))
             outline.begin(_line(element), _HEADINGS[tag])
-        elif tag in _BLOCKS and flat and tag not in self.alone:
+        elif tag in _BLOCKS and flat and tag != "tr":
             outline.add(" ")
         elif tag in _BLOCKS:
             self.open.append((element, tag in self.flat))

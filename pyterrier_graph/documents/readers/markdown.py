@@ -19,7 +19,6 @@ from pyterrier_graph.documents.readers.html import LINE, Walk, parse_html
 from pyterrier_graph.documents.readers.outline import Outline, ReaderError, clean
 
 ENDINGS = (".md", "/index.md", "/README.md", "/_index.md")
-CODES = ("tags", "keywords", "categories", "category")
 
 _MAX_NESTING = 100
 _MAX_FRONT_MATTER = 1 << 16  # characters
@@ -108,18 +107,11 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_front_matter(text: str, outline: Outline) -> None:
-    """Adds title and codes (tags, keywords, categories) to an outline.
-
-    Front matter that is not YAML, has aliases, or is too long is left out.
-    """
+    """Adds the title to an outline. Front matter that is not YAML, has aliases, or is too long is left out."""
     try:
         fields = yaml.load(text, _Loader) if len(text) <= _MAX_FRONT_MATTER else None
     except (yaml.YAMLError, ValueError, RecursionError, ArithmeticError, AttributeError, LookupError, TypeError):
         return
-    if not isinstance(fields, dict):
-        return
-    for name, value in fields.items():
-        if name == "title" and isinstance(value, str | int | float):
-            outline.title = clean(str(value))
-        elif name in CODES:
-            outline.code(value)
+    title = fields.get("title") if isinstance(fields, dict) else None
+    if isinstance(title, str | int | float):
+        outline.title = clean(str(title))

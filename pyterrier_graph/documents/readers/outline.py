@@ -131,8 +131,6 @@ class Outline:
         self.docno = docno
         self.title = ""  # that the file declares
         self.title_is_fallback = False  # whether a heading is preferred to the declared title
-        self.codes: list[str] = []  # attributes that documents can share, such as keywords
-        self.names: list[str] = []  # of the whole document, by which others can refer to it
         self.blocks: list[Text] = []
         self.text = Text(1)  # the present block
 
@@ -203,19 +201,12 @@ class Outline:
             paths = [normpath(f"{target}{ending}".lstrip("/")) for ending in ("", *endings)]
             self.refer(*(f"{path}#{fragment}" for path in paths if fragment), *paths, address=target)
 
-    def code(self, values: object) -> None:
-        """Adds codes: a text, in which commas separate them, or a list of texts."""
-        items = values.split(",") if isinstance(values, str) else values if isinstance(values, list) else []
-        texts = (clean(" ".join(str(item).split())) for item in items if isinstance(item, str | int | float))
-        self.codes += [text for text in texts if text and text not in self.codes]
-
 
 @dataclass
 class Draft:
     """A document whose references are still names."""
 
     docno: str
-    codes: list[str]
     nodes: list[Node] = field(default_factory=list)  # the root is the first
     lines: list[int] = field(default_factory=list)  # per node the line of the file where it begins, from 1
     links: list[Link] = field(default_factory=list)
@@ -232,7 +223,7 @@ def assemble(outline: Outline, min_words: int, max_words: int) -> Draft:
     longer blocks are cut.
     """
     blocks, title = _title(outline)
-    draft = Draft(outline.docno, outline.codes)
+    draft = Draft(outline.docno)
     placed: list[tuple[int, list[Mark]]] = []  # node, marks
 
     def add(kind: str, text: str, parent: int, line: int, marks: list[Mark]) -> int:
@@ -253,7 +244,6 @@ def assemble(outline: Outline, min_words: int, max_words: int) -> Draft:
                 add(PASSAGE, piece.text, above[-1][1], piece.line, piece.marks)
     placed.append((len(draft.nodes) - 1, outline.text.marks))  # those after all text
     _connect(draft, placed)
-    draft.names |= dict.fromkeys(map(clean, outline.names), draft.docno)
     return draft
 
 

@@ -22,15 +22,11 @@ from pyterrier_graph.documents.readers.html import LINE, MARKS, Walk
 from pyterrier_graph.documents.readers.outline import Outline, ReaderError
 
 ENDINGS = (".rst", "/index.rst", ".rest")
-CODES = ("tags", "keywords", "categories", "category")
 CODE_DIRECTIVES = frozenset(
     "autosummary code-block doctest dot graphviz highlight ipython jupyter-execute literalinclude mermaid plot "
     "productionlist testcode testoutput testsetup testcleanup uml".split()
 )
 LABEL_ROLES = frozenset(("ref", "numref", "any"))
-OBJECT_DIRECTIVES = frozenset(
-    "function class exception method classmethod staticmethod attribute property data".split()
-)
 OBJECT_ROLES = frozenset("func class exc meth attr data const obj mod".split())
 
 _SETTINGS = {
@@ -83,21 +79,19 @@ def parse(data: bytes, outline: Outline) -> None:
         raise
     except Exception as error:  # docutils does not name its errors
         raise ReaderError(f"docutils cannot read it: {type(error).__name__}: {error}") from error
-    root = _Html(outline, document.nametypes, len(text.splitlines())).element(document)
+    root = _Html(document.nametypes, len(text.splitlines())).element(document)
     Walk(outline, ENDINGS, flat=("p",)).read(root)
 
 
 class _Html:
-    """Makes HTML of the nodes of docutils; codes of the document go to the outline.
+    """Makes HTML of the nodes of docutils; fields at the beginning, such as authors, are left out.
 
-    Args:
-        outline: The outline.
-        is_explicit: Whether a label was given by the author, rather than made of the title of a section.
-        last_line: The number of lines; docutils reports later ones.
+    ``is_explicit`` is whether a label was given by the author, rather than made of the title of a section. docutils
+    reports lines after ``last_line``.
     """
 
-    def __init__(self, outline: Outline, is_explicit: dict[str, bool], last_line: int) -> None:
-        self.outline, self.is_explicit, self.last_line = outline, is_explicit, last_line
+    def __init__(self, is_explicit: dict[str, bool], last_line: int) -> None:
+        self.is_explicit, self.last_line = is_explicit, last_line
         self.level = 0
         self.has_begun = False  # whether there is more text than the title
 
@@ -118,11 +112,7 @@ class _Html:
             if isinstance(child, nodes.Text):
                 self.has_begun |= made.tag != "h1"
                 _append(made, xml_text(child.astext()))
-            elif isinstance(child, nodes.field_list) and not self.has_begun and self.level <= 1:
-                self._read_fields(child)
-            elif isinstance(child, nodes.meta) and child.get("name") == "keywords":
-                self.outline.code(child.get("content", ""))
-            else:
+            elif not isinstance(child, nodes.field_list) or self.has_begun or self.level > 1:
                 made.append(self.element(child))
         self.level = level
         return made
@@ -138,7 +128,7 @@ class _Html:
             return []
         marks = [["anchor", name] for name in node.get("ids", ())]
         marks += [["name", f"label:{name}"] for name in node.get("names", ()) if self.is_explicit.get(name)]
-        return marks + [["name", f"object:{name}"] for name in node.get("objects", ())]
+        return marks
 
     def _links(self, node: Any) -> list[Any]:
         role, target = node.get("role"), node.get("target", "")
@@ -150,15 +140,7 @@ class _Html:
             return [["follow", target, ENDINGS]]
         if role in LABEL_ROLES:
             return [["refer", f"label:{nodes.fully_normalize_name(target)}"]]
-        if role in OBJECT_ROLES and not target.startswith("!"):
-            name = target.lstrip("~.")
-            return [["refer", f"object:{name}", f"object:{node['prefix']}.{name}"]]
         return [["follow", _target(entry), ENDINGS] for entry in node.get("entries", ())]
-
-    def _read_fields(self, fields: Any) -> None:
-        for name, body in fields.children:
-            if name.astext().lower() in CODES:
-                self.outline.code(body.astext())
 
 
 def _append(element: Any, text: str) -> None:
@@ -192,21 +174,10 @@ class _Kept(Directive):
         if name in CODE_DIRECTIVES:
             return [nodes.literal_block(text, text)] if text else []
         kept = nodes.container()
-        prefix = self.state.document.get("prefix", ())  # of names: the module and the class
-        argument = self.arguments[0] if self.arguments and name != "highlight" else ""
-        if name in ("module", "currentmodule", *OBJECT_DIRECTIVES):
-            named = [" ".join(line.split("(")[0].split()[-1:]) for line in argument.splitlines()]
-            kept["objects"] = named if name not in OBJECT_DIRECTIVES else [".".join((*prefix, name)) for name in named]
-        if name in ("module", "currentmodule"):
-            self.state.document["prefix"] = (argument,)
-        elif argument:
-            kept += nodes.paragraph(argument, "", nodes.Text(argument))
+        if self.arguments and name not in ("highlight", "module", "currentmodule"):
+            kept += nodes.paragraph(self.arguments[0], "", nodes.Text(self.arguments[0]))
             kept[0].line = self.lineno
-        if name in ("class", "exception") and kept["objects"]:
-            self.state.document["prefix"] = (kept["objects"][0],)
         self.state.nested_parse(self.content, self.content_offset, kept)
-        if name in ("class", "exception"):
-            self.state.document["prefix"] = prefix
         return [kept]
 
 
@@ -237,8 +208,7 @@ def _interpreted(inliner: states.Inliner, rawsource: str, text: str, role: str, 
     name, title, target = role.rpartition(":")[2], title.strip(), target.removesuffix(">").strip()
     if name in OBJECT_ROLES:
         title = title.rpartition(".")[2] if title.startswith("~") else title.lstrip("!")
-    prefix = ".".join(inliner.document.get("prefix", ()))
-    return [nodes.inline(rawsource, title, role=name, target=target, prefix=prefix)], []
+    return [nodes.inline(rawsource, title, role=name, target=target)], []
 
 
 def keeping_parser() -> Parser:

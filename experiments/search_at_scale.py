@@ -1,0 +1,236 @@
+"""Approximate search by FAISS and by Lance in contextual vectors of real texts, and search in an index of this package.
+
+``python -m experiments.search_at_scale FOLDER... --queries FILE --passages 100000 --output OUTPUT``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, cycle
+from pathlib import Path
+from typing import Any
+
+import faiss
+import lancedb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyterrier as pt
+import torch
+from pyterrier_dr import FlexIndex
+from torch.nn.functional import embedding_bag, normalize
+
+import pyterrier_graph as ptg
+from experiments.harness.cost import side_by_side
+from experiments.harness.synthetic import NumberEncoder, documents, write_vectors
+from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.graph_mean.contextual_index import PASSAGES, QueryWeights, write_index
+from pyterrier_graph.graphs.relations import TITLES
+
+SYSTEMS = [
+    *("PQ192x4fs", "PQ384x4fs", "RaBitQfs2", "IVF256,PQ384x4fsr", "IVF256,SQ8", "IVF256,Flat", "HNSW32,SQ8"),
+    *("IvfPq", "IvfRq", "IvfHnswSq"),  # of Lance
+]
+INDEX, LISTS, CANDIDATES = "index", (32, 64, 128), (400, 1000, 2000, 4000, 10_000)
+SUFFIXES = {".py", ".pyi", ".md", ".rst", ".txt", ".h", ".hpp"}
+WORDS, D, MOST = 24, 384, 1000  # words of a passage, dimensions of the encoder, results of exact search
+Search = Callable[[np.ndarray, int], np.ndarray]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints recall, processor time and sizes; vectors and the results of exact search are kept in the output folder.
+
+    A passage is 24 words of a file, its title the words of the file's path, and its vector that of GraphMean with
+    weights per query, of 768 dimensions. The encoder is static: the mean of the vectors of a text's tokens, which are
+    those of all-MiniLM-L6-v2 for each token alone, in principal directions, times the logarithm of its number in the
+    vocabulary. ``index`` is this package, over the same vectors and made-up texts, in turns with numpy.
+    """
+    command = argparse.ArgumentParser(prog="python -m experiments.search_at_scale", description=main.__doc__)
+    command.add_argument("folders", type=Path, nargs="*", help="folders with files, in any order")
+    command.add_argument("--queries", type=Path, required=True, help="a file with a query per line")
+    command.add_argument("--passages", type=int, default=100_000)
+    command.add_argument("--output", type=Path, required=True)
+    command.add_argument("--systems", nargs="+", default=[*SYSTEMS, INDEX], help="FAISS's factories may be others")
+    options = command.parse_args(sys.argv[1:] if arguments is None else arguments)
+    faiss.omp_set_num_threads(1)
+    torch.set_num_threads(1)
+    options.output.mkdir(exist_ok=True, parents=True)
+    encode = StaticEncoder(options.output / "static.npy")
+    if not (file := options.output / "vectors.f4").exists():
+        with open(file, "wb") as out:
+            for rows in contextual_vectors(encode, options.folders, options.passages):
+                out.write(rows.tobytes())
+    vectors = np.memmap(file, "<f4", "r").reshape(-1, 2 * D)[: options.passages]
+    queries = query_vectors(encode, options.queries.read_text("utf-8").splitlines(), vectors)
+    if INDEX in options.systems:
+        print((side_by_side(searches(options.output, vectors, queries), 12, time.process_time)).to_string())
+    if others := [name for name in options.systems if name != INDEX]:
+        best = np.full((len(queries), 1), -np.inf, np.float32)
+        for start in range(0, len(vectors), 2**16):
+            found = np.concatenate([best, queries @ vectors[start : start + 2**16].T], 1)
+            best = -np.sort(-found, axis=1)[:, :MOST]
+        measurements = chain.from_iterable(measured(name, vectors, queries, best, options.output) for name in others)
+        print(pd.DataFrame(measurements).to_string(index=False))
+
+
+class StaticEncoder:
+    """The sum of the vectors of each text's tokens; texts are lists of words."""
+
+    def __init__(self, file: Path) -> None:
+        encoder = SentenceEncoder(verbose=False, device="cpu")
+        self.tokenizer: Any = encoder.network.tokenizer.backend_tokenizer
+        self.tokenizer.no_truncation(), self.tokenizer.no_padding()
+        self.tokens: dict[str, list[int]] = {}
+        if not file.exists():
+            vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1])
+            table = np.asarray(encoder.encode_docs([token.removeprefix("##") for token, _ in vocabulary]), np.float64)
+            table -= table.mean(0)
+            table = table @ np.linalg.svd(table.T @ table)[0] * np.log(np.arange(2, len(table) + 2))[:, None]
+            np.save(file, table / np.log(1 + len(table)))
+        self.table = torch.from_numpy(np.load(file)).float()
+
+    def __call__(self, texts: Sequence[Sequence[str]]) -> torch.Tensor:
+        """Shape (texts, d)."""
+        new = [*{word for words in texts for word in words} - self.tokens.keys()]
+        encoded = self.tokenizer.encode_batch_fast([word[:200] for word in new], add_special_tokens=False)
+        self.tokens |= zip(new, (encoding.ids for encoding in encoded), strict=True)
+        ids = [[*chain.from_iterable(self.tokens[word] for word in words)] or [0] for words in texts]
+        starts = torch.tensor([0, *map(len, ids[:-1])]).cumsum(0)
+        return embedding_bag(torch.tensor([*chain.from_iterable(ids)]), self.table, starts, mode="sum")
+
+
+def contextual_vectors(encode: StaticEncoder, folders: Sequence[Path], count: int) -> Iterator[np.ndarray]:
+    """Vectors ``[x; a]`` of the passages of each file, as GraphMean computes them from the encoder's."""
+    files = sorted(file for folder in folders for file in folder.rglob("*") if file.suffix in SUFFIXES)
+    random.Random(0).shuffle(files)
+    for file in files:
+        words = file.read_bytes()[:3_000_000].decode(errors="replace").split()[: WORDS * count]
+        if not words or count <= 0:
+            continue
+        own = encode([words[start : start + WORDS] for start in range(0, len(words), WORDS)])
+        title = encode([re.findall("[A-Za-z]+", str(file))])
+        direction = normalize(title, dim=1)
+        x = normalize(own, dim=1) / 3 + normalize(own + title, dim=1) * 2 / 3
+        yield torch.cat([x, (x.norm(dim=1, keepdim=True) - x @ direction.T) * direction], 1).numpy()
+        count -= len(own)
+
+
+def query_vectors(encode: StaticEncoder, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
+    """Vectors ``[q; w q]``; the weights come from 16,384 passages, as in an index."""
+    queries = normalize(encode([text.split() for text in texts]), dim=1)
+    rows = torch.from_numpy(vectors[np.linspace(0, len(vectors) - 1, 16_384).astype(int)])
+    sample = {PASSAGES: normalize(rows[:, :D], dim=1).numpy(), TITLES: normalize(rows[:, D:], dim=1).numpy()}
+    weights: Any = QueryWeights(sample, {TITLES: 1.0})
+    return np.stack(weights(pd.DataFrame({"query_vec": [*queries.numpy()]}))["query_vec"])
+
+
+def measured(
+    name: str, vectors: np.ndarray, queries: np.ndarray, best: np.ndarray, folder: Path
+) -> Iterator[dict[str, Any]]:
+    """A row per setting of an index: the candidates that it finds get exact scores, as in an index of this package."""
+    start = time.process_time()
+    build = lance_searches if hasattr(lancedb.index, name) else faiss_searches
+    settings, size = build(name, vectors, folder)
+    built = {"us a passage": 1e6 * (time.process_time() - start) / len(vectors), "bytes": size / len(vectors)}
+    for setting, search in settings:
+        for count in CANDIDATES:
+            start = time.process_time()
+            found = [np.sort(ids[ids >= 0]) for ids in (search(query, count) for query in queries)]
+            searched = time.process_time()
+            scores = [-np.sort(-(vectors[ids] @ query)) for ids, query in zip(found, queries, strict=True)]
+            took = np.diff([start, searched, time.process_time()]) * 1e3 / len(queries)
+            recall = {
+                f"recall@{k}": np.mean(
+                    [(row[:k] >= exact[k - 1] - 1e-5).sum() / k for row, exact in zip(scores, best, strict=True)]
+                )
+                for k in (100, MOST)
+            }  # of scores: equal texts may take each other's places
+            times = {"ms": sum(took), "of it exact scores": took[1]}
+            yield {"system": name, "lists": setting, "candidates": count} | recall | times | built
+
+
+def faiss_searches(name: str, vectors: np.ndarray, folder: Path) -> tuple[Iterator[tuple[int, Search]], int]:
+    """Makes an index of FAISS; returns its searches by the number of lists, or of visited nodes, and its size."""
+    index = faiss.index_factory(vectors.shape[1], name, faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors[np.linspace(0, len(vectors) - 1, min(len(vectors), 2**15)).astype(int)])
+    for start in range(0, len(vectors), 2**14):
+        index.add(np.ascontiguousarray(vectors[start : start + 2**14]))
+    faiss.write_index(index, str(folder / "measured.faiss"))
+    lists, nodes = faiss.try_extract_index_ivf(index), getattr(index, "hnsw", None)
+
+    def settings() -> Iterator[tuple[int, Search]]:
+        for number in (0,) if lists is None and nodes is None else LISTS if lists is not None else (500, 1000, 2000):
+            if lists is not None:
+                lists.nprobe = number
+            elif nodes is not None:
+                nodes.efSearch = number
+            yield number, lambda query, count: index.search(query[None], count)[1][0]
+
+    return settings(), (folder / "measured.faiss").stat().st_size
+
+
+def lance_searches(name: str, vectors: np.ndarray, folder: Path) -> tuple[Iterator[tuple[int, Search]], int]:
+    """As :func:`faiss_searches`, for a table of Lance with an index; its size is without the vectors."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(vectors), 2**14):
+            part = vectors[start : start + 2**14]
+            column = pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), part.shape[1])
+            yield pa.RecordBatch.from_arrays([pa.array(np.arange(start, start + len(part))), column], ["id", "vector"])
+
+    schema = pa.schema({"id": pa.int64(), "vector": pa.list_(pa.float32(), vectors.shape[1])})
+    table = lancedb.connect(folder / "lance").create_table("vectors", batches(), schema=schema, mode="overwrite")
+    table.create_index("vector", config=getattr(lancedb.index, name)(distance_type="dot", num_partitions=256))
+
+    def search(lists: int, query: np.ndarray, count: int) -> np.ndarray:
+        search: Any = table.search(query)
+        found = search.distance_type("dot").select(["id"]).nprobes(lists).limit(count).to_arrow()
+        return found["id"].to_numpy()
+
+    files = (folder / "lance").rglob("_indices/**/*")
+    return ((n, partial(search, n)) for n in LISTS), sum(file.stat().st_size for file in files if file.is_file())
+
+
+def searches(folder: Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str, Callable[[], Any]]:
+    """Search in an index of this package with the same vectors, next to numpy; each call takes the next query."""
+    numbers, path, count = NumberEncoder(1), folder / "index.flex", len(vectors)
+    graph = ptg.DocumentGraph(folder / "documents.graph", verbose=False)
+    if not path.exists():
+        graph.index(documents(count))
+        base = write_vectors(folder / "base.flex", count, graph, numbers)
+        identity = {"encoder": "numbers", "relations": []}
+        start, options = time.process_time(), {"width": vectors.shape[1], "verbose": False}
+        write_index(base, FlexIndex(str(path)), vectors.__getitem__, identity=identity, **options)
+        print(f"written in {1e6 * (time.process_time() - start) / count:.1f} us a passage")
+    index = ptg.ContextualIndex(path, graph, numbers)
+    topics = cycle(pd.DataFrame({"qid": ["1"], "query": ["-"], "query_vec": [query]}) for query in queries)
+    nodes, draw = graph.passage_nodes, np.random.default_rng(0)
+
+    def with_numpy(k: int) -> np.ndarray:
+        scores = vectors @ next(topics)["query_vec"][0]
+        best = np.argpartition(scores, -k)[-k:]
+        return best[np.argsort(-scores[best])]
+
+    def with_index(search: pt.Transformer) -> pd.DataFrame:
+        return search(next(topics))
+
+    actions: dict[str, Callable[[], Any]] = {}
+    for k in (10, 100, 1000):
+        actions[f"numpy, {k}"] = partial(with_numpy, k)
+        for exact in (True, False):
+            search = index.retriever(k, exact=exact)
+            actions[f"{'exact' if exact else 'index'}, {k} with texts"] = partial(with_index, search)
+    actions["1,000 texts"] = lambda: graph.texts(nodes[draw.integers(count, size=1000)])
+    frames = cycle([pd.DataFrame({"docno": graph.ids_of(nodes[draw.integers(count, size=1000)])}) for _ in range(20)])
+    actions["pt.text.get_text(graph) of 1,000"] = lambda: graph.text_loader("text")(next(frames))
+    return actions
+
+
+if __name__ == "__main__":
+    main()

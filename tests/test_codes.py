@@ -1,0 +1,128 @@
+"""Search in large indexes by codes: what it finds, what is written, and texts in any order of the passages."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from pyterrier_dr import FlexIndex
+from test_contextual_index import files, flex
+from test_graph_index import TOPICS, document, made
+
+import pyterrier_graph as ptg
+from pyterrier_graph.checks import SpeedWarning
+from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.graph_mean import codes, contextual_index
+from pyterrier_graph.graph_mean.contextual_index import encoder_of, write_index
+
+pytest.importorskip("faiss")
+PASSAGES, WIDTH = 3000, 16
+RANDOM = np.random.default_rng(0)
+CENTERS = RANDOM.normal(size=(40, WIDTH))
+VECTORS = (CENTERS[RANDOM.integers(40, size=PASSAGES)] + RANDOM.normal(size=(PASSAGES, WIDTH))).astype(np.float32)
+WINDOWS = RANDOM.integers(0, 3, PASSAGES)  # further ones of each passage
+FURTHER = RANDOM.normal(size=(WINDOWS.sum(), WIDTH)).astype(np.float32) * 2
+OF_PASSAGE = np.repeat(np.arange(PASSAGES), WINDOWS)
+QUERIES = pd.DataFrame({"qid": [str(n) for n in range(30)], "query": "alpha"})
+QUERIES["query_vec"] = [*(CENTERS[:30] + RANDOM.normal(size=(30, WIDTH))).astype(np.float32)]
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contextual_index, "LARGE", 5)
+
+
+def written(base: FlexIndex, path: Path, vectors: np.ndarray = VECTORS, **options: Any) -> Path:
+    identity = {"encoder": encoder_name(encoder_of(tiny.checkpoint())), "relations": []}
+    options |= {"identity": identity, "verbose": False, "chunk_size": 1000}
+    return write_index(base, FlexIndex(str(path), verbose=False), vectors.__getitem__, **options).index_path
+
+
+def index(folder: Path, windows: bool = True) -> ptg.ContextualIndex:
+    def windows_of(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        here = np.isin(OF_PASSAGE, numbers)
+        return np.searchsorted(numbers, OF_PASSAGE[here]), FURTHER[here]
+
+    base = flex(folder / "base.flex", VECTORS, [f"d{n}" for n in range(PASSAGES)])
+    path = written(base, folder / "index.flex", windows_of=windows_of if windows else None)
+    return ptg.ContextualIndex(path, encoder=tiny.checkpoint())
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_approximate_results_are_nearly_the_exact_ones(
+    windows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codes, "LEAST", 100)
+    expected = np.stack(QUERIES["query_vec"]) @ VECTORS.T
+    if windows:
+        np.maximum.at(expected.T, OF_PASSAGE, FURTHER @ np.stack(QUERIES["query_vec"]).T)
+    made = index(tmp_path, windows)
+    exact = made.retriever(20, exact=True)(QUERIES)
+    np.testing.assert_allclose(exact["score"], -np.sort(-expected)[:, :20].ravel(), rtol=1e-5)
+    found = made.retriever(20)(QUERIES)
+    literal = expected[found["qid"].astype(int), found["docno"].str[1:].astype(int)]
+    np.testing.assert_allclose(found["score"], literal, rtol=1e-5)
+    common = found.merge(exact, on=["qid", "docno"])
+    assert 0.9 <= len(common) / len(exact) < 1  # else nothing would be tested
+    monkeypatch.setattr(codes, "LEAST", PASSAGES + len(FURTHER))
+    pd.testing.assert_frame_equal(made.retriever(20)(QUERIES), exact)
+    assert len(made.retriever(PASSAGES)(QUERIES[:1])) == PASSAGES  # more than the codes find, as windows are passages
+    assert repr(made.retriever(20, exact=True)).endswith("retriever(20, exact=True)")
+
+
+def test_codes_are_a_file_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = index(tmp_path / "a").verify()
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(codes, "write_codes", killed)
+        with pytest.raises(KeyboardInterrupt):
+            index(tmp_path / "b")
+    assert not (tmp_path / "b" / "index.flex").exists()
+    shutil.rmtree(tmp_path / "b" / "base.flex")
+    assert files(index(tmp_path / "b").path) == files(whole.path)
+    file = whole.path / contextual_index.CODES
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 4
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="'codes.faiss' has another content"):
+        whole.verify()
+
+
+def test_a_large_graph_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = made(tmp_path / "index").verify()
+    file = index._contextual.path / contextual_index.CODES
+    assert file.is_file()
+    for name in ("dense", "hybrid"):
+        pd.testing.assert_frame_equal(getattr(index, name)()(TOPICS), getattr(index, name)(exact=True)(TOPICS))
+    before = index.dense()(TOPICS)
+    with monkeypatch.context() as patch:
+        patch.setattr(codes, "write_codes", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            index.update([document("d5", "mu mu mu")])
+    pd.testing.assert_frame_equal(ptg.GraphIndex(index.path, verbose=False).verify().dense()(TOPICS), before)
+    assert len(index.update([document("d5", "mu mu mu")]).dense()(TOPICS)) == len(before) + len(TOPICS)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.warns(SpeedWarning, match="will be searched exactly: approximate search needs FAISS: pip install"):
+        ptg.GraphIndex(index.path, verbose=False).dense()(TOPICS)
+    with pytest.warns(SpeedWarning, match="an index of 5 passages will be searched exactly"):
+        assert not (made(tmp_path / "other")._contextual.path / contextual_index.CODES).exists()
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 2, 0, 1, 3], [0, 3, 2, 1]])
+def test_texts_are_those_of_the_passages(order: list[int], tmp_path: Path) -> None:
+    """Also if an index has other passages than its graph, or another order."""
+    graph = made(tmp_path / "index").graph
+    base = flex(tmp_path / "base.flex", VECTORS[order], graph.ids_of(graph.passage_nodes[order]))
+    index = written(base, tmp_path / "new.flex", VECTORS[order])
+    found = ptg.ContextualIndex(index, graph, tiny.checkpoint()).retriever()(TOPICS)
+    assert len(found) == len(order) * len(TOPICS)
+    assert found["text"].tolist() == graph.texts(graph.nodes_of(found["docno"]))
