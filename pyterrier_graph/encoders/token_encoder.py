@@ -247,7 +247,7 @@ class TokenEncoder:
         if distinct:
             with torch.inference_mode(), precision(self.dtype, self.network.device):
                 if len(distinct) > self.batch_size:
-                    encode = self.network.encode_query if task == "query" else self.network.encode_document
+                    encode: Any = self.network.encode_query if task == "query" else self.network.encode_document
                     encoded = encode(list(distinct), batch_size=self.batch_size, show_progress_bar=False)
                 else:  # without the preparations for many texts, which take 1 ms
                     self.network.eval()

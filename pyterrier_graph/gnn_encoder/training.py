@@ -91,7 +91,7 @@ class GNNEncoderTraining(StartOptions):
     def paper(cls, **changes: Any) -> Self:
         """The setting of 001, Sect. 4.3, on each of four GPUs; ``changes`` replace options."""
         paper: dict[str, Any] = {"epochs": 5, "batch_size": 1024, "negatives": 1, "scale": 1.0, "patience": None}
-        paper |= {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6, "l2_sp": 0.0, "attention_dropout": True}
+        paper |= {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6, "l2_sp": 0.0}
         return cls(**paper | changes)
 
 

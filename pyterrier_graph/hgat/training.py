@@ -88,7 +88,7 @@ class HGATTraining(StartOptions):
         """
         published: dict[str, Any] = {"learning_rate": 1e-3, "encoder_learning_rate": 3e-6, "frozen_encoder_layers": 6}
         published |= {"negatives": "mixed", "repeats": 1000, "max_triples": None, "scalar_learning_rate": None}
-        published |= {"l2_sp": 0.0, "attention_dropout": True}
+        published |= {"l2_sp": 0.0}
         return cls(**published | {"epochs": 10, "batch_size": 32, "patience": 3} | options)
 
 

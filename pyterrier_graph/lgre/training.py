@@ -43,6 +43,7 @@ class PairTraining(HeadOptions, ABC):
     learning_rate: float = 5e-4
     encoder_learning_rate: float | None = 5e-5
     patience: int | None = 2
+    attention_dropout: bool = False
     pairs_per_epoch: int = 64
     negatives: int = 1
     validation_candidates: int | None = 10
@@ -56,7 +57,7 @@ class PairTraining(HeadOptions, ABC):
         """The options of Dong and Niu 2021, Sect. 4.1, and of the authors' code; ``changes`` replace some of them."""
         options: dict[str, Any] = {"epochs": 20, "batch_size": 32, "learning_rate": 5e-5, "encoder_learning_rate": 1e-5}
         options |= {"measure": "nDCG@20", "patience": None, "pairs_per_epoch": 512, "validation_candidates": None}
-        options["attention_dropout"] = True
+        options |= {"attention_dropout": True}
         return cls(**options | changes)
 
     def grades(self, label: np.ndarray) -> np.ndarray:

@@ -66,7 +66,7 @@ class DualEncoderTraining(TrainerOptions):
         weight decay.
         """
         settings = {"epochs": 10, "batch_size": 512, "learning_rate": 3e-5, "warmup": 0.1, "patience": None}
-        return cls(**{**settings, "measure": "RR@10", "attention_dropout": True, **options})
+        return cls(**{**settings, "measure": "RR@10", **options})
 
 
 class RankingSentenceTransformerTrainer(RankingTrainer, SentenceTransformerTrainer):
