@@ -1,4 +1,4 @@
-"""The cost of large collections: document graphs, contextual indexes and token stores of millions of passages.
+"""The cost of large collections: document graphs and contextual indexes of millions of passages.
 
 ``python -m experiments.scale --passages 1000000``: the corpus is made up, see :mod:`experiments.harness.synthetic`.
 """
@@ -16,16 +16,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
 from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
 from experiments.harness.cost import in_process, peak_without_files
 from experiments.harness.synthetic import NumberEncoder, documents, write_queries, write_vectors
-from pyterrier_graph.encoders.token_encoder import TokenStates
-from pyterrier_graph.encoders.token_store import Bits
 
 Weights = dict[str, float] | str
 INDEXES: dict[str, Weights] = {
@@ -33,8 +29,6 @@ INDEXES: dict[str, Weights] = {
     "index: title, retrieved": {"title": 1.0, "retrieved": 0.5},
     "index: auto": "auto",
 }
-TOKENS: dict[str, Bits | None] = {"tokens: float16": None, "tokens: 4 bits": 4, "tokens: 2 bits": 2}
-TOKENS_OF_A_PASSAGE, TOKEN_DIMENSION = 40, 128
 STEPS = ("documents", "document graph", "vectors", "query graph", *INDEXES)
 COLUMNS = ["s", "CPU us a passage", "peak MiB", "MiB written"]
 
@@ -44,12 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 
     Memory is that without mapped files, which the system can take back at any time. Steps: make the ``documents`` and
     do nothing; the ``document graph`` of them, which includes making them; write the ``vectors`` of the passages, and
-    the ``query graph``, which are needed for the others; contextual indexes; stores of 40 token vectors for each
-    passage, where the encoder takes no time.
+    the ``query graph``, which are needed for the others; contextual indexes, where the encoder takes no time.
     """
     command = argparse.ArgumentParser(prog="python -m experiments.scale", description=main.__doc__)
     command.add_argument("--passages", type=int, nargs="+", default=[100_000])
-    command.add_argument("--steps", nargs="+", choices=[*STEPS, *TOKENS], default=[*STEPS])
+    command.add_argument("--steps", nargs="+", choices=STEPS, default=[*STEPS])
     command.add_argument("--folder", type=Path, help="where to write, and to find what was written (a temporary one)")
     command.add_argument("--delete", action="store_true", help="whether an index is deleted when it has been measured")
     command.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
@@ -82,15 +75,13 @@ def run(step: str, passages: int, folder: Path, delete: bool = False) -> tuple[f
         duration, processor = time.perf_counter() - start, time.process_time() - processor
     written = [path for path in folder.rglob("*") if path.is_file() and path not in before]
     size = sum(path.stat().st_size for path in written)
-    if delete and step in (*INDEXES, *TOKENS):
+    if delete and step in INDEXES:
         for path in written:
             path.unlink()
     return duration, 1e6 * processor / passages, peak[0], size / 2**20
 
 
 def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
-    if step in TOKENS:
-        return partial(_write_tokens, folder / f"{TOKENS[step] or 16}.tokens", passages, TOKENS[step])
     graph = ptg.DocumentGraph(folder / "documents.graph", verbose=False)
     if step == "documents":
         return lambda: deque(documents(passages), maxlen=0)
@@ -106,17 +97,6 @@ def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
     options: dict[str, Any] = {"query_graph": queries, "vectors": base, "folder": folder / "vectors", "verbose": False}
     model = ptg.GraphMean(graph, encoder, INDEXES[step], **options)  # type: ignore[arg-type]
     return partial(model.index, folder / f"{step.partition(': ')[2].replace(', ', '-')}.flex")
-
-
-def _write_tokens(path: Path, passages: int, bits: Bits | None) -> None:
-    table = torch.from_numpy(NumberEncoder(TOKEN_DIMENSION).table)
-
-    def states_of(numbers: np.ndarray) -> TokenStates:
-        bounds = TOKENS_OF_A_PASSAGE * torch.arange(len(numbers) + 1)
-        rows = TOKENS_OF_A_PASSAGE * torch.from_numpy(numbers)[:, None] + torch.arange(TOKENS_OF_A_PASSAGE)
-        return TokenStates(table[rows.flatten() % len(table)], bounds)
-
-    ptg.TokenStore(path, verbose=False).write(states_of, passages, TOKEN_DIMENSION, {}, bits=bits)
 
 
 if __name__ == "__main__":
