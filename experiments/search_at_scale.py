@@ -21,7 +21,6 @@ import lancedb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyterrier as pt
 import torch
 from pyterrier_dr import FlexIndex
 from torch.nn.functional import embedding_bag, normalize
@@ -33,14 +32,17 @@ from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.graph_mean.contextual_index import PASSAGES, QueryWeights, write_index
 from pyterrier_graph.graphs.relations import TITLES
 
-SYSTEMS = [
-    *("PQ192x4fs", "PQ384x4fs", "RaBitQfs2", "IVF256,PQ384x4fsr", "IVF256,SQ8", "IVF256,Flat", "HNSW32,SQ8"),
-    *("IvfPq", "IvfRq", "IvfHnswSq"),  # of Lance
-]
-INDEX, LISTS, CANDIDATES = "index", (32, 64, 128), (400, 1000, 2000, 4000, 10_000)
+SETTINGS = {
+    **dict.fromkeys(["PQ192x4fs", "PQ384x4fs", "RaBitQfs2"], ("",)),
+    **dict.fromkeys(["IVF256,PQ384x4fsr", "IVF256,SQ8", "IVF256,Flat"], ("nprobe=32", "nprobe=128")),
+    "IVF1024,PQ384x4fsr": ("nprobe=128", "nprobe=512"),
+    "HNSW32,SQ8": ("efSearch=500", "efSearch=2000"),
+    **dict.fromkeys(["IvfPq", "IvfRq", "IvfHnswSq"], ("nprobe=32", "nprobe=128")),  # of Lance
+}
+INDEX, CANDIDATES = "index", (400, 2000, 10_000)
 SUFFIXES = {".py", ".pyi", ".md", ".rst", ".txt", ".h", ".hpp"}
 WORDS, D, MOST = 24, 384, 1000  # words of a passage, dimensions of the encoder, results of exact search
-Search = Callable[[np.ndarray, int], np.ndarray]
+Search = Callable[[str, np.ndarray, int], np.ndarray]  # setting, query, candidates
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command.add_argument("--queries", type=Path, required=True, help="a file with a query per line")
     command.add_argument("--passages", type=int, default=100_000)
     command.add_argument("--output", type=Path, required=True)
-    command.add_argument("--systems", nargs="+", default=[*SYSTEMS, INDEX], help="FAISS's factories may be others")
+    command.add_argument("--systems", nargs="+", choices=[*SETTINGS, INDEX], default=[INDEX])
     options = command.parse_args(sys.argv[1:] if arguments is None else arguments)
     faiss.omp_set_num_threads(1)
     torch.set_num_threads(1)
@@ -64,8 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     encode = StaticEncoder(options.output / "static.npy")
     if not (file := options.output / "vectors.f4").exists():
         with open(file, "wb") as out:
-            for rows in contextual_vectors(encode, options.folders, options.passages):
-                out.write(rows.tobytes())
+            for part in contextual_vectors(encode, options.folders, options.passages):
+                out.write(part.tobytes())
     vectors = np.memmap(file, "<f4", "r").reshape(-1, 2 * D)[: options.passages]
     queries = query_vectors(encode, options.queries.read_text("utf-8").splitlines(), vectors)
     if INDEX in options.systems:
@@ -75,8 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for start in range(0, len(vectors), 2**16):
             found = np.concatenate([best, queries @ vectors[start : start + 2**16].T], 1)
             best = -np.sort(-found, axis=1)[:, :MOST]
-        measurements = chain.from_iterable(measured(name, vectors, queries, best, options.output) for name in others)
-        print(pd.DataFrame(measurements).to_string(index=False))
+        rows = chain.from_iterable(measured(name, vectors, queries, best, options.output) for name in others)
+        print(pd.DataFrame(rows).to_string(index=False))
 
 
 class StaticEncoder:
@@ -97,7 +99,7 @@ class StaticEncoder:
 
     def __call__(self, texts: Sequence[Sequence[str]]) -> torch.Tensor:
         """Shape (texts, d)."""
-        new = [*{word for words in texts for word in words} - self.tokens.keys()]
+        new = [word for word in {*chain.from_iterable(texts)} if word not in self.tokens]
         encoded = self.tokenizer.encode_batch_fast([word[:200] for word in new], add_special_tokens=False)
         self.tokens |= zip(new, (encoding.ids for encoding in encoded), strict=True)
         ids = [[*chain.from_iterable(self.tokens[word] for word in words)] or [0] for words in texts]
@@ -126,8 +128,8 @@ def query_vectors(encode: StaticEncoder, texts: Sequence[str], vectors: np.ndarr
     queries = normalize(encode([text.split() for text in texts]), dim=1)
     rows = torch.from_numpy(vectors[np.linspace(0, len(vectors) - 1, 16_384).astype(int)])
     sample = {PASSAGES: normalize(rows[:, :D], dim=1).numpy(), TITLES: normalize(rows[:, D:], dim=1).numpy()}
-    weights: Any = QueryWeights(sample, {TITLES: 1.0})
-    return np.stack(weights(pd.DataFrame({"query_vec": [*queries.numpy()]}))["query_vec"])
+    encoded: Any = QueryWeights(sample, {TITLES: 1.0})(pd.DataFrame({"query_vec": [*queries.numpy()]}))
+    return np.stack(encoded["query_vec"])
 
 
 def measured(
@@ -135,13 +137,12 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """A row per setting of an index: the candidates that it finds get exact scores, as in an index of this package."""
     start = time.process_time()
-    build = lance_searches if hasattr(lancedb.index, name) else faiss_searches
-    settings, size = build(name, vectors, folder)
+    search, size = (lance_search if hasattr(lancedb.index, name) else faiss_search)(name, vectors, folder)
     built = {"us a passage": 1e6 * (time.process_time() - start) / len(vectors), "bytes": size / len(vectors)}
-    for setting, search in settings:
+    for setting in SETTINGS[name]:
         for count in CANDIDATES:
             start = time.process_time()
-            found = [np.sort(ids[ids >= 0]) for ids in (search(query, count) for query in queries)]
+            found = [np.sort(ids[ids >= 0]) for ids in (search(setting, query, count) for query in queries)]
             searched = time.process_time()
             scores = [-np.sort(-(vectors[ids] @ query)) for ids, query in zip(found, queries, strict=True)]
             took = np.diff([start, searched, time.process_time()]) * 1e3 / len(queries)
@@ -152,31 +153,28 @@ def measured(
                 for k in (100, MOST)
             }  # of scores: equal texts may take each other's places
             times = {"ms": sum(took), "of it exact scores": took[1]}
-            yield {"system": name, "lists": setting, "candidates": count} | recall | times | built
+            yield {"system": name, "setting": setting, "candidates": count} | recall | times | built
 
 
-def faiss_searches(name: str, vectors: np.ndarray, folder: Path) -> tuple[Iterator[tuple[int, Search]], int]:
-    """Makes an index of FAISS; returns its searches by the number of lists, or of visited nodes, and its size."""
+def faiss_search(name: str, vectors: np.ndarray, folder: Path) -> tuple[Search, int]:
+    """Makes an index of FAISS, and returns its search and its size."""
     index = faiss.index_factory(vectors.shape[1], name, faiss.METRIC_INNER_PRODUCT)
     index.train(vectors[np.linspace(0, len(vectors) - 1, min(len(vectors), 2**15)).astype(int)])
     for start in range(0, len(vectors), 2**14):
         index.add(np.ascontiguousarray(vectors[start : start + 2**14]))
     faiss.write_index(index, str(folder / "measured.faiss"))
-    lists, nodes = faiss.try_extract_index_ivf(index), getattr(index, "hnsw", None)
+    space: Any = faiss.ParameterSpace()
 
-    def settings() -> Iterator[tuple[int, Search]]:
-        for number in (0,) if lists is None and nodes is None else LISTS if lists is not None else (500, 1000, 2000):
-            if lists is not None:
-                lists.nprobe = number
-            elif nodes is not None:
-                nodes.efSearch = number
-            yield number, lambda query, count: index.search(query[None], count)[1][0]
+    def search(setting: str, query: np.ndarray, count: int) -> np.ndarray:
+        if setting:
+            space.set_index_parameters(index, setting)
+        return index.search(query[None], count)[1][0]
 
-    return settings(), (folder / "measured.faiss").stat().st_size
+    return search, (folder / "measured.faiss").stat().st_size
 
 
-def lance_searches(name: str, vectors: np.ndarray, folder: Path) -> tuple[Iterator[tuple[int, Search]], int]:
-    """As :func:`faiss_searches`, for a table of Lance with an index; its size is without the vectors."""
+def lance_search(name: str, vectors: np.ndarray, folder: Path) -> tuple[Search, int]:
+    """Makes a table of Lance with an index, and returns its search and the size of the index."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         for start in range(0, len(vectors), 2**14):
@@ -185,16 +183,15 @@ def lance_searches(name: str, vectors: np.ndarray, folder: Path) -> tuple[Iterat
             yield pa.RecordBatch.from_arrays([pa.array(np.arange(start, start + len(part))), column], ["id", "vector"])
 
     schema = pa.schema({"id": pa.int64(), "vector": pa.list_(pa.float32(), vectors.shape[1])})
-    table = lancedb.connect(folder / "lance").create_table("vectors", batches(), schema=schema, mode="overwrite")
+    table: Any = lancedb.connect(folder / "lance").create_table("vectors", batches(), schema=schema, mode="overwrite")
     table.create_index("vector", config=getattr(lancedb.index, name)(distance_type="dot", num_partitions=256))
 
-    def search(lists: int, query: np.ndarray, count: int) -> np.ndarray:
-        search: Any = table.search(query)
-        found = search.distance_type("dot").select(["id"]).nprobes(lists).limit(count).to_arrow()
-        return found["id"].to_numpy()
+    def search(setting: str, query: np.ndarray, count: int) -> np.ndarray:
+        lists = int(setting.partition("=")[2])
+        rows = table.search(query).distance_type("dot").select(["id", "_distance"]).nprobes(lists).limit(count)
+        return rows.to_arrow()["id"].to_numpy()
 
-    files = (folder / "lance").rglob("_indices/**/*")
-    return ((n, partial(search, n)) for n in LISTS), sum(file.stat().st_size for file in files if file.is_file())
+    return search, sum(file.stat().st_size for file in (folder / "lance").rglob("_indices/**/*") if file.is_file())
 
 
 def searches(folder: Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str, Callable[[], Any]]:
@@ -205,30 +202,29 @@ def searches(folder: Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str
         graph.index(documents(count))
         base = write_vectors(folder / "base.flex", count, graph, numbers)
         identity = {"encoder": "numbers", "relations": []}
-        start, options = time.process_time(), {"width": vectors.shape[1], "verbose": False}
+        options: dict[str, Any] = {"width": 2 * D, "verbose": False}
+        start = time.process_time()
         write_index(base, FlexIndex(str(path)), vectors.__getitem__, identity=identity, **options)
         print(f"written in {1e6 * (time.process_time() - start) / count:.1f} us a passage")
     index = ptg.ContextualIndex(path, graph, numbers)
     topics = cycle(pd.DataFrame({"qid": ["1"], "query": ["-"], "query_vec": [query]}) for query in queries)
     nodes, draw = graph.passage_nodes, np.random.default_rng(0)
 
-    def with_numpy(k: int) -> np.ndarray:
+    def with_numpy() -> np.ndarray:
         scores = vectors @ next(topics)["query_vec"][0]
-        best = np.argpartition(scores, -k)[-k:]
+        best = np.argpartition(scores, -MOST)[-MOST:]
         return best[np.argsort(-scores[best])]
 
-    def with_index(search: pt.Transformer) -> pd.DataFrame:
+    def with_index(search: Any) -> pd.DataFrame:
         return search(next(topics))
 
-    actions: dict[str, Callable[[], Any]] = {}
+    actions: dict[str, Callable[[], Any]] = {"numpy, 1,000 results": with_numpy}
     for k in (10, 100, 1000):
-        actions[f"numpy, {k}"] = partial(with_numpy, k)
-        for exact in (True, False):
-            search = index.retriever(k, exact=exact)
-            actions[f"{'exact' if exact else 'index'}, {k} with texts"] = partial(with_index, search)
-    actions["1,000 texts"] = lambda: graph.texts(nodes[draw.integers(count, size=1000)])
+        actions[f"exact, {k}, with texts"] = partial(with_index, index.retriever(k, exact=True))
+        actions[f"index, {k}, with texts"] = partial(with_index, index.retriever(k))
+    actions["1,000 texts of passages"] = lambda: graph.texts(nodes[draw.integers(count, size=1000)])
     frames = cycle([pd.DataFrame({"docno": graph.ids_of(nodes[draw.integers(count, size=1000)])}) for _ in range(20)])
-    actions["pt.text.get_text(graph) of 1,000"] = lambda: graph.text_loader("text")(next(frames))
+    actions["pt.text.get_text(graph, 'text')"] = lambda: graph.text_loader("text")(next(frames))
     return actions
 
 

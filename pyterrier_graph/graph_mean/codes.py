@@ -1,14 +1,15 @@
 """Short codes of the vectors of a large index, by which FAISS finds candidates, whose exact scores are then computed.
 
 A code has 2 bits per dimension: the number of the nearest of 16 centroids for each pair of dimensions (product
-quantization). All codes are compared with a query, which takes a twelfth of the time of all vectors. There are no lists
-of nearby vectors: ``experiments/results/costs.md`` has the comparison.
+quantization). All codes are compared with a query; there are no lists of nearby vectors.
+``experiments/results/costs.md`` compares both.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,26 +37,25 @@ def write_codes(file: Path, arrays: Sequence[np.ndarray]) -> None:
     faiss.write_index(codes, str(file))
 
 
-def read_codes(file: Path) -> Any:
-    """The codes of an index, in memory; without FAISS None and a warning."""
+def read_codes(file: Path) -> Callable[[np.ndarray, int, np.ndarray | None], Iterator[np.ndarray]] | None:
+    """Reads the codes of an index into memory, for :func:`_candidates`; without FAISS None and a warning."""
     faiss = _faiss(repr(str(file.parent)))
     try:
-        return None if faiss is None else faiss.read_index(str(file))
+        return None if faiss is None else partial(_candidates, faiss.read_index(str(file)))
     except RuntimeError as error:
         raise ValueError(f"{str(file)!r} is damaged: {error}") from error
 
 
-def candidates(
-    codes: Any, queries: np.ndarray, num_results: int, window_offsets: np.ndarray | None
-) -> Iterator[np.ndarray]:
-    """Per query the passages, ascending, that have the most similar codes, among them those of further windows."""
-    count = codes.ntotal - (0 if window_offsets is None else window_offsets[-1])  # passages
+def _candidates(codes: Any, queries: np.ndarray, num_results: int, offsets: np.ndarray | None) -> Iterator[np.ndarray]:
+    """Per query at least so many passages, ascending, with the most similar codes; ``offsets`` of further windows."""
+    count = codes.ntotal - (0 if offsets is None else offsets[-1])  # passages
     for some in blocks(len(queries), QUERIES_AT_ONCE):
         for rows in codes.search(queries[some], min(codes.ntotal, max(LEAST, CANDIDATES * num_results)))[1]:
-            if window_offsets is not None:
+            if offsets is not None:
                 further = rows >= count
-                rows[further] = np.searchsorted(window_offsets, rows[further] - count, side="right") - 1
-            yield np.unique(rows[rows >= 0])
+                rows[further] = np.searchsorted(offsets, rows[further] - count, side="right") - 1
+            passages = np.unique(rows[rows >= 0])
+            yield passages if len(passages) >= num_results else np.arange(count)  # where a passage has many windows
 
 
 def _faiss(searched: str) -> Any:

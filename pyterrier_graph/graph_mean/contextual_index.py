@@ -184,7 +184,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
 
     @cached_property
     def _codes(self) -> Any:
-        """The FAISS index of a large index, whose rows are the vectors and then the further windows; else None."""
+        """Finds candidates in a large index by their codes; else None."""
         if not (self.path / CODES).is_file():
             return None
         from pyterrier_graph.graph_mean.codes import read_codes
@@ -197,13 +197,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         found = min(num_results, len(self))
         best = np.empty((len(queries), found), np.float32), np.empty((len(queries), found), np.int64)
         if not exact and self._codes is not None:
-            from pyterrier_graph.graph_mean.codes import candidates
-
             offsets = None if self._windows is None else self._windows.offsets
-            for row, passages in enumerate(candidates(self._codes, queries, found, offsets)):
-                if len(passages) < found:  # several windows of each
-                    best[0][[row]], best[1][[row]] = self._search(queries[[row]], found, True)
-                    continue
+            for row, passages in enumerate(self._codes(queries, found, offsets)):
                 scores = self._scores(queries[[row]], vectors[passages], passages)
                 top = torch.topk(torch.from_numpy(scores[0]), found)
                 best[0][row], best[1][row] = top.values.numpy(), passages[top.indices.numpy()]
@@ -285,8 +280,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         """Finds passages; ``index.query_encoder() >> index.flex.*`` has other searches.
 
         All vectors are compared with a query. In an index of a million passages or more, FAISS compares short codes of
-        them, and exact scores are computed for the best 2,000, or ten per result: see :doc:`how-to`. Of a long passage
-        the best window counts here, the first one in other searches.
+        them, and exact scores are computed for the best 2,000, or ten per result. Of a long passage the best window
+        counts here, the first one in other searches.
 
         Columns in: ``qid, query``; with ``query_vec`` of :meth:`query_encoder`, queries are not encoded again. Columns
         out: ``qid, query, docno, score, rank``, with a graph also ``text``.
