@@ -201,7 +201,7 @@ def test_files(name: str) -> None:
     def check(data: bytes, docno: str) -> None:
         with allowed_errors():
             draft = read_draft(parser(name), data, docno, ReaderOptions(3, 8))
-            StructuredDocument(docno, (*draft.nodes,), (*draft.links,), (), (*draft.codes,))
+            StructuredDocument(docno, (*draft.nodes,), (*draft.links,))
             assert len(draft.lines) == len(draft.nodes) and all(1 <= line <= len(data) + 2 for line in draft.lines)
             json.dumps(vars(draft), ensure_ascii=False).encode()
             passages = sum(kind == "passage" for kind, _, _ in draft.nodes)
