@@ -385,6 +385,23 @@ def test_fit(index: ptg.GraphIndex) -> None:
     assert index.update([document("d5", "mu")]).meta["settings"] == settings
 
 
+class Seen(pt.Estimator):
+    """Keeps what it is trained on."""
+
+    def fit(self, topics_or_res_tr: pd.DataFrame, *_: Any) -> None:
+        self.run = topics_or_res_tr
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        return inp
+
+
+def test_a_model_behind_it_is_trained_on_its_ranking(index: ptg.GraphIndex) -> None:
+    index.meta["settings"] |= {"evidence": {"document": 0.5, "order": 0.1}}
+    found, seen = index.hybrid(), Seen()
+    (found % 3 >> seen).fit(TOPICS, pd.DataFrame({"qid": ["1"], "docno": ["d1%p0"], "label": [1]}))
+    pd.testing.assert_frame_equal(seen.run, (found % 3)(TOPICS))
+
+
 def test_dual_encoder_is_part_of_the_index(tmp_path: Path) -> None:
     dual = ptg.DualEncoder(tiny.checkpoint(), device="cpu")
     index = made(tmp_path / "index", encoder=dual)

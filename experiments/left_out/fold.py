@@ -143,12 +143,12 @@ class Fold:
         start, training = self.corpus.maxsim, ptg.HGATTraining(seed=seed)
         shared: dict[str, Any] = {"tokens": start.tokens, "training": training, "verbose": False}
         hgat = ptg.HGATReranker(self.corpus.graph, start.encoder, config=ptg.HGATConfig(seed=seed), **shared)
-        pipeline: Any = self.pipeline(first) % RERANKED >> hgat
+        candidates = self.pipeline(first) % RERANKED
+        (topics, qrels), (dev_topics, dev_qrels) = self.train, self.dev
         began = time.process_time()
-        pipeline.fit(*self.train, *self.dev)
-        seconds = time.process_time() - began
-        logger.info("%s: %.0f s of CPU, %s", pipeline, seconds, hgat.training_log)
-        return pipeline
+        hgat.fit(candidates(topics), qrels, candidates(dev_topics), dev_qrels)  # a Hybrid in a pipeline would be fitted
+        logger.info("%s: %.0f s of CPU, %s", hgat, time.process_time() - began, hgat.training_log)
+        return candidates >> hgat
 
     def model_path(self, seed: int) -> Path:
         """The folder of the GNN-encoder."""

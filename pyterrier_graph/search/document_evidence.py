@@ -26,27 +26,8 @@ GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of neighbors
 
 
-class DocumentEvidence(WithSignature, pt.Estimator):
-    """Adds the score of a document's best passage to all its passages, and the mean score of neighbors to a passage.
-
-    The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
-    Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
-    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)``
-    adds the mean of those of the passages before and after.
-
-    Args:
-        weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
-        relations: The weight of each relation, or path of relations, from a passage to its neighbors, and back.
-        graph: The graph of the passages; only needed for relations, and where passages have ids of their own (not
-            ``docno%pN``).
-        training: The options of :meth:`fit`.
-
-    Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
-
-    Raises:
-        KeyError: If there are relations, and a passage is not in the graph.
-        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing.
-    """
+class Evidence(WithSignature, pt.Transformer):
+    """A :class:`DocumentEvidence` whose weights do not change when a pipeline that contains it is trained."""
 
     schematic = {"label": "DocumentEvidence", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
@@ -111,6 +92,34 @@ class DocumentEvidence(WithSignature, pt.Estimator):
             found[relation] = total / np.maximum(np.bincount(row, minlength=len(run)), 1)
         return found
 
+    def grid(self) -> list[dict[str, float]]:
+        """The weights that :meth:`fit` tries."""
+        relations = [{name: share} for name in self.relations for share in SHARES]
+        return [{DOCUMENT: weight} for weight in GRID] + relations
+
+
+class DocumentEvidence(Evidence, pt.Estimator):
+    """Adds the score of a document's best passage to all its passages, and the mean score of neighbors to a passage.
+
+    The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
+    Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
+    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)``
+    adds the mean of those of the passages before and after.
+
+    Args:
+        weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
+        relations: The weight of each relation, or path of relations, from a passage to its neighbors, and back.
+        graph: The graph of the passages; only needed for relations, and where passages have ids of their own (not
+            ``docno%pN``).
+        training: The options of :meth:`fit`.
+
+    Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
+
+    Raises:
+        KeyError: If there are relations, and a passage is not in the graph.
+        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing.
+    """
+
     def fit(
         self,
         topics_or_res_tr: pd.DataFrame,
@@ -134,8 +143,3 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         self.weight = weights.pop(DOCUMENT)
         self.relations = weights
         return self
-
-    def grid(self) -> list[dict[str, float]]:
-        """The weights that :meth:`fit` tries."""
-        relations = [{name: share} for name in self.relations for share in SHARES]
-        return [{DOCUMENT: weight} for weight in GRID] + relations

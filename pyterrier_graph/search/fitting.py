@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.search.hybrid import ALPHAS, Hybrid, weighted
+from pyterrier_graph.search.document_evidence import Evidence
+from pyterrier_graph.search.hybrid import ALPHAS, Fusion, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, judged
 
@@ -19,7 +19,7 @@ KEPT = 100  # results of each pipeline for a query that are measured
 Parts = tuple[pd.DataFrame, np.ndarray]
 
 
-def measured_parts(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) -> Parts:
+def measured_parts(hybrid: Fusion, topics: pd.DataFrame, qrels: pd.DataFrame) -> Parts:
     """The best results of both pipelines for judged queries, and their normalized scores, shape (results, 2)."""
     merged, parts = hybrid._parts(judged(topics, qrels, hybrid)[0])
     ranks = pd.DataFrame(parts).groupby(merged["qid"]).rank(ascending=False)
@@ -28,7 +28,7 @@ def measured_parts(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) ->
 
 
 def left_out(
-    make: Callable[[pd.DataFrame], Hybrid], topics: pd.DataFrame, qrels: pd.DataFrame, *, verbose: bool
+    make: Callable[[pd.DataFrame], Fusion], topics: pd.DataFrame, qrels: pd.DataFrame, *, verbose: bool
 ) -> Iterator[Parts]:
     """The parts of answered queries, in folds, each in the hybrid whose context does not have the fold's queries.
 
@@ -50,7 +50,7 @@ def left_out(
 
 
 def best_numbers(
-    parts: Parts, evidence: DocumentEvidence, qrels: pd.DataFrame, alpha: float, training: Tuning, *, verbose: bool
+    parts: Parts, evidence: Evidence, qrels: pd.DataFrame, alpha: float, training: Tuning, *, verbose: bool
 ) -> tuple[float, Numbers]:
     """Alpha and the weights of evidence, moved from their present values as far as the queries support it.
 

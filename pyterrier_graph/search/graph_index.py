@@ -31,9 +31,9 @@ from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_docu
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES
 from pyterrier_graph.html import schematic
-from pyterrier_graph.search.document_evidence import DocumentEvidence
+from pyterrier_graph.search.document_evidence import Evidence
 from pyterrier_graph.search.fitting import Parts, best_numbers, left_out, measured_parts
-from pyterrier_graph.search.hybrid import ALPHA, Hybrid
+from pyterrier_graph.search.hybrid import ALPHA, Fusion
 from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.snippets import check_question, content_stems, distinct, snippet, stems, warn_of_no_answer
 from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
@@ -405,14 +405,14 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         quiet.verbose = False
         with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
 
-            def hybrid(others: pd.DataFrame) -> Hybrid:
+            def hybrid(others: pd.DataFrame) -> Fusion:
                 path = Path(place) / str(len(others))
                 shutil.rmtree(path, ignore_errors=True)
                 queries = QueryPassageGraph(path / QUERIES, verbose=False)
                 queries.build(others, graph, qrels=qrels)
                 vectors, table = quiet._write_sides(path, path / TABLES, (PASSAGES, None), meta, graph, queries)
                 words = self._lexical(meta["lexical"], path, FullText(path / TABLES, PASSAGES, table[1] or 0), RESULTS)
-                return Hybrid(words, ContextualRetriever(vectors, RESULTS, texts=False))
+                return Fusion(words, ContextualRetriever(vectors, RESULTS, texts=False))
 
             parts = [*left_out(hybrid, topics, qrels, verbose=self.verbose)]
         return self._best_numbers(parts, graph, qrels, SETTINGS) if parts else {}
@@ -569,12 +569,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             return bm25([], engine, folder / f"bm25.{engine}", num_results)
         return full_text.limited(num_results)
 
-    def _fusion(self, num_results: int, exact: bool = False) -> Hybrid:
+    def _fusion(self, num_results: int, exact: bool = False) -> Fusion:
         alpha = self.meta["settings"]["alpha"]
-        return Hybrid(*self._parts(num_results, exact), alpha=alpha, num_results=num_results)
+        return Fusion(*self._parts(num_results, exact), alpha=alpha, num_results=num_results)
 
     @property
-    def _evidence(self) -> DocumentEvidence | None:
+    def _evidence(self) -> Evidence | None:
         """Adds evidence of documents and neighbors to the scores, if its weights are not 0."""
         weights = self.meta["settings"]["evidence"]
         return _evidence(self.graph, weights) if any(weights.values()) else None
@@ -771,10 +771,10 @@ class Lines(WithSignature, pt.Transformer):
         return inp.assign(file=files, line=lines)
 
 
-def _evidence(graph: DocumentGraph, weights: Mapping[str, float]) -> DocumentEvidence:
+def _evidence(graph: DocumentGraph, weights: Mapping[str, float]) -> Evidence:
     """The evidence with weights by name, ``document`` among them."""
     relations = {name: weight for name, weight in weights.items() if name != DOCUMENT}
-    return DocumentEvidence(weights[DOCUMENT], relations=relations, graph=graph)
+    return Evidence(weights[DOCUMENT], relations=relations, graph=graph)
 
 
 def _named(encoder: Any) -> Any:

@@ -36,36 +36,10 @@ ALPHA = 0.6
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 
 
-class Hybrid(WithSignature, pt.Estimator):
-    """Runs a lexical and a dense pipeline and ranks by a convex combination of their normalized scores.
+class Fusion(WithSignature, pt.Transformer):
+    """The ranking of a :class:`Hybrid` whose share does not change when a pipeline that contains it is trained.
 
-    .. cite:: bruch2023fusion
-        :citation: Bruch et al. An analysis of fusion functions for hybrid retrieval. ACM TOIS 42(1), 2023.
-        :link: https://doi.org/10.1145/3596512
-
-    ::
-
-        hybrid = ptg.Hybrid(bm25, index.retriever())
-
-    ``(1 - alpha) * lexical + alpha * dense``, of scores in standard deviations above the last result of the pipeline
-    for the query. A result that one pipeline did not retrieve has 0 there. Where a pipeline retrieved nothing for a
-    query, the ranking is that of the other. A Hybrid may be one of the pipelines of another.
-
-    Args:
-        lexical: The first pipeline: ``qid, query`` to ``qid, docno, score``.
-        dense: The second pipeline.
-        alpha: The share of the dense pipeline, from 0 to 1. ``experiments/results/collections_left_out.md`` reports how
-            the default was chosen.
-        num_results: Results kept per query.
-        training: The options of :meth:`fit`.
-        verbose: Whether :meth:`fit` shows progress.
-
-    Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, and columns such as ``text`` that a
-    pipeline adds.
-
-    Raises:
-        TypeError: If a pipeline is not a transformer.
-        ValueError: If alpha is out of range.
+    PyTerrier trains a stage of a pipeline or runs it, but not both, so what precedes a reranker must not be trained.
     """
 
     schematic = {
@@ -151,37 +125,6 @@ class Hybrid(WithSignature, pt.Estimator):
         merged, parts = self._parts(topics)
         return self._ranked(merged, parts), pd.DataFrame(weighted(parts, self.weights), index=merged["docno"])
 
-    def fit(
-        self,
-        topics_or_res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        topics_or_res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> Self:
-        """Chooses alpha, on the validation queries where there are any, else on the training queries.
-
-        Of all values whose measure is within one standard error of the best (Breiman et al. 1984), the one closest to
-        the present alpha is taken: few queries move alpha only where they agree. Topics have ``qid, query``; judgments
-        have ``qid, docno, label``.
-
-        Raises:
-            ValueError: If none of the queries is judged.
-        """
-        topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        topics = check_frame(topics, self)
-        pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        run, qrels = judged(topics, qrels, self)
-        merged, parts = self._parts(run)
-        validation = Validation(merged, qrels, self.training.measure, self)
-        measure = lambda numbers: validation.per_query(  # noqa: E731
-            weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1)
-        )
-        grid = [{"alpha": alpha} for alpha in ALPHAS]
-        self.alpha = coordinate_search({"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)[
-            "alpha"
-        ]
-        return self
-
     def _parts(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
         """The results of both pipelines, each once, and their normalized scores, shape (results, 2).
 
@@ -220,6 +163,70 @@ class Hybrid(WithSignature, pt.Estimator):
             same = spread == 0  # then all have 1
             parts[found, number] = np.where(same, 1, above / np.where(same, 1, spread))
         return merged, parts
+
+
+class Hybrid(Fusion, pt.Estimator):
+    """Runs a lexical and a dense pipeline and ranks by a convex combination of their normalized scores.
+
+    .. cite:: bruch2023fusion
+        :citation: Bruch et al. An analysis of fusion functions for hybrid retrieval. ACM TOIS 42(1), 2023.
+        :link: https://doi.org/10.1145/3596512
+
+    ::
+
+        hybrid = ptg.Hybrid(bm25, index.retriever())
+
+    ``(1 - alpha) * lexical + alpha * dense``, of scores in standard deviations above the last result of the pipeline
+    for the query. A result that one pipeline did not retrieve has 0 there. Where a pipeline retrieved nothing for a
+    query, the ranking is that of the other. A Hybrid may be one of the pipelines of another.
+
+    Args:
+        lexical: The first pipeline: ``qid, query`` to ``qid, docno, score``.
+        dense: The second pipeline.
+        alpha: The share of the dense pipeline, from 0 to 1. ``experiments/results/collections_left_out.md`` reports how
+            the default was chosen.
+        num_results: Results kept per query.
+        training: The options of :meth:`fit`.
+        verbose: Whether :meth:`fit` shows progress.
+
+    Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``, and columns such as ``text`` that a
+    pipeline adds.
+
+    Raises:
+        TypeError: If a pipeline is not a transformer.
+        ValueError: If alpha is out of range.
+    """
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Chooses alpha, on the validation queries where there are any, else on the training queries.
+
+        Of all values whose measure is within one standard error of the best (Breiman et al. 1984), the one closest to
+        the present alpha is taken: few queries move alpha only where they agree. Topics have ``qid, query``; judgments
+        have ``qid, docno, label``.
+
+        Raises:
+            ValueError: If none of the queries is judged.
+        """
+        topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
+        topics = check_frame(topics, self)
+        pt.validate.query_frame(topics, extra_columns=["query"], context=self)
+        run, qrels = judged(topics, qrels, self)
+        merged, parts = self._parts(run)
+        validation = Validation(merged, qrels, self.training.measure, self)
+        measure = lambda numbers: validation.per_query(  # noqa: E731
+            weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1)
+        )
+        grid = [{"alpha": alpha} for alpha in ALPHAS]
+        self.alpha = coordinate_search({"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)[
+            "alpha"
+        ]
+        return self
 
 
 def weighted(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:

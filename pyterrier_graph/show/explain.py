@@ -18,7 +18,7 @@ from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, Context
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.html import COLORS, NEUTRAL, bar, colors_of, in_words, marked, pipeline_name, relation, styled
-from pyterrier_graph.search.hybrid import Hybrid
+from pyterrier_graph.search.hybrid import Fusion
 from pyterrier_graph.search.snippets import check_question
 
 SHOWN = 3  # sources of one relation
@@ -89,7 +89,7 @@ def _explainable(pipeline: Any) -> Iterator[Any]:
 
 
 def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
-    if isinstance(model, Hybrid):
+    if isinstance(model, Fusion):
         return _hybrid(model, query, docno, graph)
     graph = graph if graph is not None else model.graph
     if graph is None:
@@ -158,7 +158,7 @@ def _words_of_vectors(frame: pd.DataFrame, encoder: Any, query: str) -> dict[int
 # --- hybrids
 
 
-def _hybrid(model: Hybrid, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
+def _hybrid(model: Fusion, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
     """A part per pipeline, and the explanation of each pipeline that has one."""
     try:
         frame = model.explain(query, docno)

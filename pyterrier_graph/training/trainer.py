@@ -100,10 +100,9 @@ class StartOptions(HeadOptions):
     """:class:`HeadOptions` of trainings that start at a model which ranks well already, and are tied to it.
 
     Validation queries decide how far the weights w move from the weights w0 before training: of ``w0 + share * (w -
-    w0)``, with shares 0, 0.25, 0.5, 0.75 and 1, the smallest share within one standard error of the best is kept (see
-    :func:`~pyterrier_graph.training.validation.as_good`), and logged. Interpolated weights often rank better
-    than both ends, also elsewhere (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022). Networks that
-    start at random are neither tied nor interpolated.
+    w0)``, with shares 0, 0.25, 0.5, 0.75 and 1, the smallest share within one standard error of the best is kept, and
+    logged. Interpolated weights often rank better than both ends, also elsewhere (Wortsman et al., Robust fine-tuning
+    of zero-shot models, CVPR 2022). Networks that start at random are neither tied nor interpolated.
 
     Attributes:
         l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving w0 (L2-SP: Li et al., Explicit inductive
