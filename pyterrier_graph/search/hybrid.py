@@ -180,6 +180,10 @@ class Hybrid(Fusion, pt.Estimator):
     for the query. A result that one pipeline did not retrieve has 0 there. Where a pipeline retrieved nothing for a
     query, the ranking is that of the other. A Hybrid may be one of the pipelines of another.
 
+    PyTerrier's ``fit`` of a pipeline trains a Hybrid in it and does not run it. So a model behind a Hybrid is trained
+    on the Hybrid's results: ``model.fit(hybrid(topics), qrels)``. The pipeline of ``GraphIndex.hybrid`` may precede a
+    model that is trained in the same pipeline.
+
     Args:
         lexical: The first pipeline: ``qid, query`` to ``qid, docno, score``.
         dense: The second pipeline.
