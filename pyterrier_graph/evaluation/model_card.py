@@ -53,8 +53,8 @@ def write_card(
     from huggingface_hub import ModelCard, ModelCardData
 
     check_type("artifact", artifact, pt.Artifact, "an artifact, such as a graph, an index or a model")
-    for name, text in (("description", description), ("data", data), ("license", license)):
-        check_type(name, text, (str, type(None)), "a text")
+    for name, given in (("description", description), ("data", data), ("license", license)):
+        check_type(name, given, (str, type(None)), "a text")
     if artifact.path is pt.Artifact.NO_PATH:
         raise ValueError(f"{artifact!r} has no folder: save it first")
     if results is not None and not (isinstance(results, pd.DataFrame) and results.size):
