@@ -114,7 +114,6 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     ARTIFACT_TYPE = "graph_index"
     ARTIFACT_FORMAT = "lance"
-    _workers: Workers = 1
 
     def __init__(
         self,
@@ -197,8 +196,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
         about = {"passage_words": passage_words, "windows": windows}
-        self._workers = workers
-        return self._change(docs, document, about, keep_others=False, answered=_checked(answered))
+        return self._change(docs, document, about, keep_others=False, answered=_checked(answered), workers=workers)
 
     def update(
         self,
@@ -221,8 +219,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             BlockingIOError: If another process changes the index.
             ValueError: If a document is malformed, or a docno comes twice.
         """
-        self._workers = workers
-        return self._change(docs, document, {}, keep_others=True, answered=_checked(answered))
+        return self._change(docs, document, {}, keep_others=True, answered=_checked(answered), workers=workers)
 
     def delete(self, docnos: Iterable[str]) -> Self:
         """Removes documents. Their texts stay in files of former versions until ``index(docs, overwrite=True)``.
@@ -238,7 +235,6 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         check_type("docnos", docnos, Iterable, "ids of documents")
         deleted = [docnos] if isinstance(docnos, str) else [*docnos]
-        self._workers = 1
         return self._change([], None, {}, keep_others=True, deleted=deleted)
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
@@ -282,6 +278,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         keep_others: bool,
         deleted: Sequence[str] = (),
         answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+        workers: Workers = 1,
     ) -> Self:
         """Writes the next version, in a folder of its own, and then the ``pt_meta.json`` that makes it the present one.
 
@@ -292,7 +289,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             encoded/    the encoder's own vectors, so that unchanged texts are not encoded again
             v3/         of version 3: the graph, the answered queries, the vectors with context
         """
-        check_workers(self._workers)
+        check_workers(workers)
         own = {TABLES, ENCODER, ENCODED, LOCK, META, NEW_META, CARD}
         names = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
         if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
@@ -331,9 +328,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                     if meta["source"] != before["source"]:
                         self._put_meta(before | {"source": meta["source"]})
                     return self._reopened()
-                graph = self._build(folder, meta, answered)
+                graph = self._build(folder, meta, answered, workers)
                 if answered is not None and not meta["settings"].get("judged") and not _equal(answered, former):
-                    meta["settings"] = meta["settings"] | self._by_answered(folder, meta, graph, answered)
+                    meta["settings"] = meta["settings"] | self._by_answered(folder, meta, graph, answered, workers)
                 self._put_meta(meta, old)
             except BaseException as error:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -348,7 +345,11 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         return self._reopened()
 
     def _build(
-        self, folder: Path, meta: dict[str, Any], answered: tuple[pd.DataFrame, pd.DataFrame] | None
+        self,
+        folder: Path,
+        meta: dict[str, Any],
+        answered: tuple[pd.DataFrame, pd.DataFrame] | None,
+        workers: Workers,
     ) -> DocumentGraph:
         """Builds all that depends on the documents of a version, whose table has been written."""
         lines: list[int] = []
@@ -367,7 +368,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         self._save_encoder(meta)
         if self.verbose and (text := encoding_time(self.path / ENCODED, graph, _bi_encoder(self._encoder))):
             pt.tqdm.write(text, file=sys.stderr)
-        words = self._write_sides(folder, self.path / TABLES, _table_of(meta, PASSAGES), meta, graph, queries)[1]
+        table_of_passages = _table_of(meta, PASSAGES)
+        words = self._write_sides(folder, self.path / TABLES, table_of_passages, meta, graph, queries, workers)[1]
         meta["tables"] = meta["tables"] | ({PASSAGES: words} if meta["lexical"] == "lance" else {})
         return graph
 
@@ -379,9 +381,10 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         meta: dict[str, Any],
         graph: DocumentGraph,
         queries: QueryPassageGraph | None,
+        workers: Workers,
     ) -> tuple[ContextualIndex, tuple[str, int | None]]:
         """Writes the vectors, and what BM25 searches; returns the index, and the name and version of Lance's table."""
-        options: dict[str, Any] = {"windows": meta["windows"], "workers": self._workers}
+        options: dict[str, Any] = {"windows": meta["windows"], "workers": workers}
         vectors = self._model(folder, graph, queries).index(folder / VECTORS, **options)
         context = [TITLES] * bool(len(graph._adjacency(TITLE).indices)) + [RELEVANT] * (queries is not None)
         passages = graph.get_corpus_iter(context=context, query_graph=queries)
@@ -397,7 +400,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         return vectors, table
 
     def _by_answered(
-        self, folder: Path, meta: dict[str, Any], graph: DocumentGraph, answered: tuple[pd.DataFrame, pd.DataFrame]
+        self,
+        folder: Path,
+        meta: dict[str, Any],
+        graph: DocumentGraph,
+        answered: tuple[pd.DataFrame, pd.DataFrame],
+        workers: Workers,
     ) -> dict[str, Any]:
         """Alpha and the weights of evidence that answered queries support, each ranked in an index without it."""
         topics, qrels = answered[0], graph.passage_qrels(answered[1]) if graph._own_ids else answered[1]
@@ -410,7 +418,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                 shutil.rmtree(path, ignore_errors=True)
                 queries = QueryPassageGraph(path / QUERIES, verbose=False)
                 queries.build(others, graph, qrels=qrels)
-                vectors, table = quiet._write_sides(path, path / TABLES, (PASSAGES, None), meta, graph, queries)
+                given = path, path / TABLES, (PASSAGES, None), meta, graph, queries, workers
+                vectors, table = quiet._write_sides(*given)
                 words = self._lexical(meta["lexical"], path, FullText(path / TABLES, PASSAGES, table[1] or 0), RESULTS)
                 return Fusion(words, ContextualRetriever(vectors, RESULTS, texts=False))
 
@@ -476,7 +485,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     def _reopened(self) -> Self:
         """This object at the last version; an encoder that was loaded stays."""
-        loaded = {name: value for name, value in self.__dict__.items() if name in ("_encoder", "_workers")}
+        loaded = {name: value for name, value in self.__dict__.items() if name == "_encoder"}
         self.__dict__ = self.__reduce__()[0]().__dict__ | loaded
         return self
 
