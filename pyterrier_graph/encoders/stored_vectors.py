@@ -2,8 +2,8 @@
 
 Each file has the vectors of some texts by one encoder. A text is encoded only if no other file of the same encoder in
 the same folder has it: vectors are copied where the digest (BLAKE2b, 16 bytes) of all that the encoder reads is equal.
-So a copied vector is the one that the text got when it was encoded
-first; it differs from a new one only as far as the encoder's vectors depend on the other texts of a batch.
+So a copied vector is the one that the text got when it was encoded first; it differs from a new one only as far as the
+encoder's vectors depend on the other texts of a batch.
 """
 
 from __future__ import annotations
@@ -327,10 +327,10 @@ def _write(
 
         def vectors(given: tuple[Any, ...]) -> dict[str, np.ndarray]:
             """Vectors of some texts, shape (texts, d); needs no files."""
-            found, missing, numbers, given_texts = given
+            found, missing, numbers, read = given
             if len(missing):
                 found = found.copy()  # what Ray passes cannot be written to
-                found[missing] = checked_vectors(encode(given_texts), numbers, dimension)
+                found[missing] = checked_vectors(encode(read), numbers, dimension)
             return {VECTORS: found}
 
         writer.compute(vectors, VECTORS, read=given, workers=workers, **progress)

@@ -83,7 +83,7 @@ class GNNEncoderTraining(StartOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, negatives=0, scale=0, l2_sp=0, masked=0)
+        check_fields(self, negatives=0, scale=0, masked=0)
         if self.masked is not None and not 0 < self.masked < 1:
             raise ValueError(f"masked is a share of the queries, between 0 and 1, or None, got {self.masked}")
 

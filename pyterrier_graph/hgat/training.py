@@ -77,7 +77,7 @@ class HGATTraining(StartOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, repeats=1, max_triples=1, frozen_encoder_layers=0, l2_sp=0)
+        check_fields(self, repeats=1, max_triples=1, frozen_encoder_layers=0)
 
     @classmethod
     def paper(cls, **options: Any) -> Self:

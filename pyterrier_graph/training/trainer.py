@@ -112,6 +112,10 @@ class StartOptions(HeadOptions):
 
     l2_sp: float = 0.1
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, l2_sp=0)
+
 
 class L2SP(nn.Module):
     """The penalty of :class:`StartOptions` for a network whose weights w0 are its present ones."""
