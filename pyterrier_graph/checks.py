@@ -44,19 +44,17 @@ class View(NamedTuple):
     Attributes:
         facts: Rows of a table: whole numbers get thousands separators, a dictionary has the weights of relations, a
             tuple has relations.
-        calls: Code that the user can call next.
         picture: HTML.
         title: The class of a transformer, the ``repr`` of another object, unless given.
     """
 
     facts: Mapping[str, Any]
-    calls: Sequence[str] = ()
     picture: str = ""
     title: str = ""
 
 
 class Shown:
-    """Base of classes that notebooks display: a table, a picture, code to call next, and a transformer's schematic."""
+    """Base of classes that notebooks display: a table, a picture, and a transformer's schematic."""
 
     @abstractmethod
     def _view(self) -> View:

@@ -226,12 +226,6 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
             facts[f"best {name}"] = f"{value:.4f} on the validation queries"
         return facts
 
-    def _training_calls(
-        self, name: str = "reranker", fit: str = "fit(train_run, train_qrels, dev_run, dev_qrels)"
-    ) -> list[str]:
-        """Code to call before or after training; ``name`` is that of the variable."""
-        return [f"plots.training_curves({name})", f"{name}.save(path)"] if self.training_log else [f"{name}.{fit}"]
-
     def _warn_if_random(self) -> None:
         """Warns once that the scores of this model are random, if they are."""
         if self.random_start and not self.training_log:

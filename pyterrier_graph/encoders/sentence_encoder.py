@@ -122,16 +122,13 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({checkpoint_name(self.encoder)!r})"
 
-    def _sizes(self) -> dict[str, Any]:
-        """Rows of the table that a notebook shows."""
-        return {
+    def _view(self) -> View:
+        sizes = {
             "checkpoint": checkpoint_name(self.encoder),
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
             "reads": f"{self.max_query_tokens} tokens of a query, {self.max_passage_tokens} of a passage",
         }
-
-    def _view(self) -> View:
-        return View(self._sizes(), ["ptg.GraphMean(graph, encoder).index(path)"])
+        return View(sizes)
 
     @property
     def model_name(self) -> str:

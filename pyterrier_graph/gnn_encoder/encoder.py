@@ -137,8 +137,7 @@ class GNNEncoder(ContextualEncoder):
         if isinstance(self.network, GNNEncoderNetwork):
             facts["weights"] = self.weights
             facts["norm where no query is relevant"] = f"{float(self.network.isolated_norm):g}"
-        calls = self._calls("gnn", "gnn.fit(topics, qrels, dev_topics, dev_qrels)")
-        return View(facts | self._training_facts(), calls)
+        return View(facts | self._training_facts())
 
     def fit(
         self,

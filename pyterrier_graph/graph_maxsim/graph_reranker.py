@@ -198,8 +198,7 @@ class GraphReranker(LearnedModel):
             "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
             "tokens": "not stored" if self.tokens is None else repr(self.tokens),
         }
-        explain = "ptg.explain(reranker, query, docno" + (")" if self.graph is not None else ", graph=graph)")
-        return View(self._facts() | inputs | self._training_facts(), [*self._training_calls(), explain])
+        return View(self._facts() | inputs | self._training_facts())
 
     def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, GraphTokens]:
         """Returns the graph of a passage whose score is explained, its node, and the token vectors."""

@@ -317,10 +317,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
 
     def _view(self) -> View:
         sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
-        calls = ["index.retriever()"]
-        if self.graph is not None:
-            calls = ["index.retriever() >> ptg.GraphMaxSim(index.graph)", "ptg.explain(index, query, docno)"]
-        return View(sizes, calls, title=repr(self))
+        return View(sizes, title=repr(self))
 
 
 class ContextualRetriever(WithSignature, pt.Transformer):

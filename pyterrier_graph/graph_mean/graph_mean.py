@@ -201,14 +201,6 @@ class ContextualEncoder(LearnedModel):
         sampler = self._sampler()
         return self._compute(sampler)(sampler.known_numbers_of(docnos))
 
-    def _calls(self, name: str, fit: str) -> list[str]:
-        """Code to call next; without passages, a model can do no more than encode queries."""
-        if self.graph is None and self.query_graph is None and self.vectors is None:
-            return [f"{name}.query_encoder()"] if getattr(self, "weights", None) != "auto" else []
-        curves = [f"plots.training_curves({name})"] if self.training_log else []
-        calls = [*curves, fit, f"{name}.index(path).retriever()", f"{name}.explain(query, docno)"]
-        return calls + [f"ptg.explain({name}, query, docno)"] * (self.graph is not None)
-
     def explain(
         self, query: str, docno: str, *, graph: HeteroGraph | None = None, windows: int = WINDOWS
     ) -> pd.DataFrame:
@@ -574,7 +566,7 @@ class GraphMean(ContextualEncoder):
             facts["largest weights"] = self.largest_weights
         else:
             facts["isolated_norm"] = self.isolated_norm
-        return View(facts, self._calls("mean", "mean.fit(dev_topics, dev_qrels)"))
+        return View(facts)
 
     def fit(
         self,

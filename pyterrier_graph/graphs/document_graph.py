@@ -32,10 +32,6 @@ PLAIN = frozenset(("docno", "title", "text", "codes"))  # fields of records that
 CODES = "codes.json"
 PASSAGES = "passages.npids"  # where passages have ids of their own
 DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
-NEXT_CALLS = (
-    "bm25 >> graph.passages() >> reranker",
-    "bm25 >> graph.passages() >> pt.text.get_text(graph)",
-)
 
 
 class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
@@ -65,12 +61,12 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     def __repr__(self) -> str:
         return f"DocumentGraph({str(self.path)!r})"
 
-    def _view(self, calls: Sequence[str] = NEXT_CALLS) -> View:
+    def _view(self) -> View:
         try:
             assert self.meta
-            return super()._view(calls)
+            return super()._view()
         except FileNotFoundError:
-            return View({"documents": "not built yet"}, ["graph.index(dataset.get_corpus_iter())"])
+            return View({"documents": "not built yet"})
         except (OSError, ValueError) as error:
             return View({"not readable": error})
 

@@ -104,7 +104,7 @@ class TextReranker(LearnedModel):
             "checkpoint": checkpoint_name(self.encoder),
             "reads": f"{self.max_tokens} tokens of query and {self.text_field!r} together",
         }
-        return View(sizes | self._training_facts(), [*self._training_calls(), *self.CALLS])
+        return View(sizes | self._training_facts())
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Scores documents: adds ``score`` and ``rank``; the score of a row does not depend on the other rows.

@@ -81,7 +81,6 @@ class LGReReranker(TextReranker):
 
     schematic = {"label": "LGRe", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_FORMAT = "lgre"
-    CALLS = ("plots.word_graph(reranker.word_graph(query, text))",)
     TRAINING = LGReTraining
 
     def __init__(

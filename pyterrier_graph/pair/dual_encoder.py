@@ -106,9 +106,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         self._limit()
 
     def _view(self) -> View:
-        fit = "fit(topics, qrels, dev_topics, dev_qrels)" if self.miner is not None else "fit_examples(examples)"
-        calls = [*self._training_calls("encoder", fit), *super()._view().calls]
-        return View(self._sizes() | self._training_facts(), calls)
+        return View({**super()._view().facts, **self._training_facts()})
 
     def fit(
         self,

@@ -736,7 +736,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     def _view(self) -> View:
         if not self.built():
-            return View({"documents": "not built yet"}, ["index.index(dataset.get_corpus_iter())"])
+            return View({"documents": "not built yet"})
         broken = self.meta["source"].get("broken", ())
         sizes = {
             "documents": len(self.graph),
@@ -744,8 +744,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             "encoder": self.meta["encoder"]["name"],
             "BM25": self.meta["lexical"] or str(self.lexical),
         } | ({"files not read": len(broken)} if broken else {})
-        calls = ['index.search("your question")', "index.hybrid() % 100 >> ptg.GraphMaxSim(index.graph)"]
-        return View(sizes, calls, schematic(self.hybrid()))
+        return View(sizes, schematic(self.hybrid()))
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the present version, for ``to_hf`` and others."""
