@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from experiments.harness.cost import in_process, peak_mib, side_by_side
 from pyterrier_graph import LGReConfig, LGReLoss
-from pyterrier_graph.encoders.checkpoints import DEFAULT, resolve
+from pyterrier_graph.encoders.names import DEFAULT, resolve
 from pyterrier_graph.lgre.equations import LGRe
 
 CROSS_ENCODER = "cross-encoder"

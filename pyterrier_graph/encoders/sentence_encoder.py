@@ -29,22 +29,20 @@ from pyterrier_graph.checks import (
     warn_of_rewritten,
 )
 from pyterrier_graph.encoders.checkpoints import (
-    DEFAULT,
     MAX_PASSAGE_TOKENS,
     MAX_QUERY_TOKENS,
     SAFE_WEIGHTS,
     DType,
-    checkpoint_name,
     device_of,
     keep_full_precision,
     loading,
     positions_of,
     precision,
-    resolve,
     share,
     token_limit,
     tokenized,
 )
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")

@@ -20,22 +20,22 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.storage.arrays import DOCNOS, blocks, writing_ids
+from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, flex_class, writing_ids
 from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 
 if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder
+    from pyterrier_dr import BiEncoder, FlexIndex
 
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 VECTORS, DIGESTS = "vecs.f4", "digests.u8"
 FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
+WINDOWS = 5  # of a long passage
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
 TIMED, SOON = 64, 10  # passages that are encoded for an estimate, and seconds that need none
 FLEX = {"type": "dense_index", "format": "flex"}
@@ -164,7 +164,12 @@ def encode_once(
     return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="c", shape=shape))
 
 
-def base_vectors(
+def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, **options: Any) -> FlexIndex:
+    """The ``FlexIndex`` that :func:`passage_vectors` writes."""
+    return flex_class()(str(passage_vectors(folder, graph, encoder, **options).index_path), verbose=False)
+
+
+def passage_vectors(
     folder: Path,
     graph: HeteroGraph,
     encoder: BiEncoder,
@@ -172,7 +177,7 @@ def base_vectors(
     titles: bool = False,
     workers: Workers = 1,
     verbose: bool = True,
-) -> FlexIndex:
+) -> Flex:
     """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
 
     It is written into a folder with those of other graphs and encoders, unless it is there already. A call that was
@@ -224,7 +229,7 @@ def base_vectors(
             "disable": not verbose,
         },
     )
-    return FlexIndex(str(path), verbose=False)
+    return Flex(path)
 
 
 def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:

@@ -14,7 +14,8 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from pyterrier_graph.checks import WithSignature, check_choice, check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT, dtype_name
+from pyterrier_graph.encoders.checkpoints import dtype_name
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import (
     TokenEncoder,
     TokenStates,

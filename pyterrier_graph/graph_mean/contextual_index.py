@@ -13,7 +13,6 @@ with the largest weight :math:`c_r` of relation r, the passages p of a sample of
 
 from __future__ import annotations
 
-import copyreg
 import hashlib
 import json
 import os
@@ -27,9 +26,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-import torch
-from pyterrier_dr import FlexIndex
-from pyterrier_dr.indexes import RankedLists
 from safetensors.numpy import load_file, save
 
 from pyterrier_graph.checks import (
@@ -42,8 +38,7 @@ from pyterrier_graph.checks import (
     check_weights,
     unwrapped,
 )
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType
-from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
     FLEX,
     FLOAT,
@@ -54,18 +49,19 @@ from pyterrier_graph.encoders.stored_vectors import (
     checked_vectors,
     encoder_name,
 )
-from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, follow
-from pyterrier_graph.storage.arrays import DOCNOS, blocks, flex_index, ids_of, numbers_of, read_array
+from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, flex_class, ids_of, numbers_of, read_array
 from pyterrier_graph.storage.artifact import META, OwnArtifact, file_sha256, kind_of, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 
 if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder
+    from pyterrier_dr import BiEncoder, FlexIndex
 
+    from pyterrier_graph.encoders.checkpoints import DType
     from pyterrier_graph.graph_mean.equations import SideBySide
     from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
+    from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 
 SAMPLE = "sample.safetensors"
 WINDOWS, WINDOW_OFFSETS = "windows.f4", "windows.i8"  # the further windows of long passages
@@ -94,7 +90,6 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             ``largest_weights`` of a GraphMean take the place of those that the index was written with.
 
     Attributes:
-        flex: The ``FlexIndex`` at the path.
         encoder: The bi-encoder that encodes queries.
 
     Raises:
@@ -122,8 +117,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         self.graph = graph
         if not (self.path / META).is_file():
             raise FileNotFoundError(f"no index at {str(path)!r}")
-        self.flex = FlexIndex(str(self.path), verbose=False)
-        about = contextual_meta(self.flex)
+        self._files = Flex(self.path)
+        about = contextual_meta(self._files)
         identity = about["identity"]
         encoder = identity["encoder"].rpartition("@")[0] or DEFAULT if encoder is None else encoder
         tuned: Mapping[str, float] = getattr(encoder, "largest_weights", {})
@@ -144,7 +139,14 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         return f"ContextualIndex({str(self.path)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_weights"}  # workers read the sample
+        return {name: value for name, value in vars(self).items() if name not in ("_weights", "flex")}  # read again
+
+    @cached_property
+    def flex(self) -> FlexIndex:
+        """The ``FlexIndex`` at the path."""
+        index = flex_class()(str(self.path), verbose=False)
+        contextual_meta(index)
+        return index
 
     @cached_property
     def _weights(self) -> QueryWeights | None:
@@ -159,18 +161,18 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         """The further windows of long passages, with context; they count where they are better than the first one."""
         if not (self.path / WINDOWS).is_file():
             return None
-        (about,) = self.flex.payload(return_docnos=False, return_dvecs=False)
+        (about,) = self._files.payload(return_docnos=False, return_dvecs=False)
         vectors = np.memmap(self.path / WINDOWS, FLOAT, "r").reshape(-1, about["vec_size"])
         return Windows(read_array(self.path, "windows"), vectors)
 
     def __len__(self) -> int:
         """Number of passages."""
-        return len(self.flex)
+        return int(self._files.payload(False, False)[0]["doc_count"])
 
     def _search(self, queries: np.ndarray, num_results: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores, of the best window, and numbers of the best passages for some queries; shape (queries, results)."""
-        vectors, _ = self.flex.payload(return_docnos=False)
-        lists = RankedLists(num_results, len(queries))
+        vectors, _ = self._files.payload(return_docnos=False)
+        best, numbers = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int32)
         for part in blocks(len(self), PASSAGES_AT_ONCE):
             scores = queries @ vectors[part[0] : part[-1] + 1].T  # (queries, passages)
             if self._windows is not None:
@@ -179,8 +181,13 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
                 if len(long):
                     of_windows = np.maximum.reduceat(queries @ further.T, first, axis=1)  # (queries, long passages)
                     scores[:, long] = np.maximum(scores[:, long], of_windows)
-            lists.update(scores, np.broadcast_to(part.astype(np.int32), scores.shape))
-        return lists.results()
+            best = np.concatenate([best, -scores], axis=1)
+            numbers = np.concatenate([numbers, np.broadcast_to(part.astype(np.int32), scores.shape)], axis=1)
+            if best.shape[1] > num_results:
+                kept = np.argpartition(best, num_results, axis=1)[:, :num_results]
+                best, numbers = (np.take_along_axis(values, kept, axis=1) for values in (best, numbers))
+        order = np.argsort(best, axis=1)
+        return np.take_along_axis(-best, order, axis=1), np.take_along_axis(numbers, order, axis=1)
 
     def parts(self, query: str | np.ndarray, docnos: Sequence[str]) -> pd.DataFrame:
         """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
@@ -193,7 +200,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             A row per passage, with columns ``own`` and, where the index has weights per query, the relations; else the
             score is the only part. A row adds up to the score.
         """
-        ids, vectors, _ = self.flex.payload()
+        ids, vectors, _ = self._files.payload()
         names = [OWN, *([] if self._weights is None else self._weights.weights)]
         vector = query_vector(self.query_encoder(), query) if isinstance(query, str) else query
         numbers = numbers_of(ids, docnos)
@@ -309,7 +316,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         encoded = inp if "query_vec" in inp.columns else unwrapped(self.index.query_encoder()(inp))
         encoded = encoded.reset_index(drop=True)
-        docnos, about = self.index.flex.payload(return_dvecs=False)
+        docnos, about = self.index._files.payload(return_dvecs=False)
         try:
             vectors = np.array([*encoded.pop("query_vec")], dtype=np.float32).reshape(-1, about["vec_size"])
         except (OverflowError, TypeError, ValueError) as error:
@@ -327,8 +334,8 @@ class ContextualRetriever(WithSignature, pt.Transformer):
 
 
 def write_index(
-    base_index: FlexIndex,
-    index: FlexIndex,
+    base_index: Flex | FlexIndex,
+    index: Flex | FlexIndex,
     vectors_of: VectorsOf,
     *,
     identity: dict[str, Any],
@@ -338,7 +345,7 @@ def write_index(
     verbose: bool = True,
     weights: QueryWeights | None = None,
     windows_of: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
-) -> FlexIndex:
+) -> Any:
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
 
     Until the index is complete there is nothing at its path; the same call continues after the last whole chunk. Memory
@@ -391,7 +398,7 @@ def write_index(
     return index
 
 
-def contextual_meta(index: FlexIndex) -> dict[str, Any]:
+def contextual_meta(index: Flex | FlexIndex) -> dict[str, Any]:
     """The origin of a contextual index: ``'identity'``, ``'docnos_sha256'`` and ``'queries'``.
 
     Raises:
@@ -412,6 +419,8 @@ def query_vector(query_encoder: pt.Transformer, query: str) -> np.ndarray:
 def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto") -> BiEncoder:
     """The bi-encoder that is given, or a SentenceEncoder of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
+        from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+
         return SentenceEncoder(encoder, device=device, dtype=dtype, verbose=False)
     if isinstance(encoder, type) or not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
         check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
@@ -474,11 +483,13 @@ def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:
 
     The vectors have length 1 and half precision.
     """
+    from torch.nn.functional import normalize
+
     numbers = np.unique(np.linspace(0, len(sampler) - 1, min(len(sampler), SAMPLED)).astype(np.int64))
     parts: dict[str, list[np.ndarray]] = {PASSAGES: [], **{name: [] for name in network.relations}}
     for part in blocks(len(numbers), PASSAGES_AT_ONCE):
         batch = sampler.sample(numbers[part])
-        own = torch.nn.functional.normalize(batch.passages, dim=1)
+        own = normalize(batch.passages, dim=1)
         for name, vectors in {PASSAGES: own, **network.directions(batch)}.items():
             parts[name].append(vectors.half().numpy())
     empty = np.empty((0, network.dimension), np.float16)
@@ -500,6 +511,3 @@ def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 def _ramp(relation: str, differences: np.ndarray) -> np.ndarray:
     low, high = QUERY_RAMP if relation in (RELEVANT, RETRIEVED) else RAMP
     return np.clip((differences - low) / (high - low), 0, 1)
-
-
-copyreg.pickle(FlexIndex, flex_index)  # PyTerrier's workers map the vectors again instead of receiving copies of them

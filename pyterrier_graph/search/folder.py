@@ -11,7 +11,7 @@ from pathlib import Path
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import encoder_of
 from pyterrier_graph.search.files import FolderFiles

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,11 +22,9 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import Shown, View, WithSignature, check_choice, check_count, check_training, check_type
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
-from pyterrier_graph.encoders.model import LearnedModel
-from pyterrier_graph.encoders.stored_vectors import PASSAGES_AT_ONCE, encoder_name, encoding_time
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
+from pyterrier_graph.encoders.stored_vectors import PASSAGES_AT_ONCE, WINDOWS, encoder_name, encoding_time
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of
-from pyterrier_graph.graph_mean.graph_mean import AUTO, WINDOWS, ContextualEncoder, GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES, inverse
@@ -57,6 +55,7 @@ from pyterrier_graph.training.validation import checked_qrels, checked_topics
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
+    from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
     from pyterrier_graph.graphs.builder import DocumentOf
 
 Lexical = Literal["lance", "pisa", "terrier"]
@@ -126,7 +125,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         check_training(self.training, Tuning)
         if lexical is not None and not isinstance(lexical, pt.Transformer):
             check_choice("lexical, unless it is a pipeline,", lexical, get_args(Lexical))
-        self.encoder = encoder if encoder is None or isinstance(encoder, ContextualEncoder) else _named(encoder)
+        self.encoder = encoder if encoder is None or _is_contextual(encoder) else _named(encoder)
         self.lexical = lexical
         self.verbose = verbose
         if self.built() and isinstance(lexical, str) and lexical != self.meta["lexical"]:
@@ -242,7 +241,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         qrels = self.graph.passage_qrels(qrels) if self.graph._own_ids else qrels
         settings: dict[str, Any] = {"judged": True}
         model = self._model(self._folder, self.graph, self._queries)
-        if isinstance(model, GraphMean) and model.weights == AUTO:
+        if getattr(model, "weights", None) == "auto":
             model.training = self.training
             settings["largest_weights"] = model.fit(topics, qrels).largest_weights
         with locked(self.path):
@@ -416,6 +415,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             self.encoder = DEFAULT
         checkpoint = checkpoint_name(self.encoder) if isinstance(self.encoder, str) else None
         meta["encoder"] = {"checkpoint": checkpoint, "name": encoder_name(_bi_encoder(self._encoder))}
+        from pyterrier_graph.encoders.model import LearnedModel
+
         if isinstance(self.encoder, LearnedModel):
             shutil.rmtree(self.path / ENCODER, ignore_errors=True)
             copy.copy(self.encoder).save(self.path / ENCODER)  # a copy, whose path may change
@@ -424,7 +425,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """The model that computes the vectors of a graph."""
         options: dict[str, Any] = {"query_graph": queries, "folder": self.path / ENCODED, "verbose": self.verbose}
         encoder = self._encoder
-        if not isinstance(encoder, ContextualEncoder):
+        if not _is_contextual(encoder):
+            from pyterrier_graph.graph_mean.graph_mean import GraphMean
+
             return GraphMean(graph, encoder, **options)
         return type(encoder).load(self.path / ENCODER, graph=graph, encoder=encoder.encoder, **options)
 
@@ -627,7 +630,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     def _similarities(self, questions: list[str]) -> np.ndarray:
         """Per question the similarity of the passage, without context, that is most similar to it."""
         queries = np.asarray(_bi_encoder(self._encoder).encode_queries(questions), np.float32)
-        vectors = self._contextual.flex.payload()[1]
+        vectors = self._contextual._files.payload()[1]
         parts = (np.asarray(vectors[part, : queries.shape[1]]) for part in blocks(len(self), PASSAGES_AT_ONCE))
         return np.max([(queries @ part.T).max(1) for part in parts], axis=0)
 
@@ -741,7 +744,12 @@ def _named(encoder: Any) -> Any:
 
 
 def _bi_encoder(encoder: BiEncoder | ContextualEncoder) -> BiEncoder:
-    return encoder.encoder if isinstance(encoder, ContextualEncoder) else encoder
+    return encoder.encoder if _is_contextual(encoder) else encoder
+
+
+def _is_contextual(encoder: Any) -> TypeGuard[ContextualEncoder]:
+    """Whether an encoder is a GraphMean or GNNEncoder."""
+    return hasattr(encoder, "largest_weights")
 
 
 def _rows(documents: Iterable[tuple[StructuredDocument, list[int] | None]]) -> Iterator[tuple[str, str]]:
