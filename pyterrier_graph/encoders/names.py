@@ -28,15 +28,25 @@ def packaged() -> str | None:
 
     Raises ValueError if its weights are not the published ones.
     """
-    spec = find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
+    if (folder := _package_folder()) is None:
         return None
-    folder = Path(spec.origin).parent / FOLDER
     with open(folder / "model.safetensors", "rb") as weights:
         digest = hashlib.file_digest(weights, "sha256").hexdigest()
     if digest != SHA256:
         raise ValueError(f"{str(folder)!r} does not hold the published {DEFAULT} weights (SHA-256 {digest})")
     return str(folder)
+
+
+def _package_folder() -> Path | None:
+    spec = find_spec(PACKAGE)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / FOLDER
+
+
+def checkpoint_state(encoder: str | os.PathLike[str]) -> str:
+    """A digest of a checkpoint's name, and of the names, sizes and times of its files if it is a folder."""
+    folder = (_package_folder() if os.fspath(encoder) in NAMES else None) or Path(encoder)
+    files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(folder.rglob("*"))]
+    return hashlib.sha256(repr((str(encoder), files)).encode()).hexdigest()[:16]
 
 
 def checkpoint_name(checkpoint: str) -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pyterrier_graph.checks import DataWarning
+from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, flex_class, writing_ids
 from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
@@ -37,6 +38,7 @@ FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two 
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 WINDOWS = 5  # of a long passage
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
+MANY = 500  # passages for which converting the encoder is worth it
 TIMED, SOON = 64, 10  # passages that are encoded for an estimate, and seconds that need none
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
@@ -72,6 +74,13 @@ def checked_vectors(vectors: Any, numbers: np.ndarray, dimension: int | None) ->
 def encoder_name(encoder: BiEncoder) -> str:
     """A name that distinguishes an encoder from all others."""
     return getattr(encoder, "model_name", repr(encoder))
+
+
+def fastest(encoder: Any) -> Any:
+    """A checkpoint's encoder as OpenVINO runs it, if it can; others as they are."""
+    if type(encoder).__name__ != "SentenceEncoder" or encoder.late_chunking or encoder.dtype != "auto":
+        return encoder
+    return compiled(encoder) or encoder
 
 
 def without_bars(encoder: BiEncoder) -> BiEncoder:
@@ -197,7 +206,8 @@ def passage_vectors(
     identity: dict[str, Any] = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
     identity |= {"titles": True} if titles else {}
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
-    nodes, quiet = graph.passage_nodes, without_bars(encoder)
+    nodes = graph.passage_nodes
+    quiet = without_bars(fastest(encoder) if len(nodes) >= MANY else encoder)
     if not len(nodes):
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
     late = getattr(encoder, "late_chunking", False)

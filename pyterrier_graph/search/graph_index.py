@@ -22,6 +22,7 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import Shown, View, WithSignature, check_choice, check_count, check_training, check_type
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
+from pyterrier_graph.encoders.compiled import find_compiled
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.stored_vectors import PASSAGES_AT_ONCE, WINDOWS, encoder_name, encoding_time
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of
@@ -490,11 +491,11 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     @cached_property
     def _encoder(self) -> BiEncoder | ContextualEncoder:
         """The encoder that was given, or the one of the index; it is loaded once."""
-        if self.encoder is not None:
+        if self.encoder is not None and not (isinstance(self.encoder, str) and self.built()):
             return encoder_of(self.encoder) if isinstance(self.encoder, str) else self.encoder
         about = self.meta["encoder"]
         if about["checkpoint"] is not None:
-            return encoder_of(about["checkpoint"])
+            return find_compiled(about["name"]) or encoder_of(about["checkpoint"])
         if not (self.path / ENCODER).is_dir():
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
         return pt.Artifact.load(str(self.path / ENCODER))
