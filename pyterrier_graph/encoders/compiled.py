@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -45,10 +46,9 @@ class CompiledEncoder(WithSignature, pt.Transformer):
     verbose = False
 
     def __init__(self, folder: Path) -> None:
-        from openvino import Core
         from tokenizers import Tokenizer
 
-        self.folder, self._core, self._programs = folder, Core(), cache(self._program)
+        self.folder, self._core, self._programs = folder, _openvino().Core(), cache(self._program)
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         self.model_name, self._dimension, self._query, self._passage = about
         self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
@@ -145,7 +145,6 @@ def compiled(encoder: SentenceEncoder) -> CompiledEncoder | None:
 
 def _convert(encoder: SentenceEncoder, folder: Path) -> None:
     """Writes the folder of a :class:`CompiledEncoder`."""
-    import openvino
     import torch
 
     from pyterrier_graph.encoders.sentence_encoder import prompts_of
@@ -156,12 +155,20 @@ def _convert(encoder: SentenceEncoder, folder: Path) -> None:
 
     (vectors := Vectors()).network = encoder.network
     example = torch.tensor([[5, 6, 7], [5, 6, 7]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
-    openvino.save_model(openvino.convert_model(vectors.eval(), example_input=example), folder / NETWORK, False)
+    _openvino().save_model(_openvino().convert_model(vectors.eval(), example_input=example), folder / NETWORK, False)
     tokenizer: Any = encoder.network.tokenizer
     tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
     limits = encoder.max_query_tokens, encoder.max_passage_tokens
     about = encoder.model_name, encoder._dimension, *zip(prompts_of(encoder.network), limits, strict=True)
     (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+
+
+def _openvino() -> Any:
+    """OpenVINO, which would report its use to a server, from a forked process, if its telemetry could be imported."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    import openvino
+
+    return openvino
 
 
 def _folder(name: str) -> Path:

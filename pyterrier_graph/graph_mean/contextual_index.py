@@ -36,7 +36,6 @@ from pyterrier_graph.checks import (
     check_frame,
     check_type,
     check_weights,
-    unwrapped,
 )
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
@@ -265,6 +264,11 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         encode = self.encoder.query_encoder()
         return encode if self._weights is None else encode >> self._weights
 
+    def _encoded(self, queries: list[str]) -> np.ndarray:
+        """Vectors of queries for this index, shape (queries, width)."""
+        vectors = np.asarray(self.encoder.encode_queries(queries), dtype=np.float32)
+        return vectors if self._weights is None else self._weights.widened(vectors)
+
     def query_weights(self, topics: pd.DataFrame) -> pd.DataFrame:
         """How much each relation counts for some queries, where an index has weights per query.
 
@@ -314,11 +318,11 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         """Finds passages."""
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        encoded = inp if "query_vec" in inp.columns else unwrapped(self.index.query_encoder()(inp))
-        encoded = encoded.reset_index(drop=True)
+        encoded = inp.reset_index(drop=True)
         docnos, about = self.index._files.payload(return_dvecs=False)
+        given = encoded.pop("query_vec") if "query_vec" in encoded else self.index._encoded(encoded["query"].tolist())
         try:
-            vectors = np.array([*encoded.pop("query_vec")], dtype=np.float32).reshape(-1, about["vec_size"])
+            vectors = np.array([*given], dtype=np.float32).reshape(-1, about["vec_size"])
         except (OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{self}: a query_vec must be {about['vec_size']} numbers: {error}") from error
         scores, passages = self.index._search(vectors, self.num_results)
@@ -461,21 +465,27 @@ class QueryWeights(WithSignature, pt.Transformer):
         pt.validate.columns(inp, includes=["query_vec"], context=self)
         if not len(inp):
             return inp
-        queries = np.stack(inp["query_vec"].to_numpy()).astype(np.float32)
-        weights = self.weights_of(queries)
-        wide = [queries, *(queries * weights[name].to_numpy(np.float32)[:, None] for name in self.weights)]
-        return inp.assign(query_vec=[*np.concatenate(wide, 1)])
+        return inp.assign(query_vec=[*self.widened(np.stack(inp["query_vec"].to_numpy()).astype(np.float32))])
+
+    def widened(self, queries: np.ndarray) -> np.ndarray:
+        """The vectors of queries with a block per relation, shape (queries, d * (1 + relations))."""
+        weights = self._weights_of(queries).astype(np.float32)
+        return np.concatenate([queries, *(queries * weight[:, None] for weight in weights)], axis=1)
 
     def weights_of(self, queries: np.ndarray) -> pd.DataFrame:
         """The weights of some queries, from their vectors of shape (queries, d): a column per relation."""
-        parts = []
+        return pd.DataFrame(self._weights_of(queries).T, columns=[*self.weights])
+
+    def _weights_of(self, queries: np.ndarray) -> np.ndarray:
+        """Shape (relations, queries)."""
+        weights = np.empty((len(self.weights), len(queries)))
         for part in blocks(len(queries), QUERIES_AT_ONCE):
             vectors = queries[part]
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
             best = _best(vectors, self.sample[PASSAGES])
-            row = {name: c * _ramp(name, _best(vectors, self.sample[name]) - best) for name, c in self.weights.items()}
-            parts.append(pd.DataFrame(row, index=part))
-        return pd.concat(parts) if parts else pd.DataFrame(columns=[*self.weights], dtype=float)
+            for row, (name, largest) in zip(weights, self.weights.items(), strict=True):
+                row[part] = largest * _ramp(name, _best(vectors, self.sample[name]) - best)
+        return weights
 
 
 def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:

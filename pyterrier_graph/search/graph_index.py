@@ -599,7 +599,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         check_question(question)
         check_count("num_results", num_results)
-        topics = self._contextual.query_encoder().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
+        vector = self._contextual._encoded([question])
+        topics = pd.DataFrame({"qid": ["1"], "query": [question], "query_vec": [*vector]})
         ranking, contributions = self._fusion(max(RESULTS, num_results))._explained(topics)
         contributions.columns = pd.Index(["words", "meaning"])
         if (evidence := self._evidence) is not None:
@@ -620,7 +621,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         found = found.head(num_results).reset_index(drop=True)
         wanted = content_stems(question)
         found["snippet"] = [snippet(text, wanted) for text in found["text"]]
-        found["why"] = self._reasons(found, question, topics["query_vec"][0], contributions)
+        found["why"] = self._reasons(found, question, vector[0], contributions)
         places = ["file", "line"] if files else []
         found = found[["title", *places, "snippet", "why", "score", "docno", "text"]]
         all_words = (wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples())
