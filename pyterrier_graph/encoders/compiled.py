@@ -50,7 +50,7 @@ class CompiledEncoder(WithSignature, pt.Transformer):
 
         self.folder, self._core, self._programs = folder, _openvino().Core(), cache(self._program)
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        self.model_name, self._dimension, self._query, self._passage = about
+        self.model_name, self._dimension, self._query, self._passage = about  # prompts and limits of the latter two
         self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
         self._tokenizer.no_padding()
         self._lock = Lock()  # of the tokenizer and the programs, which threads must not share
@@ -73,12 +73,12 @@ class CompiledEncoder(WithSignature, pt.Transformer):
     def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of queries, float32 of shape (queries, dimensions)."""
         warn_of_rewritten(texts := check_texts(texts))
-        return self._encode(texts, *self._query, "f32")
+        return self._encode(texts, *self._query, precision="f32")
 
     def encode_docs(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of passages, float32 of shape (passages, dimensions)."""
         half = "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        return self._encode(check_texts(texts), *self._passage, "bf16" if half else "f32")
+        return self._encode(check_texts(texts), *self._passage, precision="bf16" if half else "f32")
 
     def windows(self, texts: Sequence[str]) -> list[list[str]]:
         """The texts of the windows in which passages can be read in full: see ``SentenceEncoder.windows``."""
@@ -93,7 +93,7 @@ class CompiledEncoder(WithSignature, pt.Transformer):
         options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
         return self._core.compile_model(str(self.folder / NETWORK), "CPU", options)
 
-    def _encode(self, texts: list[str], prompt: str, limit: int, precision: str) -> np.ndarray:
+    def _encode(self, texts: list[str], prompt: str, limit: int, *, precision: str) -> np.ndarray:
         vectors = np.empty((len(texts), self._dimension), np.float32)
         with self._lock:
             self._tokenizer.enable_truncation(limit)
@@ -150,6 +150,8 @@ def _convert(encoder: SentenceEncoder, folder: Path) -> None:
     from pyterrier_graph.encoders.sentence_encoder import prompts_of
 
     class Vectors(torch.nn.Module):
+        network: Any
+
         def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
             return self.network({"input_ids": ids, "attention_mask": mask})["sentence_embedding"]
 

@@ -9,6 +9,7 @@ first; it differs from a new one only as far as the encoder's vectors depend on 
 from __future__ import annotations
 
 import copy
+import shutil
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -352,8 +353,9 @@ def _write(
     """
     if (path / META).is_file():
         return
-    count, first = about["doc_count"], np.arange(min(1, about["doc_count"]))
-    dimension = checked_vectors(encode(first), first, None).shape[1]
+    count, distinct = about["doc_count"], path.with_name(f"{path.name}.distinct")
+    one = np.arange(min(1, count))
+    dimension = checked_vectors(encode(one), one, None).shape[1]
     meta = about | {"vec_size": dimension}
     with unfinished(path, meta, count, at_once) as writer:
 
@@ -364,8 +366,22 @@ def _write(
                     out.write(digests(numbers).tobytes())
 
         writer.prepare(write_files)
-        others = _copyable(path.parent, pattern, meta)
-        source, row = _copies(_read_digests(writer.folder), others)
+        others, own = _copyable(path.parent, pattern, meta), _read_digests(writer.folder)
+        source, row = _copies(own, others)
+        new = np.flatnonzero(source < 0)
+        first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
+        if len(first) < len(new):  # equal texts are encoded once, into a file of their own
+            _write(
+                distinct,
+                about | {"doc_count": len(first)},
+                lambda numbers: encode(first[numbers]),
+                lambda numbers: own[first[numbers]],
+                distinct.name,
+                at_once=at_once,
+                workers=workers,
+                progress=progress,
+            )
+            source, row = _copies(own, others := [*others, distinct])
 
         def vectors(numbers: np.ndarray) -> dict[str, np.ndarray]:
             """Vectors of some texts, shape (texts, d); those that no other file has are encoded."""
@@ -380,6 +396,7 @@ def _write(
             return {VECTORS: found}
 
         writer.compute(vectors, VECTORS, workers=workers, **progress)
+    shutil.rmtree(distinct, ignore_errors=True)
 
 
 def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:

@@ -171,7 +171,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def _search(self, queries: np.ndarray, num_results: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores, of the best window, and numbers of the best passages for some queries; shape (queries, results)."""
         vectors, _ = self._files.payload(return_docnos=False)
-        best, numbers = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int32)
+        best: Any = np.empty((len(queries), 0), np.float32)  # scores, the sign changed
+        numbers: Any = np.empty((len(queries), 0), np.int32)
         for part in blocks(len(self), PASSAGES_AT_ONCE):
             scores = queries @ vectors[part[0] : part[-1] + 1].T  # (queries, passages)
             if self._windows is not None:

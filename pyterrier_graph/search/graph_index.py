@@ -241,7 +241,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         qrels = self.graph.passage_qrels(qrels) if self.graph._own_ids else qrels
         settings: dict[str, Any] = {"judged": True}
-        model = self._model(self._folder, self.graph, self._queries)
+        model: Any = self._model(self._folder, self.graph, self._queries)
         if getattr(model, "weights", None) == "auto":
             model.training = self.training
             settings["largest_weights"] = model.fit(topics, qrels).largest_weights
@@ -491,11 +491,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     @cached_property
     def _encoder(self) -> BiEncoder | ContextualEncoder:
         """The encoder that was given, or the one of the index; it is loaded once."""
-        if self.encoder is not None and not (isinstance(self.encoder, str) and self.built()):
-            return encoder_of(self.encoder) if isinstance(self.encoder, str) else self.encoder
-        about = self.meta["encoder"]
-        if about["checkpoint"] is not None:
-            return find_compiled(about["name"]) or encoder_of(about["checkpoint"])
+        if self.encoder is not None and not isinstance(self.encoder, str):
+            return self.encoder
+        about: Any = self.meta["encoder"] if self.built() else {"checkpoint": None}
+        if checkpoint := self.encoder or about["checkpoint"]:
+            found = find_compiled(about["name"]) if checkpoint == about["checkpoint"] else None
+            return found or encoder_of(checkpoint)
         if not (self.path / ENCODER).is_dir():
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
         return pt.Artifact.load(str(self.path / ENCODER))
