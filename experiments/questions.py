@@ -1,6 +1,6 @@
 """A question, and the encoding of passages, by this package and by what a user would take instead, in turns.
 
-``OMP_NUM_THREADS=1 python -m experiments.questions PATH`` with the folder of Vaswani; needs the extra ``[openvino]``
+``OMP_NUM_THREADS=1 python -m experiments.questions PATH`` with the folder of MedQuAD's archive; needs ``[openvino]``
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 import pyterrier_graph as ptg
-from experiments.collections.vaswani import read_vaswani
+from experiments.collections.medquad import read_medquad
 from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
@@ -24,20 +24,20 @@ from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Prints processor time: medians and minima over the rounds, and ratios of minima to the first program's."""
     command = argparse.ArgumentParser(prog="python -m experiments.questions", description=main.__doc__)
-    command.add_argument("path", type=Path, help="the folder of Vaswani")
+    command.add_argument("path", type=Path, help="the folder of MedQuAD's archive")
     command.add_argument("--passages", type=int, default=6000)
     command.add_argument("--rounds", type=int, default=15)
     options = command.parse_args(arguments)
-    docs = [*read_vaswani(options.path).get_corpus_iter()][: options.passages]
+    docs = read_medquad(options.path, passages=options.passages, verbose=False).get_corpus_iter()
     float32, auto = (SentenceEncoder(dtype=dtype, verbose=False) for dtype in ("float32", "auto"))
     ours: Any = compiled(auto)
-    texts = [doc["text"] for doc in docs[:64]]
-    exact = float32.encode_docs(texts)
-    for name, encode in {"OpenVINO": ours, "torch, auto": auto}.items():
-        print(name, "least cosine to float32:", (encode.encode_docs(texts) * exact).sum(1).min())
     with tempfile.TemporaryDirectory() as folder:
         index = ptg.GraphIndex(f"{folder}/index", verbose=False).index(docs)
-        retriever, query = index.dense(10), "measurement of dielectric constant of liquids"
+        texts = index.graph.texts(index.graph.passage_nodes[:64])
+        exact = float32.encode_docs(texts)
+        for name, encode in {"OpenVINO": ours, "torch, auto": auto}.items():
+            print(name, "least cosine to float32:", (encode.encode_docs(texts) * exact).sum(1).min())
+        retriever, query = index.dense(10), "how is high blood pressure in pregnancy treated"
         vectors, weights = np.array(index._contextual._files.payload()[1]), index._contextual._weights
         encoded = index._contextual._encoded([query])
 
