@@ -36,7 +36,7 @@ from experiments.harness.command import Named, add_options, parse_counts, show_p
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import claim, write
 from pyterrier_graph.documents.document import split_passage_id
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.hetero_graph import documents_of
 from pyterrier_graph.lgre.cross_encoder import CHECKPOINT

@@ -19,7 +19,7 @@ import pandas as pd
 import pyterrier as pt
 
 import pyterrier_graph as ptg
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.search.graph_index import ENCODED
 from pyterrier_graph.search.tables import FullText, write_table

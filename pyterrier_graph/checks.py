@@ -303,6 +303,14 @@ def query_texts(run: "pd.DataFrame") -> "pd.Series":
     return texts
 
 
+def check_texts(texts: Iterable[Any]) -> list[str]:
+    """The texts as a list; raises ValueError if one is not a text."""
+    for number, text in enumerate(texts := [*texts]):
+        if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
+            raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
+    return texts
+
+
 def warn_of_rewritten(texts: Sequence[str]) -> None:
     """Warns if queries are in Terrier's query language, which an encoder reads as words.
 

@@ -18,7 +18,8 @@ from safetensors import SafetensorError
 from torch import nn
 
 from pyterrier_graph.checks import QualityWarning, Shown, WithSignature, check_choice, check_count, check_training
-from pyterrier_graph.encoders.checkpoints import DType, checkpoint_name, device_of, dtype_name, hidden_bars
+from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, hidden_bars
+from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.storage.artifact import OwnArtifact, kind_of, read_meta, versions, weights_sha256, writing
 
 Options = TypeVar("Options")

@@ -3,9 +3,7 @@
 import hashlib
 import os
 import zlib
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -21,27 +19,26 @@ from pyterrier_graph.checks import (
     View,
     WithSignature,
     check_frame,
+    check_texts,
     check_type,
-    is_unicode,
     warn_of_rewritten,
 )
 from pyterrier_graph.encoders.checkpoints import (
-    DEFAULT,
     MAX_PASSAGE_TOKENS,
     MAX_QUERY_TOKENS,
     SAFE_WEIGHTS,
     DType,
-    checkpoint_name,
     device_of,
     keep_full_precision,
     loading,
     positions_of,
     precision,
-    resolve,
     share,
     token_limit,
     tokenized,
 )
+from pyterrier_graph.encoders.compiled import windows_of
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 NORMALIZED_SCALE = 20.0
@@ -179,26 +176,15 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         if not texts or not getattr(tokenizer, "is_fast", False):
             return [[text] for text in texts]
         prompt = tokenized(tokenizer, prompts_of(self.network)[1], add_special_tokens=False)["input_ids"]
-        size = max(1, self.max_passage_tokens - tokenizer.num_special_tokens_to_add() - len(prompt))
-        options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
-        tokens, found = tokenized(tokenizer, [*texts], **options), []
-        for number, (text, spans) in enumerate(zip(texts, tokens["offset_mapping"], strict=True)):
-            words, starts = tokens.word_ids(number), [0]
-            while (end := starts[-1] + size) < len(spans):
-                start = bisect_left(words, words[end])  # the first token of the word at which the window ends
-                starts.append(start if start > starts[-1] else end)
-            places = [*(spans[start][0] for start in starts[1:]), len(text)]
-            found.append([text, *(text[start:end] for start, end in pairwise(places))])
-        return found
+        tokens = tokenized(tokenizer, [*texts], add_special_tokens=False, verbose=False).encodings
+        return windows_of(texts, tokens, self.max_passage_tokens - tokenizer.num_special_tokens_to_add() - len(prompt))
 
     @property
     def _dimension(self) -> int:
         return cast(int, self.network.get_embedding_dimension())
 
     def _encode(self, encode: Callable[..., Any], texts: Any, batch_size: int | None, what: str) -> np.ndarray:
-        for number, text in enumerate(texts := list(texts)):
-            if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
-                raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
+        texts = check_texts(texts)
         warn_of_rewritten(texts if what == "queries" else [])
         return self._in_parts(encode, texts, batch_size, what)
 

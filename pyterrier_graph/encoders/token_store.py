@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from pyterrier_graph.checks import WithSignature, check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT, dtype_name
+from pyterrier_graph.encoders.checkpoints import dtype_name
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import (
     TokenEncoder,
     TokenStates,

@@ -15,7 +15,8 @@ from pyterrier_dr import FlexIndex
 from safetensors.torch import load_model, save_model
 
 from pyterrier_graph.checks import View, check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType
+from pyterrier_graph.encoders.checkpoints import DType
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.gnn_encoder.equations import (
     GNNEncoderConfig,
     GNNEncoderNetwork,

@@ -45,7 +45,7 @@ from pyterrier_graph.graph_mean.tuning import passages_of
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED
 from pyterrier_graph.pair.dual_encoder import DualEncoder
-from pyterrier_graph.storage.arrays import numbers_of
+from pyterrier_graph.storage.arrays import flex_class, numbers_of
 from pyterrier_graph.training.trainer import L2SP, StartOptions
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -168,7 +168,8 @@ def _retrieved(
         topics = pd.DataFrame({"qid": others.astype(str), "query": [texts[row] for row in others]})
         topics["query_vec"] = [*vectors[others].numpy()]
         depth = RETRIEVED_PER_QUERY if graph is None else graph.meta["k"]
-        results = sampler.index.np_retriever(num_results=depth)(topics)
+        index = flex_class()(str(sampler.index.index_path), verbose=False)
+        results = index.np_retriever(num_results=depth)(topics)
         row = np.append(row, results["qid"].astype(np.int64))
         passage = np.append(passage, sampler.numbers_of(results["docno"].tolist()))
     count = len(sampler)

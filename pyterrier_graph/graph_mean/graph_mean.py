@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
-from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.checks import (
     QualityWarning,
@@ -30,15 +29,17 @@ from pyterrier_graph.checks import (
     check_type,
     check_weights,
 )
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.model import LearnedModel
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
     VECTORS,
+    WINDOWS,
     Mixed,
     Windows,
-    base_vectors,
     encoder_name,
     further_windows,
+    passage_vectors,
     window_vectors,
 )
 from pyterrier_graph.graph_mean.contextual_index import (
@@ -54,12 +55,12 @@ from pyterrier_graph.graph_mean.equations import FixedMean, PassageNetwork, Side
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, TITLE, TITLES, check_graphs
-from pyterrier_graph.storage.arrays import blocks
+from pyterrier_graph.storage.arrays import Flex, blocks, flex_class
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
 from pyterrier_graph.storage.writer import Workers, check_workers
 
 if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder
+    from pyterrier_dr import BiEncoder, FlexIndex
 
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
     from pyterrier_graph.training.grid_search import Tuning
@@ -68,7 +69,6 @@ AUTO: Literal["auto"] = "auto"
 Weights = Mapping[str, float] | Literal["auto"]
 ENCODER = "encoder"  # folder of the encoder in a saved model
 QUERIES_AT_ONCE = 4096
-WINDOWS = 5  # of a long passage
 
 
 class ContextualEncoder(LearnedModel):
@@ -121,7 +121,7 @@ class ContextualEncoder(LearnedModel):
             check_type("query_graph", self.query_graph, QueryPassageGraph, expected)
         if self.vectors is not None:
             expected = "a FlexIndex of the encoder's vectors, such as pyterrier_dr.FlexIndex(path)"
-            check_type("vectors", self.vectors, FlexIndex, expected)
+            check_type("vectors", self.vectors, flex_class(), expected)
             if not self.vectors.built():
                 raise FileNotFoundError(f"no index at {str(self.vectors.index_path)!r}")
 
@@ -184,7 +184,7 @@ class ContextualEncoder(LearnedModel):
             identity |= {"windows": windows, "graph": graph.fingerprint()} if compute.windows is not None else {}
         write_index(
             sampler.index,
-            FlexIndex(str(path), verbose=False),
+            Flex(path),
             compute,
             identity=identity | {"dtype": dtype_name(self.dtype, self._device)},
             width=self.network.width,
@@ -287,7 +287,9 @@ class ContextualEncoder(LearnedModel):
         if index is None:
             if self.graph is None:
                 raise ValueError("passages need vectors: give graph=DocumentGraph(path) or vectors=FlexIndex(path)")
-            read = partial(base_vectors, self._place, self.graph, self.encoder, workers=workers, verbose=self.verbose)
+            read = partial(
+                passage_vectors, self._place, self.graph, self.encoder, workers=workers, verbose=self.verbose
+            )
             index = read()
             titled = read(titles=True) if self._share else None
         sampler = NeighborSampler(

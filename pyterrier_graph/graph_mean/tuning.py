@@ -17,7 +17,7 @@ from pyterrier_graph.graph_mean.contextual_index import QueryWeights
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import passage_qrels
 from pyterrier_graph.graphs.relations import RELEVANT
-from pyterrier_graph.storage.arrays import blocks, numbers_of
+from pyterrier_graph.storage.arrays import blocks, flex_class, numbers_of
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
 from pyterrier_graph.training.validation import Validation, checked_topics, judged
 
@@ -57,7 +57,8 @@ def validation(
         warnings.warn(message, QualityWarning, stacklevel=3)
     vectors = np.asarray(model.encoder.encode_queries(queries.tolist()), dtype=np.float32)
     frame = pd.DataFrame({"qid": queries.index, "query": queries.tolist(), "query_vec": [*vectors]})
-    found = unwrapped(sampler.index.np_retriever(num_results=CANDIDATES)(frame))
+    index = flex_class()(str(sampler.index.index_path), verbose=False)
+    found = unwrapped(index.np_retriever(num_results=CANDIDATES)(frame))
     docnos = pd.concat([found["docno"], passages_of(sampler, qrels)[0]["docno"]]).unique()
     numbers = np.sort(sampler.numbers_of([*docnos]))
     ids = np.asarray(sampler.docnos_of(numbers), dtype=object)

@@ -17,7 +17,8 @@ from accelerate.utils import send_to_device
 from safetensors.torch import load_file, save_file
 
 from pyterrier_graph.checks import SpeedWarning, check_type, progress
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenStates, stored_rows
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (

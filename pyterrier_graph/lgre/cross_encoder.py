@@ -19,15 +19,14 @@ from pyterrier_graph.checks import View, check_count, check_frame, check_type, i
 from pyterrier_graph.encoders.checkpoints import (
     SAFE_WEIGHTS,
     DType,
-    checkpoint_name,
     device_of,
     loading,
     positions_of,
     precision,
-    resolve,
     score_in_full_precision,
 )
 from pyterrier_graph.encoders.model import LearnedModel
+from pyterrier_graph.encoders.names import checkpoint_name, resolve
 from pyterrier_graph.graph_maxsim.graph_reranker import ranked
 from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.lgre.training import (

@@ -11,8 +11,9 @@ from pathlib import Path
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.encoders.compiled import find_compiled
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
+from pyterrier_graph.encoders.stored_vectors import encoder_name, fastest
 from pyterrier_graph.graph_mean.contextual_index import encoder_of
 from pyterrier_graph.search.files import FolderFiles
 from pyterrier_graph.search.graph_index import ENCODED, GraphIndex, Lexical
@@ -67,11 +68,15 @@ def open_folder(
     path = Path(folder)
     files = FolderFiles(path, workers=workers, verbose=verbose)
     place = _place_of(path) if cache is None else Path(cache)
-    bi_encoder = encoder_of(encoder)
-    name = hashlib.sha256(f"{encoder_name(bi_encoder)} {lexical}".encode()).hexdigest()[:16]
     with locked(place, lambda: logger.warning("Another process works in %s. This one waits until it is done.", place)):
         (place / ".gitignore").write_text("*\n", encoding="utf-8")
+        known = place / f"{checkpoint_state(encoder)}.txt"  # the name of the encoder, which takes seconds to load
+        if not known.is_file():
+            known.write_text(encoder_name(fastest(encoder_of(encoder))), encoding="utf-8")
+        identity = known.read_text(encoding="utf-8")
+        name = hashlib.sha256(f"{identity} {lexical}".encode()).hexdigest()[:16]
         index = GraphIndex(place / name, encoder=os.fspath(encoder), lexical=lexical, verbose=verbose)
+        index._encoder = find_compiled(identity) or index._encoder
         if index.built() and index.meta["source"]["state"] == files.state():
             return index
         if index.path.exists() and not index.built():  # damaged, or of a call that was killed
