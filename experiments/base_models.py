@@ -190,7 +190,7 @@ class Place:
         if name == "bm25":
             return bm25(self.passages, self.folder / "pisa")
         graph = self.collection.graph(self.folder / "documents")
-        index = base_vectors(self.folder / "vectors", graph, self.encoder)
+        index = base_vectors(self.folder / "vectors", graph, self.encoder).flex
         return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
 
     @cached_property

@@ -98,7 +98,7 @@ def rivals(index: ptg.GraphIndex, output: Path) -> dict[str, pt.Transformer]:
         output / "rivals", "passages", write_table(output / "rivals", "passages", None, rows, searched=True)
     )
     titled = index._parts(1000)[0]
-    flex = base_vectors(index.path / ENCODED, graph, encoder, titles=True)
+    flex = base_vectors(index.path / ENCODED, graph, encoder, titles=True).flex
     dense = encoder.query_encoder() >> flex.np_retriever(num_results=1000, drop_query_vec=True)
     return {
         "BM25": bm25,

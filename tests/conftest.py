@@ -60,7 +60,7 @@ os.utime(_INVENTORY, (0, 0))
 def _float32() -> Iterator[None]:
     """On every machine torch encodes, in float32, so that the tests see the same numbers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyterrier_graph.encoders.stored_vectors.compiled", lambda encoder: None)
+        patch.setattr("pyterrier_graph.encoders.compiled.find_spec", lambda name: None)
         patch.setattr("pyterrier_graph.encoders.checkpoints.computes_bfloat16", lambda device: False)
         yield
 

@@ -724,7 +724,7 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     bare = QueryPassageGraph(tmp_path / "bare")
     bare.build(small.topics[:3], small.index, small.retriever, k=2)
     short = small.encoder.apply_attributes(max_passage_tokens=20)
-    made = base_vectors(tmp_path, small.documents, short, verbose=False)
+    made = base_vectors(tmp_path, small.documents, short, verbose=False).flex
     contextual = mean(small).index(tmp_path / "contextual").flex
     for options, message in [
         ({"vectors": wide, "graph": small.documents}, "has vectors of another encoder than DualEncoder"),

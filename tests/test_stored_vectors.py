@@ -57,7 +57,7 @@ def graph(corpus: Corpus) -> MemoryGraph:
 
 def written(folder: Path, corpus: Corpus, encoder: Any = None) -> tuple[FlexIndex, list[str]]:
     encoder = encoder or Literal()
-    return base_vectors(folder, graph(corpus), encoder, verbose=False), encoder.encoded
+    return base_vectors(folder, graph(corpus), encoder, verbose=False).flex, encoder.encoded
 
 
 def files(index: FlexIndex) -> dict[str, bytes]:

@@ -127,10 +127,12 @@ def find_compiled(name: str) -> CompiledEncoder | None:
     return CompiledEncoder(_folder(name)) if _folder(name).is_dir() and find_spec("openvino") else None
 
 
-def compiled(encoder: SentenceEncoder) -> CompiledEncoder | None:
-    """An encoder as OpenVINO runs it; None without OpenVINO, or if it cannot be converted with the same vectors."""
+def compiled(encoder: Any) -> Any:
+    """The encoder of a checkpoint as OpenVINO runs it; itself without OpenVINO, or if its vectors would be others."""
+    if type(encoder).__name__ != "SentenceEncoder" or encoder.dtype != "auto" or encoder.network.device.type != "cpu":
+        return encoder
     name, place = encoder.model_name, _folder(encoder.model_name)
-    if find_compiled(name) is None and find_spec("openvino") and encoder.network.device.type == "cpu":
+    if find_compiled(name) is None and find_spec("openvino"):
         place.parent.mkdir(parents=True, exist_ok=True)
         with suppress(Exception), TemporaryDirectory(dir=place.parent) as folder:  # torch runs what is not converted
             _convert(encoder, new := Path(folder, "new"))
@@ -140,7 +142,7 @@ def compiled(encoder: SentenceEncoder) -> CompiledEncoder | None:
             cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
             if np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999:
                 new.replace(place)
-    return find_compiled(name)
+    return find_compiled(name) or encoder
 
 
 def _convert(encoder: SentenceEncoder, folder: Path) -> None:

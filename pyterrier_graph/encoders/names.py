@@ -43,10 +43,10 @@ def _package_folder() -> Path | None:
 
 
 def checkpoint_state(encoder: str | os.PathLike[str]) -> str:
-    """A digest of a checkpoint's name, and of the names, sizes and times of its files if it is a folder."""
+    """A digest of a checkpoint's name, and of the names, sizes and times of its files where it is a folder."""
     folder = (_package_folder() if os.fspath(encoder) in NAMES else None) or Path(encoder)
     files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(folder.rglob("*"))]
-    return hashlib.sha256(repr((str(encoder), files)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((checkpoint_name(str(encoder)), files)).encode()).hexdigest()[:16]
 
 
 def checkpoint_name(checkpoint: str) -> str:

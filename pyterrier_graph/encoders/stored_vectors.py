@@ -24,12 +24,12 @@ import numpy as np
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, flex_class, writing_ids
+from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, writing_ids
 from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 
 if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder, FlexIndex
+    from pyterrier_dr import BiEncoder
 
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
@@ -74,13 +74,6 @@ def checked_vectors(vectors: Any, numbers: np.ndarray, dimension: int | None) ->
 def encoder_name(encoder: BiEncoder) -> str:
     """A name that distinguishes an encoder from all others."""
     return getattr(encoder, "model_name", repr(encoder))
-
-
-def fastest(encoder: Any) -> Any:
-    """A checkpoint's encoder as OpenVINO runs it, if it can; others as they are."""
-    if type(encoder).__name__ != "SentenceEncoder" or encoder.dtype != "auto":
-        return encoder
-    return compiled(encoder) or encoder
 
 
 def without_bars(encoder: BiEncoder) -> BiEncoder:
@@ -164,12 +157,7 @@ def encode_once(
     return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="c", shape=shape))
 
 
-def base_vectors(folder: Path, graph: HeteroGraph, encoder: BiEncoder, **options: Any) -> FlexIndex:
-    """The ``FlexIndex`` that :func:`passage_vectors` writes."""
-    return flex_class()(str(passage_vectors(folder, graph, encoder, **options).index_path), verbose=False)
-
-
-def passage_vectors(
+def base_vectors(
     folder: Path,
     graph: HeteroGraph,
     encoder: BiEncoder,
@@ -187,7 +175,7 @@ def passage_vectors(
     identity |= {"titles": True} if titles else {}
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
     nodes = graph.passage_nodes
-    quiet = without_bars(fastest(encoder) if len(nodes) >= MANY else encoder)
+    quiet = without_bars(compiled(encoder) if len(nodes) >= MANY else encoder)
     if not len(nodes):
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
 

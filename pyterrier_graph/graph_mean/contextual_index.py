@@ -50,7 +50,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 )
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, follow
-from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, flex_class, ids_of, numbers_of, read_array
+from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, ids_of, numbers_of, read_array
 from pyterrier_graph.storage.artifact import META, OwnArtifact, file_sha256, kind_of, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 
@@ -146,12 +146,10 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in READ}  # workers read these files
 
-    @cached_property
+    @property
     def flex(self) -> FlexIndex:
         """The ``FlexIndex`` at the path."""
-        index = flex_class()(str(self.path), verbose=False)
-        contextual_meta(index)
-        return index
+        return self._files.flex
 
     @cached_property
     def _weights(self) -> QueryWeights | None:
@@ -187,23 +185,15 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def _search(self, queries: np.ndarray, num_results: int, exact: bool) -> tuple[np.ndarray, np.ndarray]:
         """Scores, of the best window, and numbers of the best passages for some queries; shape (queries, results)."""
         vectors, _ = self._files.payload(return_docnos=False)
+        if exact or self._codes is None:
+            return nearest(queries, vectors, num_results, self._scores)
         found = min(num_results, len(self))
         best = np.empty((len(queries), found), np.float32), np.empty((len(queries), found), np.int64)
-        if not exact and self._codes is not None:
-            offsets = None if self._windows is None else self._windows.offsets
-            for row, passages in enumerate(self._codes(queries, found, offsets)):
-                (scores,) = self._scores(queries[[row]], vectors[passages], passages)
-                top = _largest(scores, found)
-                best[0][row], best[1][row] = scores[top], passages[top]
-            return best
-        for some in blocks(len(queries), max(1, SCORES_AT_ONCE // len(self))):
-            scores = np.empty((len(some), len(self)), np.float32)
-            for part in blocks(len(self), PASSAGES_AT_ONCE):
-                rows = slice(part[0], part[-1] + 1)
-                scores[:, rows] = self._scores(queries[some], vectors[rows], part)
-            for row, values in zip(some, scores, strict=True):
-                best[1][row] = top = _largest(values, found)
-                best[0][row] = values[top]
+        offsets = None if self._windows is None else self._windows.offsets
+        for row, passages in enumerate(self._codes(queries, found, offsets)):
+            (scores,) = self._scores(queries[[row]], vectors[passages], passages)
+            top = _largest(scores, found)
+            best[0][row], best[1][row] = scores[top], passages[top]
         return best
 
     def _scores(self, queries: np.ndarray, vectors: np.ndarray, passages: np.ndarray) -> np.ndarray:
@@ -461,8 +451,7 @@ def contextual_meta(index: Flex | FlexIndex) -> dict[str, Any]:
     """
     if "contextual" not in json.loads((index.index_path / META).read_text(encoding="utf-8")):
         raise ValueError(f"{index!r} is not a contextual index")
-    index._meta = read_meta(index.index_path)  # a FlexIndex refuses other types than its own
-    return index._meta["contextual"]
+    return read_meta(index.index_path)["contextual"]
 
 
 def query_vector(query_encoder: pt.Transformer, query: str) -> np.ndarray:
@@ -561,6 +550,26 @@ def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:
 def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """The highest similarity of each query; -1 where there is nothing to compare with."""
     return (queries @ vectors.T).max(1, initial=-1.0)
+
+
+def nearest(
+    queries: np.ndarray,
+    vectors: np.ndarray,
+    num_results: int,
+    scores_of: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] = lambda some, part, numbers: some @ part.T,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and numbers of the passages with the highest scores for each query, shape (queries, results)."""
+    found = min(num_results, len(vectors))
+    best = np.empty((len(queries), found), np.float32), np.empty((len(queries), found), np.int64)
+    for some in blocks(len(queries), max(1, SCORES_AT_ONCE // max(1, len(vectors)))):
+        scores = np.empty((len(some), len(vectors)), np.float32)
+        for part in blocks(len(vectors), PASSAGES_AT_ONCE):
+            rows = slice(part[0], part[-1] + 1)
+            scores[:, rows] = scores_of(queries[some], vectors[rows], part)
+        for row, values in zip(some, scores, strict=True):
+            best[1][row] = top = _largest(values, found)
+            best[0][row] = values[top]
+    return best
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:

@@ -37,9 +37,9 @@ from pyterrier_graph.encoders.stored_vectors import (
     WINDOWS,
     Mixed,
     Windows,
+    base_vectors,
     encoder_name,
     further_windows,
-    passage_vectors,
     window_vectors,
 )
 from pyterrier_graph.graph_mean.contextual_index import (
@@ -55,7 +55,7 @@ from pyterrier_graph.graph_mean.equations import FixedMean, PassageNetwork, Side
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, TITLE, TITLES, check_graphs
-from pyterrier_graph.storage.arrays import Flex, blocks, flex_class
+from pyterrier_graph.storage.arrays import Flex, blocks
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
 from pyterrier_graph.storage.writer import Workers, check_workers
 
@@ -120,8 +120,10 @@ class ContextualEncoder(LearnedModel):
             expected = "a QueryPassageGraph, such as ptg.QueryPassageGraph(path)"
             check_type("query_graph", self.query_graph, QueryPassageGraph, expected)
         if self.vectors is not None:
+            from pyterrier_dr import FlexIndex
+
             expected = "a FlexIndex of the encoder's vectors, such as pyterrier_dr.FlexIndex(path)"
-            check_type("vectors", self.vectors, flex_class(), expected)
+            check_type("vectors", self.vectors, FlexIndex, expected)
             if not self.vectors.built():
                 raise FileNotFoundError(f"no index at {str(self.vectors.index_path)!r}")
 
@@ -287,9 +289,7 @@ class ContextualEncoder(LearnedModel):
         if index is None:
             if self.graph is None:
                 raise ValueError("passages need vectors: give graph=DocumentGraph(path) or vectors=FlexIndex(path)")
-            read = partial(
-                passage_vectors, self._place, self.graph, self.encoder, workers=workers, verbose=self.verbose
-            )
+            read = partial(base_vectors, self._place, self.graph, self.encoder, workers=workers, verbose=self.verbose)
             index = read()
             titled = read(titles=True) if self._share else None
         sampler = NeighborSampler(

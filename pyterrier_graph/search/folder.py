@@ -11,10 +11,8 @@ from pathlib import Path
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.compiled import find_compiled
+from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
-from pyterrier_graph.encoders.stored_vectors import encoder_name, fastest
-from pyterrier_graph.graph_mean.contextual_index import encoder_of
 from pyterrier_graph.search.files import FolderFiles
 from pyterrier_graph.search.graph_index import ENCODED, GraphIndex, Lexical
 from pyterrier_graph.storage.artifact import locked
@@ -70,20 +68,17 @@ def open_folder(
     place = _place_of(path) if cache is None else Path(cache)
     with locked(place, lambda: logger.warning("Another process works in %s. This one waits until it is done.", place)):
         (place / ".gitignore").write_text("*\n", encoding="utf-8")
-        known = place / f"{checkpoint_state(encoder)}.txt"  # the name of the encoder, which takes seconds to load
-        if not known.is_file():
-            known.write_text(encoder_name(fastest(encoder_of(encoder))), encoding="utf-8")
-        identity = known.read_text(encoding="utf-8")
-        name = hashlib.sha256(f"{identity} {lexical}".encode()).hexdigest()[:16]
+        name = hashlib.sha256(f"{checkpoint_state(encoder)} {lexical}".encode()).hexdigest()[:16]
         index = GraphIndex(place / name, encoder=os.fspath(encoder), lexical=lexical, verbose=verbose)
-        index._encoder = find_compiled(identity) or index._encoder
         if index.built() and index.meta["source"]["state"] == files.state():
             return index
         if index.path.exists() and not index.built():  # damaged, or of a call that was killed
             for entry in index.path.iterdir():
                 if entry.name != ENCODED:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        return index.index(files, overwrite=True)
+        index.index(files, overwrite=True)
+        compiled(index._encoder)  # for later calls
+        return index
 
 
 def _place_of(folder: Path) -> Path:

@@ -23,7 +23,7 @@ import pyterrier as pt
 from pyterrier_graph.checks import Shown, View, WithSignature, check_choice, check_count, check_training, check_type
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
 from pyterrier_graph.encoders.compiled import find_compiled
-from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
 from pyterrier_graph.encoders.stored_vectors import PASSAGES_AT_ONCE, WINDOWS, encoder_name, encoding_time
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
@@ -444,6 +444,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             self.encoder = DEFAULT
         checkpoint = checkpoint_name(self.encoder) if isinstance(self.encoder, str) else None
         meta["encoder"] = {"checkpoint": checkpoint, "name": encoder_name(_bi_encoder(self._encoder))}
+        meta["encoder"] |= {"state": checkpoint_state(checkpoint)} if checkpoint else {}
         from pyterrier_graph.encoders.model import LearnedModel
 
         if isinstance(self.encoder, LearnedModel):
@@ -541,8 +542,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             return self.encoder
         about: Any = self.meta["encoder"] if self.built() else {"checkpoint": None}
         if checkpoint := self.encoder or about["checkpoint"]:
-            found = find_compiled(about["name"]) if checkpoint == about["checkpoint"] else None
-            return found or encoder_of(checkpoint)
+            known = about.get("state") == checkpoint_state(checkpoint)  # loading it to see its name takes seconds
+            return (find_compiled(about["name"]) if known else None) or encoder_of(checkpoint)
         if not (self.path / ENCODER).is_dir():
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
         return pt.Artifact.load(str(self.path / ENCODER))

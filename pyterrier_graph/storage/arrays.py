@@ -245,16 +245,8 @@ def flex_index(index: Any) -> tuple[Any, ...]:
     return type(index), (str(index.index_path),), {name: vars(index)[name] for name in ("sim_fn", "verbose", "_meta")}
 
 
-def flex_class() -> Any:
-    """The class ``FlexIndex``; importing pyterrier_dr takes seconds, since it imports all of its models."""
-    from pyterrier_dr import FlexIndex
-
-    copyreg.pickle(FlexIndex, flex_index)
-    return FlexIndex
-
-
 class Flex:
-    """A ``FlexIndex`` that is only read, without pyterrier_dr."""
+    """A ``FlexIndex`` that is read without pyterrier_dr, whose import takes seconds."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.index_path = Path(path)
@@ -268,6 +260,16 @@ class Flex:
     def payload(self, return_dvecs: bool = True, return_docnos: bool = True) -> list[Any]:
         """The docnos, the memory-mapped vectors, and the content of ``pt_meta.json``."""
         return [self._docnos] * return_docnos + [self._dvecs] * return_dvecs + [self._meta]
+
+    @cached_property
+    def flex(self) -> Any:
+        """The ``FlexIndex`` itself."""
+        from pyterrier_dr import FlexIndex
+
+        copyreg.pickle(FlexIndex, flex_index)
+        index = FlexIndex(str(self.index_path), verbose=False)
+        index._meta = self._meta  # it refuses other types than its own
+        return index
 
     @cached_property
     def _meta(self) -> dict[str, Any]:
