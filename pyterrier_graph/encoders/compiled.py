@@ -36,11 +36,7 @@ EXAMPLES = ["Who?", "How are TIES broken, and where?", "A longer text: " + "it i
 
 
 class CompiledEncoder(WithSignature, pt.Transformer):
-    """A bi-encoder that OpenVINO runs. As a transformer, it adds ``query_vec`` to ``qid, query``.
-
-    Args:
-        folder: What :func:`compiled` has written.
-    """
+    """The bi-encoder in a folder that :func:`compiled` has written. As a transformer, it encodes queries."""
 
     schematic = {"label": "SentenceEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     verbose = False
@@ -62,7 +58,7 @@ class CompiledEncoder(WithSignature, pt.Transformer):
         return CompiledEncoder, (self.folder,)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Encodes queries."""
+        """Adds ``query_vec`` to ``qid, query``."""
         pt.validate.query_frame(inp := check_frame(inp, self, texts=("query",)), extra_columns=["query"], context=self)
         return inp.assign(query_vec=[*self.encode_queries(inp["query"].tolist())])
 

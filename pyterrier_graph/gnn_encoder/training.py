@@ -98,21 +98,13 @@ class GNNEncoderTraining(StartOptions):
 
 @dataclass(frozen=True)
 class LossQueries:
-    """The training queries, with the passages that they learn from.
-
-    Attributes:
-        texts: The queries.
-        vectors: Their vectors by the encoder, shape (queries, d).
-        number: Number of each query in the query graph, -1 for queries outside of it.
-        positives: For each query its relevant passages; no row for a query that cannot give a loss.
-        negatives: For each query its hard negatives.
-    """
+    """The training queries, with the passages that they learn from."""
 
     texts: list[str]
-    vectors: Tensor
-    number: np.ndarray
-    positives: CSR
-    negatives: CSR
+    vectors: Tensor  # by the encoder, shape (queries, d)
+    number: np.ndarray  # of each query in the query graph, -1 for queries outside of it
+    positives: CSR  # for each query its relevant passages; no row for a query that cannot give a loss
+    negatives: CSR  # for each query its hard negatives
 
     def fingerprint(self) -> str:
         """A digest of the queries, their vectors, positives and negatives."""

@@ -210,13 +210,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def parts(self, query: str | np.ndarray, docnos: Sequence[str]) -> pd.DataFrame:
         """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
 
-        Args:
-            query: The query, or its vector (``query_vec`` of :meth:`query_encoder`).
-            docnos: The passages.
-
-        Returns:
-            A row per passage, with columns ``own`` and, where the index has weights per query, the relations; else the
-            score is the only part. A row adds up to the score.
+        Instead of the query, its vector may be given (``query_vec`` of :meth:`query_encoder`). A row per passage adds
+        up to the score, with columns ``own`` and, where the index has weights per query, the relations.
         """
         ids, vectors, _ = self._files.payload()
         names = [OWN, *([] if self._weights is None else self._weights.weights)]
@@ -292,16 +287,9 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         return vectors if self._weights is None else self._weights.widened(vectors)
 
     def query_weights(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """How much each relation counts for some queries, where an index has weights per query.
+        """How much each relation counts for topics (``qid, query``): these with a column of weights per relation.
 
-        Args:
-            topics: ``qid, query``.
-
-        Returns:
-            The topics with a column of weights per relation.
-
-        Raises:
-            ValueError: If the weights are the same for all queries: they are then part of the vectors.
+        Raises ValueError if the weights are the same for all queries: they are then part of the vectors.
         """
         topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
@@ -387,20 +375,10 @@ def write_index(
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
 
     Until the index is complete there is nothing at its path; the same call continues after the last whole chunk. Memory
-    grows with the chunks, not with the index.
-
-    Args:
-        base_index: The index that has the passages.
-        index: Where to write; nothing may be there yet.
-        vectors_of: Numbers of passages in the base index, which ascend, to their vectors.
-        identity: Digests of all that the vectors depend on, for JSON. :func:`contextual_meta` returns it.
-        width: Dimensions of the vectors; by default those of the base index.
-        chunk_size: Passages per chunk.
-        workers: Number of processes; with ``'ray'``, which encodes, this process computes.
-        verbose: Whether to show progress.
-        weights: The weights of queries, where each query has weights of its own.
-        windows_of: Numbers of passages to their further windows, if there are any: per window the position of its
-            passage, and its vector.
+    grows with the chunks, not with the index. ``vectors_of`` computes the vectors of passages by their numbers, which
+    ascend, ``width`` dimensions each. ``windows_of`` returns, per further window of some passages, the position of its
+    passage, and its vector. ``identity`` has digests of all that the vectors depend on. With ``workers='ray'``, which
+    encodes, this process computes.
     """
     base = base_index.index_path
     docnos, about = base_index.payload(return_dvecs=False)
@@ -483,11 +461,9 @@ class QueryWeights(WithSignature, pt.Transformer):
     minus the best cosine of the query and any passage. Up to 16,384 passages, evenly over the index, and their sources
     are compared. ``(low, high)`` is (-0.3, -0.1) for relations of documents, (-0.15, 0.15) for relations of queries.
 
-    Columns in: ``query_vec``, shape (d,). Columns out: ``query_vec``, shape (d * (1 + relations),).
-
-    Args:
-        sample: Vectors of length 1: ``'passages'``, and the sources of each relation by name, shape (number, d) each.
-        weights: c_r, the largest weight of each relation, in the order of the blocks.
+    ``sample`` has vectors of length 1: ``'passages'``, and the sources of each relation by name, shape (number, d)
+    each; ``weights`` are c_r, in the order of the blocks. Columns: ``query_vec``, shape (d,) in, (d * (1 + relations),)
+    out.
     """
 
     schematic = {"label": "QueryWeights", "help_url": None}

@@ -57,17 +57,10 @@ def pair_loss(
     positive ranks all queries, of which its own is right, and all negatives. (The sum as
     printed, over p-, would have the other positives in the place of the other queries, which are in the authors' code.)
 
-    Args:
-        queries: q, shape (batch, dimensions).
-        positives: p+ of each query, shape (batch, dimensions).
-        negatives: Hard negatives p- of all queries together, in any order, shape (any number, dimensions).
-        alpha: Weight of L_P, 0 to 1.
-        scale: Factor of all similarities, the inverse of a temperature. The paper has none, which is 1.
-        rows: The queries and positives whose loss is computed, a slice without a step. The other queries and
-            positives are only ranked.
-
-    Returns:
-        A scalar in float32 or float64.
+    Queries and positives have the shape (batch, d); the hard negatives of all queries together have any number of rows.
+    ``scale`` is a factor of all similarities, the inverse of a temperature, 1 in the paper. Only the loss of some
+    ``rows`` is computed, a slice without a step; the other queries and positives are only ranked. The result is a
+    scalar in float32 or float64.
     """
     # half precision has steps of 1 where dot products are above 128 (bfloat16), and ends at 65504 (float16)
     dtype = reduce(torch.promote_types, (queries.dtype, positives.dtype, negatives.dtype), torch.float32)

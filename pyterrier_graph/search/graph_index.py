@@ -763,10 +763,6 @@ class Lines(WithSignature, pt.Transformer):
     """Adds the file of each passage, which is its document's docno, and the line where the passage begins.
 
     Columns in: ``docno`` (of passages), and any others. Columns out: those, ``file`` and ``line``.
-
-    Args:
-        graph: The graph of the files.
-        lines: Line of each passage, in the order of the graph.
     """
 
     schematic = {"label": "Lines", "help_url": None}

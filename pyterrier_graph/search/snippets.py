@@ -72,13 +72,9 @@ def matching_words(text: str, wanted: set[str]) -> list[tuple[int, int]]:
 
 
 def distinct(texts: Sequence[str], around: Sequence[str], files: Sequence[str], most: int) -> list[int]:
-    """The numbers of the first texts that are not copies of an earlier one.
+    """The numbers of the first texts, the best first, that are not copies of an earlier one; ``most`` of them at most.
 
-    Args:
-        texts: The texts, the best first.
-        around: Each text with those next to it in its file, since another file may be cut elsewhere.
-        files: The file of each text.
-        most: How many texts are kept.
+    ``around`` has each text with those next to it in its file, since another file may be cut elsewhere.
     """
     kept: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
     for number, text in enumerate(texts):
