@@ -1,6 +1,5 @@
 """Reads a patent from its XML file, names its passages by XPaths as the task does, and finds references to claims."""
 
-import html
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -9,15 +8,8 @@ from typing import Any
 
 from lxml import etree
 
-from pyterrier_graph.documents.document import (
-    NO_PARENT,
-    PASSAGE,
-    SECTION,
-    Link,
-    Node,
-    Reference,
-    passage_id,
-)
+from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference, passage_id
+from pyterrier_graph.documents.readers.html import parse_xml, plain_text
 
 MAX_BYTES = 1 << 27
 PARAGRAPHS = {"abstract": "p", "description": "p", "claims": "claim"}
@@ -34,14 +26,6 @@ _BLOCKS = frozenset("br claim-text dd dl dt entry heading li ol p row table ul".
 # A date follows the group, with or without a space between them.
 _IPC = re.compile(r"([A-H]\d\d[A-Z])(?: ?(\d{1,4}) ?/ ?(\d{2,6}?)(?=(?:19|20)\d{6}|\D|$))?")
 _IPC_TAGS = ("classification-ipcr", "main-classification", "further-classification")
-_PARSER = etree.XMLParser(
-    resolve_entities=False,
-    load_dtd=False,
-    no_network=True,
-    huge_tree=False,  # libxml2's limits: 10 MB per text, 256 levels
-    remove_comments=True,
-    remove_pis=True,
-)
 
 
 @dataclass(frozen=True)
@@ -113,10 +97,7 @@ def parse_patent(data: bytes, docno: str) -> Patent:
     the first. Entities are not expanded, and no other file is loaded. Raises ValueError if the XML is not well-formed,
     declares entities, or is not a ``patent-document``.
     """
-    try:
-        root = etree.fromstring(data, _PARSER)
-    except etree.LxmlError as error:
-        raise ValueError(f"not well-formed XML: {error}") from error
+    root = parse_xml(data)
     declared = root.getroottree().docinfo.internalDTD
     if declared is not None and next(declared.iterentities(), None) is not None:
         raise ValueError("the file declares entities, which no file of the collection needs")
@@ -126,7 +107,7 @@ def parse_patent(data: bytes, docno: str) -> Patent:
         block.text, block.tail = f" {block.text or ''}", f" {block.tail or ''}"
     language = _language(root)
     title = _choose(list(root.iter("invention-title")), language)
-    nodes = [Node(SECTION, "" if title is None else _text(title), NO_PARENT)]
+    nodes = [Node(SECTION, "" if title is None else plain_text(title), NO_PARENT)]
     xpaths: list[str] = []
     claims: dict[int, int] = {}
     for part in PARAGRAPHS:
@@ -193,7 +174,7 @@ def _add_part(
     upper = section = current = len(nodes) - 1
     position = 0
     for child in element.iterchildren("heading", PARAGRAPHS[part]):
-        text = _text(child)
+        text = plain_text(child)
         if child.tag == "heading":
             if text:  # headings in other case are subsections of the heading in capitals before them
                 current = len(nodes)
@@ -209,14 +190,10 @@ def _add_part(
             xpaths.append(format_xpath(part, position))
 
 
-def _text(element: etree._Element) -> str:
-    return " ".join("".join(map(html.unescape, element.itertext())).split())  # of entities of a DTD, there is the name
-
-
 def _codes(root: etree._Element) -> dict[str, None]:
     codes: dict[str, None] = {}
     for element in root.iter(*_IPC_TAGS):
-        if match := _IPC.match(_text(element).upper()):
+        if match := _IPC.match(plain_text(element).upper()):
             subclass, group, subgroup = match.groups()
             codes[subclass] = None
             if group:

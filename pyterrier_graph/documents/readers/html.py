@@ -68,7 +68,7 @@ def parse_xml(data: bytes, encoding: str | None = None) -> Any:
         parser = etree.XMLParser(
             resolve_entities=False,
             no_network=True,
-            huge_tree=False,
+            huge_tree=False,  # libxml2's limits: 10 MB per text, 256 levels
             load_dtd=False,
             encoding=encoding,
             remove_comments=True,
@@ -80,7 +80,7 @@ def parse_xml(data: bytes, encoding: str | None = None) -> Any:
 
 
 def plain_text(element: Any) -> str:
-    """All text of an element, with normalized white space."""
+    """All text of an element, with normalized white space; the text of an entity of a DTD is its name."""
     return " ".join("".join(map(unescape, element.itertext())).split())
 
 
