@@ -94,8 +94,7 @@ def parse_patent(data: bytes, docno: str) -> Patent:
     """Parses the XML of a patent document.
 
     Of several abstracts, descriptions, sets of claims or titles, the first in the document's language is taken, or else
-    the first. Entities are not expanded, and no other file is loaded. Raises ValueError if the XML is not well-formed,
-    declares entities, or is not a ``patent-document``.
+    the first. Raises ValueError if the XML is not well-formed, declares entities, or is not a ``patent-document``.
     """
     root = parse_xml(data)
     declared = root.getroottree().docinfo.internalDTD
@@ -137,11 +136,10 @@ def format_xpath(part: str, position: int) -> str:
 
 
 def parse_xpath(xpath: str) -> tuple[str, int]:
-    """The part and position in an XPath such as ``/patent-document/claims/claim[2]``.
+    """The part and position in an XPath such as ``/patent-document/claims/claim[2]``; raises ValueError for others.
 
-    The part is ``'abstract'``, ``'description'`` or ``'claims'``, without the place among its versions in several
-    languages. The position is the place among the part's paragraphs or claims, from 1, and 1 without an index. The
-    XPath of an element inside a paragraph or claim means the paragraph or claim. Raises ValueError for other XPaths.
+    The part is ``'abstract'``, ``'description'`` or ``'claims'`` in any language. The position among its paragraphs or
+    claims begins with 1, which is the position without an index. An element inside of one of them stands for it.
     """
     match = _XPATH.fullmatch(xpath)
     part, step, position = match.groups() if match else ("", "", "")

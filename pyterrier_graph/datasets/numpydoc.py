@@ -11,9 +11,9 @@ of "See Also".
 
 **Queries:** The summary lines are queries. All documents that share a summary line are relevant to it. A hash of the
 first document's name decides whether a query is in train, dev or test, so that an object stays in its split when its
-package changes. The queries of the ``see-also`` sets are what the "See Also" sections of *other* objects say about an
-object: paraphrases of the summary lines of all splits. The summary lines can be training queries for these sets, which
-a second hash of the object's name divides into dev and test.
+package changes. The queries of the ``see-also`` sets are descriptions of an object in "See Also" sections of *other*
+objects: paraphrases of the summary lines of all splits, which can be their training queries. A second hash divides
+these sets into dev and test.
 No document contains a query: summary lines, "See Also" sections and verbatim copies of queries are removed.
 
 **Judgments** are of passages: 2 for the description and the notes of a relevant document, 1 for its other passages.
@@ -84,7 +84,7 @@ def dataset(name: str) -> Dataset:
 
 @functools.cache
 def load_corpus(name: str) -> DocstringCorpus:
-    """The corpus ``'numpy'`` or ``'all'``, made once in a process. A missing package is a ModuleNotFoundError."""
+    """The corpus ``'numpy'`` or ``'all'``, made once in a process."""
     try:
         return build_corpus(PACKAGES[name])
     except ModuleNotFoundError as error:
@@ -96,10 +96,9 @@ def load_corpus(name: str) -> DocstringCorpus:
 
 
 def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
-    """The split of an object, computed from the SHA-256 of its name alone.
+    """The split of an object, computed from the SHA-256 of its name alone; another ``salt`` gives other splits.
 
-    ``splits`` are the names of the splits with their shares, which add up to 1. Another ``salt``, a prefix of the name,
-    gives another division of the same names.
+    ``splits`` are the names of the splits with their shares, which add up to 1.
     """
     place = int.from_bytes(hashlib.sha256((salt + name).encode()).digest()[:8], "big") / 2**64
     bounds = itertools.accumulate(splits.values())
