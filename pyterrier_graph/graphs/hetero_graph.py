@@ -133,12 +133,7 @@ class HeteroGraph(Shown, ABC):
     def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
         """The neighbors of some nodes, whose numbers may repeat.
 
-        Returns:
-            Per edge the position of the node in ``nodes``, and the neighbor; two arrays of int64.
-
-        Raises:
-            IndexError: If there is no such node.
-            KeyError: If there is no such relation.
+        Returns per edge the position of the node in ``nodes``, and the neighbor; two arrays of int64.
         """
         if relation not in self.relations:
             raise KeyError(f"no relation {relation!r}: this graph has {', '.join(self.relations)}")
