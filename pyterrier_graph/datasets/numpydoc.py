@@ -32,7 +32,7 @@ from ir_datasets.formats import GenericQrel, GenericQuery
 
 from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus
 from pyterrier_graph.documents.document import PASSAGE, Link, Node, Reference, StructuredDocument, passage_id
-from pyterrier_graph.documents.irds import Docs, Lookup, Qrels, Queries
+from pyterrier_graph.documents.irds import Docs, Qrels, Queries
 
 DATASET_ID = "pyterrier-graph/numpydoc"
 PACKAGES = {"numpy": ("numpy",), "all": ("numpy", "scipy", "pandas", "sklearn", "networkx")}
@@ -105,21 +105,21 @@ def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
     return next((split for split, bound in zip(splits, bounds, strict=True) if place < bound), [*splits][-1])
 
 
-def _record(document: StructuredDocument) -> NumpydocDoc:
-    text = "\n\n".join(document.passages())
-    parts = document.nodes, document.links, document.references, document.codes
-    return NumpydocDoc(document.docno, document.title, text, *parts)
+@functools.cache
+def _records(name: str) -> dict[str, NumpydocDoc]:
+    def record(document: StructuredDocument) -> NumpydocDoc:
+        text = "\n\n".join(document.passages())
+        parts = document.nodes, document.links, document.references, document.codes
+        return NumpydocDoc(document.docno, document.title, text, *parts)
+
+    return {docno: record(document) for docno, document in load_corpus(name).documents.items()}
 
 
 @functools.cache  # one object for all splits: so ir_datasets knows that they share their documents
 def _docs(name: str) -> Docs:
-    def documents() -> Mapping[str, StructuredDocument]:
-        return load_corpus(name).documents
-
-    def lookup() -> Lookup:
-        return lambda docno: _record(documents()[docno])
-
-    return Docs(NumpydocDoc, lambda: map(_record, documents().values()), lookup, lambda: len(documents()), "en")
+    records = functools.partial(_records, name)
+    documents, lookup = lambda: iter(records().values()), lambda: records().__getitem__
+    return Docs(NumpydocDoc, documents, lookup, lambda: len(records()), "en")
 
 
 def _queries(name: str, split: str) -> Iterator[DocstringQuery]:

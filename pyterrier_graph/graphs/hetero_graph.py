@@ -263,15 +263,12 @@ class HeteroGraph(Shown, ABC):
         return self._adjacency("document_codes").select(documents)
 
     def to_hetero_data(self, documents: Sequence[str] | None = None) -> HeteroData:
-        """The graph for PyTorch Geometric.
+        """The graph, or that of some documents, for PyTorch Geometric.
 
         Node types are ``'passage'`` and ``'section'``; ``data[type].node`` has the graph's node numbers. Messages of
         PyTorch Geometric go from ``edge_index[0]`` to ``edge_index[1]``. Along an edge i -> j of this graph, node i
         aggregates from j. So the edge becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``.
         Edge types without edges are left out.
-
-        Args:
-            documents: Docnos; nodes of other documents, and edges to them, are left out. None: all documents.
         """
         import torch
         from torch_geometric.data import HeteroData
