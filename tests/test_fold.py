@@ -18,7 +18,6 @@ from pyterrier_graph.graphs.passages import Fold
 TestFold = pt.testing.transformer_test_class(lambda: a_graph().fold("title"))
 TestFoldOfDocuments = pt.testing.transformer_test_class(lambda: a_graph().fold("document"))
 
-STORED = a_graph()
 GRAPH = MemoryGraph.from_documents(DOCUMENTS)
 PASSAGES = GRAPH.ids_of(GRAPH.passage_nodes)
 RUN = pd.DataFrame(
