@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import Counter
 from pathlib import Path
@@ -95,21 +94,19 @@ def test_empty_frames_have_the_same_columns_and_what_misses_is_named(frequencies
 
 
 @pytest.mark.parametrize(
-    "name, make, arguments, error, message",
+    "make, arguments, error, message",
     [
-        ("words", ClaimsQuery, {"words": "ten"}, ValueError, "a whole number, 1 or more, got 'ten'"),
-        ("terms", AbstractTerms, {"frequencies": DocumentFrequencies("none"), "terms": 0}, ValueError, "1 or more"),
-        ("frequencies", AbstractTerms, {"frequencies": "folder"}, TypeError, "must be DocumentFrequencies.*'folder'"),
-        ("graph", SharedCodes, {"graph": "folder"}, TypeError, "must be a DocumentGraph.*got 'folder'"),
-        ("level", SharedCodes, {"graph": GRAPH, "level": "class"}, ValueError, "one of 'subclass', 'group'"),
-        ("documents", DocumentCutoff, {"documents": 1.5}, ValueError, "a whole number"),
-        ("passages", DocumentCutoff, {"passages": 0}, ValueError, "1 or more"),
-        ("path", DocumentFrequencies, {"path": CORPUS}, TypeError, "must be the path of a folder"),
+        (ClaimsQuery, {"words": "ten"}, ValueError, "words must be a whole number, 1 or more, got 'ten'"),
+        (AbstractTerms, {"frequencies": "folder"}, TypeError, "frequencies must be DocumentFrequencies.*'folder'"),
+        (SharedCodes, {"graph": "folder"}, TypeError, "graph must be a DocumentGraph.*got 'folder'"),
+        (SharedCodes, {"graph": GRAPH, "level": "class"}, ValueError, "level must be one of 'subclass', 'group'"),
+        (DocumentCutoff, {"documents": 1.5}, ValueError, "documents must be a whole number"),
+        (DocumentCutoff, {"passages": 0}, ValueError, "passages must be a whole number, 1 or more"),
+        (DocumentFrequencies, {"path": CORPUS}, TypeError, "path must be the path of a folder"),
     ],
 )
-def test_wrong_arguments_are_named(name: str, make: Any, arguments: Any, error: Any, message: str) -> None:
-    assert name in inspect.signature(make).parameters
-    with pytest.raises(error, match=f"^{name} must be .*{message}|^{name} {message}"):
+def test_wrong_arguments_are_named(make: Any, arguments: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
         make(**arguments)
 
 
