@@ -65,10 +65,9 @@ class Shown:
 
         from pyterrier_graph.html import card, schematic
 
-        view = self._view()
-        if isinstance(self, pt.Transformer):
-            return schematic(self) + card(*view._replace(title=view.title or type(self).__name__))
-        return card(*view._replace(title=view.title or repr(self)))
+        view, drawn = self._view(), isinstance(self, pt.Transformer)
+        title = view.title or (type(self).__name__ if drawn else repr(self))
+        return (schematic(self) if drawn else "") + card(*view._replace(title=title))
 
 
 class WithSignature:
@@ -132,11 +131,10 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 
 
 def check_fields(options: Any, **least: int) -> None:
-    """Raises ValueError unless the fields of a dataclass have allowed values; None is allowed where the type allows it.
+    """Raises ValueError unless the fields of a dataclass have values that their types allow.
 
-    Args:
-        options: The dataclass. A field whose type is ``Literal`` must have one of its values.
-        **least: The smallest allowed number of each numeric field. A field of type int must be a whole number.
+    A field whose type is ``Literal`` must have one of its values. ``least`` has the smallest number of numeric fields;
+    one of type int must be a whole number.
     """
     for name, hint in get_type_hints(type(options)).items():
         value, kinds = getattr(options, name), (hint, *get_args(hint))  # the arguments of `int | None` are its types
@@ -163,21 +161,14 @@ def check_weights(weights: Any) -> dict[str, float]:
 
 
 def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> Any:
-    """A frame whose ids, numbers and texts can be computed with; whether it has a column is PyTerrier's to check.
+    """Returns a frame with valid ids, numbers and texts; PyTerrier checks whether it has the required columns.
 
-    The frame that is returned has an index without duplicates, numbers in columns of numbers, and texts as ids
-    (``qid``, ``docno``), except that a ``qid`` may be a whole number.
+    Its index has no duplicates. Columns of ``numbers`` have integers or floats, ``qid``, ``docno`` and columns of
+    ``texts`` have texts, except that a ``qid`` may be a whole number.
 
-    Args:
-        frame: The frame that was given.
-        context: The transformer, or the name of what takes the frame, for messages.
-        numbers: Columns of numbers, if they are there, such as ``score``: of integers or floats, none missing.
-        texts: Columns of texts, if they are there; none is missing.
-
-    Raises:
-        TypeError: If ``frame`` is not a DataFrame.
-        ValueError: If two columns have one name, a value is missing or of another kind, or the rows of a qid have
-            different queries; the message has the value.
+    Raises TypeError if ``frame`` is not a DataFrame, ValueError if two columns have one name, a value is missing or of
+    another kind, or the rows of a qid have different queries. The message begins with ``context``: the transformer, or
+    the name of an argument.
     """
     import pandas as pd
 

@@ -68,11 +68,10 @@ class ArrayFiles(ExitStack):
 class KeyedRows:
     """Matrices with rows of one width by their keys, in files of a folder that grow: each is appended once.
 
-    Several processes may read, and one at a time appends; while another one does, or if the folder cannot be written,
-    matrices stay in memory until the next call. Rows are on the disk before the entry of their key, so that the entries
-    are complete whenever a process is killed; what it has left behind them is overwritten. The file ``rows`` has the
-    rows of all matrices, ``keys`` per matrix its key and the numbers of its first row and of the row after its last.
-    The folder is made when something is appended; None keeps all in memory.
+    Several processes may read, and one at a time appends; meanwhile, or if the folder cannot be written, others keep
+    matrices in memory until their next call. Rows are on the disk before the entry of their key, so that the entries
+    are complete whenever a process is killed; rows without an entry are overwritten. The file ``rows`` has the rows of
+    all matrices, ``keys`` per matrix its key, its first row, and the row after its last. None keeps all in memory.
     """
 
     ENTRY = np.dtype([("key", "V16"), ("start", "<i8"), ("end", "<i8")])
@@ -187,11 +186,7 @@ class TextWriter(ArrayFiles):
 
 
 class _PlainIds(FwdFixedBytes):
-    """Stores ids as they are.
-
-    The forms of npids 0.1.3 for numbered ids fail where there is a '%' before the number, as in every passage id, and
-    looking up an id that does not look like the stored ones may raise.
-    """
+    """Stores ids as they are: npids 0.1.3 cannot compress passage ids, and may raise when others are looked up."""
 
     def seed(self, id: str) -> bool:
         self.prefix = b""
@@ -292,10 +287,7 @@ copyreg.pickle(Lookup, lambda lookup: (Lookup, (lookup.path,)))
 
 
 class StoredGraph(BuiltArtifact):
-    """Base of graphs on disk: files are mapped when they are needed.
-
-    Raises ValueError if another graph has taken the place of the one that was opened.
-    """
+    """Base of graphs on disk, whose files are mapped when they are needed."""
 
     def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
         super().__init__(path, verbose=verbose)
