@@ -39,18 +39,11 @@ class SpeedWarning(PyTerrierGraphWarning):
 
 
 class View(NamedTuple):
-    """The parts of an object's display in a notebook; everything but the picture is escaped.
+    """The parts of an object's display in a notebook; everything but the picture is escaped."""
 
-    Attributes:
-        facts: Rows of a table: whole numbers get thousands separators, a dictionary has the weights of relations, a
-            tuple has relations.
-        picture: HTML.
-        title: The class of a transformer, the ``repr`` of another object, unless given.
-    """
-
-    facts: Mapping[str, Any]
-    picture: str = ""
-    title: str = ""
+    facts: Mapping[str, Any]  # rows of a table; a dictionary has the weights of relations, a tuple has relations
+    picture: str = ""  # HTML
+    title: str = ""  # by default the class of a transformer, the ``repr`` of another object
 
 
 class Shown:
@@ -65,9 +58,10 @@ class Shown:
 
         from pyterrier_graph.html import card, schematic
 
-        view, drawn = self._view(), isinstance(self, pt.Transformer)
-        title = view.title or (type(self).__name__ if drawn else repr(self))
-        return (schematic(self) if drawn else "") + card(*view._replace(title=title))
+        view = self._view()
+        if isinstance(self, pt.Transformer):
+            return schematic(self) + card(*view._replace(title=view.title or type(self).__name__))
+        return card(*view._replace(title=view.title or repr(self)))
 
 
 class WithSignature:
