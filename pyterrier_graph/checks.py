@@ -176,7 +176,8 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
             raise ValueError(f"names of columns must be different texts, got {wrong[0]!r}{advice}")
         if frame.index.name in names or not frame.index.is_unique:
             frame = frame.reset_index(drop=True)
-        new = {name: _plain(frame[name]) for name in ("qid", "docno", "query", *texts) if name in names}
+        given = {name: frame[name] for name in ("qid", "docno", "query", *texts) if name in names}
+        new = {name: _plain(column) for name, column in given.items()}
         new |= {name: _texts(new[name]) for name in ("qid", "docno", *texts) if name in names}
         new |= {name: _numbers(frame, name) for name in numbers if name in names}
         if "query" in names and "qid" in names:
@@ -184,7 +185,7 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
     except (TypeError, ValueError) as error:
         error.args = (f"{context}: {error}",)
         raise
-    return frame.assign(**new)
+    return frame.assign(**{name: column for name, column in new.items() if column is not given.get(name)})
 
 
 def _check_queries(qids: Any, queries: Any) -> None:

@@ -334,8 +334,8 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         encoded = inp.reset_index(drop=True)
-        docnos, about = self.index._files.payload(return_dvecs=False)
         given = encoded.pop("query_vec") if "query_vec" in encoded else self.index._encoded(encoded["query"].tolist())
+        docnos, about = self.index._files.payload(return_dvecs=False)
         try:
             vectors = np.array([*given], dtype=np.float32).reshape(-1, about["vec_size"])
         except (OverflowError, TypeError, ValueError) as error:
@@ -345,7 +345,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         found: dict[str, Any] = {"docno": ids_of(docnos, passages.ravel()), "score": scores.ravel(), "rank": rank}
         if self.texts and (graph := self.index.graph) is not None:
             found["text"] = graph.texts(_nodes(graph, passages.ravel(), found["docno"], len(self.index)))
-        return encoded.iloc[row].reset_index(drop=True).assign(**found)
+        return pd.DataFrame({name: encoded[name].array.take(row) for name in encoded.columns} | found)
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Finds no more passages than are kept."""
