@@ -20,14 +20,14 @@ REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, 
 
 
 class PyTerrierGraphWarning(UserWarning):
-    """A warning of this package; its message says what to do."""
+    """A warning of this package, whose message names a remedy."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
 
 class DataWarning(PyTerrierGraphWarning):
-    """Something in files or frames does not fit together, and is left out."""
+    """Files or frames are inconsistent, and parts of them are left out."""
 
 
 class QualityWarning(PyTerrierGraphWarning):
@@ -35,24 +35,16 @@ class QualityWarning(PyTerrierGraphWarning):
 
 
 class SpeedWarning(PyTerrierGraphWarning):
-    """Something takes longer than necessary."""
+    """A computation takes longer than necessary."""
 
 
 class View(NamedTuple):
-    """The parts of an object's display in a notebook; everything but the picture is escaped.
+    """The parts of an object's display in a notebook; everything but the picture is escaped."""
 
-    Attributes:
-        facts: Rows of a table: whole numbers get thousands separators, a dictionary has the weights of relations, a
-            tuple has relations.
-        calls: Code that the user can call next.
-        picture: HTML.
-        title: The class of a transformer, the ``repr`` of another object, unless given.
-    """
-
-    facts: Mapping[str, Any]
-    calls: Sequence[str] = ()
-    picture: str = ""
-    title: str = ""
+    facts: Mapping[str, Any]  # rows of a table; a dictionary has the weights of relations, a tuple has relations
+    calls: Sequence[str] = ()  # code that the user can call next
+    picture: str = ""  # HTML
+    title: str = ""  # by default the class of a transformer, the ``repr`` of another object
 
 
 class Shown:
@@ -221,7 +213,7 @@ def _plain(column: Any) -> Any:
 
 
 def _texts(column: Any) -> Any:
-    """Ids as texts, those of queries perhaps as whole numbers, or other texts."""
+    """A column of texts, or of ids: docnos become texts, qids may be whole numbers."""
     import pandas as pd
 
     kind, name = pd.api.types.infer_dtype(column, skipna=False), column.name
@@ -235,7 +227,7 @@ def _texts(column: Any) -> Any:
 
 
 def _numbers(frame: Any, name: str) -> Any:
-    """A column of numbers as such."""
+    """A column of numbers, none of which is missing."""
     import pandas as pd
 
     column = frame[name]

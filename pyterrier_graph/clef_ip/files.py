@@ -78,7 +78,7 @@ class Archive:
         return read_patent(self.path(docno))
 
     def patents(self, *, workers: int = 1) -> Iterator[Patent]:
-        """Reads all patents, in the order of their paths, by so many processes.
+        """Reads all patents, in the order of their paths, in ``workers`` processes.
 
         Files that are damaged or not patents are skipped: a warning has their number, the log has their reasons.
         """

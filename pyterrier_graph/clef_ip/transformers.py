@@ -1,4 +1,4 @@
-"""Transformers that make queries of patent applications and filter their results; runs in the format of the task."""
+"""Transformers that make queries of patent applications and filter their results."""
 
 import warnings
 from collections import Counter

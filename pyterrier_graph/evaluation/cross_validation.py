@@ -15,7 +15,7 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import DataWarning, check_count, check_frame, check_type
 from pyterrier_graph.documents.document import level_mismatch
-from pyterrier_graph.storage.artifact import claim, frame_sha256, pipeline_name
+from pyterrier_graph.storage.artifact import claim, frame_sha256, pipeline_identity
 from pyterrier_graph.training.validation import checked_qrels
 
 CONFIGURATION = "cross_validation.json"
@@ -122,8 +122,8 @@ def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, pa
 
 def _describe(pipeline: pt.Transformer) -> list[str]:
     """The stages, and the arguments of Estimators except device and verbose."""
-    return [pipeline_name(pipeline)] + [
-        f"{attribute.name}={pipeline_name(attribute.value)}"
+    return [pipeline_identity(pipeline)] + [
+        f"{attribute.name}={pipeline_identity(attribute.value)}"
         for estimator in _trained_stages(pipeline)
         for attribute in pt.inspect.transformer_attributes(estimator, strict=False)
         if attribute.name not in ("device", "verbose")

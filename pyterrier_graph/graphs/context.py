@@ -13,7 +13,7 @@ from pyterrier_graph.checks import check_choice
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, check_graphs, follow
-from pyterrier_graph.storage.arrays import numbers_of
+from pyterrier_graph.storage.arrays import blocks, numbers_of
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
@@ -53,8 +53,8 @@ def _check_passages(graph: HeteroGraph, query_graph: QueryPassageGraph) -> None:
 def _blocks(graph: HeteroGraph, kind: Kind) -> Iterator[tuple[list[str], CSR]]:
     """Docnos, and a row for each with the nodes whose texts are its own."""
     if kind == "passages":
-        for start in range(0, len(graph.passage_nodes), BLOCK):
-            nodes = np.asarray(graph.passage_nodes[start : start + BLOCK])
+        for numbers in blocks(len(graph.passage_nodes), BLOCK):
+            nodes = graph.passage_nodes[numbers]
             yield graph.ids_of(nodes), CSR(np.arange(len(nodes) + 1), nodes)
         return
     first, offsets = 0, graph._node_offsets

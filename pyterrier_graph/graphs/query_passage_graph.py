@@ -36,6 +36,7 @@ from pyterrier_graph.storage.arrays import (
     StoredGraph,
     TextWriter,
     array_file,
+    blocks,
     ids_of,
     numbers_of,
     some,
@@ -47,7 +48,7 @@ from pyterrier_graph.storage.artifact import (
     folder_sha256,
     frame_sha256,
     kind_of,
-    pipeline_name,
+    pipeline_identity,
     read_meta,
     replace_file,
 )
@@ -165,7 +166,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
             file = _write_docnos(Path(scratch, DOCNOS), passages, verbose=self.verbose)
             identity = meta | {"docnos_sha256": file_sha256(file)}
             if retriever is not None:
-                identity |= {"retriever": pipeline_name(retriever), "topics_sha256": frame_sha256(topics), "k": k}
+                identity |= {"retriever": pipeline_identity(retriever), "topics_sha256": frame_sha256(topics), "k": k}
             rows = 0 if retriever is None else len(topics)
             with unfinished(self.path, meta, rows, batch_size, identity=identity) as writer:
                 writer.prepare(lambda folder: shutil.copyfile(file, folder / DOCNOS))
@@ -512,8 +513,7 @@ def _docnos(passages: Any) -> Iterable[str]:
     """Docnos of passages, in order."""
     if isinstance(passages, HeteroGraph):
         nodes = passages.passage_nodes
-        parts = (nodes[start : start + BATCH] for start in range(0, len(nodes), BATCH))
-        return chain.from_iterable(map(passages.ids_of, parts))
+        return chain.from_iterable(passages.ids_of(nodes[numbers]) for numbers in blocks(len(nodes), BATCH))
     docnos = passages.docnos() if hasattr(passages, "docnos") else passages
     if isinstance(docnos, str | os.PathLike | pd.DataFrame):
         raise TypeError(f"passages must be {PASSAGES}, got {str(docnos)[:60]!r} ({type(docnos).__name__})")

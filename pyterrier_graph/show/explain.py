@@ -126,7 +126,7 @@ def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_token(model: Any, tokens: pd.DataFrame, graph: HeteroGraph) -> tuple[pd.DataFrame, dict[int, Spans]]:
-    """Of a model with a vector per token: sums up tokens by text, and by the words of a text."""
+    """Sums up the parts of tokens by text, and by the words of a text."""
     frame = tokens.groupby(["relation", "source"], sort=False, as_index=False)["score"].sum()
     nodes = graph.nodes_of(frame["source"].tolist())
     frame["text"], frame["weight"] = graph.texts(nodes, titles=model._with_titles), np.nan
@@ -141,7 +141,7 @@ def _by_token(model: Any, tokens: pd.DataFrame, graph: HeteroGraph) -> tuple[pd.
 
 
 def _words_of_vectors(frame: pd.DataFrame, encoder: Any, query: str) -> dict[int, Spans]:
-    """Of a model with a vector per passage: the words of each text with what they add to the text's part."""
+    """The words of each text with their parts of its score, for a model with a vector per passage."""
     vector = np.asarray(encoder.encode_queries([query])[0], dtype=np.float32)
     scaled = {}
     for row in frame.groupby("relation", sort=False).head(SHOWN).itertuples():

@@ -118,7 +118,7 @@ def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
     return _sha256_of[quick]
 
 
-def pipeline_name(pipeline: Any) -> str:
+def pipeline_identity(pipeline: Any) -> str:
     """The ``repr`` of a pipeline without memory addresses, which differ between processes."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(pipeline))
 
