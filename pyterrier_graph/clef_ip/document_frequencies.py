@@ -37,9 +37,6 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         super().__init__(path, verbose=verbose)
         self._counts: dict[str, np.ndarray] = {}
 
-    def __repr__(self) -> str:
-        return f"DocumentFrequencies({str(self.path)!r})"
-
     def index(self, corpus_iter: Iterable[Mapping[str, Any]]) -> Self:
         """Counts the documents of each word in records with ``text`` and ``language``, and returns these frequencies.
 

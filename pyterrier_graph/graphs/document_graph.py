@@ -62,9 +62,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path,), {"verbose": self.verbose, "vectors_folder": self.vectors_folder}
 
-    def __repr__(self) -> str:
-        return f"DocumentGraph({str(self.path)!r})"
-
     def _view(self, calls: Sequence[str] = NEXT_CALLS) -> View:
         try:
             assert self.meta

@@ -92,7 +92,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     def __repr__(self) -> str:
         masked = "" if self._masked is None else f".without({self._masked.sum()} queries)"
-        return f"{type(self).__name__}({str(self.path)!r}){masked}"
+        return f"{super().__repr__()}{masked}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         kind, arguments, state = super().__reduce__()

@@ -435,6 +435,9 @@ class BuiltArtifact(OwnArtifact):
         super().__init__(Path(path).absolute())  # files are opened when they are needed, perhaps from another folder
         self.verbose = verbose
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Worker processes map the files again instead of receiving copies of them.
         return type(self), (self.path,), {"verbose": self.verbose}
