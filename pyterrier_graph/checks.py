@@ -42,13 +42,12 @@ class View(NamedTuple):
     """The parts of an object's display in a notebook; everything but the picture is escaped."""
 
     facts: Mapping[str, Any]  # rows of a table; a dictionary has the weights of relations, a tuple has relations
-    calls: Sequence[str] = ()  # code that the user can call next
     picture: str = ""  # HTML
     title: str = ""  # by default the class of a transformer, the ``repr`` of another object
 
 
 class Shown:
-    """Base of classes that notebooks display: a table, a picture, code to call next, and a transformer's schematic."""
+    """Base of classes that notebooks display: a table, a picture, and a transformer's schematic."""
 
     @abstractmethod
     def _view(self) -> View:
@@ -59,9 +58,10 @@ class Shown:
 
         from pyterrier_graph.html import card, schematic
 
-        view, drawn = self._view(), isinstance(self, pt.Transformer)
-        title = view.title or (type(self).__name__ if drawn else repr(self))
-        return (schematic(self) if drawn else "") + card(*view._replace(title=title))
+        view = self._view()
+        if isinstance(self, pt.Transformer):
+            return schematic(self) + card(*view._replace(title=view.title or type(self).__name__))
+        return card(*view._replace(title=view.title or repr(self)))
 
 
 class WithSignature:
@@ -285,6 +285,14 @@ def query_texts(run: "pd.DataFrame") -> "pd.Series":
         if not isinstance(text, str) or not text.strip() or not is_unicode(text):
             raise ValueError(f"query {qid!r} has no text: {text!r:.60}")
     warn_of_rewritten(texts.tolist())
+    return texts
+
+
+def check_texts(texts: Iterable[Any]) -> list[str]:
+    """The texts as a list; raises ValueError if one is not a text."""
+    for number, text in enumerate(texts := [*texts]):
+        if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
+            raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
     return texts
 
 

@@ -26,7 +26,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from trainings import forks, in_two_processes, interrupt, stop
 
 from pyterrier_graph.checks import PyTerrierGraphWarning, query_texts
-from pyterrier_graph.encoders.checkpoints import packaged
+from pyterrier_graph.encoders.names import packaged
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.losses import pair_loss

@@ -28,7 +28,7 @@ from test_models import MODELS
 
 import pyterrier_graph
 from pyterrier_graph.clef_ip import DocumentFrequencies
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.evaluation.model_card import write_card
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex

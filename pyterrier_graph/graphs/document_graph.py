@@ -32,10 +32,6 @@ PLAIN = frozenset(("docno", "title", "text", "codes"))  # fields of records that
 CODES = "codes.json"
 PASSAGES = "passages.npids"  # where passages have ids of their own
 DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
-NEXT_CALLS = (
-    "bm25 >> graph.passages() >> reranker",
-    "bm25 >> graph.passages() >> pt.text.get_text(graph)",
-)
 
 
 class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
@@ -62,12 +58,12 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path,), {"verbose": self.verbose, "vectors_folder": self.vectors_folder}
 
-    def _view(self, calls: Sequence[str] = NEXT_CALLS) -> View:
+    def _view(self) -> View:
         try:
             assert self.meta
-            return super()._view(calls)
+            return super()._view()
         except FileNotFoundError:
-            return View({"documents": "not built yet"}, ["graph.index(dataset.get_corpus_iter())"])
+            return View({"documents": "not built yet"})
         except (OSError, ValueError) as error:
             return View({"not readable": error})
 

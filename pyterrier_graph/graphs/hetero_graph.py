@@ -308,7 +308,7 @@ class HeteroGraph(Shown, ABC):
             "unresolved": dict(self._unresolved),
         }
 
-    def _view(self, calls: Sequence[str] = ()) -> View:
+    def _view(self) -> View:
         from pyterrier_graph.html import in_words
 
         about = self.summary()
@@ -318,8 +318,7 @@ class HeteroGraph(Shown, ABC):
             lost = about["unresolved"].get(name, 0)
             words = "" if in_words(name) == name else f", to the {in_words(name)}"
             sizes[f"{name} edges"] = f"{about['edges'][name]:,}{words}{f' ({lost:,} unresolved)' if lost else ''}"
-        drawn = [f"plots.document_graph(graph, {docno!r})" for docno in self.docnos_of(np.arange(min(1, len(self))))]
-        return View(sizes, [*calls, *drawn])
+        return View(sizes)
 
     def _adjacency(self, name: str) -> CSR:
         return CSR(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))

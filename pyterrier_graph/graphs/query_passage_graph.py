@@ -100,10 +100,10 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     def _view(self) -> View:
         if not self.built():
-            return View({"queries": "not built yet"}, ["graph.build(topics, index, retriever, qrels=qrels)"])
+            return View({"queries": "not built yet"})
         sizes = {"queries": self.num_queries, "passages": self.num_passages}
         sizes |= {f"{edge_type} edges": edges for edge_type, edges in self.num_edges.items()}
-        return View(sizes, [f"graph.edges_of_queries(queries, {name!r})" for name in self.edge_types])
+        return View(sizes)
 
     # --- building
 

@@ -15,8 +15,9 @@ from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
 
 from pyterrier_graph.checks import DataWarning, View, check_frame, check_type, query_texts
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of
+from pyterrier_graph.encoders.checkpoints import DType, device_of
 from pyterrier_graph.encoders.model import LearnedModel, training_entry
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.pair.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, train_dual_encoder
@@ -103,9 +104,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         self._limit()
 
     def _view(self) -> View:
-        fit = "fit(topics, qrels, dev_topics, dev_qrels)" if self.miner is not None else "fit_examples(examples)"
-        calls = [*self._training_calls("encoder", fit), *super()._view().calls]
-        return View(self._sizes() | self._training_facts(), calls)
+        return View({**super()._view().facts, **self._training_facts()})
 
     def fit(
         self,

@@ -17,7 +17,7 @@ from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import is_unicode
-from pyterrier_graph.storage.artifact import BuiltArtifact, folder_id, locked
+from pyterrier_graph.storage.artifact import BuiltArtifact, folder_id, locked, read_meta
 
 DOCNOS = "docnos.npids"
 TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
@@ -238,6 +238,46 @@ def some(unknown: Sequence[Any], noun: str) -> str:
 def flex_index(index: Any) -> tuple[Any, ...]:
     """How to open a ``FlexIndex`` again, for pickle."""
     return type(index), (str(index.index_path),), {name: vars(index)[name] for name in ("sim_fn", "verbose", "_meta")}
+
+
+class Flex:
+    """A ``FlexIndex`` that is read without pyterrier_dr, whose import takes seconds."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.index_path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"FlexIndex({str(self.index_path)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Flex, (self.index_path,)
+
+    def payload(self, return_dvecs: bool = True, return_docnos: bool = True) -> list[Any]:
+        """The docnos, the memory-mapped vectors, and the content of ``pt_meta.json``."""
+        return [self._docnos] * return_docnos + [self._dvecs] * return_dvecs + [self._meta]
+
+    @cached_property
+    def flex(self) -> Any:
+        """The ``FlexIndex`` itself."""
+        from pyterrier_dr import FlexIndex
+
+        copyreg.pickle(FlexIndex, flex_index)
+        index = FlexIndex(str(self.index_path), verbose=False)
+        index._meta = self._meta  # it refuses other types than its own
+        return index
+
+    @cached_property
+    def _meta(self) -> dict[str, Any]:
+        return read_meta(self.index_path)
+
+    @cached_property
+    def _dvecs(self) -> np.ndarray:
+        shape = (self._meta["doc_count"], self._meta["vec_size"])
+        return np.memmap(self.index_path / "vecs.f4", dtype="<f4", mode="r", shape=shape)
+
+    @cached_property
+    def _docnos(self) -> Lookup:
+        return Lookup(self.index_path / DOCNOS)
 
 
 copyreg.pickle(Lookup, lambda lookup: (Lookup, (lookup.path,)))
