@@ -179,9 +179,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
             bm25.index(graph.get_corpus_iter(context=("title", "relevant"), query_graph=query_graph))
 
-        Without ``context``, records have ``docno``, ``title`` and ``text``. For passages, docnos are passage ids, and
-        the title joins those of all sections around the passage. For documents, the text joins all titles and passages
-        except the document's title.
+        Without ``context``, records have ``docno``, ``title`` and ``text``. The title of a passage joins those of all
+        sections around it, the text of a document all titles and passages except the document's title.
 
         With ``context``, records have ``docno`` and ``text``: the texts of the neighbors (of a document, those of its
         nodes), then the text of the passage or document, each distinct text once, on lines of their own. A title or

@@ -106,9 +106,8 @@ class HardNegativeMiner:
 
     **Negatives** of a query are its ``hard_negatives`` best-ranked ones. All positives of the query share them.
 
-    A run that was killed continues if it is repeated with the same options, topics and judgments, and pipelines with
-    the same ``repr``. To score a pair once for several thresholds, retrievers or trainings, give a teacher that keeps
-    its scores, such as ``pyterrier_caching.ScorerCache("scores", cross_encoder)``.
+    After a kill, a call with the same options, topics, judgments and ``repr`` of pipelines continues. A teacher such as
+    ``pyterrier_caching.ScorerCache("scores", cross_encoder)`` scores a pair once for several thresholds or retrievers.
 
     Args:
         candidates: Retriever: ``qid, query`` to ``qid, docno, score``. Where it retrieves passages and documents are
@@ -119,8 +118,7 @@ class HardNegativeMiner:
             ``CrossEncoderReranker(..., probabilities=True)``. Without one, every document that is not relevant is a
             negative, and there are no pseudo-labels.
         config: Numbers and thresholds; :meth:`MiningConfig.paper` returns those of PAIR.
-        folder: Folder for examples. By default a temporary one, which lives as long as the miner or any of
-            its examples.
+        folder: Folder for examples. By default a temporary one, which exists as long as the miner or its examples.
         batch_size: Number of queries at once.
         verbose: Whether to show progress.
     """
