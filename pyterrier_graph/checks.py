@@ -303,12 +303,8 @@ def warn_of_rewritten(texts: Sequence[str]) -> None:
     """
     rewritten = next((text for text in texts if text.startswith(REWRITTEN)), None)
     if rewritten is not None:
-        warnings.warn(
-            f"queries such as {rewritten[:40]!r} are in Terrier's query language, which an encoder reads as words: put "
-            "pt.rewrite.reset() before it",
-            QualityWarning,
-            stacklevel=1,
-        )
+        problem = f"queries such as {rewritten[:40]!r} are in Terrier's query language, which an encoder reads as words"
+        warnings.warn(f"{problem}: put pt.rewrite.reset() before it", QualityWarning, stacklevel=1)
 
 
 def load_faiss(purpose: str) -> Any:

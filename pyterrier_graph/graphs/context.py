@@ -24,11 +24,7 @@ COMPARED = 256  # passages of a query graph that are looked up before the first 
 
 
 def records(
-    graph: HeteroGraph,
-    kind: Kind,
-    context: Sequence[str] | str,
-    query_graph: QueryPassageGraph | None,
-    fields: bool,
+    graph: HeteroGraph, kind: Kind, context: Sequence[str] | str, query_graph: QueryPassageGraph | None, fields: bool
 ) -> Iterator[dict[str, str]]:
     """The records of :meth:`DocumentGraph.get_corpus_iter`. Memory holds a block of nodes and their neighbors."""
     check_choice("kind", kind, ("passages", "documents"))
@@ -77,11 +73,7 @@ def _plain(graph: HeteroGraph, kind: Kind) -> Iterator[dict[str, str]]:
 
 
 def _with_context(
-    graph: HeteroGraph,
-    kind: Kind,
-    relations: list[str],
-    query_graph: QueryPassageGraph | None,
-    fields: bool,
+    graph: HeteroGraph, kind: Kind, relations: list[str], query_graph: QueryPassageGraph | None, fields: bool
 ) -> Iterator[dict[str, str]]:
     for docnos, nodes in _blocks(graph, kind):
         pairs = nodes.row_index * graph.num_nodes + nodes.indices

@@ -33,6 +33,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
 from pyterrier_graph.graphs.relations import GENERATED, RELEVANT, RETRIEVED, inverse
 from pyterrier_graph.storage.arrays import (
     DOCNOS,
+    ArrayFiles,
     StoredGraph,
     TextWriter,
     array_file,
@@ -482,12 +483,12 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
         for qid in topics["qid"]:
             ids.add(qid)
         texts.extend(topics["query"].tolist())
-    for name, found in edges.items():
-        back = CSR.group(found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices)))
-        for direction, rows in (name, found), (inverse(name), back):
-            for part, values in {"indptr": rows.indptr, "indices": rows.indices, **rows.data}.items():
-                file = array_file(folder, f"{direction}.{part}")
-                values.astype(f"<{file.suffix[1:]}").tofile(file)
+    with ArrayFiles() as arrays:
+        for name, found in edges.items():
+            back = CSR.group(found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices)))
+            for direction, rows in (name, found), (inverse(name), back):
+                for part, values in {"indptr": rows.indptr, "indices": rows.indices, **rows.data}.items():
+                    arrays.append(folder, f"{direction}.{part}", values)
 
 
 # --- the ids of passages

@@ -231,15 +231,11 @@ class Explanation:
     """The parts of a passage's score, which :func:`~pyterrier_graph.explain` returns; a notebook shows it.
 
     Attributes:
-        query: The query.
         docno: The passage, or a document among the results of a Hybrid.
-        model: The model, or Hybrid, that computes the score.
         frame: A row per source, grouped by relation: ``relation`` (``'own'`` for the passage itself, the name of a
             Hybrid's pipeline), ``source`` (id of the node or query), ``text``, ``weight``, and ``score``, the part of
             the score that comes from the source.
-        words: By row of the frame: the words of its text and what each adds.
-        titles: The titles above the passage.
-        notes: Remarks on how to read the numbers.
+        words: By row of the frame: the words of its text and their parts of the score.
         inner: Explanations of the pipelines that a Hybrid combines.
     """
 
