@@ -38,12 +38,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         self._counts: dict[str, np.ndarray] = {}
 
     def index(self, corpus_iter: Iterable[Mapping[str, Any]]) -> Self:
-        """Counts the documents of each word in records with ``text`` and ``language``, and returns these frequencies.
-
-        Raises:
-            FileExistsError: If there is something at the path already.
-            ValueError: If a document has no language, or there is no document.
-        """
+        """Counts the documents of each word in records with ``text`` and ``language``, and returns these frequencies."""
         check_vacant(self.path)
         counts: dict[str, np.ndarray] = {}
         documents: dict[str, int] = {}

@@ -92,10 +92,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 rows of a document must follow one another.
             passage_words: Words per passage where texts are split.
             overwrite: Whether to replace a graph that exists at this path.
-
-        Raises:
-            FileExistsError: If there is a graph at its path and ``overwrite`` is False, or other files.
-            ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
         from pyterrier_graph.graphs.builder import build
 
