@@ -38,7 +38,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         self._counts: dict[str, np.ndarray] = {}
 
     def index(self, corpus_iter: Iterable[Mapping[str, Any]]) -> Self:
-        """Counts the documents of each word in records with ``text`` and ``language``, and returns these frequencies."""
+        """Counts the documents of each word, in records with ``text`` and ``language``."""
         check_vacant(self.path)
         counts: dict[str, np.ndarray] = {}
         documents: dict[str, int] = {}
