@@ -161,6 +161,9 @@ class StructuredDocument:
                 ``text`` (optionally ``title``), which is split into passages under one section. ``codes``, and
                 ``passage_ids`` where there are ``nodes``, are optional.
             passage_words: Words per passage for documents without structure.
+
+        Raises:
+            ValueError: If a field is missing or the structure is not a tree; the message names the document.
         """
         check_type("a record", record, Mapping, "a dictionary with docno and text")
         docno = record.get("docno")

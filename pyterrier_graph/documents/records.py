@@ -54,6 +54,9 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     Args:
         record: A dictionary with ``docno`` and the fields of one of these lines; ``codes`` are optional.
         passage_words: Words per passage.
+
+    Raises:
+        ValueError: If a field is missing or has a wrong type; the message names the document.
     """
     if not isinstance(record, Mapping) or not isinstance(record.get("docno"), str) or record.get("nodes") is not None:
         return StructuredDocument.from_record(record)

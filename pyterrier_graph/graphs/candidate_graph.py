@@ -32,6 +32,9 @@ class CandidateGraph(Step):
 
     Args:
         verbose: Whether to show progress.
+
+    Raises:
+        ValueError: If a text is missing.
     """
 
     def __init__(self, *, verbose: bool = True) -> None:

@@ -92,6 +92,11 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 rows of a document must follow one another.
             passage_words: Words per passage where texts are split.
             overwrite: Whether to replace a graph that exists at this path.
+
+        Raises:
+            FileExistsError: If there is a graph at its path and ``overwrite`` is False, or other files.
+            TypeError: If ``corpus_iter`` is not an iterable.
+            ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
         from pyterrier_graph.graphs.builder import build
 
@@ -193,6 +198,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 The relation ``'title'`` leads to the nearest title.
             query_graph: The graph of training queries, for 'relevant' and 'retrieved'. Masked queries are left out.
             fields: Whether the context of each relation becomes a field of its own.
+
+        Raises:
+            ValueError: If a relation is not in the graphs, needs a query graph, or the query graph has other passages.
         """
         from pyterrier_graph.graphs.context import records
 
@@ -227,6 +235,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         Returns:
             Topics ``qid, query, kind, source``, where source is the id of the section or passage that contains the
             query, and judgments ``qid, docno, label`` of passages.
+
+        Raises:
+            ValueError: If a kind is unknown, or nothing is found for any of the kinds.
         """
         from pyterrier_graph.graphs.pseudo_queries import pseudo_queries
 
@@ -244,6 +255,11 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 after.
             k: Neighbors per passage.
             path: Folder of the corpus graph, which must not exist yet.
+
+        Raises:
+            ImportError: If ``pyterrier_adaptive`` is not installed.
+            FileExistsError: If there is something at ``path``.
+            ValueError: If the graph has no such relation, or k is less than 1.
         """
         from pyterrier_adaptive import NpTopKCorpusGraph
 

@@ -194,14 +194,20 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         """Stores a vector for each edge, such as a cross-encoder's state of [CLS] for its query and passage.
 
         After an interruption, a second call continues where the first one stopped. It encodes the first edges again, to
-        check that the encoder is the same, and raises ValueError if not.
+        check that the encoder is the same.
 
         Args:
             encode: Takes a list of queries and one of as many passages, and returns vectors, shape (pairs, d). The same
-                pair must always get the same vector, which must be finite in 16 bits.
+                pair must always get the same vector.
             texts: Adds a column ``text`` to a frame with ``docno``, as ``pt.text.get_text(dataset)`` does.
             edge_type: The type of the edges.
             batch_size: Pairs to encode between two writes.
+
+        Raises:
+            FileExistsError: If these edges have features already.
+            KeyError: If there is no such type of edges.
+            ValueError: If a vector is not finite in 16 bits or has another length than those before, a passage has no
+                text, or an interrupted run used another encoder.
         """
         self._check_type(edge_type)
         check_count("batch_size", batch_size)
@@ -283,6 +289,10 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         Returns:
             A row per query: passage numbers, which ascend, with ``scores`` (float32) and ``edges``, the number of the
             edge among all of its type: the row of its features.
+
+        Raises:
+            IndexError: If there is no such query.
+            KeyError: If there is no such type of edges.
         """
         queries = np.asarray(queries, dtype=np.int64)
         row, edges = self._rows(edge_type, edge_type).places(queries)

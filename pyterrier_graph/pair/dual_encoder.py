@@ -59,6 +59,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
     Attributes:
         network: The SentenceTransformer.
         pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
+
+    Raises:
+        ValueError: If an option is out of range, or the checkpoint cannot read so many tokens.
     """
 
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -126,6 +129,10 @@ class DualEncoder(LearnedModel, SentenceEncoder):
                 those before training. Ranked are the documents in this frame, or the miner's candidates if it has none.
             qrels_va: Judgments for them, of passages or, for all their passages, of documents.
             unlabeled: Queries without judgments: ``qid, query``.
+
+        Raises:
+            ValueError: If there is no miner or no training example, ``output_dir`` holds another training, or training
+                diverges.
         """
         if (miner := self.miner) is None:
             raise ValueError(f"{self!r} has no miner: give DualEncoder(miner=HardNegativeMiner(...)), or fit_examples")

@@ -155,6 +155,11 @@ class HardNegativeMiner:
             topics: ``qid, query``.
             qrels: ``qid, docno, label``; a document with a label above 0 is relevant.
             workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+
+        Raises:
+            KeyError: If ``texts`` does not return a document.
+            ValueError: If a query is empty, none is judged, a pipeline does not return what it should, or there is no
+                example.
         """
         return self._mine(topics, qrels, workers, pseudo=False)
 

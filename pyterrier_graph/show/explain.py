@@ -57,8 +57,11 @@ def explain(pipeline: pt.Transformer, query: str, docno: str, *, graph: HeteroGr
 
     Returns:
         An :class:`~pyterrier_graph.show.explain.Explanation`, which notebooks show and ``print`` writes as text,
-        with ``frame``, ``score`` and ``html``. A passage that is not in the graph, or not among the results of a
-        hybrid, raises KeyError.
+        with ``frame``, ``score`` and ``html``.
+
+    Raises:
+        KeyError: If the passage is not in the graph, or not among the results of a hybrid.
+        ValueError: If nothing in the pipeline can be explained, or the query is empty.
     """
     check_question(query)
     return _explanation(explainable(pipeline), query, docno, graph)

@@ -267,6 +267,10 @@ def read_markdown(
         max_words: Blocks with more words are cut, after a sentence if possible.
         workers: Number of processes. By default as many as there are cores, but one for fewer than 200 files.
         verbose: Whether to show progress.
+
+    Raises:
+        FileNotFoundError: If there is no such folder or file.
+        ImportError: If the libraries of the extra ``[files]`` are not installed.
     """
     return DocumentFiles(
         files, ["markdown"], min_words=min_words, max_words=max_words, workers=workers, verbose=verbose
