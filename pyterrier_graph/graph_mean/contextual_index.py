@@ -210,8 +210,13 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def parts(self, query: str | np.ndarray, docnos: Sequence[str]) -> pd.DataFrame:
         """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
 
-        Instead of the query, its vector may be given (``query_vec`` of :meth:`query_encoder`). A row per passage adds
-        up to the score, with columns ``own`` and, where the index has weights per query, the relations.
+        Args:
+            query: The query, or its vector (``query_vec`` of :meth:`query_encoder`).
+            docnos: The passages.
+
+        Returns:
+            A row per passage, with columns ``own`` and, where the index has weights per query, the relations; else the
+            score is the only part. A row adds up to the score.
         """
         ids, vectors, _ = self._files.payload()
         names = [OWN, *([] if self._weights is None else self._weights.weights)]
@@ -287,9 +292,16 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         return vectors if self._weights is None else self._weights.widened(vectors)
 
     def query_weights(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """How much each relation counts for topics (``qid, query``): these with a column of weights per relation.
+        """How much each relation counts for some queries, where an index has weights per query.
 
-        Raises ValueError if the weights are the same for all queries: they are then part of the vectors.
+        Args:
+            topics: ``qid, query``.
+
+        Returns:
+            The topics with a column of weights per relation.
+
+        Raises:
+            ValueError: If the weights are the same for all queries: they are then part of the vectors.
         """
         topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
