@@ -36,6 +36,7 @@ from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.training.grid_search import WEIGHTS
+from pyterrier_graph.training.validation import Validation
 
 COUNT, TINY, FEATURES = 24, 16, 6
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 8, "masked": 0.2, "negatives": 2, "learning_rate": 0.01}
@@ -608,6 +609,15 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
     assert values[found].mean() == pytest.approx(measured(model, small.dev, graded))
     with pytest.raises(ValueError, match="the papers' network cannot be tuned"):
         gnn(small, NETWORKS["papers"]).tune(small.dev, small.qrels)
+
+
+def test_the_trained_weights_are_measured_once(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, per_query_of = [], Validation.per_query_of
+    monkeypatch.setattr(Validation, "per_query_of", lambda self, run: runs.append(run) or per_query_of(self, run))
+    model = gnn(small, NETWORKS["queries"], training={"epochs": 2, "patience": None})
+    log = model.fit(small.train, small.qrels, small.dev, small.qrels).training_log
+    assert len(runs) == 1 + 2 + 3  # before, after each epoch, and three of the shares 0.25, 0.5, 0.75 and 1
+    assert log[-1]["share"] in (0, 0.25, 0.5, 0.75, 1)
 
 
 def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -143,13 +143,15 @@ class RankingTrainer(Trainer):
     def __init__(self, *, validate: Callable[[], np.ndarray] | None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.validate = validate
+        self.measured: list[np.ndarray] = []  # the measure of each query, by evaluation
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure on the validation queries, for early stopping."""
         assert self.validate is not None  # without validation queries, the trainer has no dataset for evaluation
         self.model.eval()
         # all processes use the value of the main process, so that they stop at the same time
-        metrics = {str(self.args.metric_for_best_model): float(_everywhere(self.validate).mean())}
+        self.measured.append(_everywhere(self.validate))
+        metrics = {str(self.args.metric_for_best_model): float(self.measured[-1].mean())}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -207,11 +209,18 @@ def _everywhere(validate: Callable[[], np.ndarray]) -> np.ndarray:
 
 
 def _supported(
-    model: nn.Module, before: dict[str, Tensor], measured: np.ndarray, state: TrainerState, measure: str, run: "Run"
+    model: nn.Module,
+    before: dict[str, Tensor],
+    measured: np.ndarray,
+    state: TrainerState,
+    measure: str,
+    run: "Run",
+    evaluations: Sequence[np.ndarray] = (),
 ) -> list[dict[str, float]]:
     """Keeps the best weights of a training as far as validation supports it; returns the whole log.
 
-    ``before`` are the weights before training, and ``measured`` is the measure of each validation query with these.
+    ``before`` are the weights before training, and ``measured`` is the measure of each validation query with these;
+    ``evaluations`` have that of the best weights, unless these are of an earlier call.
     """
     log = [{measure if key == PREFIX + measure else key: entry[key] for key in entry} for entry in state.log_history]
     log = [{measure: float(measured.mean()), "epoch": 0.0, "step": 0}, *log]
@@ -225,9 +234,10 @@ def _supported(
             model.load_state_dict(after | parts)
 
         model.eval()
+        known = [values for values in evaluations if float(values.mean()) == state.best_metric]
         for share in SHARES:
             load(share)
-            values[share] = _everywhere(cast(Any, run.validate))
+            values[share] = known[0] if known and share == 1 else _everywhere(cast(Any, run.validate))
         best = max(values.values(), key=np.mean)
         share = min(share for share, value in values.items() if as_good(value, best))
         load(share)
@@ -327,7 +337,7 @@ def run_trainer(
         callbacks: list[TrainerCallback] = [Progress()] if run.verbose else []
         if run.validate is not None and options.patience:
             callbacks.append(Patience(options.patience))
-        trainer = make(settings, callbacks)
+        trainer: Any = make(settings, callbacks)
         trainer.remove_callback(PrinterCallback)
         try:
             with hidden_bars():
@@ -337,7 +347,7 @@ def run_trainer(
                 vars(model).pop(name, None)
         log = trainer.state.log_history
         if run.validate is not None:
-            log = _supported(model, before, measured, trainer.state, options.measure, run)
+            log = _supported(model, before, measured, trainer.state, options.measure, run, trainer.measured)
         trainer.accelerator.wait_for_everyone()  # the temporary folder is removed next
         model.to(run.device).eval()
         if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
