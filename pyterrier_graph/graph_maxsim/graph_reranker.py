@@ -354,4 +354,6 @@ def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd
             f"{context!r} scores query {row['qid']!r}, passage {row['docno']!r} as not a number: "
             "the weights of its model or encoder are not finite"
         )
-    return pt.model.add_ranks(run.drop(columns=["score", "rank"], errors="ignore").assign(score=scores))
+    single = not len(run) or bool((run["qid"] == run["qid"].iloc[0]).all())
+    run = run.drop(columns=[name for name in ("score", "rank") if name in run.columns])
+    return pt.model.add_ranks(run.assign(score=scores), single_query=single)

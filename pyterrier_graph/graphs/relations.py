@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyterrier_graph.checks import check_type
+from pyterrier_graph.graphs.csr import CSR
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -114,8 +115,8 @@ def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray
     if len(steps) == 1:
         return rows, reached
     elsewhere = reached != nodes[rows]
-    pairs = np.unique(np.stack([rows[elsewhere], reached[elsewhere]]), axis=1)
-    return pairs[0], pairs[1]
+    pairs = CSR.distinct(rows[elsewhere], reached[elsewhere], len(nodes))
+    return pairs.row_index, pairs.indices
 
 
 def _all_titles(graph: HeteroGraph, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
