@@ -212,7 +212,8 @@ def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
     nodes = graph.passage_nodes
     if len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
         return ""
-    texts, quiet = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True), without_bars(encoder)
+    texts = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True)
+    quiet = without_bars(compiled(encoder) if len(nodes) >= MANY else encoder)
     started = perf_counter()
     quiet.encode_docs(texts)
     seconds = 2 * len(nodes) * (perf_counter() - started) / TIMED

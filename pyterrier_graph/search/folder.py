@@ -76,9 +76,8 @@ def open_folder(
             for entry in index.path.iterdir():
                 if entry.name != ENCODED:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        index.index(files, overwrite=True)
-        compiled(index._encoder)  # for later calls
-        return index
+        index._encoder = compiled(index._encoder)  # also for later calls, which need not load torch
+        return index.index(files, overwrite=True)
 
 
 def _place_of(folder: Path) -> Path:
