@@ -92,7 +92,7 @@ class GraphTextLoader(Step):
         inp = check_frame(inp, self)
         pt.validate.columns(inp, includes=["docno"], context=self)
         nodes = self.graph.nodes_of(inp["docno"].tolist())
-        out = inp.drop(columns=self.fields, errors="ignore").reset_index(drop=True)
+        out = inp.drop(columns=[name for name in self.fields if name in inp.columns]).reset_index(drop=True)
         for field in self.fields:
             texts = self.graph.texts(nodes) if field == "text" else self.graph.titles(nodes)
             out[field] = pd.Series(texts, dtype="str")

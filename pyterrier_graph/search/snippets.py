@@ -53,9 +53,11 @@ def snippet(text: str, wanted: set[str], words: int = 40) -> str:
     counts: Counter[str] = Counter()
     best, last = (0, 0), -1
     for place, entering in enumerate(found):
-        counts.update(entering)
-        if place >= words:
+        if place >= words and found[place - words]:
             counts.subtract(found[place - words])
+        if not entering:  # the score does not grow
+            continue
+        counts.update(entering)
         score = (sum(count > 0 for count in counts.values()), counts.total())
         if score > best:
             best, last = score, place
