@@ -153,7 +153,7 @@ class Fusion(WithSignature, pt.Transformer):
         first = np.unique(pair, return_index=True)[1]
         given = topics.set_axis(topics["qid"].astype(str))
         given = given[~given.index.duplicated()].reindex(qids)
-        given = given[[name for name in given.columns if name == "query" or name in joined.columns.drop("qid")]]
+        given = given[[name for name in given.columns if name == "query" or name in joined.columns]].drop(columns="qid")
         # a column that only one pipeline adds is taken from there
         joined = joined.drop(columns=given.columns, errors="ignore")
         merged = joined.groupby(pair).first() if joined.isna().any(axis=None) else joined.iloc[first]
