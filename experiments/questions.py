@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     float32, auto = (SentenceEncoder(dtype=dtype, verbose=False) for dtype in ("float32", "auto"))
     ours: Any = compiled(auto)
     with tempfile.TemporaryDirectory() as folder:
-        index = ptg.GraphIndex(f"{folder}/index", verbose=False).index(docs)
+        ptg.GraphIndex(f"{folder}/index", verbose=False).index(docs)
+        index = ptg.GraphIndex(f"{folder}/index", verbose=False)  # opened again, it takes the converted encoder
+        assert type(index._encoder) is type(ours), "this checkpoint was not converted"
         texts = index.graph.texts(index.graph.passage_nodes[:64])
         exact = float32.encode_docs(texts)
         for name, encode in {"OpenVINO": ours, "torch, auto": auto}.items():
