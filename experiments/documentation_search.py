@@ -29,7 +29,7 @@ from experiments.harness.collection import Collection
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.graphs.hetero_graph import vectors_folder
 from pyterrier_graph.search.graph_index import ENCODED
 
