@@ -149,24 +149,19 @@ def processes(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     return kills(rounds, folder, draw, workers=2)
 
 
+def cluster() -> str:
+    """Starts a Ray cluster, which ends with this process; returns its address."""
+    from ray.cluster_utils import Cluster
+
+    globals()["_cluster"] = made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    return made.address
+
+
 def ray(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     """The same on a Ray cluster, which another process holds."""
-    ours, theirs = FORK.Pipe()
-
-    def hold() -> None:
-        from ray.cluster_utils import Cluster
-
-        theirs.send(Cluster(initialize_head=True, head_node_args={"num_cpus": 1}).address)
-        theirs.recv()
-
-    holder = FORK.Process(target=hold)
-    holder.start()
-    os.environ["RAY_ADDRESS"] = ours.recv()
-    try:
+    with FORK.Pool(1) as pool:
+        os.environ["RAY_ADDRESS"] = pool.apply(cluster)
         return kills(rounds, folder, draw, workers="ray")
-    finally:
-        ours.send("end")
-        holder.join()
 
 
 def store(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
