@@ -20,14 +20,14 @@ REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, 
 
 
 class PyTerrierGraphWarning(UserWarning):
-    """A warning of this package; its message says what to do."""
+    """A warning of this package, whose message names a remedy."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
 
 class DataWarning(PyTerrierGraphWarning):
-    """Something in files or frames does not fit together, and is left out."""
+    """Files or frames are inconsistent, and parts of them are left out."""
 
 
 class QualityWarning(PyTerrierGraphWarning):
@@ -35,7 +35,7 @@ class QualityWarning(PyTerrierGraphWarning):
 
 
 class SpeedWarning(PyTerrierGraphWarning):
-    """Something takes longer than necessary."""
+    """A computation takes longer than necessary."""
 
 
 class View(NamedTuple):
@@ -176,7 +176,8 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
             raise ValueError(f"names of columns must be different texts, got {wrong[0]!r}{advice}")
         if frame.index.name in names or not frame.index.is_unique:
             frame = frame.reset_index(drop=True)
-        new = {name: _plain(frame[name]) for name in ("qid", "docno", "query", *texts) if name in names}
+        given = {name: frame[name] for name in ("qid", "docno", "query", *texts) if name in names}
+        new = {name: _plain(column) for name, column in given.items()}
         new |= {name: _texts(new[name]) for name in ("qid", "docno", *texts) if name in names}
         new |= {name: _numbers(frame, name) for name in numbers if name in names}
         if "query" in names and "qid" in names:
@@ -184,7 +185,7 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
     except (TypeError, ValueError) as error:
         error.args = (f"{context}: {error}",)
         raise
-    return frame.assign(**new)
+    return frame.assign(**{name: column for name, column in new.items() if column is not given.get(name)})
 
 
 def _check_queries(qids: Any, queries: Any) -> None:
@@ -213,7 +214,7 @@ def _plain(column: Any) -> Any:
 
 
 def _texts(column: Any) -> Any:
-    """Ids as texts, those of queries perhaps as whole numbers, or other texts."""
+    """A column of texts, or of ids: docnos become texts, qids may be whole numbers."""
     import pandas as pd
 
     kind, name = pd.api.types.infer_dtype(column, skipna=False), column.name
@@ -227,7 +228,7 @@ def _texts(column: Any) -> Any:
 
 
 def _numbers(frame: Any, name: str) -> Any:
-    """A column of numbers as such."""
+    """A column of numbers, none of which is missing."""
     import pandas as pd
 
     column = frame[name]
@@ -303,12 +304,8 @@ def warn_of_rewritten(texts: Sequence[str]) -> None:
     """
     rewritten = next((text for text in texts if text.startswith(REWRITTEN)), None)
     if rewritten is not None:
-        warnings.warn(
-            f"queries such as {rewritten[:40]!r} are in Terrier's query language, which an encoder reads as words: put "
-            "pt.rewrite.reset() before it",
-            QualityWarning,
-            stacklevel=1,
-        )
+        problem = f"queries such as {rewritten[:40]!r} are in Terrier's query language, which an encoder reads as words"
+        warnings.warn(f"{problem}: put pt.rewrite.reset() before it", QualityWarning, stacklevel=1)
 
 
 def load_faiss(purpose: str) -> Any:

@@ -1,4 +1,4 @@
-"""Objects in notebooks: the card that shows an object, what cards and plots are made of, and their look."""
+"""HTML in notebooks: cards of objects, and the colors, texts and bars that explanations and plots share."""
 
 from __future__ import annotations
 
@@ -104,10 +104,7 @@ def styled(content: str) -> str:
 
 
 def schematic(transformer: pt.Transformer) -> str:
-    """PyTerrier's drawing of a transformer, which scrolls where it is wide; its parts as text where drawing fails.
-
-    PyTerrier looks up its own classes in its documentation, which needs a network or the copy that it keeps for a day.
-    """
+    """PyTerrier's drawing of a transformer, or its parts as text if drawing fails, for instance without a network."""
     import pyterrier as pt
 
     if os.environ.get("PYTERRIER_DISABLE_NOTEBOOK_SCHEMATIC", "0") == "1":
@@ -147,10 +144,7 @@ def bar(part: float, largest: float) -> str:
 
 
 def marked(text: str, parts: Iterable[tuple[int, int, float]], largest: float, *, numbers: bool = True) -> str:
-    """A text in which some spans, which do not overlap, are marked by how much each adds: start, end and number.
-
-    The tooltip of a span has its number, unless ``numbers`` is False.
-    """
+    """A text with marked spans (start, end, part of the score), whose tooltips have the parts if ``numbers``."""
     out, place = [], 0
     for start, end, part in sorted(parts):
         share = max(-1.0, min(1.0, part / largest)) if largest else 0.0

@@ -349,7 +349,7 @@ def test_a_missing_title_is_empty(tmp_path):
         ([{"docno": "a\0", "text": "x"}], "NUL"),
         (["docno"], "not of 'docno'"),
         ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("../up", 0, 0),))], "cannot be called '../up'"),
-        ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("knn_i", 0, 0),))], "that of an inverse"),
+        ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("knn_i", 0, 0),))], "those of inverses"),
         ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("order", 0, 0),))], "another name"),
         ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("document", 0, 0),))], "another name"),
         ([{"docno": "a", "nodes": [("section", "", 1), ("section", "", 0)]}], "document 'a': needs exactly one root"),

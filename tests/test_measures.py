@@ -207,22 +207,12 @@ def test_a_forgotten_max_passage_is_warned_about():
         assert aggregate(AP, {"q": {"A": 1}}, {"q": {"A": 1.0}}) == 1
 
 
-def test_a_summary_of_zeros_is_warned_about():
-    rows = [
-        (name, qid, "AP", 0.2 * (name == "good") + 0.1 * (qid == "q2") * (name == "good"), 0)
-        for name in ("good", "bad")
-        for qid in QUERIES
-    ]
-    per_query = pd.DataFrame(rows, columns=["name", "qid", "measure", "value", "seed"])
-    with pytest.warns(UserWarning, match="'bad' has 0 for every query") as found:
-        table = summarize(per_query, baseline="good")
-    assert len(found) == 1 and table["AP"]["good"] == "0.225"
-
-
-def test_a_summary_without_seeds():
+def test_a_summary_with_and_without_seeds():
     rows = [(name, qid, "AP", value) for name, value in (("a", 0.5), ("b", 0.25)) for qid in QUERIES]
     per_query = pd.DataFrame(rows, columns=["name", "qid", "measure", "value"])
     assert summarize(per_query, "a")["AP"].to_dict() == {"a": "0.500", "b": "0.250-"}
+    seeds = pd.concat([per_query.assign(seed=0), per_query.assign(seed=1, value=per_query["value"] + 0.1)])
+    assert summarize(seeds, "a")["AP"].to_dict() == {"a": "0.550 ± 0.071", "b": "0.300 ± 0.071-"}
     with pytest.raises(pt.validate.InputValidationError, match="qid"):
         summarize(per_query.drop(columns="qid"), "a")
     with pytest.raises(ValueError, match="baseline must be one of 'a', 'b', got 'c'"):

@@ -44,13 +44,9 @@ class ClefIpDoc(NamedTuple):
 
     Attributes:
         doc_id: Its docno, such as ``EP-1480263-A1``.
-        title: Its title, in its language.
         text: The passages, separated by blank lines.
-        language: ``'EN'``, ``'DE'``, ``'FR'``.
         nodes: Sections and passages. This field and the three after it are those of
-            :class:`pyterrier_graph.documents.document.StructuredDocument`.
-        codes: IPC codes, as subclass and as group.
-        xpaths: The XPath of each passage.
+            :class:`~pyterrier_graph.StructuredDocument`, the others those of :class:`~pyterrier_graph.clef_ip.Patent`.
     """
 
     doc_id: str

@@ -37,11 +37,11 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         super().__init__(path, verbose=verbose)
         self._counts: dict[str, np.ndarray] = {}
 
-    def __repr__(self) -> str:
-        return f"DocumentFrequencies({str(self.path)!r})"
-
     def index(self, corpus_iter: Iterable[Mapping[str, Any]]) -> Self:
-        """Counts the documents of each word in records with ``text`` and ``language``, and returns these frequencies.
+        """Counts the documents of each word, and returns these frequencies.
+
+        Args:
+            corpus_iter: Records with ``text`` and ``language``, which are read once.
 
         Raises:
             FileExistsError: If there is something at the path already.
@@ -75,9 +75,16 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         return self._vectorizer.build_analyzer()(text)
 
     def idf(self, words: Sequence[str], language: str) -> np.ndarray:
-        """Inverse document frequency of words, ``ln(documents / document frequency)``, infinite for unknown words.
+        """Inverse document frequency, ``ln(documents / document frequency)``, shape (words,).
 
-        Raises KeyError if there is no document in that language.
+        It is 0 or more, and infinite for a word that no document has.
+
+        Args:
+            words: Words that :meth:`words` returned.
+            language: The language of the documents.
+
+        Raises:
+            KeyError: If there is no document in that language.
         """
         if language not in self.documents:
             raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}")

@@ -78,9 +78,16 @@ class Archive:
         return read_patent(self.path(docno))
 
     def patents(self, *, workers: int = 1) -> Iterator[Patent]:
-        """Reads all patents, in the order of their paths, by so many processes.
+        """Reads all patents, in the order of their paths. Folders are listed while the patents are read.
 
-        Files that are damaged or not patents are skipped: a warning has their number, the log has their reasons.
+        Args:
+            workers: The number of processes that read.
+
+        Raises:
+            FileNotFoundError: If the folder does not exist.
+
+        Warns:
+            DataWarning: If files were skipped that are damaged or not patents; the log has the reason for each of them.
         """
         from joblib import Parallel, delayed
 

@@ -1,4 +1,4 @@
-"""Transformers that make queries of patent applications and filter their results; runs in the format of the task."""
+"""Transformers that make queries of patent applications and filter their results."""
 
 import warnings
 from collections import Counter
@@ -96,6 +96,9 @@ class SharedCodes(Step):
     Args:
         graph: The graph of the documents, which has their codes.
         level: ``'subclass'`` (``C07C``) or ``'group'`` (``C07C45/50``); the paper does not state which.
+
+    Raises:
+        KeyError: In ``transform``, if a document is not in the graph.
     """
 
     def __init__(self, graph: HeteroGraph, level: Level = "subclass") -> None:

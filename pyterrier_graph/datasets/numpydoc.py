@@ -44,12 +44,8 @@ GRADES = {2: "description or notes of a relevant document", 1: "another passage 
 class NumpydocDoc(NamedTuple):
     """A docstring as a document of ir_datasets.
 
-    Attributes:
-        doc_id: The object's public qualified name.
-        title: The same name.
-        text: The passages, separated by blank lines.
-        nodes: Sections and passages. This field and the three after it are those of
-            :class:`pyterrier_graph.documents.document.StructuredDocument`.
+    ``doc_id`` and ``title`` are the object's public qualified name, ``text`` has the passages, with blank lines between
+    them. The other fields are those of :class:`~pyterrier_graph.StructuredDocument`.
     """
 
     doc_id: str

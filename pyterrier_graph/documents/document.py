@@ -1,4 +1,4 @@
-"""Structured documents: what a dataset provides and a graph is built from."""
+"""Structured documents, which datasets provide and graphs are built from."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def xml_text(text: str | None) -> str:
 
 @contextmanager
 def needs_files_extra(purpose: str, extra: str = "files") -> Iterator[None]:
-    """Explains which extra has the library that an import in this block misses."""
+    """Names the extra with the library, if an import in this block fails."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Parts of ir_datasets datasets that both collections share: documents, queries and judgments, given as functions."""
+"""Documents, queries and judgments for ir_datasets, made of functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Lookup = Callable[[str], Any]  # a document by its id; raises KeyError
 
 
 class DocsIter:
-    """An iterator over documents, of which ir_datasets and PyTerrier take slices, with bounds from the start."""
+    """An iterator over documents, which can be sliced, as ir_datasets and PyTerrier require."""
 
     def __init__(self, documents: Iterator[Any]) -> None:
         self._documents = documents

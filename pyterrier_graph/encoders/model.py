@@ -138,9 +138,14 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """Reads a model that :meth:`save` wrote.
 
-        ``options`` are arguments of the constructor that replace saved ones, such as ``training``, or are not saved,
-        such as ``device``. Raises FileNotFoundError if there is no artifact, and ValueError if it is damaged, or of
-        another kind.
+        Args:
+            path: Folder of the model.
+            **options: Arguments of the constructor that replace saved ones, such as ``training``, or are not saved,
+                such as ``device``.
+
+        Raises:
+            FileNotFoundError: If there is no artifact.
+            ValueError: If the artifact is damaged, or of another kind.
         """
         folder = Path(path)
         meta = read_meta(folder, kind_of(cls))

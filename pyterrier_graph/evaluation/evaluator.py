@@ -38,18 +38,20 @@ MAX_LABEL = 1_000_000  # trec_eval counts the documents of each label up to the 
 
 
 class PatentEvaluator(Evaluator):
-    """Computes measures of this package for runs on one set of judgments."""
+    """Computes measures of this package for runs on one set of judgments; ir_measures computes those of documents."""
 
     def __init__(self, measures: Iterable[Measure], qrels: Any) -> None:
         measures = sorted(measures, key=str)  # ir_measures gives a set, whose order would be that of tables' columns
-        self._qrels = _judgments(qrels)
-        folded: list[Measure] = [measure for measure in measures if isinstance(measure, OnDocumentsMeasure)]
-        self._folded = [_Folded(folded, self._qrels)] if folded else []
+        self._qrels, topics = _judgments(qrels), set[str]()
         self._direct = [measure for measure in measures if not isinstance(measure, OnDocumentsMeasure)]
+        self._outer = {measure["measure"]: measure for measure in measures if isinstance(measure, OnDocumentsMeasure)}
         # The base class adds missing values for topics with relevant documents only.
-        topics = set().union(*(group.evaluator.qrel_qids for group in self._folded))
         for measure in self._direct:
             topics.update(self._qrels["query_id"][self._qrels["relevance"] >= measure["rel"]])
+        if self._outer:
+            self._documents = _highest(_folded(self._qrels))
+            self._inner = ir_measures.evaluator(self._outer, self._documents)
+            topics.update(self._inner.qrel_qids)
         super().__init__(measures, topics)
 
     def _iter_calc(self, run: Any) -> Iterator[Metric]:
@@ -60,26 +62,16 @@ class PatentEvaluator(Evaluator):
             compute = pres if isinstance(measure, PRESMeasure) else within_documents
             for topic, value in compute(self._qrels, ranking, measure).items():
                 yield Metric(topic, measure, value)
-        for group in self._folded:
-            yield from group.metrics(ranking)
+        if self._outer:
+            yield from self._of_documents(_folded(ranking).drop_duplicates(IDS))
 
-
-class _Folded:
-    """Computes measures of documents by ir_measures."""
-
-    def __init__(self, measures: list[Measure], qrels: pd.DataFrame) -> None:
-        self.measures = {measure["measure"]: measure for measure in measures}
-        self.qrels = _highest(_folded(qrels))
-        self.evaluator = ir_measures.evaluator(self.measures, self.qrels)
-
-    def metrics(self, ranking: pd.DataFrame) -> Iterator[Metric]:
-        """The metrics of a ranking, in which a document has the place of its first result, without ties."""
-        run = _folded(ranking).drop_duplicates(IDS)
-        _check_level(run, self.qrels)
+    def _of_documents(self, run: pd.DataFrame) -> Iterator[Metric]:
+        """The measures of documents, each of which has the place of its first result, without ties."""
+        _check_level(run, self._documents)
         found = run.groupby("query_id", sort=False)["doc_id"]
         scores = {topic: {name: -float(rank) for rank, name in enumerate(names.tolist())} for topic, names in found}
-        for metric in self.evaluator.iter_calc(scores):  # a dictionary is read faster than a frame
-            yield metric._replace(measure=self.measures[metric.measure])
+        for metric in self._inner.iter_calc(scores):  # a dictionary is read faster than a frame
+            yield metric._replace(measure=self._outer[metric.measure])
 
 
 def _folded(rows: pd.DataFrame) -> pd.DataFrame:

@@ -49,10 +49,10 @@ _MEASURE = ParamInfo(dtype=Measure, required=True, desc="an ir_measures measure"
 
 
 class LeftOut(float):
-    """NaN that sums and means ignore: the value of a measure for a topic without relevant documents.
+    """NaN that means ignore: the value of a measure for a topic without relevant documents.
 
-    ir_measures and PyTerrier add up the values of all topics and divide by the number of topics. A sum of LeftOut
-    values has their ``total`` without ignored ``topics``, whose number a division subtracts from the divisor.
+    ir_measures and PyTerrier divide the sum of all values by the number of topics. A sum with LeftOut values is the
+    ``total`` of the others, and a division subtracts the number of ignored ``topics`` from the divisor.
     """
 
     total: float

@@ -44,6 +44,11 @@ def write_card(
         data: The data that the artifact was made of or trained on, in Markdown.
         results: A table of results, as ``pt.Experiment`` or :func:`~pyterrier_graph.summarize` returns it.
         license: An identifier of https://huggingface.co/docs/hub/repositories-licenses, such as ``'apache-2.0'``.
+
+    Raises:
+        FileNotFoundError: If there is no artifact at the artifact's path.
+        TypeError: If a text has another type.
+        ValueError: If the artifact was not saved or is damaged, or ``results`` is not a table.
     """
     from huggingface_hub import ModelCard, ModelCardData
 

@@ -1,12 +1,10 @@
 """One table for several seeds."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import DataWarning, check_choice, check_frame
+from pyterrier_graph.checks import check_choice, check_frame
 
 PER_QUERY = ["name", "qid", "measure", "value"]  # the columns of pt.Experiment(..., perquery=True)
 
@@ -31,14 +29,6 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     check_choice("baseline", baseline, per_query["name"].unique().tolist())
     if "seed" not in per_query.columns:
         per_query = per_query.assign(seed=0)
-    highest = per_query["value"].abs().groupby(per_query["name"], sort=False).max()
-    for name in highest.index[highest == 0]:
-        warnings.warn(
-            f"{name!r} has 0 for every query and measure. If it ranks passages and the judgments are of documents, add "
-            "pt.text.max_passage() to the pipeline, or use pyterrier_graph.measures.on_documents(nDCG @ 10)",
-            DataWarning,
-            stacklevel=2,
-        )
     by_seed = per_query.groupby(["name", "measure", "seed"], sort=False)["value"].mean()
     deviation = by_seed.groupby(level=[0, 1], sort=False).std()
     table: dict[str, dict[str, str]] = {}

@@ -116,9 +116,11 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
         return LateInteractionRetriever(self, reranker, num_results, nearest=nearest)
 
     def search(self, vectors: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns similarities and numbers of the token vectors nearest to some vectors, which have the shape (n, d).
+        """Returns the similarities and the numbers of the nearest token vectors, each of shape (vectors, nearest).
 
-        Both have the shape (n, nearest). Where fewer were found, the number is -1.
+        Args:
+            vectors: Shape (vectors, d), float32.
+            nearest: Token vectors per vector. Where fewer were found, the number is -1.
         """
         return self._faiss.search(np.ascontiguousarray(vectors), min(nearest, len(self)))
 

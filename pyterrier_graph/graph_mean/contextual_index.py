@@ -210,8 +210,13 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def parts(self, query: str | np.ndarray, docnos: Sequence[str]) -> pd.DataFrame:
         """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
 
-        Instead of the query, its vector may be given (``query_vec`` of :meth:`query_encoder`). A row per passage adds
-        up to the score, with columns ``own`` and, where the index has weights per query, the relations.
+        Args:
+            query: The query, or its vector (``query_vec`` of :meth:`query_encoder`).
+            docnos: The passages.
+
+        Returns:
+            A row per passage, with columns ``own`` and, where the index has weights per query, the relations; else the
+            score is the only part. A row adds up to the score.
         """
         ids, vectors, _ = self._files.payload()
         names = [OWN, *([] if self._weights is None else self._weights.weights)]
@@ -287,9 +292,16 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         return vectors if self._weights is None else self._weights.widened(vectors)
 
     def query_weights(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """How much each relation counts for topics (``qid, query``): these with a column of weights per relation.
+        """How much each relation counts for some queries, where an index has weights per query.
 
-        Raises ValueError if the weights are the same for all queries: they are then part of the vectors.
+        Args:
+            topics: ``qid, query``.
+
+        Returns:
+            The topics with a column of weights per relation.
+
+        Raises:
+            ValueError: If the weights are the same for all queries: they are then part of the vectors.
         """
         topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
@@ -334,8 +346,8 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         encoded = inp.reset_index(drop=True)
-        docnos, about = self.index._files.payload(return_dvecs=False)
         given = encoded.pop("query_vec") if "query_vec" in encoded else self.index._encoded(encoded["query"].tolist())
+        docnos, about = self.index._files.payload(return_dvecs=False)
         try:
             vectors = np.array([*given], dtype=np.float32).reshape(-1, about["vec_size"])
         except (OverflowError, TypeError, ValueError) as error:
@@ -345,7 +357,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         found: dict[str, Any] = {"docno": ids_of(docnos, passages.ravel()), "score": scores.ravel(), "rank": rank}
         if self.texts and (graph := self.index.graph) is not None:
             found["text"] = graph.texts(_nodes(graph, passages.ravel(), found["docno"], len(self.index)))
-        return encoded.iloc[row].reset_index(drop=True).assign(**found)
+        return pd.DataFrame({name: encoded[name].array.take(row) for name in encoded.columns} | found)
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Finds no more passages than are kept."""

@@ -22,9 +22,9 @@ class CandidateGraph(Step):
 
         bm25 >> pt.text.get_text(dataset, "text") >> pt.text.sliding("text") >> CandidateGraph() >> reranker
 
-    The passages of the graph are the docnos of the query's rows. Passages with docnos ``docno%pN`` belong to one
-    document: its root section holds them, and they follow one another (``order``) by their numbers, even if passages
-    between them are missing. A docno of another form is a document with one passage.
+    Passages with docnos ``docno%pN`` belong to one document: its root section holds them, and they follow one another
+    (``order``) by their numbers, even if passages between them are missing. A docno of another form is a document with
+    one passage.
 
     Columns in: ``qid``, ``docno``, ``text``, any others; ``title``, where there is one, is the title of the root
     section. Columns out: those, and ``graph``, a :class:`~pyterrier_graph.graphs.hetero_graph.MemoryGraph`: the same
@@ -32,6 +32,9 @@ class CandidateGraph(Step):
 
     Args:
         verbose: Whether to show progress.
+
+    Raises:
+        ValueError: If a text is missing.
     """
 
     def __init__(self, *, verbose: bool = True) -> None:

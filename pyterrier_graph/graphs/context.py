@@ -13,7 +13,7 @@ from pyterrier_graph.checks import check_choice
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, check_graphs, follow
-from pyterrier_graph.storage.arrays import numbers_of
+from pyterrier_graph.storage.arrays import blocks, numbers_of
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
@@ -24,11 +24,7 @@ COMPARED = 256  # passages of a query graph that are looked up before the first 
 
 
 def records(
-    graph: HeteroGraph,
-    kind: Kind,
-    context: Sequence[str] | str,
-    query_graph: QueryPassageGraph | None,
-    fields: bool,
+    graph: HeteroGraph, kind: Kind, context: Sequence[str] | str, query_graph: QueryPassageGraph | None, fields: bool
 ) -> Iterator[dict[str, str]]:
     """The records of :meth:`DocumentGraph.get_corpus_iter`. Memory holds a block of nodes and their neighbors."""
     check_choice("kind", kind, ("passages", "documents"))
@@ -53,8 +49,8 @@ def _check_passages(graph: HeteroGraph, query_graph: QueryPassageGraph) -> None:
 def _blocks(graph: HeteroGraph, kind: Kind) -> Iterator[tuple[list[str], CSR]]:
     """Docnos, and a row for each with the nodes whose texts are its own."""
     if kind == "passages":
-        for start in range(0, len(graph.passage_nodes), BLOCK):
-            nodes = np.asarray(graph.passage_nodes[start : start + BLOCK])
+        for numbers in blocks(len(graph.passage_nodes), BLOCK):
+            nodes = graph.passage_nodes[numbers]
             yield graph.ids_of(nodes), CSR(np.arange(len(nodes) + 1), nodes)
         return
     first, offsets = 0, graph._node_offsets
@@ -77,11 +73,7 @@ def _plain(graph: HeteroGraph, kind: Kind) -> Iterator[dict[str, str]]:
 
 
 def _with_context(
-    graph: HeteroGraph,
-    kind: Kind,
-    relations: list[str],
-    query_graph: QueryPassageGraph | None,
-    fields: bool,
+    graph: HeteroGraph, kind: Kind, relations: list[str], query_graph: QueryPassageGraph | None, fields: bool
 ) -> Iterator[dict[str, str]]:
     for docnos, nodes in _blocks(graph, kind):
         pairs = nodes.row_index * graph.num_nodes + nodes.indices

@@ -58,9 +58,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path,), {"verbose": self.verbose, "vectors_folder": self.vectors_folder}
 
-    def __repr__(self) -> str:
-        return f"DocumentGraph({str(self.path)!r})"
-
     def _view(self) -> View:
         try:
             assert self.meta
@@ -98,6 +95,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
         Raises:
             FileExistsError: If there is a graph at its path and ``overwrite`` is False, or other files.
+            TypeError: If ``corpus_iter`` is not an iterable.
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
         from pyterrier_graph.graphs.builder import build
@@ -182,9 +180,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
             bm25.index(graph.get_corpus_iter(context=("title", "relevant"), query_graph=query_graph))
 
-        Without ``context``, records have ``docno``, ``title`` and ``text``. For passages, docnos are passage ids, and
-        the title joins those of all sections around the passage. For documents, the text joins all titles and passages
-        except the document's title.
+        Without ``context``, records have ``docno``, ``title`` and ``text``. The title of a passage joins those of all
+        sections around it, the text of a document all titles and passages except the document's title.
 
         With ``context``, records have ``docno`` and ``text``: the texts of the neighbors (of a document, those of its
         nodes), then the text of the passage or document, each distinct text once, on lines of their own. A title or
@@ -201,6 +198,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 The relation ``'title'`` leads to the nearest title.
             query_graph: The graph of training queries, for 'relevant' and 'retrieved'. Masked queries are left out.
             fields: Whether the context of each relation becomes a field of its own.
+
+        Raises:
+            ValueError: If a relation is not in the graphs, needs a query graph, or the query graph has other passages.
         """
         from pyterrier_graph.graphs.context import records
 
@@ -235,6 +235,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         Returns:
             Topics ``qid, query, kind, source``, where source is the id of the section or passage that contains the
             query, and judgments ``qid, docno, label`` of passages.
+
+        Raises:
+            ValueError: If a kind is unknown, or nothing is found for any of the kinds.
         """
         from pyterrier_graph.graphs.pseudo_queries import pseudo_queries
 
@@ -252,6 +255,11 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 after.
             k: Neighbors per passage.
             path: Folder of the corpus graph, which must not exist yet.
+
+        Raises:
+            ImportError: If ``pyterrier_adaptive`` is not installed.
+            FileExistsError: If there is something at ``path``.
+            ValueError: If the graph has no such relation, or k is less than 1.
         """
         from pyterrier_adaptive import NpTopKCorpusGraph
 

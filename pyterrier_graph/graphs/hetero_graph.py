@@ -133,7 +133,12 @@ class HeteroGraph(Shown, ABC):
     def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
         """The neighbors of some nodes, whose numbers may repeat.
 
-        Returns per edge the position of the node in ``nodes``, and the neighbor; two arrays of int64.
+        Returns:
+            Per edge the position of the node in ``nodes``, and the neighbor; two arrays of int64.
+
+        Raises:
+            IndexError: If there is no such node.
+            KeyError: If there is no such relation.
         """
         if relation not in self.relations:
             raise KeyError(f"no relation {relation!r}: this graph has {', '.join(self.relations)}")
@@ -263,12 +268,15 @@ class HeteroGraph(Shown, ABC):
         return self._adjacency("document_codes").select(documents)
 
     def to_hetero_data(self, documents: Sequence[str] | None = None) -> HeteroData:
-        """The graph, or that of some documents, for PyTorch Geometric.
+        """The graph for PyTorch Geometric.
 
         Node types are ``'passage'`` and ``'section'``; ``data[type].node`` has the graph's node numbers. Messages of
         PyTorch Geometric go from ``edge_index[0]`` to ``edge_index[1]``. Along an edge i -> j of this graph, node i
         aggregates from j. So the edge becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``.
         Edge types without edges are left out.
+
+        Args:
+            documents: Docnos; nodes of other documents, and edges to them, are left out. None: all documents.
         """
         import torch
         from torch_geometric.data import HeteroData

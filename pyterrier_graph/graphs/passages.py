@@ -32,7 +32,7 @@ class Passages(Step):
     """Replaces each document by all its passages, in document order.
 
     A passage has the score of its document. Ranks keep the order of the documents, and of the passages in a document.
-    A run of passages, whose ids are all ids of passages, keeps its rows and gets their texts.
+    A run of passages keeps its rows and gets their texts.
 
     Columns in: ``docno`` (of documents), and any others. Columns out: ``docno`` (of passages, ``docno%pN`` or their own
     ids), ``text``, ``rank`` where there are ``qid`` and ``score``, and the other columns as they were. The column
@@ -40,9 +40,8 @@ class Passages(Step):
 
     Args:
         graph: The graph that the documents are in.
-        titles: Whether the column ``text`` has the titles of a passage's sections before the passage, as in
-            ``"title - section: passage"``. This is for rerankers that read texts; rerankers that take token vectors
-            from a store or the graph ignore it.
+        titles: Whether texts begin with the titles of a passage's sections: ``"title - section: passage"``. Rerankers
+            that take token vectors from a store or the graph ignore texts.
 
     """
 
@@ -73,7 +72,7 @@ class Passages(Step):
 
 
 class GraphTextLoader(Step):
-    """Adds the texts of passages, or the titles of the sections that hold them.
+    """Adds the texts of passages, or the titles of their sections.
 
     Columns in: ``docno`` (of passages), and any others. Columns out: those, and ``text``, ``title`` as asked for.
 
@@ -167,18 +166,16 @@ class Widen(Step):
 
 
 class Fold(Step):
-    """Ranks what a relation leads to, such as sections, by their best passages: ``graph.fold("structural")``.
+    """Ranks sections, documents, or other nodes by the best passages that lead to them along a relation.
 
     ::
 
         sections = bm25 >> graph.fold("structural") >> pt.text.get_text(graph)
 
-    A node has the score of the best passage that leads to it, and nodes are ranked by these scores. Nodes with equal
-    scores, and equal passages of a node, keep the order of the passages' ranks, or of the rows where there are no
-    ranks. A passage that leads to several nodes gives its score to each of them.
-
-    A passage that leads to no node stays as it is, for example with ``'title'`` a passage under no title. A section
-    stays as it is, too. With ``'document'``, sections lead to their documents, and a document stays as it is.
+    A node has the score of its best passage. Ties keep the order of the passages' ranks, or of the rows if there are no
+    ranks. A passage that leads to several nodes gives its score to each of them. A passage that leads to no node stays
+    as it is, for example with ``'title'`` a passage under no title; so does a section. With ``'document'``, sections
+    lead to their documents, and a document stays as it is.
 
     Columns in: ``qid, docno, score``, of passages, and any others. Columns out: ``docno`` (the id of the node, such as
     ``docno%sN`` for a section), ``score``, ``rank``, ``passage`` (the ``docno`` of the best passage), and all other

@@ -34,10 +34,9 @@ def pseudo_queries(
     frames = [make(graph, count, random).assign(kind=kind) for kind, make in zip(kinds, made, strict=True)]
     rows = pd.concat(frames, ignore_index=True)
     if not len(rows):
-        raise ValueError(
-            f"{graph!r} has nothing to make queries of kind {' or '.join(map(repr, kinds))} from: titles need passages "
-            "below them, sentences a section with several passages"
-        )
+        named = " or ".join(map(repr, kinds))
+        needed = "titles need passages below them, sentences a section with several passages"
+        raise ValueError(f"{graph!r} has nothing to make queries of kind {named} from: {needed}")
     rows["source"] = graph.ids_of(rows["node"].to_numpy(np.int64))
     rows["docno"] = graph.ids_of(rows["passage"].to_numpy(np.int64))
     first = rows.drop_duplicates("query")  # equal titles of several sections are one query

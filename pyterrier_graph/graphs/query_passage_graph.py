@@ -33,9 +33,11 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
 from pyterrier_graph.graphs.relations import GENERATED, RELEVANT, RETRIEVED, inverse
 from pyterrier_graph.storage.arrays import (
     DOCNOS,
+    ArrayFiles,
     StoredGraph,
     TextWriter,
     array_file,
+    blocks,
     ids_of,
     numbers_of,
     some,
@@ -47,7 +49,7 @@ from pyterrier_graph.storage.artifact import (
     folder_sha256,
     frame_sha256,
     kind_of,
-    pipeline_name,
+    pipeline_identity,
     read_meta,
     replace_file,
 )
@@ -91,7 +93,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     def __repr__(self) -> str:
         masked = "" if self._masked is None else f".without({self._masked.sum()} queries)"
-        return f"{type(self).__name__}({str(self.path)!r}){masked}"
+        return f"{super().__repr__()}{masked}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         kind, arguments, state = super().__reduce__()
@@ -165,7 +167,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
             file = _write_docnos(Path(scratch, DOCNOS), passages, verbose=self.verbose)
             identity = meta | {"docnos_sha256": file_sha256(file)}
             if retriever is not None:
-                identity |= {"retriever": pipeline_name(retriever), "topics_sha256": frame_sha256(topics), "k": k}
+                identity |= {"retriever": pipeline_identity(retriever), "topics_sha256": frame_sha256(topics), "k": k}
             rows = 0 if retriever is None else len(topics)
             with unfinished(self.path, meta, rows, batch_size, identity=identity) as writer:
                 writer.prepare(lambda folder: shutil.copyfile(file, folder / DOCNOS))
@@ -192,14 +194,20 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         """Stores a vector for each edge, such as a cross-encoder's state of [CLS] for its query and passage.
 
         After an interruption, a second call continues where the first one stopped. It encodes the first edges again, to
-        check that the encoder is the same, and raises ValueError if not.
+        check that the encoder is the same.
 
         Args:
             encode: Takes a list of queries and one of as many passages, and returns vectors, shape (pairs, d). The same
-                pair must always get the same vector, which must be finite in 16 bits.
+                pair must always get the same vector.
             texts: Adds a column ``text`` to a frame with ``docno``, as ``pt.text.get_text(dataset)`` does.
             edge_type: The type of the edges.
             batch_size: Pairs to encode between two writes.
+
+        Raises:
+            FileExistsError: If these edges have features already.
+            KeyError: If there is no such type of edges.
+            ValueError: If a vector is not finite in 16 bits or has another length than those before, a passage has no
+                text, or an interrupted run used another encoder.
         """
         self._check_type(edge_type)
         check_count("batch_size", batch_size)
@@ -281,6 +289,10 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         Returns:
             A row per query: passage numbers, which ascend, with ``scores`` (float32) and ``edges``, the number of the
             edge among all of its type: the row of its features.
+
+        Raises:
+            IndexError: If there is no such query.
+            KeyError: If there is no such type of edges.
         """
         queries = np.asarray(queries, dtype=np.int64)
         row, edges = self._rows(edge_type, edge_type).places(queries)
@@ -481,12 +493,12 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
         for qid in topics["qid"]:
             ids.add(qid)
         texts.extend(topics["query"].tolist())
-    for name, found in edges.items():
-        back = CSR.group(found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices)))
-        for direction, rows in (name, found), (inverse(name), back):
-            for part, values in {"indptr": rows.indptr, "indices": rows.indices, **rows.data}.items():
-                file = array_file(folder, f"{direction}.{part}")
-                values.astype(f"<{file.suffix[1:]}").tofile(file)
+    with ArrayFiles() as arrays:
+        for name, found in edges.items():
+            back = CSR.group(found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices)))
+            for direction, rows in (name, found), (inverse(name), back):
+                for part, values in {"indptr": rows.indptr, "indices": rows.indices, **rows.data}.items():
+                    arrays.append(folder, f"{direction}.{part}", values)
 
 
 # --- the ids of passages
@@ -512,8 +524,7 @@ def _docnos(passages: Any) -> Iterable[str]:
     """Docnos of passages, in order."""
     if isinstance(passages, HeteroGraph):
         nodes = passages.passage_nodes
-        parts = (nodes[start : start + BATCH] for start in range(0, len(nodes), BATCH))
-        return chain.from_iterable(map(passages.ids_of, parts))
+        return chain.from_iterable(passages.ids_of(nodes[numbers]) for numbers in blocks(len(nodes), BATCH))
     docnos = passages.docnos() if hasattr(passages, "docnos") else passages
     if isinstance(docnos, str | os.PathLike | pd.DataFrame):
         raise TypeError(f"passages must be {PASSAGES}, got {str(docnos)[:60]!r} ({type(docnos).__name__})")

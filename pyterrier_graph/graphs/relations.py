@@ -58,10 +58,8 @@ def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
 def check_relation_name(relation: str) -> None:
     """Raises ValueError if the links or references of a document cannot have this name."""
     if not _NAME.fullmatch(relation) or relation.endswith(INVERSE):
-        raise ValueError(
-            f"a relation cannot be called {relation!r}: lower-case letters, digits and '_' are allowed, and a name "
-            f"ending in '{INVERSE}' is that of an inverse, which every graph adds"
-        )
+        allowed = f"allowed are lower-case letters, digits and '_'; names ending in '{INVERSE}' are those of inverses"
+        raise ValueError(f"a relation cannot be called {relation!r}: {allowed}")
     if relation in (ORDER, STRUCTURAL, TITLE, TITLES, *QUERY_RELATIONS, DOCUMENT):
         raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
 

@@ -272,9 +272,15 @@ class HGATReranker(GraphReranker):
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
         Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute). An interrupted call
-        continues when it is repeated, with any number of workers: processes, or ``'ray'``, see
-        :mod:`~pyterrier_graph.storage.writer`. Raises FileExistsError if ``path`` exists already, and ValueError if the
-        reranker has no document graph.
+        continues when it is repeated, with any number of workers.
+
+        Args:
+            path: Folder of the store, which must not exist.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+
+        Raises:
+            FileExistsError: If ``path`` exists already.
+            ValueError: If the reranker has no document graph.
         """
         if self.graph is None:
             raise ValueError("only the passages of a document graph can be contextualized in advance")

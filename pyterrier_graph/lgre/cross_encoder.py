@@ -107,8 +107,12 @@ class TextReranker(LearnedModel):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Scores documents: adds ``score`` and ``rank``; the score of a row does not depend on the other rows.
 
-        The input has ``qid, query, docno`` and the column with the text, which may be empty. At least one row of a
-        query has its text. Raises ValueError if a query is empty, or a query or document is not a text.
+        Args:
+            inp: ``qid, query, docno`` and the column with the text, which may be empty. At least one
+                row of a query has its text.
+
+        Raises:
+            ValueError: If a query is empty, or a query or document is not a text.
         """
         inp = self._checked(inp)
         if len(inp):
@@ -160,9 +164,14 @@ class TextReranker(LearnedModel):
         measure ranks documents by their best passage. There is a warning if the model is trained already, or no
         validation candidate is judged.
 
-        The runs have queries with their documents, as for :meth:`transform`, and judgments ``qid, docno, label``. The
-        weights that are best on the validation queries are kept. Raises ValueError if there is nothing to learn from,
-        ``output_dir`` holds another training, or training diverges.
+        Args:
+            topics_or_res_tr: Training queries with their documents, as for :meth:`transform`.
+            qrels_tr: Judgments for them: ``qid, docno, label``.
+            topics_or_res_va: Validation queries with their documents: the weights that are best on them are kept.
+            qrels_va: Judgments for them.
+
+        Raises:
+            ValueError: If there is nothing to learn from, ``output_dir`` holds another training, or training diverges.
         """
         self._start_fit()
         options: PairTraining = self.training

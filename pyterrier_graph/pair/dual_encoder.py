@@ -44,10 +44,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         (dual_encoder.doc_encoder() >> index).index(dataset.get_corpus_iter())
         retriever = dual_encoder.query_encoder() >> index.retriever()
 
-    The similarity of a query and a passage is the dot product of their vectors, in training and in retrieval. It is
-    the cosine if the checkpoint normalizes its vectors.
-
-    ``save(path)`` writes an ordinary ``SentenceTransformer`` into ``path/sentence-transformer``.
+    The similarity of a query and a passage is the dot product of their vectors, in training and in retrieval, and the
+    cosine if the checkpoint normalizes its vectors. ``save(path)`` writes an ordinary ``SentenceTransformer`` into
+    ``path/sentence-transformer``.
 
     Args:
         encoder: The name or folder of a SentenceTransformer, or of any Hugging Face encoder, whose token states are
@@ -60,6 +59,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
     Attributes:
         network: The SentenceTransformer.
         pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
+
+    Raises:
+        ValueError: If an option is out of range, or the checkpoint cannot read so many tokens.
     """
 
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -124,10 +126,13 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             topics_or_res_tr: Training queries: ``qid, query``. Other columns are ignored.
             qrels_tr: Judgments for them: ``qid, docno, label``.
             topics_or_res_va: Validation queries. The weights with the best validation measure are kept, which may be
-                those before training. Ranked are the documents in this frame (``docno, text``), or,
-                if it has only queries, the miner's candidates.
+                those before training. Ranked are the documents in this frame, or the miner's candidates if it has none.
             qrels_va: Judgments for them, of passages or, for all their passages, of documents.
             unlabeled: Queries without judgments: ``qid, query``.
+
+        Raises:
+            ValueError: If there is no miner or no training example, ``output_dir`` holds another training, or training
+                diverges.
         """
         if (miner := self.miner) is None:
             raise ValueError(f"{self!r} has no miner: give DualEncoder(miner=HardNegativeMiner(...)), or fit_examples")

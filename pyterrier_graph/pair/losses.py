@@ -1,4 +1,4 @@
-r"""The loss of dual-encoders: query-centric and passage-centric similarity relations; also for sentence-transformers.
+r"""The loss of PAIR: query-centric and passage-centric similarity relations, also for sentence-transformers.
 
 With the similarity :math:`s(x, y) = x \cdot y` of vectors, B the positives and negatives of a batch, and N its
 negatives, for each query q with its positive :math:`p^+`:

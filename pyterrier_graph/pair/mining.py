@@ -1,4 +1,4 @@
-r"""HardNegativeMiner: training examples for a dual-encoder, of any retriever, denoised by a cross-encoder.
+r"""Training examples for a dual-encoder: mined by any retriever, denoised by a cross-encoder.
 
 With a teacher's probability :math:`s(q, p)` of each candidate p, its thresholds, and R(q), the judged passages,
 
@@ -14,7 +14,7 @@ Y. Qu et al.: RocketQA. NAACL 2021, Sect. 4.2. R. Ren et al.: PAIR. Findings of 
 import os
 import tempfile
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any, Self, cast
@@ -27,7 +27,7 @@ from datasets import Dataset
 
 from pyterrier_graph.checks import check_count, check_fields, check_frame, check_number, check_type
 from pyterrier_graph.graphs.hetero_graph import judged_ids
-from pyterrier_graph.storage.artifact import file_sha256, frame_sha256, json_sha256, pipeline_name, sync
+from pyterrier_graph.storage.artifact import file_sha256, frame_sha256, json_sha256, pipeline_identity, sync
 from pyterrier_graph.storage.writer import Workers, check_workers, kept, read_table, stored_table
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -45,7 +45,7 @@ def example_columns(negatives: int) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class MiningConfig:
-    """Which documents become positives and negatives.
+    """Options of mining.
 
     Attributes:
         hard_negatives: n, the number per row; 0 leaves the texts of the other rows of a batch as negatives.
@@ -106,9 +106,8 @@ class HardNegativeMiner:
 
     **Negatives** of a query are its ``hard_negatives`` best-ranked ones. All positives of the query share them.
 
-    A run that was killed continues if it is repeated with the same options, topics and judgments, and pipelines with
-    the same ``repr``. To score a pair once for several thresholds, retrievers or trainings, give a teacher that keeps
-    its scores, such as ``pyterrier_caching.ScorerCache("scores", cross_encoder)``.
+    After a kill, a call with the same options, topics, judgments and ``repr`` of pipelines continues. A teacher such as
+    ``pyterrier_caching.ScorerCache("scores", cross_encoder)`` scores a pair once for several thresholds or retrievers.
 
     Args:
         candidates: Retriever: ``qid, query`` to ``qid, docno, score``. Where it retrieves passages and documents are
@@ -119,19 +118,19 @@ class HardNegativeMiner:
             ``CrossEncoderReranker(..., probabilities=True)``. Without one, every document that is not relevant is a
             negative, and there are no pseudo-labels.
         config: Numbers and thresholds; :meth:`MiningConfig.paper` returns those of PAIR.
-        folder: Folder for examples. By default a temporary one, which lives as long as the miner or any of
-            its examples.
+        folder: Folder for examples. By default a temporary one, which exists as long as the miner or its examples.
         batch_size: Number of queries at once.
         verbose: Whether to show progress.
     """
 
     candidates: pt.Transformer
     texts: pt.Transformer
-    teacher: pt.Transformer | None = field(default=None, kw_only=True)
-    config: MiningConfig = field(default_factory=MiningConfig, kw_only=True)
-    folder: str | os.PathLike[str] | None = field(default=None, kw_only=True)
-    batch_size: int = field(default=64, kw_only=True)
-    verbose: bool = field(default=True, kw_only=True)
+    _: KW_ONLY
+    teacher: pt.Transformer | None = None
+    config: MiningConfig = MiningConfig()
+    folder: str | os.PathLike[str] | None = None
+    batch_size: int = 64
+    verbose: bool = True
 
     def __post_init__(self) -> None:
         check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
@@ -156,6 +155,11 @@ class HardNegativeMiner:
             topics: ``qid, query``.
             qrels: ``qid, docno, label``; a document with a label above 0 is relevant.
             workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+
+        Raises:
+            KeyError: If ``texts`` does not return a document.
+            ValueError: If a query is empty, none is judged, a pipeline does not return what it should, or there is no
+                example.
         """
         return self._mine(topics, qrels, workers, pseudo=False)
 
@@ -222,7 +226,7 @@ class HardNegativeMiner:
 
     def _identity(self, topics: pd.DataFrame, relevant: pd.DataFrame) -> dict[str, Any]:
         """Everything that the examples depend on."""
-        pipelines = {name: pipeline_name(getattr(self, name)) for name in ("candidates", "texts", "teacher")}
+        pipelines = {name: pipeline_identity(getattr(self, name)) for name in ("candidates", "texts", "teacher")}
         identity = asdict(self.config) | pipelines | {"batch_size": self.batch_size}
         return identity | {"topics_sha256": frame_sha256(topics), "relevant_sha256": frame_sha256(relevant)}
 

@@ -712,13 +712,14 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         parts = contributions.reindex(found["docno"]).fillna(0)
         similarity = self._contextual.parts(vector, found["docno"].tolist())
         wanted, texts = content_stems(question), []
-        for title, (_, part), (_, row) in zip(found["title"], parts.iterrows(), similarity.iterrows(), strict=True):
-            others = [(name, part) for name, part in row.items() if name != OWN and abs(part) >= 0.005]
-            added = "".join(f" {'+' if part > 0 else '-'} {name} {abs(part):.2f}" for name, part in others)
+        rows = (frame.to_dict("records") for frame in (parts, similarity))
+        for title, part, row in zip(found["title"], *rows, strict=True):
+            others = [(name, value) for name, value in row.items() if name != OWN and abs(value) >= 0.005]
+            added = "".join(f" {'+' if value > 0 else '-'} {name} {abs(value):.2f}" for name, value in others)
             own = f" = passage {row[OWN]:.2f}{added}" if added else ""
-            shown = part[(part >= 0.005) | part.index.isin(["words", "meaning"])]
-            text = " + ".join(f"{name} {value:.2f}" for name, value in shown.items())
-            text += f"; similarity {row.sum():.2f}{own}"
+            shown = [(name, value) for name, value in part.items() if value >= 0.005 or name in ("words", "meaning")]
+            text = " + ".join(f"{name} {value:.2f}" for name, value in shown)
+            text += f"; similarity {sum(row.values()):.2f}{own}"
             shared = [word for word in dict.fromkeys(title.split()) if wanted.intersection(stems(word))]
             texts.append(text + (f"; title has {', '.join(word.strip('.,:;()') for word in shared)}" if shared else ""))
         return texts

@@ -116,9 +116,11 @@ class Fusion(WithSignature, pt.Transformer):
 
     def _ranked(self, merged: pd.DataFrame, parts: np.ndarray) -> pd.DataFrame:
         """The ranking by the weighted parts of :meth:`_parts`."""
-        ranking = pt.model.add_ranks(merged.assign(score=weighted(parts, self.weights).sum(1)))
-        ranking = ranking[ranking["rank"] < self.num_results]
-        return ranking.sort_values(["qid", "rank"], kind="stable").reset_index(drop=True)
+        scores, query = weighted(parts, self.weights).sum(1), merged["qid"].factorize(sort=True)[0]
+        order = np.lexsort((-scores, query))
+        rank = np.arange(len(order)) - np.searchsorted(query[order], query[order])
+        order, rank = order[rank < self.num_results], rank[rank < self.num_results]
+        return merged.iloc[order].reset_index(drop=True).assign(score=scores[order], rank=rank)
 
     def _explained(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The ranking for a query, and the part of each pipeline (in columns 0 and 1) in the score of each docno."""
@@ -135,8 +137,7 @@ class Fusion(WithSignature, pt.Transformer):
             run = pipeline.transform(topics)
             run = check_frame(run, pipeline, numbers=("score",))
             pt.validate.result_frame(run, extra_columns=["score"], context=self)
-            run = run.astype({"qid": str, "docno": str}).drop_duplicates(["qid", "docno"])
-            runs.append(run.drop(columns=["rank", "docid"], errors="ignore"))
+            runs.append(run.drop(columns=[name for name in ("rank", "docid") if name in run.columns]))
         kinds = {
             split_passage_id(run["docno"].iloc[0])[1] is not None: run["docno"].iloc[0] for run in runs if len(run)
         }
@@ -145,23 +146,30 @@ class Fusion(WithSignature, pt.Transformer):
                 f"one pipeline ranks passages ({kinds[True]!r}) and another documents ({kinds[False]!r}): put "
                 "graph.passages() behind the one or pt.text.max_passage() behind the other"
             )
-        joined = pd.concat([run.drop(columns="score") for run in runs], ignore_index=True)
-        groups = joined.groupby(["qid", "docno"], sort=False)
-        merged, rows = groups.first().reset_index(), groups.ngroup().to_numpy()
-        query = topics.astype({"qid": str}).drop_duplicates("qid").set_index("qid")["query"]
-        merged["query"] = merged["qid"].map(query)
+        joined = pd.concat(runs, ignore_index=True)
+        joined["qid"], score = joined["qid"].astype(str), joined.pop("score").to_numpy(float)
+        (query, qids), (docno, docnos) = (joined[name].factorize() for name in ("qid", "docno"))
+        pair = pd.factorize(query * len(docnos) + docno)[0]  # of each row, numbered as they appear
+        first = np.unique(pair, return_index=True)[1]
+        given = topics.set_axis(topics["qid"].astype(str))
+        given = given[~given.index.duplicated()].reindex(qids)
+        given = given[[name for name in given.columns if name == "query" or name in joined.columns.drop("qid")]]
+        # a column that only one pipeline adds is taken from there
+        joined = joined.drop(columns=given.columns, errors="ignore")
+        merged = joined.groupby(pair).first() if joined.isna().any(axis=None) else joined.iloc[first]
+        merged = pd.concat([merged.reset_index(drop=True), given.iloc[query[first]].reset_index(drop=True)], axis=1)
         parts = np.full((len(merged), len(runs)), np.nan)
-        for number, (run, found) in enumerate(zip(runs, np.split(rows, [len(runs[0])]), strict=True)):
-            place, qids = run["qid"].factorize()
-            scores, low = run["score"].to_numpy(float), np.full(len(qids), np.inf)
+        for number, rows in enumerate(np.split(np.arange(len(pair)), [len(runs[0])])):
+            rows = rows[np.sort(np.unique(pair[rows], return_index=True)[1])]  # without those that come twice
+            place, scores, low = query[rows], score[rows], np.full(len(qids), np.inf)
             np.minimum.at(low, place, scores)
             above = scores - low[place]
             count, total, squares = (np.bincount(place, values) for values in (np.ones_like(above), above, above**2))
-            spread = np.sqrt(np.maximum(squares / count - (total / count) ** 2, 0))[place]
+            spread = np.sqrt(np.maximum(squares[place] / count[place] - (total[place] / count[place]) ** 2, 0))
             # a pipeline's score of what it did not retrieve is 0, for queries that it retrieved something for
-            parts[merged["qid"].isin(qids), number] = 0
+            parts[np.isin(query[first], place), number] = 0
             same = spread == 0  # then all have 1
-            parts[found, number] = np.where(same, 1, above / np.where(same, 1, spread))
+            parts[pair[rows], number] = np.where(same, 1, above / np.where(same, 1, spread))
         return merged, parts
 
 

@@ -168,11 +168,13 @@ class FullText(WithSignature, pt.Transformer):
         if not inp["query"].map(is_unicode).all():
             raise ValueError(f"{self}: a query is not valid Unicode")
         found = [self._found(query) for query in inp["query"]]
-        rows = np.repeat(np.arange(len(inp)), [len(one) for one in found])
-        results = pd.concat([pd.DataFrame({"docno": pd.Series(dtype="str"), "score": pd.Series(dtype=float)}), *found])
-        return pt.model.add_ranks(inp.iloc[rows].reset_index(drop=True).assign(**results.reset_index(drop=True)))
+        rows = np.repeat(np.arange(len(inp)), [len(docnos) for docnos, _ in found]).astype(np.int64)
+        docnos = pd.Series([docno for docnos, _ in found for docno in docnos], dtype="str")
+        scores = np.concatenate([np.empty(0), *(scores for _, scores in found)])
+        results = inp.iloc[rows].reset_index(drop=True).assign(docno=docnos, score=scores)
+        return pt.model.add_ranks(results, single_query=len(inp) == 1)
 
-    def _found(self, query: str) -> pd.DataFrame:
+    def _found(self, query: str) -> tuple[list[str], np.ndarray]:
         from lancedb.query import MatchQuery
 
         words: Any = MatchQuery
@@ -186,8 +188,7 @@ class FullText(WithSignature, pt.Transformer):
                 raise
             message = f"the index at {str(self.folder.parent)!r} was removed after it had been opened, or replaced"
             raise FileNotFoundError(f"{message}: open it again") from error
-        docnos = pd.Series(found["docno"].to_pylist(), dtype="str")
-        return pd.DataFrame({"docno": docnos, "score": found["_score"].to_numpy().astype(float)})
+        return found["docno"].to_pylist(), found["_score"].to_numpy().astype(float)
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Finds no more passages than are kept."""

@@ -57,8 +57,11 @@ def explain(pipeline: pt.Transformer, query: str, docno: str, *, graph: HeteroGr
 
     Returns:
         An :class:`~pyterrier_graph.show.explain.Explanation`, which notebooks show and ``print`` writes as text,
-        with ``frame``, ``score`` and ``html``. A passage that is not in the graph, or not among the results of a
-        hybrid, raises KeyError.
+        with ``frame``, ``score`` and ``html``.
+
+    Raises:
+        KeyError: If the passage is not in the graph, or not among the results of a hybrid.
+        ValueError: If nothing in the pipeline can be explained, or the query is empty.
     """
     check_question(query)
     return _explanation(explainable(pipeline), query, docno, graph)
@@ -126,7 +129,7 @@ def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_token(model: Any, tokens: pd.DataFrame, graph: HeteroGraph) -> tuple[pd.DataFrame, dict[int, Spans]]:
-    """Of a model with a vector per token: sums up tokens by text, and by the words of a text."""
+    """Sums up the parts of tokens by text, and by the words of a text."""
     frame = tokens.groupby(["relation", "source"], sort=False, as_index=False)["score"].sum()
     nodes = graph.nodes_of(frame["source"].tolist())
     frame["text"], frame["weight"] = graph.texts(nodes, titles=model._with_titles), np.nan
@@ -141,7 +144,7 @@ def _by_token(model: Any, tokens: pd.DataFrame, graph: HeteroGraph) -> tuple[pd.
 
 
 def _words_of_vectors(frame: pd.DataFrame, encoder: Any, query: str) -> dict[int, Spans]:
-    """Of a model with a vector per passage: the words of each text with what they add to the text's part."""
+    """The words of each text with their parts of its score, for a model with a vector per passage."""
     vector = np.asarray(encoder.encode_queries([query])[0], dtype=np.float32)
     scaled = {}
     for row in frame.groupby("relation", sort=False).head(SHOWN).itertuples():
@@ -231,15 +234,11 @@ class Explanation:
     """The parts of a passage's score, which :func:`~pyterrier_graph.explain` returns; a notebook shows it.
 
     Attributes:
-        query: The query.
         docno: The passage, or a document among the results of a Hybrid.
-        model: The model, or Hybrid, that computes the score.
         frame: A row per source, grouped by relation: ``relation`` (``'own'`` for the passage itself, the name of a
             Hybrid's pipeline), ``source`` (id of the node or query), ``text``, ``weight``, and ``score``, the part of
             the score that comes from the source.
-        words: By row of the frame: the words of its text and what each adds.
-        titles: The titles above the passage.
-        notes: Remarks on how to read the numbers.
+        words: By row of the frame: the words of its text and their parts of the score.
         inner: Explanations of the pipelines that a Hybrid combines.
     """
 

@@ -1,1 +1,1 @@
-"""Artifacts that are written completely or not at all, arrays on disk, and long work that can be interrupted."""
+"""Artifacts that are written completely or not at all, arrays on disk, and work that can be interrupted."""

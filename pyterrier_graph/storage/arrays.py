@@ -31,7 +31,7 @@ _DTYPES |= dict.fromkeys(("indices", "pairs", "edges"), "u4")
 
 
 def blocks(count: int, at_once: int) -> Iterator[np.ndarray]:
-    """The numbers below a count, some at a time."""
+    """The numbers below a count, ``at_once`` at a time."""
     for start in range(0, count, at_once):
         yield np.arange(start, min(start + at_once, count))
 

@@ -118,7 +118,7 @@ def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
     return _sha256_of[quick]
 
 
-def pipeline_name(pipeline: Any) -> str:
+def pipeline_identity(pipeline: Any) -> str:
     """The ``repr`` of a pipeline without memory addresses, which differ between processes."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(pipeline))
 
@@ -434,6 +434,9 @@ class BuiltArtifact(OwnArtifact):
             )
         super().__init__(Path(path).absolute())  # files are opened when they are needed, perhaps from another folder
         self.verbose = verbose
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Worker processes map the files again instead of receiving copies of them.

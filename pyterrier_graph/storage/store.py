@@ -65,7 +65,7 @@ class ObjectStore:
     # --- reading
 
     def fetch(self) -> None:
-        """Makes the copy that of the present version; while another process changes it, it stays as it is."""
+        """Updates the copy to the present version, unless another process is changing the copy."""
         if not self._held:
             copied = (self.folder / META).is_file()
             with suppress(BlockingIOError), locked(self.folder, None if copied else lambda: None):
@@ -73,7 +73,7 @@ class ObjectStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """A block in which only this process changes the copy, which is that of the present version."""
+        """Updates the copy to the present version, and lets only this process change it in the block."""
         with locked(self.folder):
             self._pull()
             self._held = True

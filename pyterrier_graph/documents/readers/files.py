@@ -76,9 +76,6 @@ class DocumentFiles:
         self.workers, self.verbose = workers, verbose
         self.report: dict[str, Any] = {}
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {str(self.root)[:60]}>"
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
         import pyterrier as pt
         from joblib import Parallel, cpu_count, delayed
@@ -250,7 +247,7 @@ def read_markdown(
     workers: int | None = None,
     verbose: bool = True,
 ) -> DocumentFiles:
-    """Reads files of Markdown: CommonMark, with tables and front matter.
+    """Reads files of Markdown: CommonMark, with tables and front matter. Needs the extra ``[files]``.
 
     ::
 

@@ -111,12 +111,7 @@ class Walk:
     """
 
     def __init__(
-        self,
-        outline: Outline,
-        endings: tuple[str, ...] = ENDINGS,
-        *,
-        is_main: bool = False,
-        flat: tuple[str, ...] = (),
+        self, outline: Outline, endings: tuple[str, ...] = ENDINGS, *, is_main: bool = False, flat: tuple[str, ...] = ()
     ) -> None:
         self.outline, self.endings, self.is_main = outline, endings, is_main
         self.flat = frozenset(("tr", "pre", "caption", *flat))

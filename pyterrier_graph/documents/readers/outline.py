@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, groupby
 from posixpath import dirname, join, normpath
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -44,6 +44,10 @@ class Piece(NamedTuple):
     size: int
     line: int
     marks: list[Mark]
+
+    def joined(self, other: Piece) -> Piece:
+        """This piece and the one after it."""
+        return Piece(f"{self.text} {other.text}", self.size + other.size, self.line, self.marks + other.marks)
 
 
 @dataclass
@@ -241,22 +245,15 @@ def assemble(outline: Outline, min_words: int, max_words: int) -> Draft:
 
 def merge(pieces: Iterable[Piece], min_words: int, max_words: int) -> list[Piece]:
     """Merges each piece of fewer than ``min_words`` words with the next, or the last with the one before it."""
-    merged: list[list[Piece]] = []
-    sizes: list[int] = []
+    merged: list[Piece] = []
     for piece in pieces:
-        if merged and sizes[-1] < min_words and sizes[-1] + piece.size <= max_words:
-            merged[-1].append(piece)
-            sizes[-1] += piece.size
-        else:
-            merged.append([piece])
-            sizes.append(piece.size)
-    if len(merged) > 1 and sizes[-1] < min_words and sum(sizes[-2:]) <= max_words:
-        merged[-2:] = [merged[-2] + merged[-1]]
-        sizes[-2:] = [sum(sizes[-2:])]
-    return [
-        Piece(" ".join(part.text for part in parts), size, parts[0].line, [*chain(*(part.marks for part in parts))])
-        for parts, size in zip(merged, sizes, strict=True)
-    ]
+        if merged and merged[-1].size < min_words and merged[-1].size + piece.size <= max_words:
+            piece = merged.pop().joined(piece)
+        merged.append(piece)
+    if len(merged) > 1 and merged[-1].size < min_words and merged[-2].size + merged[-1].size <= max_words:
+        last = merged.pop()
+        merged.append(merged.pop().joined(last))
+    return merged
 
 
 def _title(outline: Outline) -> tuple[list[Text], Text]:
