@@ -253,7 +253,6 @@ def test_a_cross_encoder_that_is_trained_here(tmp_path: Path, monkeypatch: pytes
 
     def opened(given: Namespace) -> Collection:
         """MedQuAD, of which a sample has the first documents."""
-        monkeypatch.setattr(collection, "documents", None, raising=False) if False else None
         return replace(collection, documents=lambda: records[: given.passages])
 
     monkeypatch.setattr(base_models, "open_collection", opened)
