@@ -20,8 +20,7 @@ SYSTEMS += ["GNNEncoder without edges", "GNNEncoder", "BM25 >> MaxSim", "BM25 >>
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> demo.Data:
     monkeypatch.setattr(demo, "reduced_encoder", lambda graph: tiny.encoder())
     monkeypatch.setattr(demo, "PASSAGE_TOKENS", 24)
-    known = demo.Queries(tiny.topics().assign(qid=lambda topics: "k" + topics["qid"]), tiny.qrels())
-    known = demo.Queries(known.topics, known.qrels.assign(qid=lambda qrels: "k" + qrels["qid"]))
+    known = demo.Queries(*(frame.assign(qid="k" + frame["qid"]) for frame in (tiny.topics(), tiny.qrels())))
     encoder = ptg.DualEncoder(tiny.checkpoint(), max_passage_tokens=24)
     docs = [vars(d) | {"title": d.title, "text": " ".join(d.passages())} for d in tiny.documents()]
     index = ptg.GraphIndex(tmp_path / "index", encoder=encoder).index(docs, answered=(known.topics, known.qrels))
@@ -44,7 +43,3 @@ def test_judgments_of_documents_have_the_highest_label() -> None:
     qrels = pd.DataFrame({"qid": ["1", "1", "1"], "docno": ["d%p0", "d%p4", "e%p0"], "label": [1, 2, 0]})
     documents = demo.Queries(pd.DataFrame(), qrels).document_qrels
     assert documents.to_dict("list") == {"qid": ["1", "1"], "docno": ["d", "e"], "label": [2, 0]}
-
-
-def test_command_line() -> None:
-    assert demo.parser().parse_args([]).output == "pyterrier_graph-demo"

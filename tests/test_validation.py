@@ -44,10 +44,8 @@ def test_what_is_below_the_cutoff_does_not_count(measure: str) -> None:
     run = pd.DataFrame({"qid": np.repeat([*"abcd"], 9), "docno": np.tile([*"stuvwxyzq"], 4)})
     qrels = run.sample(12, random_state=0).assign(label=random.integers(1, 3, 12))
     for scores in (random.integers(0, 3, 36) / 3, 1 + random.integers(0, 3, 36) * 1e-9):  # equal ones, also as float32
-        expected = ir_measures.iter_calc(
-            [ir_measures.parse_measure(measure)],
-            *map(pt.model.to_ir_measures, (qrels, run.assign(score=scores))),
-        )
+        frames = map(pt.model.to_ir_measures, (qrels, run.assign(score=scores)))
+        expected = ir_measures.iter_calc([ir_measures.parse_measure(measure)], *frames)
         found = Validation(run, qrels, measure, CONTEXT).per_query(scores)
         assert found.tolist() == [value.value for value in sorted(expected, key=lambda value: value.query_id)]
 
