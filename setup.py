@@ -61,6 +61,7 @@ PISA = [  # wurlitzer hides the log of PISA's indexer
 ]
 ADAPTIVE = ["pyterrier-adaptive>=0.2"]
 RAY = ["ray>=2.40"]
+OPENVINO = ["openvino>=2026.1"]  # runs encoders; those of sentence-transformers need an older transformers
 DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
 TESTS = [
     "faiss-cpu>=1.9",
@@ -124,10 +125,11 @@ setup(
         "gpu": ["faiss-gpu>=1.14.3; platform_system == 'Linux'"],
         "adaptive": ADAPTIVE,
         "ray": RAY,
+        "openvino": OPENVINO,
         "demo": DEMO,
         "docs": DOCS,
         "notebooks": NOTEBOOKS,
-        "test": [*NOTEBOOKS, *DOCS, *RAY, *OFFICE, *TESTS],
+        "test": [*NOTEBOOKS, *DOCS, *RAY, *OPENVINO, *OFFICE, *TESTS],
     },
     entry_points={
         "pyterrier.artifact": [

@@ -36,7 +36,7 @@ from experiments.harness.command import Named, add_options, parse_counts, show_p
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import claim, write
 from pyterrier_graph.documents.document import split_passage_id
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.hetero_graph import documents_of
 from pyterrier_graph.lgre.cross_encoder import CHECKPOINT
@@ -190,7 +190,7 @@ class Place:
         if name == "bm25":
             return bm25(self.passages, self.folder / "pisa")
         graph = self.collection.graph(self.folder / "documents")
-        index = base_vectors(self.folder / "vectors", graph, self.encoder)
+        index = base_vectors(self.folder / "vectors", graph, self.encoder).flex
         return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
 
     @cached_property

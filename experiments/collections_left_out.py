@@ -47,7 +47,7 @@ from experiments.harness.results import Results, claim, slug, tabulate
 from experiments.left_out import fixed_weights, names, tables
 from experiments.left_out.corpus import Corpus
 from experiments.left_out.fold import Fold
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 
 MEASURES = ["nDCG@10", "RR@10", "R@100"]
 JUDGED_ONLY = "nDCG(judged_only=True)@10"

@@ -42,7 +42,7 @@ from experiments.harness.groups import groups_by_overlap
 from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.harness.results import Results, choice, claim, slug, tabulate
 from experiments.harness.transfer import DEPTH, KEPT
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import scale_of
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
@@ -223,14 +223,14 @@ class Bench:
         else:
             encoder = ptg.DualEncoder(options.encoder, max_query_tokens=32, max_passage_tokens=options.max_tokens)
         if options.fine_tuning_epochs:
-            index = base_vectors(self.vectors, self.documents, encoder)
+            index = base_vectors(self.vectors, self.documents, encoder).flex
             fine_tuned(encoder, index, self.train, self.texts, options.fine_tuning_epochs).save(folder)
         return encoder
 
     @cached_property
     def index(self) -> FlexIndex:
         """The dual-encoder's vectors."""
-        return base_vectors(self.vectors, self.documents, self.encoder)
+        return base_vectors(self.vectors, self.documents, self.encoder).flex
 
     @cached_property
     def passage_qrels(self) -> pd.DataFrame:

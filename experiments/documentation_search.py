@@ -16,6 +16,7 @@ import argparse
 import logging
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +30,7 @@ from experiments.harness.collection import Collection
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.search.graph_index import ENCODED
 
@@ -67,6 +68,7 @@ def command_line() -> argparse.ArgumentParser:
         "systems",
         encoder=(DEFAULT, "of passages and of tokens"),
         documents=(20, "documents whose passages are reranked"),
+        pages=(int, "pages that are searched: those that queries look for, and others at random (all)"),
         max_tokens=(160, "tokens of a passage"),
         dtype=("auto", "precision of encoding", ["auto", "float32", "bfloat16"]),
     )
@@ -89,6 +91,8 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         The table.
     """
     claim(options.output, options, ("systems",))
+    if options.pages:
+        collection = sampled(collection, options.pages)
     bench = Bench(collection, options)
     results = Results(options.output, bench.test, MEASURES)
     results.add(BM25, lambda: bench.best(bench.bm25))
@@ -96,6 +100,14 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         logger.info("%s", SYSTEMS[name])
         results.add(SYSTEMS[name], lambda name=name: bench.best(bench.system(name)))  # type: ignore[misc]
     return results.table()
+
+
+def sampled(collection: Collection, pages: int) -> Collection:
+    """A collection with the judged pages, and so many others that there are ``pages``."""
+    records, judged = [*collection.documents()], {*collection.all_queries.qrels["docno"]}
+    others = [record["docno"] for record in records if record["docno"] not in judged]
+    kept = judged.union(np.random.default_rng(0).permutation(others)[: max(0, pages - len(judged))])
+    return replace(collection, documents=lambda: [record for record in records if record["docno"] in kept])
 
 
 class Bench:

@@ -42,7 +42,7 @@ from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.judgments import false_negatives, with_hidden
 from experiments.harness.results import Results, choice, claim, slug, write
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.training.validation import Validation
 
 MEASURES: tuple[Measure, ...] = (RR @ 10, R @ 5, R @ 20, R @ 100, nDCG @ 10)

@@ -19,7 +19,7 @@ import pandas as pd
 import pyterrier as pt
 
 import pyterrier_graph as ptg
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.search.graph_index import ENCODED
 from pyterrier_graph.search.tables import FullText, write_table
@@ -98,7 +98,7 @@ def rivals(index: ptg.GraphIndex, output: Path) -> dict[str, pt.Transformer]:
         output / "rivals", "passages", write_table(output / "rivals", "passages", None, rows, searched=True)
     )
     titled = index._parts(1000)[0]
-    flex = base_vectors(index.path / ENCODED, graph, encoder, titles=True)
+    flex = base_vectors(index.path / ENCODED, graph, encoder, titles=True).flex
     dense = encoder.query_encoder() >> flex.np_retriever(num_results=1000, drop_query_vec=True)
     return {
         "BM25": bm25,

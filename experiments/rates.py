@@ -24,7 +24,8 @@ from experiments.gpu_check import texts_of
 from experiments.harness.cost import random_vectors
 from experiments.harness.synthetic import NumberEncoder, write_vectors
 from experiments.hgat_cost import document
-from pyterrier_graph.encoders.checkpoints import DType, resolve
+from pyterrier_graph.encoders.checkpoints import DType
+from pyterrier_graph.encoders.names import resolve
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 SIZES = (10_000, 1_000_000, 10_000_000)

@@ -27,7 +27,7 @@ from experiments.harness.collection import Collection
 from experiments.harness.command import add_options
 from experiments.harness.results import Results, choice, claim, slug
 from experiments.harness.transfer import Place, place_of, ranking, untrained, used_at
-from pyterrier_graph.encoders.checkpoints import DEFAULT
+from pyterrier_graph.encoders.names import DEFAULT
 
 WITHOUT_EDGES, GNN = "network without edges", "GNNEncoder"
 # the network's arguments, and those of its training

@@ -39,24 +39,15 @@ class SpeedWarning(PyTerrierGraphWarning):
 
 
 class View(NamedTuple):
-    """The parts of an object's display in a notebook; everything but the picture is escaped.
+    """The parts of an object's display in a notebook; everything but the picture is escaped."""
 
-    Attributes:
-        facts: Rows of a table: whole numbers get thousands separators, a dictionary has the weights of relations, a
-            tuple has relations.
-        calls: Code that the user can call next.
-        picture: HTML.
-        title: The class of a transformer, the ``repr`` of another object, unless given.
-    """
-
-    facts: Mapping[str, Any]
-    calls: Sequence[str] = ()
-    picture: str = ""
-    title: str = ""
+    facts: Mapping[str, Any]  # rows of a table; a dictionary has the weights of relations, a tuple has relations
+    picture: str = ""  # HTML
+    title: str = ""  # by default the class of a transformer, the ``repr`` of another object
 
 
 class Shown:
-    """Base of classes that notebooks display: a table, a picture, code to call next, and a transformer's schematic."""
+    """Base of classes that notebooks display: a table, a picture, and a transformer's schematic."""
 
     @abstractmethod
     def _view(self) -> View:
@@ -134,11 +125,10 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 
 
 def check_fields(options: Any, **least: int) -> None:
-    """Raises ValueError unless the fields of a dataclass have allowed values; None is allowed where the type allows it.
+    """Raises ValueError unless the fields of a dataclass have values that their types allow.
 
-    Args:
-        options: The dataclass. A field whose type is ``Literal`` must have one of its values.
-        **least: The smallest allowed number of each numeric field. A field of type int must be a whole number.
+    A field whose type is ``Literal`` must have one of its values. ``least`` has the smallest number of numeric fields;
+    one of type int must be a whole number.
     """
     for name, hint in get_type_hints(type(options)).items():
         value, kinds = getattr(options, name), (hint, *get_args(hint))  # the arguments of `int | None` are its types
@@ -165,21 +155,14 @@ def check_weights(weights: Any) -> dict[str, float]:
 
 
 def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> Any:
-    """A frame whose ids, numbers and texts can be computed with; whether it has a column is PyTerrier's to check.
+    """Returns a frame with valid ids, numbers and texts; PyTerrier checks whether it has the required columns.
 
-    The frame that is returned has an index without duplicates, numbers in columns of numbers, and texts as ids
-    (``qid``, ``docno``), except that a ``qid`` may be a whole number.
+    Its index has no duplicates. Columns of ``numbers`` have integers or floats, ``qid``, ``docno`` and columns of
+    ``texts`` have texts, except that a ``qid`` may be a whole number.
 
-    Args:
-        frame: The frame that was given.
-        context: The transformer, or the name of what takes the frame, for messages.
-        numbers: Columns of numbers, if they are there, such as ``score``: of integers or floats, none missing.
-        texts: Columns of texts, if they are there; none is missing.
-
-    Raises:
-        TypeError: If ``frame`` is not a DataFrame.
-        ValueError: If two columns have one name, a value is missing or of another kind, or the rows of a qid have
-            different queries; the message has the value.
+    Raises TypeError if ``frame`` is not a DataFrame, ValueError if two columns have one name, a value is missing or of
+    another kind, or the rows of a qid have different queries. The message begins with ``context``: the transformer, or
+    the name of an argument.
     """
     import pandas as pd
 
@@ -302,6 +285,14 @@ def query_texts(run: "pd.DataFrame") -> "pd.Series":
         if not isinstance(text, str) or not text.strip() or not is_unicode(text):
             raise ValueError(f"query {qid!r} has no text: {text!r:.60}")
     warn_of_rewritten(texts.tolist())
+    return texts
+
+
+def check_texts(texts: Iterable[Any]) -> list[str]:
+    """The texts as a list; raises ValueError if one is not a text."""
+    for number, text in enumerate(texts := [*texts]):
+        if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
+            raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
     return texts
 
 

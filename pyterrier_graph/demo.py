@@ -158,7 +158,7 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
         GNNEncoder(graph, encoder, config=config, query_graph=data.query_graph).fit(*known) for config in configs
     )
     with_titles = base_vectors(data.index.path / ENCODED, graph, encoder, titles=True)  # the index has encoded them
-    found = encoder.query_encoder() >> with_titles.np_retriever(num_results=1000, drop_query_vec=True)
+    found = encoder.query_encoder() >> with_titles.flex.np_retriever(num_results=1000, drop_query_vec=True)
     systems[TITLED] = found >> fold
 
     def indexed(name: str, retriever: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -89,14 +89,12 @@ class Page:
         return self.html
 
 
-def card(facts: Mapping[str, Any], calls: Sequence[str], picture: str, title: str) -> str:
-    """A table of facts about an object, its picture, and code to call next."""
+def card(facts: Mapping[str, Any], picture: str, title: str) -> str:
+    """A table of facts about an object, and its picture."""
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{_formatted(fact)}</td></tr>" for name, fact in facts.items())
-    following = "".join(f"<code>{escape(call)}</code>" for call in calls)
     return styled(
         f'<div class="title">{escape(title)}</div><div class="row"><table><tbody>{rows}</tbody></table>'
         f'<div class="wide">{picture}</div></div>'
-        + (f'<div><div class="quiet">next:</div>{following}</div>' if calls else "")
     )
 
 

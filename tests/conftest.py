@@ -58,8 +58,9 @@ os.utime(_INVENTORY, (0, 0))
 
 @pytest.fixture(scope="session", autouse=True)
 def _float32() -> Iterator[None]:
-    """On every machine ``dtype="auto"`` is float32, so that the tests see the same numbers."""
+    """On every machine torch encodes, in float32, so that the tests see the same numbers."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyterrier_graph.encoders.compiled.find_spec", lambda name: None)
         patch.setattr("pyterrier_graph.encoders.checkpoints.computes_bfloat16", lambda device: False)
         yield
 

@@ -18,7 +18,6 @@ class Reader(HTMLParser):
         self.seen: list[str] = []
         self.attributes: list[tuple[str, str | None]] = []
         self.cells: list[str] = []
-        self.code: list[str] = []
         self.text = ""
         self.feed(html)
         assert not self.open, f"{self.open} stay open"
@@ -29,8 +28,6 @@ class Reader(HTMLParser):
         self.open += [tag] * (tag not in NO_END)
         if tag in ("th", "td"):
             self.cells.append("")
-        if tag == "code":
-            self.code.append("")
 
     def handle_startendtag(self, tag: str, attrs: Any) -> None:
         self.seen.append(tag)
@@ -42,8 +39,6 @@ class Reader(HTMLParser):
         self.text += data
         if {"th", "td"}.intersection(self.open):
             self.cells[-1] += data
-        if "code" in self.open:
-            self.code[-1] += data
 
     @property
     def table(self) -> dict[str, str]:

@@ -63,13 +63,6 @@ def test_sliding_windows():
     assert edges(graph, "order")[:3] == [("d%p0", "d%p1"), ("d%p1", "d%p2"), ("d%p2", "d%p3")]
 
 
-@pytest.mark.parametrize("text", [None, np.nan, 3])
-def test_missing_text(text):
-    texts = pd.Series(["x"] * 5 + [text], dtype=object)
-    with pytest.raises(ValueError, match="a text must be a text, got "):
-        CandidateGraph()(RUN.assign(text=texts))
-
-
 @pytest.mark.parametrize("columns", [["qid", "docno", "text"], [*RUN.columns]])
 def test_empty_frame(columns):
     out = CandidateGraph()(RUN[columns].iloc[:0])

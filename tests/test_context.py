@@ -1,4 +1,4 @@
-"""Records with the texts of neighbors, against plain loops, and searched with PISA and Terrier."""
+"""Records with the texts of neighbors, against plain loops."""
 
 from __future__ import annotations
 
@@ -77,21 +77,9 @@ def test_a_query_graph_of_some_passages(graph, tmp_path):
     assert found["numpy.vdot%p0"]["text"] == "Of two vectors."
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"context": ("title", "parent")}, "the graph has no relation 'parent'; it has order, order_i"),
-        ({"context": "title/up"}, "the graph has no relation 'up' of the path 'title/up'"),
-        ({"context": ("title", "relevant")}, r"relevant are relations of queries: give query_graph=QueryPassageGraph"),
-        ({"kind": "sections", "context": "title"}, "kind must be one of 'passages', 'documents'"),
-    ],
-)
-def test_bad_arguments(graph, options, message):
-    with pytest.raises(ValueError, match=message):
-        graph.get_corpus_iter(**options)
-
-
 def test_query_graphs_that_do_not_fit(graph, queries, tmp_path):
+    with pytest.raises(ValueError, match=r"relevant are relations of queries: give query_graph=QueryPassageGraph"):
+        graph.get_corpus_iter(context=("title", "relevant"))
     with pytest.raises(ValueError, match=r"has no 'retrieved' edges: build it with a retriever"):
         graph.get_corpus_iter(context="retrieved", query_graph=queries)
     qrels = QRELS.iloc[:1].assign(docno="numpy.dot%p7")
@@ -155,17 +143,3 @@ def test_records_are_the_literal_ones(documents, kind, relations, fields, most, 
         graph = DocumentGraph(Path(folder) / "graph").index(documents)
         options = {"context": relations, "fields": fields}
         assert [*graph.get_corpus_iter(kind, **options)] == literal(graph, kind, relations, fields, most)
-
-
-# --- search engines
-
-
-def test_pisa_finds_passages_by_their_context(graph, queries, tmp_path):
-    pisa = pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
-    plain, known = (pisa.PisaIndex(str(tmp_path / name), stemmer="none") for name in ("plain", "context"))
-    plain.index(graph.get_corpus_iter())
-    known.index(graph.get_corpus_iter(context=("title", "relevant"), query_graph=queries))
-    assert not len(plain.bm25().search("matrix times"))
-    assert known.bm25().search("matrix times")["docno"].tolist() == ["numpy.dot%p0"]
-    assert {*known.bm25().search("notes")["docno"]} == {"numpy.dot%p1", "numpy.dot%p2"}
-    assert len(known) == len(graph.passage_nodes)

@@ -110,11 +110,6 @@ def test_read_only_arrays_become_tensors_of_their_own(recwarn):
     assert not recwarn.list
 
 
-def test_empty():
-    assert rows_of(CSR.empty(3, "cpu")) == [[], [], []]
-    assert isinstance(CSR.empty(3, "cpu").indptr, torch.Tensor)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

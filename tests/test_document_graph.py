@@ -477,15 +477,6 @@ def test_passages_of_any_frame(graph, columns):
     assert pt.inspect.transformer_outputs(passages, columns) == list(full.columns)
 
 
-def test_passages_of_bad_frames(graph):
-    with pytest.raises(KeyError, match="numpy.nowhere"):
-        graph.passages()(RUN.assign(docno="numpy.nowhere"))
-    with pytest.raises(ValueError, match="'numpy.vdot' has no score"):
-        graph.passages()(RUN.assign(score=[np.nan, 1, 1]))
-    with pytest.raises(pt.validate.InputValidationError):
-        graph.passages()(RUN.drop(columns="docno"))
-
-
 # --- other libraries
 
 
@@ -516,19 +507,6 @@ def test_corpus_graphs_of_other_relations(graph, tmp_path, relations, k, expecte
     assert {docno: list(corpus.neighbours(docno)) for docno in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("orders", 1), "no relation 'orders'"),
-        (("order", 0), "k must be a whole number, 1 or more, got 0"),
-    ],
-)
-def test_impossible_corpus_graphs(graph, tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        graph.corpus_graph(*arguments, tmp_path / "corpus")
-    assert not any(tmp_path.iterdir())
-
-
 # --- texts of neighbors
 
 FOUND = pd.DataFrame({"qid": "1", "docno": ["numpy.dot%p1", "numpy.vdot%p0"], "score": [1.0, 2.0]}, index=[7, 3])
@@ -543,29 +521,9 @@ def test_texts_are_in_document_order():
     assert out["nodes"][3] == [f"numpy.vdot%{node}" for node in ("p0", "s0", "p1")]  # its title stands there
 
 
-def test_the_nearest_that_fit_are_added(monkeypatch):
-    texts = ["k", "a", "b c", "own", "d e f", "g", "h"]
-    nodes = (Node(SECTION, "title", -1), *(Node(PASSAGE, text, 0) for text in texts))
-    cited = StructuredDocument("cited", (Node(SECTION, "cited", -1),))
-    graph = MemoryGraph.from_documents(
-        [cited, StructuredDocument("d", nodes, (), (Reference("external", 4, "cited"),))]
-    )
-    monkeypatch.setattr(passages, "MOST", 3)
-
-    def text(relations, max_words):
-        found = Widen(graph, relations, max_words)(pd.DataFrame({"qid": ["1"], "docno": ["d%p3"]}))
-        return found["text"][0].replace("\n", " ")
-
-    assert text("structural/structural_i", 100) == "a b c own d e f"  # the three nearest
-    assert text("structural/structural_i", 5) == "a b c own"  # "d e f" does not fit any more, "a" does
-    assert text(["external", "titles"], 100) == "title own cited"  # the other document, which comes first, at the end
-
-
 def test_bad_input():
     with pytest.raises(ValueError, match="no relation 'next' of the path 'order/next'; it has order"):
         a_graph().widen(["titles", "order/next"], 9)
-    with pytest.raises(ValueError, match="max_words must be a whole number, 1 or more, got 0"):
-        a_graph().widen("titles", 0)
     with pytest.raises(KeyError, match=r"put graph.passages\(\) before"):
         a_graph().widen("titles", 9)(FOUND.assign(docno="numpy.dot"))
 

@@ -19,7 +19,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Link, Node, StructuredDocument
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.html import in_words
-from pyterrier_graph.show.explain import Explanation, similarity_words, token_spans, word_parts
+from pyterrier_graph.show.explain import Explanation, similarity_words
 
 QUERY, DOCNO = "alpha kappa", "d0%p1"
 
@@ -168,18 +168,6 @@ def test_relations_that_add_nothing_share_a_row() -> None:
     found = Explanation(QUERY, DOCNO, "GraphMean", frame)
     assert str(found).splitlines()[-1] == "  +0.000  next passage, previous passage"
     assert str(found).count("alpha") == 5 and found.html.count('class="block"') == 4
-
-
-def test_spans_of_tokens_and_words() -> None:
-    tokenizer = tiny.encoder().network.tokenizer
-    text = "alpha, beta!  gamma"
-    ids = tiny.encoder().token_ids(text).tolist()
-    spans = token_spans(tokenizer, text, ids)
-    shown = [text[span[0] : span[1]] for span in spans if span]
-    assert shown == ["alpha", ",", "beta", "!", "gamma"] and spans[0] is None and spans[-1] is None
-    parts = word_parts(text, spans, range(1, len(spans) + 1))
-    assert [(text[start:end], part) for start, end, part in parts] == [("alpha", 2.0), ("beta", 4.0), ("gamma", 6.0)]
-    assert token_spans(tokenizer, " ", []) == []
 
 
 def test_words_of_a_vector_add_up_to_its_similarity() -> None:

@@ -1,8 +1,7 @@
-"""Rankings of sections and documents by their passages, and measures of them, against plain loops."""
+"""Rankings of sections and documents by their passages, against plain loops."""
 
 from __future__ import annotations
 
-import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -11,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_document_graph import DOCUMENTS, a_graph
 
-from pyterrier_graph import DocumentGraph, measures
+from pyterrier_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.passages import Fold
 
 TestFold = pt.testing.transformer_test_class(lambda: a_graph().fold("title"))
 TestFoldOfDocuments = pt.testing.transformer_test_class(lambda: a_graph().fold("document"))
 
-STORED = a_graph()
 GRAPH = MemoryGraph.from_documents(DOCUMENTS)
 PASSAGES = GRAPH.ids_of(GRAPH.passage_nodes)
 RUN = pd.DataFrame(
@@ -72,14 +70,10 @@ def test_columns(graph, relation):
 
 
 def test_bad_input(graph):
-    with pytest.raises(ValueError, match="the graph has no relation 'parent'"):
-        graph.fold("parent")
     with pytest.raises(ValueError, match=r"no relation 'relevant'"):
         graph.fold("relevant")
     with pytest.raises(TypeError, match="relation must be the name of a relation"):
         graph.fold(["title"])
-    with pytest.raises(ValueError, match=r"'numpy.dot%p1' has no score"):
-        graph.fold()(RUN.assign(score=[np.nan, 1, 1, 1, 1]))
     with pytest.raises(pt.validate.InputValidationError):
         graph.fold()(RUN.drop(columns="score"))
     with pytest.raises(KeyError, match=r"put graph.passages\(\) before"):
@@ -130,22 +124,3 @@ def test_fold_is_the_literal_one(found, relation, random):
         assert [*rows[["docno", "score", "passage"]].itertuples(index=False, name=None)] == folded_in_words(
             ranking, relation
         )
-
-
-# --- measures
-
-QRELS = pd.DataFrame(
-    [("1", "numpy.dot%p1", 1), ("1", "numpy.dot%p2", 3), ("1", "numpy.vdot%p1", 2), ("2", "numpy.vdot%p1", 1)],
-    columns=["query_id", "doc_id", "relevance"],
-)
-
-
-def per_topic(measure: ir_measures.Measure, qrels: pd.DataFrame, run: pd.DataFrame) -> dict[str, float]:
-    run = run.rename(columns={"qid": "query_id", "docno": "doc_id"})
-    return {metric.query_id: metric.value for metric in ir_measures.iter_calc([measure], qrels, run)}
-
-
-def test_judgments_of_another_level_are_warned_about(graph):
-    judged = QRELS.assign(doc_id="numpy.vdot").drop_duplicates(["query_id"])
-    with pytest.warns(UserWarning, match=r"run has passages.*graph.fold"):
-        per_topic(measures.PRES, judged.assign(doc_id="numpy.dot%s0"), RUN)

@@ -55,9 +55,9 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The docnos that parsers were called for."""
     calls: list[str] = []
 
-    def counted(parse: Any, data: bytes, docno: str, options: Any) -> Any:
+    def counted(parse: Any, data: bytes, docno: str, *words: int) -> Any:
         calls.append(docno)
-        return read_draft(parse, data, docno, options)
+        return read_draft(parse, data, docno, *words)
 
     monkeypatch.setattr(files, "read_draft", counted)
     return calls

@@ -38,7 +38,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph import clef_ip
 from pyterrier_graph.clef_ip.patents import parse_patent
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.documents.readers.files import FORMATS, ReaderOptions, parser, read_draft
+from pyterrier_graph.documents.readers.files import FORMATS, parser, read_draft
 from pyterrier_graph.documents.readers.outline import ReaderError
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
@@ -200,7 +200,7 @@ def test_files(name: str) -> None:
     @given(changed_bytes([*EXAMPLE_FILES[name].values()]), st.sampled_from(["a", "a", "d0%p1", "\udcff"]))
     def check(data: bytes, docno: str) -> None:
         with allowed_errors():
-            draft = read_draft(parser(name), data, docno, ReaderOptions(3, 8))
+            draft = read_draft(parser(name), data, docno, 3, 8)
             StructuredDocument(docno, (*draft.nodes,), (*draft.links,))
             assert len(draft.lines) == len(draft.nodes) and all(1 <= line <= len(data) + 2 for line in draft.lines)
             json.dumps(vars(draft), ensure_ascii=False).encode()

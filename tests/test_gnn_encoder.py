@@ -23,6 +23,7 @@ from trainings import forks, in_two_processes
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Node, StructuredDocument
+from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
 from pyterrier_graph.gnn_encoder.equations import GNNEncoderConfig, PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 from pyterrier_graph.gnn_encoder.training import GNNEncoderTraining, LossQueries, MaskedGraph, MaskedGraphModel
@@ -692,11 +693,11 @@ def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
     model = gnn(small, NETWORKS["relations"]).fit(small.train, small.qrels)
     graph = MemoryGraph.from_documents([document(number) for number in (7, 9, 8)])
     docnos = [str(name) for name in graph.ids_of(graph.passage_nodes)]
-    own = ptg.GraphMean(graph, small.encoder, {"title": 1.0}, folder=tmp_path / "vectors", verbose=False)
+    base_vectors(tmp_path / "vectors", graph, small.encoder, verbose=False)
     queries = QueryPassageGraph(tmp_path / "queries")
     qrels = pd.DataFrame({"qid": ["a", "b"], "docno": docnos[:2], "label": 1})
     topics = pd.DataFrame({"qid": ["a", "b"], "query": WORDS[:2]})
-    queries.build(topics, own._sampler().index, qrels=qrels)
+    queries.build(topics, graph, qrels=qrels)
     there: dict[str, Any] = {"graph": graph, "query_graph": queries, "folder": tmp_path / "vectors"}
     made = gnn(small, NETWORKS["relations"], **there, vectors=None)
     untrained = made.vectors_of(docnos)
@@ -723,7 +724,7 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     bare = QueryPassageGraph(tmp_path / "bare")
     bare.build(small.topics[:3], small.index, small.retriever, k=2)
     short = small.encoder.apply_attributes(max_passage_tokens=20)
-    made = GraphMean(small.documents, short, {}, folder=tmp_path, verbose=False)._sampler().index
+    made = base_vectors(tmp_path, small.documents, short, verbose=False).flex
     contextual = mean(small).index(tmp_path / "contextual").flex
     for options, message in [
         ({"vectors": wide, "graph": small.documents}, "has vectors of another encoder than DualEncoder"),

@@ -152,7 +152,7 @@ def test_search(shared: ptg.GraphIndex) -> None:
 
 def test_shown(shared: ptg.GraphIndex, tmp_path: Path) -> None:
     html = shared._repr_html_()
-    assert "index.search(" in html and ">5<" in html
+    assert "GraphIndex(" in html and ">5<" in html
     assert "not built yet" in ptg.GraphIndex(tmp_path)._repr_html_()
 
 

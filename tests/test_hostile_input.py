@@ -27,8 +27,7 @@ from pyterrier_graph.checks import DataWarning, check_frame, query_texts
 from pyterrier_graph.clef_ip import DocumentFrequencies, NotOwnFamily, SharedCodes
 from pyterrier_graph.documents.document import Link, Node, StructuredDocument, split_passage_id
 from pyterrier_graph.documents.readers.html import parse_xml
-from pyterrier_graph.documents.readers.markdown import read_front_matter
-from pyterrier_graph.documents.readers.outline import Outline, ReaderError
+from pyterrier_graph.documents.readers.outline import ReaderError
 from pyterrier_graph.encoders.checkpoints import device_of, loading
 from pyterrier_graph.graphs.passages import Fold, Passages
 from pyterrier_graph.pair.dual_encoder import DualEncoder
@@ -83,10 +82,6 @@ def test_no_code_is_read() -> None:
 def test_yaml_is_read_by_a_safe_loader() -> None:
     (place, node), *others = called("yaml.load", "load_all", "full_load")
     assert not others and place.startswith("documents/readers/markdown.py") and ast.unparse(node.args[1]) == "_Loader"
-    outline = Outline("a")
-    for text in ("title: &x a\nb: *x", "title: !!python/object/apply:os.system [true]", "title: x\na: " + "[" * 500):
-        read_front_matter(text, outline)
-    assert not outline.title
 
 
 def test_remote_code_is_never_trusted() -> None:
@@ -94,12 +89,10 @@ def test_remote_code_is_never_trusted() -> None:
 
 
 def test_parsers_of_xml_have_neither_entities_nor_network() -> None:
-    parsers = called("XMLParser")
-    assert len(parsers) == 2
-    for place, node in parsers:
-        options = {option.arg: ast.unparse(option.value) for option in node.keywords}
-        wanted = {"resolve_entities": "False", "no_network": "True", "load_dtd": "False", "huge_tree": "False"}
-        assert options.items() >= wanted.items(), place
+    ((_, node),) = called("XMLParser")
+    options = {option.arg: ast.unparse(option.value) for option in node.keywords}
+    wanted = {"resolve_entities": "False", "no_network": "True", "load_dtd": "False", "huge_tree": "False"}
+    assert options.items() >= wanted.items()
     for place, node in called("HTMLParser"):
         assert "no_network=True" in ast.unparse(node), place
     assert not called("etree.parse", "lxml.html.parse", "minidom.parse", "ElementTree.parse", "sax.parse", "XSLT")
@@ -178,11 +171,9 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     [
         ("text", "a record must be a dictionary"),
         ({"docno": "d", "text": "a", "codes": 5}, "'codes' must be a list of texts, got 5"),
-        ({"docno": "d", "text": "a", "codes": "ab"}, "'codes' must be a list of texts"),
         ({"docno": "d", "text": "a", "codes": [[1]]}, r"a code must be a text, got \[1\]"),
         ({"docno": "d", "text": "a", "title": np.zeros(3)}, "node 0 is .*expected Node.kind, text, parent."),
         ({"docno": "d", "nodes": [["section", "a", "x"]]}, "node 0 is .*expected Node.kind, text, parent.: a text"),
-        ({"docno": "d", "nodes": [["section", "a", np.zeros(2)]]}, "node 0 is"),
         ({"docno": "d", "nodes": [["section", "a", -1]], "links": [["x", "0", 0]]}, "link 0 is"),
         ({"docno": "d", "nodes": [["section", "a", -1]], "references": [["x", 0, 7]]}, "reference 0 is"),
     ],

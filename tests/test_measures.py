@@ -13,7 +13,7 @@ import pyterrier as pt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ir_measures import AP, Qrel, R, ScoredDoc, nDCG
+from ir_measures import AP, R, nDCG
 
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
@@ -108,23 +108,6 @@ def test_pres_is_the_definition(labels, run, cutoff, minimum):
     assert per_topic(PRES(rel=minimum) @ cutoff, labels, run) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("ranking", "mapd", "precd"),
-    [
-        ("a1 x1 a3 b2 a2 b1", (5 / 6 + 1 / 2) / 2, (2 / 3 + 1 / 2) / 2),
-        ("a1 a3 a2", 5 / 12, 1 / 3),
-        ("a3 a1 b1", 0.625, 0.75),
-        ("b1 a1 a2", 1, 1),
-        ("x1", 0, 0),
-    ],
-)
-def test_within_documents_of_known_rankings(ranking, mapd, precd):
-    qrels = qrels_of({"q": {"A%pa1": 1, "A%pa2": 1, "B%pb1": 1, "A%pa3": 0}})
-    run = run_of({"q": [f"{name[0].upper()}%p{name}" for name in ranking.split()]})
-    assert aggregate(MAPD, qrels, run) == pytest.approx(mapd)
-    assert aggregate(PRECD, qrels, run) == pytest.approx(precd)
-
-
 def within_in_words(ranking, labels, minimum, cutoff) -> tuple[float, float]:
     relevant = {doc for doc, label in labels.items() if label >= minimum}
     documents = sorted({doc.split("%p")[0] for doc in relevant})
@@ -199,11 +182,10 @@ def test_on_documents_is_the_measure_of_the_documents(labels, run, cutoff):
 # --- passages and documents ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("judged", ["A", "A%p1"])
-def test_another_level_than_that_of_the_judgments_is_warned_about(judged):
-    found = {"A": "A%p1", "A%p1": "A"}[judged]
-    kinds = ("passages", "documents") if found == "A%p1" else ("documents", "passages")
-    with pytest.warns(UserWarning, match=f"the run has {kinds[0]}, such as '{found}', .*{kinds[1]}.*on_documents"):
+@pytest.mark.parametrize(("found", "judged"), [("A%p1", "A"), ("A", "A%p1"), ("A%p1", "A%s0")])
+def test_another_level_than_that_of_the_judgments_is_warned_about(found, judged):
+    one, other = ({"A": "documents", "A%p1": "passages", "A%s0": "sections"}[name] for name in (found, judged))
+    with pytest.warns(UserWarning, match=f"the run has {one}, such as '{found}', .*{other}.*graph.fold.*on_documents"):
         assert aggregate(PRES, qrels_of({"q": {judged: 1}}), run_of({"q": [found]})) == 0
 
 
@@ -351,16 +333,6 @@ def test_experiment(batch_size, others, plan):
         values = listed[listed["measure"] == str(measure)].set_index("qid")["value"]
         assert values.dropna().to_dict() == pytest.approx({"1": 1, "2": 0.5, "4": 0})
         assert values.mean() == 0.5
-
-
-def test_tuples_and_dictionaries():
-    qrels, run = qrels_of(LEFT_OUT_LABELS), run_of(LEFT_OUT_RUN)
-    qrel_tuples = (Qrel(*row) for row in qrels.itertuples(index=False))
-    run_tuples = (ScoredDoc(*row) for row in run.itertuples(index=False))
-    scores = {query: {doc: -rank for rank, doc in enumerate(docs)} for query, docs in LEFT_OUT_RUN.items()}
-    for given_qrels, given_run in ((qrel_tuples, run_tuples), (LEFT_OUT_LABELS, scores)):
-        values = ir_measures.calc_aggregate([*ALL, AP], given_qrels, given_run)
-        assert {measure: values[measure] for measure in ALL} == pytest.approx(MEANS)
 
 
 @pytest.mark.parametrize(

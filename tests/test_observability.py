@@ -20,7 +20,7 @@ from pyterrier_graph.checks import DataWarning, QualityWarning, SpeedWarning
 PACKAGE = Path(ptg.__file__).parent
 TREES = {file.relative_to(PACKAGE).as_posix(): ast.parse(file.read_text("utf-8")) for file in PACKAGE.rglob("*.py")}
 CATEGORIES = {"PyTerrierGraphWarning", "DataWarning", "QualityWarning", "SpeedWarning"}
-PRINTING = ("demo.py", "__main__.py", "folders/printing.py", "integrity.py")
+PRINTING = ("demo.py", "__main__.py")
 
 
 def calls(function: str) -> list[tuple[str, ast.Call]]:

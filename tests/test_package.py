@@ -85,11 +85,6 @@ def test_type_checkers_see_the_public_names():
     assert sorted(seen) == sorted([*ptg.__all__, "clef_ip", "measures", "plots"])
 
 
-def test_unknown_name():
-    with pytest.raises(AttributeError, match="attribute HGTReranker"):
-        ptg.HGTReranker  # noqa: B018
-
-
 @pytest.mark.parametrize("entry_point", DISTRIBUTION.entry_points, ids=lambda entry_point: entry_point.name)
 def test_entry_point_loads(entry_point: importlib.metadata.EntryPoint):
     assert callable(entry_point.load())
@@ -144,11 +139,6 @@ def test_the_package_stays_light():
         folder for folder in folders if folder in ("graph_mean", "graph_maxsim", "hgat", "lgre", "pair", "gnn_encoder")
     ]
     assert all(len([module for module in MODULES if module.startswith(f"{paper}/")]) <= 9 for paper in papers)
-
-
-def test_only_the_demo_is_a_program():
-    programs = {module for module in MODULES if any(name.startswith("argparse") for name in imports(module))}
-    assert programs <= {"demo.py", "__main__.py"}
 
 
 # --- signatures

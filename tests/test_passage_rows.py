@@ -73,16 +73,6 @@ def test_passages_of_both_kinds_of_runs(graph):
         graph.passages()(documents.assign(docno=["nowhere", "1"]))
 
 
-def test_fold(graph):
-    run = pd.DataFrame({"qid": "q", "query": "x", "docno": ["3", "1", "Bees", "2"], "score": [3.0, 2.0, 1.0, 4.0]})
-    out = graph.fold("document")(run)
-    assert out[["docno", "score", "passage"]].values.tolist() == [
-        ["Ants", 4.0, "2"],
-        ["Bees", 3.0, "3"],
-        ["1", 1.0, "Bees"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [

@@ -215,11 +215,6 @@ def test_newswire_without_elements():
     assert outline(read_record(record | {"marked_up_doc": None})) == ("", ["The bridge."])
 
 
-PAGE = b"""<html><head><title>Bridges</title></head><body><nav><a href="/">Home</a></nav><h1>Bridges</h1>
-<p>The br\xfccke is open. <a href="#more">More</a> <a href="other.html">Other</a></p>
-<h2 id="more">Road &amp; rail</h2><p>It took long.</p></body></html>"""
-
-
 def test_function_of_ones_own(tmp_path: Path):
     rows = [("d1", "Ties", ["long", "short"]), ("d2", "Bows", [])]
     read = lambda row: {"docno": row[0], "title": row[1], "sections": [(part, f"It is {part}.") for part in row[2]]}  # noqa: E731

@@ -28,7 +28,7 @@ from test_models import MODELS
 
 import pyterrier_graph
 from pyterrier_graph.clef_ip import DocumentFrequencies
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name, resolve
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.evaluation.model_card import write_card
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
@@ -38,7 +38,7 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.training import DualEncoderTraining
 from pyterrier_graph.search.graph_index import GraphIndex
-from pyterrier_graph.storage.artifact import CARD, META, read_meta, writing
+from pyterrier_graph.storage.artifact import CARD, META, read_meta
 
 RUN = tiny.run(2).merge(pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(2) for p in range(3)]}), on="docno")
 RUN["text"] = [f"{query} mu {docno}" for query, docno in zip(RUN["query"], RUN["docno"], strict=True)]
@@ -405,8 +405,6 @@ def test_what_cannot_have_a_card(tmp_path: Path) -> None:
     for results in (pd.DataFrame(), {"nDCG": 0.4}):
         with pytest.raises(ValueError, match="results must be a DataFrame"):
             write_card(graph, results=results)  # type: ignore[arg-type]
-    with writing(tmp_path / "other", {"type": "thing"}) as folder:
-        (folder / "data").write_bytes(b"1")
     assert not list(graph.path.glob(CARD))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyterrier as pt
 import pytest
 import tiny
-from test_sharing import KINDS, base_encoder, document_graph, made, query_passage_graph
+from test_sharing import KINDS, document_graph, made, query_passage_graph
 from trainings import forks, in_child
 
 from pyterrier_graph.evaluation.model_card import write_card
@@ -210,8 +210,3 @@ def test_cards_and_edge_features_have_digests(tmp_path: Path) -> None:
     flip(graph.path / "retrieved.features.f2", 3, 1)
     with pytest.raises(ValueError, match="retrieved.features.f2"):
         graph.verify()
-
-
-def test_what_was_not_saved_cannot_be_verified() -> None:
-    with pytest.raises(ValueError, match="save it first"):
-        base_encoder().verify()

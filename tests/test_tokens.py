@@ -21,7 +21,7 @@ from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.base.modules.dense import Dense
 
-from pyterrier_graph.encoders.checkpoints import packaged
+from pyterrier_graph.encoders.names import packaged
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, load_multi_vector_encoder, open_encoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph

@@ -122,15 +122,6 @@ def test_any_number_of_rows(tmp_path_factory: pytest.TempPathFactory, rows: int,
     assert not [*folder.glob("made.*")]
 
 
-def test_ranges_that_are_read(tmp_path: Path) -> None:
-    with unfinished(tmp_path / "made", {}, ROWS, AT_ONCE) as made:
-        made.compute(rows_of, disable=True)
-        parts = [part["rows.f4"] for part in made.read()]
-        assert len(parts) == 6
-        assert np.concatenate(parts).tobytes() == rows_of(np.arange(ROWS))["rows.f4"].tobytes()
-    assert json.loads((tmp_path / "made" / META).read_text())["files"] == {}
-
-
 def test_only_missing_ranges_are_computed(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """Torn files of a killed process, and gaps that its workers have left."""
     assert interrupted(tmp_path / "made", 3) == [0, 4, 8]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transformers import AutoConfig
 
-from pyterrier_graph.encoders.checkpoints import resolve
+from pyterrier_graph.encoders.names import resolve
 from pyterrier_graph.lgre.cross_encoder import CHECKPOINT
 
 

@@ -77,7 +77,7 @@ class Corpus:
     @cached_property
     def titled_index(self) -> FlexIndex:
         """The vectors of passages with the titles of their sections in front."""
-        return base_vectors(self.vectors, self.graph, self.encoder, titles=True)
+        return base_vectors(self.vectors, self.graph, self.encoder, titles=True).flex
 
     @cached_property
     def bm25(self) -> pt.Transformer:

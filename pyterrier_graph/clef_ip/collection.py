@@ -1,8 +1,8 @@
 """CLEF-IP as ir_datasets datasets: patents, and the task of 2012 and 2013 to find passages for claims.
 
-The ids are ``clef-ip``, which has the patents alone, and ``clef-ip/2012/claims-to-passages/{train,test}/{en,de,fr}``
-and ``clef-ip/2013/claims-to-passages/{train,test}/{en,de,fr}``, which also have queries and judgments of passages. The
-files are licensed and have to be fetched by hand: the error for a missing file has instructions.
+The ids are ``clef-ip``, which has the patents alone, and ``clef-ip/YEAR/claims-to-passages/SPLIT/LANGUAGE``
+(2012 or 2013; train or test; en, de or fr), which also have queries and judgments of passages. The files are licensed
+and have to be fetched by hand: the error for a missing file has instructions.
 """
 
 # No "from __future__ import annotations": PyTerrier's text loader wants fields that are annotated with str, not "str".
@@ -73,7 +73,7 @@ class ClefIpQuery(NamedTuple):
 
     Attributes:
         text: The claims.
-        abstract: The application's abstract, or ``''``; title, language, document and codes are the application's too.
+        abstract: The application's abstract, or ``''``; title, language, document and codes are the application's, too.
         claims: XPaths of the claims in the application.
         family: Docnos of the application's family that were published before it; empty in the topics of 2012.
     """

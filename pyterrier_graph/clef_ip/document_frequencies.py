@@ -21,10 +21,9 @@ COUNTS = "{}.u4"
 class DocumentFrequencies(WithSignature, BuiltArtifact):
     """Document frequencies of words for each language, on disk and memory-mapped.
 
-    Counting each language on its own finds function words without lists of them: nearly all documents of a language
-    have them, so that their idf is nearly 0. Words are hashed into four million counters per language, so that memory
-    does not grow with the collection. Words with the same hash share a counter, so that a frequency can be too high,
-    but not too low.
+    Function words need no list: nearly all documents of their language have them, so that their idf is nearly 0. Words
+    are hashed into four million counters per language, so that memory does not grow with the collection. Words with the
+    same hash share a counter: a frequency can be too high, but not too low.
 
     Args:
         path: The folder. It need not exist before :meth:`index`; nothing is read before it is needed.
@@ -42,10 +41,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         return f"DocumentFrequencies({str(self.path)!r})"
 
     def index(self, corpus_iter: Iterable[Mapping[str, Any]]) -> Self:
-        """Counts the documents of each word, and returns these frequencies.
-
-        Args:
-            corpus_iter: Records with ``text`` and ``language``, which are read once.
+        """Counts the documents of each word in records with ``text`` and ``language``, and returns these frequencies.
 
         Raises:
             FileExistsError: If there is something at the path already.
@@ -79,16 +75,9 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         return self._vectorizer.build_analyzer()(text)
 
     def idf(self, words: Sequence[str], language: str) -> np.ndarray:
-        """Inverse document frequency, ``ln(documents / document frequency)``, shape (words,).
+        """Inverse document frequency of words, ``ln(documents / document frequency)``, infinite for unknown words.
 
-        It is 0 or more, and infinite for a word that no document has.
-
-        Args:
-            words: Words that :meth:`words` returned.
-            language: The language of the documents.
-
-        Raises:
-            KeyError: If there is no document in that language.
+        Raises KeyError if there is no document in that language.
         """
         if language not in self.documents:
             raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}")

@@ -58,10 +58,7 @@ Unpack 02_topics.tgz and the archives in it so that there are, next to {DOCUMENT
 
 
 class Archive:
-    """The patents of the collection: a folder with one file per patent document.
-
-    The file of a docno is ``EP/000000/96/81/18/EP-0968118-A1.xml``, as in the published archives.
-    """
+    """The patents of the collection: a folder with files such as ``EP/000000/96/81/18/EP-0968118-A1.xml``."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
@@ -81,16 +78,9 @@ class Archive:
         return read_patent(self.path(docno))
 
     def patents(self, *, workers: int = 1) -> Iterator[Patent]:
-        """Reads all patents, in the order of their paths. Folders are listed while the patents are read.
+        """Reads all patents, in the order of their paths, by so many processes.
 
-        Args:
-            workers: The number of processes that read.
-
-        Raises:
-            FileNotFoundError: If the folder does not exist.
-
-        Warns:
-            DataWarning: If files were skipped that are damaged or not patents; the log has the reason for each of them.
+        Files that are damaged or not patents are skipped: a warning has their number, the log has their reasons.
         """
         from joblib import Parallel, delayed
 
@@ -161,8 +151,8 @@ class Topic(NamedTuple):
 def read_topics(path: str | os.PathLike[str]) -> list[Topic]:
     """Reads a file of topics.
 
-    A topic begins with the tag ``tid`` (or ``id``). The tags ``tfile``, ``tfam-docs`` and ``tclaims`` follow in any
-    order. Line breaks and closing tags are ignored.
+    A topic begins with the tag ``tid`` (or ``id``), and has ``tfile``, ``tfam-docs`` and ``tclaims`` in any order. Line
+    breaks and closing tags are ignored.
     """
     topics = []
     for block in re.split("<t?id", read_text(path), flags=re.IGNORECASE)[1:]:
@@ -199,10 +189,9 @@ class Judgment(NamedTuple):
 
 
 def read_qrels(path: str | os.PathLike[str]) -> Iterator[Judgment]:
-    """Reads a file of judgments, in any of the formats that the collection has.
+    """Reads a file of judgments, all of relevant passages, in any of the formats that the collection has.
 
-    Commas, spaces or tabs separate the fields of a line. The first field is the topic. A docno and an XPath follow at
-    any position. Other fields (``Q0``) are ignored. All judged passages are relevant.
+    Commas, spaces or tabs separate the fields of a line: the topic, then a docno and an XPath among others (``Q0``).
     """
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
@@ -216,7 +205,7 @@ def read_qrels(path: str | os.PathLike[str]) -> Iterator[Judgment]:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The content of a file in UTF-8; else a ValueError."""
+    """The content of a file in UTF-8; raises ValueError for other encodings."""
     try:
         return Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:

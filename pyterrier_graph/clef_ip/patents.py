@@ -1,6 +1,5 @@
 """Reads a patent from its XML file, names its passages by XPaths as the task does, and finds references to claims."""
 
-import html
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -9,15 +8,8 @@ from typing import Any
 
 from lxml import etree
 
-from pyterrier_graph.documents.document import (
-    NO_PARENT,
-    PASSAGE,
-    SECTION,
-    Link,
-    Node,
-    Reference,
-    passage_id,
-)
+from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference, passage_id
+from pyterrier_graph.documents.readers.html import parse_xml, plain_text
 
 MAX_BYTES = 1 << 27
 PARAGRAPHS = {"abstract": "p", "description": "p", "claims": "claim"}
@@ -34,14 +26,6 @@ _BLOCKS = frozenset("br claim-text dd dl dt entry heading li ol p row table ul".
 # A date follows the group, with or without a space between them.
 _IPC = re.compile(r"([A-H]\d\d[A-Z])(?: ?(\d{1,4}) ?/ ?(\d{2,6}?)(?=(?:19|20)\d{6}|\D|$))?")
 _IPC_TAGS = ("classification-ipcr", "main-classification", "further-classification")
-_PARSER = etree.XMLParser(
-    resolve_entities=False,
-    load_dtd=False,
-    no_network=True,
-    huge_tree=False,  # libxml2's limits: 10 MB per text, 256 levels
-    remove_comments=True,
-    remove_pis=True,
-)
 
 
 @dataclass(frozen=True)
@@ -110,13 +94,9 @@ def parse_patent(data: bytes, docno: str) -> Patent:
     """Parses the XML of a patent document.
 
     Of several abstracts, descriptions, sets of claims or titles, the first in the document's language is taken, or else
-    the first. Entities are not expanded, and no other file is loaded. Raises ValueError if the XML is not well-formed,
-    declares entities, or is not a ``patent-document``.
+    the first. Raises ValueError if the XML is not well-formed, declares entities, or is not a ``patent-document``.
     """
-    try:
-        root = etree.fromstring(data, _PARSER)
-    except etree.LxmlError as error:
-        raise ValueError(f"not well-formed XML: {error}") from error
+    root = parse_xml(data)
     declared = root.getroottree().docinfo.internalDTD
     if declared is not None and next(declared.iterentities(), None) is not None:
         raise ValueError("the file declares entities, which no file of the collection needs")
@@ -126,7 +106,7 @@ def parse_patent(data: bytes, docno: str) -> Patent:
         block.text, block.tail = f" {block.text or ''}", f" {block.tail or ''}"
     language = _language(root)
     title = _choose(list(root.iter("invention-title")), language)
-    nodes = [Node(SECTION, "" if title is None else _text(title), NO_PARENT)]
+    nodes = [Node(SECTION, "" if title is None else plain_text(title), NO_PARENT)]
     xpaths: list[str] = []
     claims: dict[int, int] = {}
     for part in PARAGRAPHS:
@@ -156,11 +136,10 @@ def format_xpath(part: str, position: int) -> str:
 
 
 def parse_xpath(xpath: str) -> tuple[str, int]:
-    """The part and position in an XPath such as ``/patent-document/claims/claim[2]``.
+    """The part and position in an XPath such as ``/patent-document/claims/claim[2]``; raises ValueError for others.
 
-    The part is ``'abstract'``, ``'description'`` or ``'claims'``, without the place among its versions in several
-    languages. The position is the place among the part's paragraphs or claims, from 1, and 1 without an index. The
-    XPath of an element inside a paragraph or claim means the paragraph or claim. Raises ValueError for other XPaths.
+    The part is ``'abstract'``, ``'description'`` or ``'claims'`` in any language. The position among its paragraphs or
+    claims begins with 1, which is the position without an index. An element inside of one of them stands for it.
     """
     match = _XPATH.fullmatch(xpath)
     part, step, position = match.groups() if match else ("", "", "")
@@ -193,7 +172,7 @@ def _add_part(
     upper = section = current = len(nodes) - 1
     position = 0
     for child in element.iterchildren("heading", PARAGRAPHS[part]):
-        text = _text(child)
+        text = plain_text(child)
         if child.tag == "heading":
             if text:  # headings in other case are subsections of the heading in capitals before them
                 current = len(nodes)
@@ -209,14 +188,10 @@ def _add_part(
             xpaths.append(format_xpath(part, position))
 
 
-def _text(element: etree._Element) -> str:
-    return " ".join("".join(map(html.unescape, element.itertext())).split())  # of entities of a DTD, there is the name
-
-
 def _codes(root: etree._Element) -> dict[str, None]:
     codes: dict[str, None] = {}
     for element in root.iter(*_IPC_TAGS):
-        if match := _IPC.match(_text(element).upper()):
+        if match := _IPC.match(plain_text(element).upper()):
             subclass, group, subgroup = match.groups()
             codes[subclass] = None
             if group:

@@ -54,8 +54,8 @@ class AbstractTerms(Step):
         terms: The number of words.
 
     Raises:
-        ValueError: In ``transform``, if no word of a topic is in the collection.
-        KeyError: In ``transform``, if there are no documents in the language of a topic.
+        ValueError: If no word of a topic is in the collection.
+        KeyError: If the collection has no documents in the language of a topic.
     """
 
     def __init__(self, frequencies: DocumentFrequencies, terms: int = 10) -> None:
@@ -87,7 +87,8 @@ class AbstractTerms(Step):
 class SharedCodes(Step):
     """Keeps the documents that share a classification code with the application (Albarede et al. 2023, Sect. 5.2.2).
 
-    If the application has no code of the level, all documents are kept.
+    If the application has no code of the level, all documents are kept. A document that is not in the graph raises
+    KeyError.
 
     Columns in: ``qid``, ``docno`` (of documents), ``codes`` (of the topic's application), and any others. Columns out:
     the same; a column ``rank`` is counted again.
@@ -95,9 +96,6 @@ class SharedCodes(Step):
     Args:
         graph: The graph of the documents, which has their codes.
         level: ``'subclass'`` (``C07C``) or ``'group'`` (``C07C45/50``); the paper does not state which.
-
-    Raises:
-        KeyError: In ``transform``, if a document is not in the graph.
     """
 
     def __init__(self, graph: HeteroGraph, level: Level = "subclass") -> None:
@@ -112,17 +110,12 @@ class SharedCodes(Step):
         pt.validate.result_frame(inp, extra_columns=["codes"], context=self)
         _check_lists(inp["codes"], self)
         topic, _ = pd.factorize(inp["qid"])
-        wanted = inp["codes"].groupby(topic).first().explode().dropna()
-        wanted = wanted.astype("str")
+        wanted = inp["codes"].groupby(topic).first().explode().dropna().astype("str")
         wanted = wanted[wanted.str.contains("/") == (self.level == "group")]
         names = self.graph._code_names
         if len(wanted) and not len(names):
-            warnings.warn(
-                "no document of the graph has codes, so SharedCodes keeps no document: "
-                "build it of documents with codes",
-                DataWarning,
-                stacklevel=2,
-            )
+            message = "no document of the graph has codes, so SharedCodes keeps none: index documents with codes"
+            warnings.warn(message, DataWarning, stacklevel=2)
         number = pd.Index(names, dtype=object).get_indexer(wanted)
         documents = self.graph.document_of(inp["docno"].tolist())
         row, code = self.graph._codes_of(documents)

@@ -61,10 +61,9 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
 
     Equal docstrings become one document. A docstring with fewer than ten words besides its summary is left out.
     Summary lines of three words or more are queries. The description of an object in a "See Also" section is a query if
-    it has three words or more, differs from the object's summary (Jaccard coefficient of their words below 0.8), and is
-    neither said of another object nor another object's summary. A line with verbatim copies in more than three
-    documents is a common phrase and no query. Copies of the queries are removed from all documents. The sources of the
-    packages are read, but not imported. A missing package is a ModuleNotFoundError.
+    it has three words or more, differs from the object's summary (Jaccard coefficient of their words below 0.8), and
+    neither describes nor summarizes another object. A line with verbatim copies in more than three documents is a
+    common phrase, not a query. Copies of the queries are removed from all documents. Sources are read, not imported.
     """
     drafts = _read(packages)
     names = _Names(drafts.values())
@@ -301,13 +300,11 @@ class Docstring(NamedTuple):
 def parse_docstring(text: str) -> Docstring:
     """Splits a docstring without indentation into its parts.
 
-    A signature before the summary is removed. The summary is the first paragraph. If this paragraph has more than 30
-    words or ends in a colon, the summary is its first sentence, if that is short enough, and the description has the
-    rest. In sections that list things (parameters, attributes, returned values, errors ...), each entry is a passage;
-    entries without a description are one passage together. In other sections, each paragraph is a passage, together
-    with the code, formulas and lists after it. Passages of more than 150 words are cut; passages of fewer than three
-    words are left out. A docstring that violates the standard, for instance with two sections of the same title, is a
-    ValueError.
+    A signature before the summary is removed. The summary is the first paragraph, or its first sentence if it has more
+    than 30 words or ends in a colon. In sections that list things (parameters, attributes, returned values, errors),
+    each entry is a passage; entries without a description are one passage together. In other sections, each paragraph
+    is a passage, together with the code, formulas and lists after it. Passages of more than 150 words are cut; those of
+    fewer than three words are left out. A docstring that violates the standard raises ValueError.
     """
     from numpydoc.docscrape import NumpyDocString
 

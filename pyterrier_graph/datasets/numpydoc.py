@@ -11,9 +11,9 @@ of "See Also".
 
 **Queries:** The summary lines are queries. All documents that share a summary line are relevant to it. A hash of the
 first document's name decides whether a query is in train, dev or test, so that an object stays in its split when its
-package changes. The queries of the ``see-also`` sets are what the "See Also" sections of *other* objects say about an
-object: paraphrases of the summary lines of all splits. The summary lines can be training queries for these sets, which
-a second hash of the object's name divides into dev and test.
+package changes. The queries of the ``see-also`` sets are descriptions of an object in "See Also" sections of *other*
+objects: paraphrases of the summary lines of all splits, which can be their training queries. A second hash divides
+these sets into dev and test.
 No document contains a query: summary lines, "See Also" sections and verbatim copies of queries are removed.
 
 **Judgments** are of passages: 2 for the description and the notes of a relevant document, 1 for its other passages.
@@ -32,7 +32,7 @@ from ir_datasets.formats import GenericQrel, GenericQuery
 
 from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus
 from pyterrier_graph.documents.document import PASSAGE, Link, Node, Reference, StructuredDocument, passage_id
-from pyterrier_graph.documents.irds import Docs, Lookup, Qrels, Queries
+from pyterrier_graph.documents.irds import Docs, Qrels, Queries
 
 DATASET_ID = "pyterrier-graph/numpydoc"
 PACKAGES = {"numpy": ("numpy",), "all": ("numpy", "scipy", "pandas", "sklearn", "networkx")}
@@ -84,7 +84,7 @@ def dataset(name: str) -> Dataset:
 
 @functools.cache
 def load_corpus(name: str) -> DocstringCorpus:
-    """The corpus ``'numpy'`` or ``'all'``, made once in a process. A missing package is a ModuleNotFoundError."""
+    """The corpus ``'numpy'`` or ``'all'``, made once in a process."""
     try:
         return build_corpus(PACKAGES[name])
     except ModuleNotFoundError as error:
@@ -96,31 +96,30 @@ def load_corpus(name: str) -> DocstringCorpus:
 
 
 def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
-    """The split of an object, computed from the SHA-256 of its name alone.
+    """The split of an object, computed from the SHA-256 of its name alone; another ``salt`` gives other splits.
 
-    ``splits`` are the names of the splits with their shares, which add up to 1. Another ``salt``, a prefix of the name,
-    gives another division of the same names.
+    ``splits`` are the names of the splits with their shares, which add up to 1.
     """
     place = int.from_bytes(hashlib.sha256((salt + name).encode()).digest()[:8], "big") / 2**64
     bounds = itertools.accumulate(splits.values())
     return next((split for split, bound in zip(splits, bounds, strict=True) if place < bound), [*splits][-1])
 
 
-def _record(document: StructuredDocument) -> NumpydocDoc:
-    text = "\n\n".join(document.passages())
-    parts = document.nodes, document.links, document.references, document.codes
-    return NumpydocDoc(document.docno, document.title, text, *parts)
+@functools.cache
+def _records(name: str) -> dict[str, NumpydocDoc]:
+    def record(document: StructuredDocument) -> NumpydocDoc:
+        text = "\n\n".join(document.passages())
+        parts = document.nodes, document.links, document.references, document.codes
+        return NumpydocDoc(document.docno, document.title, text, *parts)
+
+    return {docno: record(document) for docno, document in load_corpus(name).documents.items()}
 
 
 @functools.cache  # one object for all splits: so ir_datasets knows that they share their documents
 def _docs(name: str) -> Docs:
-    def documents() -> Mapping[str, StructuredDocument]:
-        return load_corpus(name).documents
-
-    def lookup() -> Lookup:
-        return lambda docno: _record(documents()[docno])
-
-    return Docs(NumpydocDoc, lambda: map(_record, documents().values()), lookup, lambda: len(documents()), "en")
+    records = functools.partial(_records, name)
+    documents, lookup = lambda: iter(records().values()), lambda: records().__getitem__
+    return Docs(NumpydocDoc, documents, lookup, lambda: len(records()), "en")
 
 
 def _queries(name: str, split: str) -> Iterator[DocstringQuery]:

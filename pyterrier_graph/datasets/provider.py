@@ -1,28 +1,17 @@
-"""Entry points by which PyTerrier and ir_datasets find this package's datasets without an explicit import.
+"""The entry point by which PyTerrier and ir_datasets find this package's datasets without an explicit import.
 
-The ids that begin with ``irds:`` need an entry point of the group ``pyterrier.modules``, which runs with ``import
-pyterrier``. (A second dataset provider named ``irds`` would not do: PyTerrier takes the first of that name, and the
-order depends on the file system.) The entry point must be fast and must not import ir_datasets, which makes a folder
-in the user's home when it is imported. Therefore the datasets are registered by a hook, after ir_datasets is imported.
+PyTerrier imports this module during its own import, so it must be fast. Importing ir_datasets would make a folder in
+the user's home; therefore a hook registers the datasets after somebody else has imported it.
 """
-
-# PyTerrier is imported in functions only, because it imports this module during its own import.
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import wrapt
-
-if TYPE_CHECKING:
-    import ir_datasets
-
-NAMESPACE = "pyterrier-graph"
-CLEF_IP = "clef-ip"
 
 
 def load_module() -> ModuleType:
@@ -36,17 +25,17 @@ def register() -> None:
     """Registers the ids ``pyterrier-graph/...`` and ``clef-ip/...`` in ir_datasets. A second call does nothing."""
     import ir_datasets
 
-    ir_datasets.registry.register_pattern(rf"{NAMESPACE}/numpydoc/(.*)$", _numpydoc)
-    ir_datasets.registry.register_pattern(rf"{CLEF_IP}(?:/.*)?$", _clef_ip)
+    ir_datasets.registry.register_pattern(r"pyterrier-graph/numpydoc/(.*)$", _numpydoc)
+    ir_datasets.registry.register_pattern(r"clef-ip(?:/.*)?$", _clef_ip)
 
 
-def _numpydoc(_: str, groups: Sequence[str]) -> ir_datasets.Dataset:
+def _numpydoc(_: str, names: tuple[str, ...]) -> Any:
     from pyterrier_graph.datasets import numpydoc
 
-    return numpydoc.dataset(groups[0])
+    return numpydoc.dataset(*names)
 
 
-def _clef_ip(name: str, _: Sequence[str]) -> ir_datasets.Dataset:
+def _clef_ip(name: str, _: tuple[str, ...]) -> Any:
     from pyterrier_graph.clef_ip import collection
 
     return collection.dataset(name)

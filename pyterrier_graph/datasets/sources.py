@@ -29,13 +29,12 @@ class DocumentedObject(NamedTuple):
 
 
 def read_package(package: str) -> list[DocumentedObject]:
-    """Reads every documented public object of an installed package.
+    """Reads every documented public object of an installed package, sorted by name.
 
     A name is public if no part of it begins with an underscore and its module exports it: in ``__all__``, by defining
     it, or, in the ``__init__`` of a package, by importing it. Imports, assignments of one name to another, and
     inheritance are resolved, so that an object is found under the names that users know. Tests are left out. Objects
-    of compiled code are found only if a source gives them a docstring with ``add_newdoc``. The objects are sorted by
-    name. A package whose sources are not installed is a ModuleNotFoundError.
+    of compiled code are found only if a source gives them a docstring with ``add_newdoc``.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:

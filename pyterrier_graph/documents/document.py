@@ -72,7 +72,7 @@ def is_number(text: str) -> bool:
 
 
 def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
-    """Says how to evaluate a run of passages by judgments of sections or documents, or the other way round.
+    """Explains how to evaluate a run of passages by judgments of sections or documents, or the other way round.
 
     Returns None if an id is both in the run (``found``) and ``judged``, or if both have ids of one kind.
     """
@@ -94,10 +94,9 @@ def _level(names: Iterable[str]) -> str:
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:
-    """Splits running text into passages.
+    """Splits a text into passages of at most ``words`` words, without losing any.
 
-    Paragraphs (separated by blank lines) are merged until a passage has about ``words`` words. A longer paragraph is
-    cut between words. No word is lost, and white space is normalized.
+    Paragraphs, which blank lines separate, are merged, and longer ones are cut between words.
     """
     if words < 1:
         raise ValueError(f"a passage needs at least one word, got words={words}")

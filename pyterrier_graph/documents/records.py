@@ -47,10 +47,9 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     ``body``                             ``msmarco-document``: ``title``, and passages of the lines of the body
     ===================================  =======================================================================
 
-    Passages do not cross the border of a section. Short paragraphs are joined, see
-    :func:`~pyterrier_graph.documents.document.split_text`. A section without text is kept if it has a title. Text of a
-    section without title lies directly under the document's root. Citations between documents are not read: in
-    ``beir/scidocs`` they are what is judged.
+    Passages do not cross the border of a section, in which short paragraphs are joined. A section without text is kept
+    if it has a title; the text of a section without title belongs to the document's root. Citations between documents
+    are not read: in ``beir/scidocs`` they are the judgments.
 
     Args:
         record: A dictionary with ``docno`` and the fields of one of these lines; ``codes`` are optional.
@@ -81,10 +80,6 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"document {record['docno']!r}: {', '.join(fields)} cannot be read: {error}") from error
     return StructuredDocument.from_record({"docno": record["docno"], "nodes": nodes, "codes": record.get("codes")})
-
-
-def _sectioned(record: Record) -> Sectioned:
-    return _text(record, "title"), _sections(record["sections"])
 
 
 def _sections(rows: Iterable[Any] | None) -> Iterator[Section]:
@@ -151,7 +146,7 @@ def _text(record: Record, field: str) -> str:
 
 # How a record is read, by the first of these fields that it has. None: by StructuredDocument.from_record.
 RECORD_TYPES: dict[tuple[str, ...], Callable[[Record], Sectioned] | None] = {
-    ("sections",): _sectioned,
+    ("sections",): lambda record: (_text(record, "title"), _sections(record["sections"])),
     ("marked_up_doc",): _newswire,
     ("headings", "body"): _by_headings,
     ("text",): None,

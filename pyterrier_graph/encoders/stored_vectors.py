@@ -20,11 +20,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.checks import DataWarning
+from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.storage.arrays import DOCNOS, blocks, writing_ids
+from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, writing_ids
 from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 VECTORS, DIGESTS = "vecs.f4", "digests.u8"
 FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
+WINDOWS = 5  # of a long passage
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
+MANY = 500  # passages for which converting the encoder is worth it
 TIMED, SOON = 64, 10  # passages that are encoded for an estimate, and seconds that need none
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
@@ -163,7 +165,7 @@ def base_vectors(
     titles: bool = False,
     workers: Workers = 1,
     verbose: bool = True,
-) -> FlexIndex:
+) -> Flex:
     """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
 
     It is written into a folder with those of other graphs and encoders, unless it is there already. A call that was
@@ -172,7 +174,8 @@ def base_vectors(
     identity: dict[str, Any] = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
     identity |= {"titles": True} if titles else {}
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
-    nodes, quiet = graph.passage_nodes, without_bars(encoder)
+    nodes = graph.passage_nodes
+    quiet = without_bars(compiled(encoder) if len(nodes) >= MANY else encoder)
     if not len(nodes):
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
 
@@ -201,7 +204,7 @@ def base_vectors(
             "disable": not verbose,
         },
     )
-    return FlexIndex(str(path), verbose=False)
+    return Flex(path)
 
 
 def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
@@ -300,8 +303,8 @@ def _write(
     """
     if (path / META).is_file():
         return
-    count, first = about["doc_count"], np.arange(min(1, about["doc_count"]))
-    dimension = checked_vectors(encode(texts(first)), first, None).shape[1]
+    count, one = about["doc_count"], np.arange(min(1, about["doc_count"]))
+    dimension = checked_vectors(encode(texts(one)), one, None).shape[1]
     meta = about | {"vec_size": dimension}
     with unfinished(path, meta, count, at_once) as writer:
 
@@ -312,8 +315,23 @@ def _write(
                     out.write(digests_of(texts(numbers)).tobytes())
 
         writer.prepare(write_files)
-        others = _copyable(path.parent, pattern, meta)
-        source, row = _copies(_read_digests(writer.folder), others)
+        own, others = _read_digests(writer.folder), _copyable(path.parent, pattern, meta)
+        source, row = _copies(own, others)
+        new = np.flatnonzero(source < 0)
+        first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
+        if len(first) < len(new):  # equal texts are encoded once, into a file of their own
+            others.append(writer.place / "distinct")
+            _write(
+                others[-1],
+                about | {"doc_count": len(first)},
+                lambda numbers: texts(first[numbers]),
+                encode,
+                others[-1].name,
+                at_once=at_once,
+                workers=workers,
+                progress=progress,
+            )
+            source, row = _copies(own, others)
 
         def given(numbers: np.ndarray) -> tuple[Any, ...]:
             """The vectors that other files have, those that are missing, and what these are encoded from."""

@@ -28,22 +28,20 @@ from torch.nn import functional
 
 from pyterrier_graph.checks import SpeedWarning, check_count, check_type
 from pyterrier_graph.encoders.checkpoints import (
-    DEFAULT,
     MAX_PASSAGE_TOKENS,
     MAX_QUERY_TOKENS,
     SAFE_WEIGHTS,
     DType,
-    checkpoint_name,
     device_of,
     dtype_name,
     dtype_of,
     loading,
     positions_of,
     precision,
-    resolve,
     share,
     token_limit,
 )
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.arrays import KeyedRows
 from pyterrier_graph.storage.artifact import json_sha256, weights_sha256

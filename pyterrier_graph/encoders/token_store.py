@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from pyterrier_graph.checks import WithSignature, check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT, dtype_name
+from pyterrier_graph.encoders.checkpoints import dtype_name
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import (
     TokenEncoder,
     TokenStates,
@@ -86,17 +87,11 @@ class TokenStore(WithSignature, BuiltArtifact):
         task: str = "encoding",
         workers: Workers = 1,
     ) -> Self:
-        """Writes the vectors of all nodes.
+        """Writes the vectors of all nodes; ``states_of`` computes those of some nodes, by their numbers.
 
-        Args:
-            states_of: Computes the vectors of some nodes, which are given by their numbers.
-            nodes: Number of nodes.
-            dimension: Length of a token vector.
-            about: Values that the vectors depend on, for ``pt_meta.json``.
-            identity: Further values that the vectors depend on, for an interrupted call that continues.
-            prepare: Called first, with a folder for what is needed until all is done.
-            task: Title of the progress bar.
-            workers: See :meth:`build`.
+        ``about`` has values that the vectors depend on, for ``pt_meta.json``, and ``identity`` further ones, for an
+        interrupted call that continues. ``prepare`` is called first, with a folder for what is needed until all is
+        done.
         """
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
 

@@ -42,38 +42,29 @@ def cross_validate(
         run = cross_validate(lambda fold: GraphMaxSim(graph), first(topics), qrels)
         pt.Experiment([first, run], topics, qrels, [nDCG @ 10, AP @ 100], baseline=0)
 
-    The pipeline is trained by PyTerrier's ``fit``, which applies the stages before an Estimator to the training queries
-    in every fold (the example applies them once, beforehand). PyTerrier's ``fit`` skips earlier Estimators when it does
-    so, and does not train an Estimator inside ``+``, ``**`` or another operator.
+    PyTerrier's ``fit`` trains the pipeline. In every fold, it applies the stages before an Estimator, except other
+    Estimators, to the training queries (the example applies them once, beforehand). It does not train an Estimator
+    inside ``+``, ``**`` or another operator.
 
     Args:
         make_pipeline: Takes the number of a fold (from 1, for file names) and returns an untrained pipeline. It is
             called once more before the first fold, to describe the pipeline. Training must not change what the
-            pipelines share, such as an index or a frozen encoder: a network that is trained has to be loaded again.
-            An Estimator, or a network that is its attribute, must not be that of another fold.
+            pipelines share, such as an index or a frozen encoder: two folds with the same Estimator or network raise
+            ValueError.
         topics: The input of the pipeline, queries or a run: ``qid`` and whatever else the pipeline needs.
         qrels: ``qid, docno, label``. Queries without judgments are ranked, but not used for training or validation.
         folds: Number of folds, made by :func:`query_folds`; or the qids of each fold, as :func:`folds_of` returns them.
         seed: Seed of :func:`query_folds`. Estimators have seeds of their own.
-        output_dir: Folder where the run of each complete fold is kept. After a kill, the same call continues.
+        output_dir: Folder where the run of each complete fold is kept. After a kill, the same call continues; a call
+            with other folds, topics, judgments or pipelines raises ValueError.
         verbose: Whether to show progress.
 
     Returns:
         ``qid, docno, score, rank, fold``, where ``fold`` is the number of the query's test fold.
-
-    Raises:
-        TypeError: If ``make_pipeline`` is a pipeline.
-        ValueError: If the folds are wrong or without judgments; if the pipeline has no Estimator; if two folds have the
-            same Estimator or network; or if ``output_dir`` holds runs of another cross-validation.
-
-    Warns:
-        UserWarning: If the pipeline ranks passages and the judgments are of documents, or the other way round.
     """
     if isinstance(make_pipeline, pt.Transformer):
-        raise TypeError(
-            f"{make_pipeline} is a pipeline, which would keep what it learned in one fold for the next fold. "
-            "Give a function that makes a new pipeline: lambda fold: ..."
-        )
+        advice = "give a function that makes a new pipeline: lambda fold: ..."
+        raise TypeError(f"{make_pipeline} would keep what it learned in one fold for the next one: {advice}")
     topics, qrels = check_frame(topics, "cross_validate"), checked_qrels(qrels, "cross_validate")
     pt.validate.columns(topics, includes=["qid"])
     topics = topics.astype({"qid": str})
@@ -158,10 +149,8 @@ def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
     stages = pipeline._transformers if isinstance(pipeline, pt.Compose) else [pipeline]
     trained = [stage for stage in stages if isinstance(stage, pt.Estimator)]
     if not trained:
-        raise ValueError(
-            f"nothing to train: no stage of {pipeline} is a pt.Estimator; fit does not train Estimators inside of "
-            "operators such as +"
-        )
+        problem = f"nothing to train: no stage of {pipeline} is a pt.Estimator"
+        raise ValueError(f"{problem}; fit does not train Estimators inside of operators such as +")
     return trained
 
 
@@ -184,11 +173,8 @@ def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[
 
     Args:
         topics: Queries or a run: ``qid``. The order of rows does not matter.
-        folds: Number of folds.
+        folds: Number of folds: at least three, at most the number of queries.
         seed: Seed of the random division.
-
-    Raises:
-        ValueError: If there are fewer than three folds, or fewer queries than folds.
     """
     from sklearn.model_selection import KFold
 
@@ -206,10 +192,8 @@ def folds_of(dataset_id: str) -> list[set[str]]:
     """Returns the qids of each fold of a dataset of ir_datasets: of its subsets ``fold1``, ``fold2``, and so on.
 
     ``folds_of("disks45/nocr/trec-robust-2004")`` returns the five folds of Huston and Croft (2014), which Dong et al.
-    (LGRe) used. To use a part of the topics, intersect each fold with the qids of the part.
-
-    Raises:
-        KeyError: If there is no such dataset, or the dataset has no folds.
+    (LGRe) used. To use a part of the topics, intersect each fold with the qids of the part. A dataset without folds
+    raises KeyError.
     """
     import ir_datasets
 

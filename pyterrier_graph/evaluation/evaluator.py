@@ -96,8 +96,8 @@ def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
 def pres(qrels: pd.DataFrame, ranking: pd.DataFrame, measure: Measure) -> pd.Series:
     """PRES of each topic with relevant documents.
 
-    The i-th of n relevant documents has rank i at best. At worst, and if it is not among the first N results, it has
-    rank N + i. Magdy and Jones' equation is the sum of the differences to the worst ranks, divided by the maximum N n.
+    The i-th of n relevant documents has rank i at best. It has rank N + i at worst, if it is not among the first N
+    results. The equation above is the sum of the differences to the worst ranks, divided by its maximum N n.
     """
     cutoff, minimum = measure["cutoff"], measure["rel"]
     relevant = qrels[qrels["relevance"] >= minimum].groupby("query_id").size()  # n

@@ -8,11 +8,9 @@ lists of values per topic. If another measure of the same call has a value for s
 this package is NaN, and so is a p-value of ``pt.Experiment``. If no measure of ``pt.Experiment`` has a value for a
 topic, ``perquery="both"`` gives no mean, because PyTerrier adds the topic to the list and counts it.
 
-Runs are sorted as in trec_eval: by score in single precision, then by id, both descending. Ids are compared as text. A
-document that is judged twice has the higher label.
-
-A run of passages evaluated with judgments of documents, or the other way round, has the value 0 and gives a warning,
-also with the measures of ir_measures itself.
+Runs are sorted as in trec_eval: by score in single precision, then by id, both descending. A document that is judged
+twice has the higher label. If a run has passages and the judgments have documents, or the other way round, all
+measures except ``on_documents``, also those of ir_measures itself, are 0, with a warning.
 """
 
 # The package imports this module, so it must be fast: only the evaluator imports numpy and pandas.
@@ -86,9 +84,9 @@ class PatentMeasure(Measure):
 class PRESMeasure(PatentMeasure):
     """Patent Retrieval Evaluation Score: recall and rank of relevant documents among the first N results.
 
-    PRES is 1 if all relevant documents are on top and 0 if no relevant document is among the first N results. Relevant
-    documents that are not among the first N results count as if they followed directly after result N. With recall R at
-    N and r relevant documents among the first N results, ``r R / N <= PRES <= R``.
+    PRES is 1 if all relevant documents are on top and 0 if none is among the first N results. Relevant documents that
+    are not among them count as if they followed directly after result N. With recall R at N and r relevant documents
+    among the first N results, ``r R / N <= PRES <= R``.
 
     Magdy and Jones, *PRES: a score metric for evaluating recall-oriented information retrieval applications*,
     SIGIR 2010.
@@ -142,11 +140,8 @@ class OnDocumentsMeasure(PatentMeasure):
     """A measure of documents, computed from a run of passages: ``on_documents(AP @ 100)``.
 
     A document has the rank of its first passage and the highest label of its passages. The id of a document is the part
-    of a passage's id before the last ``%p``. An id without it is the id of a document, so judgments may be
-    of passages or of documents.
-
-    ``str(on_documents(AP @ 100))``, which is ``on_documents(measure='AP@100')``, can be parsed again.
-    The measure decides about topics without relevant documents: PRES leaves them out, AP has the value 0.
+    of a passage's id before the last ``%p``. An id without it is that of a document: judgments may be of passages or of
+    documents. The inner measure decides about topics without relevant documents: PRES leaves them out, AP is 0.
 
     Parameters:
         measure: The measure, or its name. It may only depend on ids, ranks and labels.
@@ -195,10 +190,10 @@ class PatentProvider(Provider):
 
 
 class LevelProvider(FallbackProvider):
-    """Passes measures on to other providers, and warns about frames of passages and of judged documents.
+    """Passes measures on to other providers, and warns if the run has passages and documents are judged.
 
-    ir_measures asks its first provider first. So ordinary measures of ``pt.Experiment``, whose value is 0 where a
-    pipeline lacks ``pt.text.max_passage()``, are checked, too. Nothing else sees both a run and its judgments.
+    It is the first provider, so that it sees the ordinary measures of ``pt.Experiment``, which are 0 where a pipeline
+    lacks ``pt.text.max_passage()``. Nothing else sees both a run and its judgments.
     """
 
     NAME = "pyterrier_graph_levels"

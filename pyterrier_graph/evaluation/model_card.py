@@ -31,8 +31,8 @@ def write_card(
 ) -> ModelCard:
     """Writes and returns the card of an artifact, a ``README.md`` in its folder, and replaces an earlier card.
 
-    The artifact provides how to load it, its seed, its options, versions, the paper and, if the process that trained
-    the model also saved it, how it was trained. What is not given is "not stated" in the card.
+    The card also has the code that loads the artifact, its seed, options and versions, the paper and, if the process
+    that trained the model also saved it, the training. Missing arguments are "not stated".
 
     ``artifact.to_hf(...)`` and ``artifact.to_zenodo(...)`` publish the card with an artifact of this package. A
     FlexIndex, also a contextual one, is an artifact of pyterrier_dr: call
@@ -44,11 +44,6 @@ def write_card(
         data: The data that the artifact was made of or trained on, in Markdown.
         results: A table of results, as ``pt.Experiment`` or :func:`~pyterrier_graph.summarize` returns it.
         license: An identifier of https://huggingface.co/docs/hub/repositories-licenses, such as ``'apache-2.0'``.
-
-    Raises:
-        FileNotFoundError: If there is no artifact at the artifact's path.
-        TypeError: If a text has another type.
-        ValueError: If the artifact was not saved or is damaged, or ``results`` is not a table.
     """
     from huggingface_hub import ModelCard, ModelCardData
 

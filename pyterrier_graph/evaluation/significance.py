@@ -25,9 +25,6 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
         A row per system and a column per measure, such as ``0.412 ± 0.003+``: the mean over queries and seeds, the
         standard deviation over seeds, and ``+`` or ``-`` where the system is better or worse than the baseline at
         p < 0.05.
-
-    Warns:
-        UserWarning: If a system has 0 for every query and measure.
     """
     per_query = check_frame(per_query, "per_query", numbers=("value",), texts=("name",))
     pt.validate.columns(per_query, includes=PER_QUERY)

@@ -15,7 +15,8 @@ from pyterrier_dr import FlexIndex
 from safetensors.torch import load_model, save_model
 
 from pyterrier_graph.checks import View, check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType
+from pyterrier_graph.encoders.checkpoints import DType
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.gnn_encoder.equations import (
     GNNEncoderConfig,
     GNNEncoderNetwork,
@@ -137,8 +138,7 @@ class GNNEncoder(ContextualEncoder):
         if isinstance(self.network, GNNEncoderNetwork):
             facts["weights"] = self.weights
             facts["norm where no query is relevant"] = f"{float(self.network.isolated_norm):g}"
-        calls = self._calls("gnn", "gnn.fit(topics, qrels, dev_topics, dev_qrels)")
-        return View(facts | self._training_facts(), calls)
+        return View(facts | self._training_facts())
 
     def fit(
         self,

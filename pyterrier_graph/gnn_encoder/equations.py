@@ -169,15 +169,9 @@ class BipartiteAttention(nn.Module):
     """One GAT layer, of paper 001 (separate W_t, W_s, W_e) or 000 (one W); without the optional activation of Eq. 5.
 
     With several heads, W_s h is cut into parts of d / heads dimensions, each with attention of its own.
-
-    Args:
-        dimension: d, of targets, sources and output.
-        heads: Number of heads; they divide ``dimension``.
-        edge_features: d_e, or None for none.
-        shared: Whether W_t is W_s.
-        own: Whether a target is one more source for itself.
-        init: ``'random'``: Glorot, as in PyG's GATConv. ``'mean'``: W_s is the identity and a is 0, so that the
-            untrained layer is the plain mean of the sources.
+    ``edge_features`` is d_e. With ``shared``, W_t is W_s; with ``own``, a target is one more source for itself.
+    ``init='random'`` is Glorot, as in PyG's GATConv; with ``'mean'``, W_s is the identity and a is 0, so that the
+    untrained layer is the plain mean of the sources.
     """
 
     def __init__(
@@ -435,16 +429,9 @@ def in_batch_loss(queries: Tensor, passages: Tensor, positives: Tensor, *, scale
             \frac{\exp(t\, E_Q(q_i) \cdot h'_{p_i^+})}{\sum_p \exp(t\, E_Q(q_i) \cdot h'_p)}
 
     It needs one relevant passage per query; all other passages of the batch are negatives. The papers have the sum over
-    queries, and no factor t.
-
-    ============= ================== ==================================================================================
-    Input         Shape              Content
-    ============= ================== ==================================================================================
-    ``queries``   (queries, d)       :math:`E_Q(q)`
-    ``passages``  (passages, d)      :math:`h'_p`, each passage once
-    ``positives`` (queries,)         row of the positive; several queries may have the same
-    ``scale``     number             t, the inverse of a temperature: 1 for dot products, 20 for vectors of length 1
-    ============= ================== ==================================================================================
+    queries, and no factor t. Queries :math:`E_Q(q)` have the shape (queries, d), and passages :math:`h'_p`, each once,
+    (passages, d). ``positives`` are the rows of the positives, several of which may be the same. ``scale`` is t, the
+    inverse of a temperature: 1 for dot products, 20 for vectors of length 1.
     """
     with full_precision(queries):
         dtype = torch.promote_types(torch.promote_types(queries.dtype, passages.dtype), torch.float32)

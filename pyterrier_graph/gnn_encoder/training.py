@@ -39,6 +39,7 @@ from pyterrier_graph.checks import QualityWarning, check_fields
 from pyterrier_graph.encoders.sentence_encoder import prompts_of, scale_of
 from pyterrier_graph.encoders.stored_vectors import VectorsOf
 from pyterrier_graph.gnn_encoder.equations import in_batch_loss
+from pyterrier_graph.graph_mean.contextual_index import nearest
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
 from pyterrier_graph.graph_mean.tuning import passages_of
@@ -97,21 +98,13 @@ class GNNEncoderTraining(StartOptions):
 
 @dataclass(frozen=True)
 class LossQueries:
-    """The training queries, with the passages that they learn from.
-
-    Attributes:
-        texts: The queries.
-        vectors: Their vectors by the encoder, shape (queries, d).
-        number: Number of each query in the query graph, -1 for queries outside of it.
-        positives: For each query its relevant passages; no row for a query that cannot give a loss.
-        negatives: For each query its hard negatives.
-    """
+    """The training queries, with the passages that they learn from."""
 
     texts: list[str]
-    vectors: Tensor
-    number: np.ndarray
-    positives: CSR
-    negatives: CSR
+    vectors: Tensor  # by the encoder, shape (queries, d)
+    number: np.ndarray  # of each query in the query graph, -1 for queries outside of it
+    positives: CSR  # for each query its relevant passages; no row for a query that cannot give a loss
+    negatives: CSR  # for each query its hard negatives
 
     def fingerprint(self) -> str:
         """A digest of the queries, their vectors, positives and negatives."""
@@ -144,16 +137,14 @@ def loss_queries(
     row = pd.Series(np.arange(len(qids)), index=qids)
 
     positives = CSR.group(row.loc[relevant["qid"]].to_numpy(), sampler.numbers_of(relevant["docno"].tolist()), len(row))
-    negatives = _retrieved(sampler, texts, vectors, number, positives, outside=bool(options.negatives))
+    negatives = _retrieved(sampler, vectors, number, positives, outside=bool(options.negatives))
     if by_document:
         positives = _best(sampler, vectors, positives)
     positives = _answerable(sampler, number, positives)
     return LossQueries(texts, vectors, number, positives, negatives)
 
 
-def _retrieved(
-    sampler: NeighborSampler, texts: list[str], vectors: Tensor, number: np.ndarray, relevant: CSR, *, outside: bool
-) -> CSR:
+def _retrieved(sampler: NeighborSampler, vectors: Tensor, number: np.ndarray, relevant: CSR, *, outside: bool) -> CSR:
     """For each query the passages retrieved for it, without the relevant ones; by the graph where it has them.
 
     For queries outside of the graph they are searched for if they are needed.
@@ -165,15 +156,12 @@ def _retrieved(
         edges = graph.edges_of_queries(number[inside])
         row, passage = inside[edges.row_index], edges.indices
     if outside and len(others):
-        topics = pd.DataFrame({"qid": others.astype(str), "query": [texts[row] for row in others]})
-        topics["query_vec"] = [*vectors[others].numpy()]
         depth = RETRIEVED_PER_QUERY if graph is None else graph.meta["k"]
-        results = sampler.index.np_retriever(num_results=depth)(topics)
-        row = np.append(row, results["qid"].astype(np.int64))
-        passage = np.append(passage, sampler.numbers_of(results["docno"].tolist()))
+        found = nearest(vectors[others].numpy(), sampler.index.payload()[1], depth)[1]
+        row, passage = np.append(row, np.repeat(others, found.shape[1])), np.append(passage, found)
     count = len(sampler)
     kept = ~np.isin(row * count + passage, relevant.row_index * count + relevant.indices)
-    return CSR.group(row[kept], passage[kept], len(texts))
+    return CSR.group(row[kept], passage[kept], len(number))
 
 
 def _best(sampler: NeighborSampler, vectors: Tensor, positives: CSR) -> CSR:

@@ -198,8 +198,7 @@ class GraphReranker(LearnedModel):
             "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
             "tokens": "not stored" if self.tokens is None else repr(self.tokens),
         }
-        explain = "ptg.explain(reranker, query, docno" + (")" if self.graph is not None else ", graph=graph)")
-        return View(self._facts() | inputs | self._training_facts(), [*self._training_calls(), explain])
+        return View(self._facts() | inputs | self._training_facts())
 
     def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, GraphTokens]:
         """Returns the graph of a passage whose score is explained, its node, and the token vectors."""
@@ -222,12 +221,9 @@ class GraphReranker(LearnedModel):
         return GraphTokens(graph, self.encoder, self._with_titles, stored, self.verbose)
 
     def score_passages(self, queries: TokenStates, query: np.ndarray, node: np.ndarray) -> np.ndarray:
-        """Scores passages of the reranker's own graph.
+        """Scores passages of the reranker's own graph, for token vectors of queries as encoded.
 
-        Args:
-            queries: Token vectors of some queries, as encoded.
-            query: The number of the query of each pair, shape (pairs,).
-            node: The node of the passage of each pair, shape (pairs,).
+        A pair is the number of a query and a node; both arrays have the shape (pairs,).
         """
         assert self.graph is not None
         rows = np.arange(len(query))
@@ -236,15 +232,9 @@ class GraphReranker(LearnedModel):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Scores passages: adds ``score`` and ``rank``, with a warning if the model ranks at random.
 
-        Args:
-            inp: ``qid, query, docno``, where docno is a passage id (``docno%pN``) of the graph;
-                without a graph of its own the reranker needs a ``graph`` column, as ``CandidateGraph`` makes it.
-
-        Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            KeyError: If a passage is not in the graph.
-            TypeError: If the graph of a query is missing.
-            ValueError: If a query is empty or not a text.
+        The input is ``qid, query, docno``, where docno is a passage id (``docno%pN``) of the graph; without a graph of
+        its own the reranker needs a ``graph`` column, as ``CandidateGraph`` makes it. Raises KeyError if a passage is
+        not in the graph, and ValueError if a query is empty or not a text.
         """
         inp = self._checked(inp)
         scores = self._scores(inp)
@@ -262,18 +252,9 @@ class GraphReranker(LearnedModel):
         """Learns from judged queries; see the description of the class.
 
         Where no passage is judged, judgments of documents count for all their passages, and in validation a document
-        has the score of its best passage.
-
-        Args:
-            topics_or_res_tr: Training queries with their passages, as for :meth:`transform`.
-            qrels_tr: Judgments for them: ``qid, docno, label``, of passages or documents.
-            topics_or_res_va: Validation queries with their passages: the model that is best on them is kept.
-            qrels_va: Judgments for them.
-
-        Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            ValueError: If no query is judged, there is nothing to learn, or ``training.output_dir`` holds another
-                training.
+        has the score of its best passage. The runs have queries with their passages, as for :meth:`transform`, and
+        judgments ``qid, docno, label``. The model that is best on the validation queries is kept. Raises ValueError if
+        no query is judged, there is nothing to learn, or ``training.output_dir`` holds another training.
         """
         topics_or_res_tr = self._checked(topics_or_res_tr)
         validation = None

@@ -116,11 +116,9 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
         return LateInteractionRetriever(self, reranker, num_results, nearest=nearest)
 
     def search(self, vectors: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the similarities and the numbers of the nearest token vectors, each of shape (vectors, nearest).
+        """Returns similarities and numbers of the token vectors nearest to some vectors, which have the shape (n, d).
 
-        Args:
-            vectors: Shape (vectors, d), float32.
-            nearest: Token vectors per vector. Where fewer were found, the number is -1.
+        Both have the shape (n, nearest). Where fewer were found, the number is -1.
         """
         return self._faiss.search(np.ascontiguousarray(vectors), min(nearest, len(self)))
 
@@ -157,15 +155,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
         return f"{self.index!r}.retriever({self.reranker!r}, {self.num_results})"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages.
-
-        Args:
-            inp: ``qid, query``.
-
-        Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            ValueError: If a query is empty or not a text.
-        """
+        """Finds passages: ``qid, query`` to ``qid, query, docno, score, rank``."""
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         inp = inp.drop(columns=["docno", "docid", "score", "rank"], errors="ignore")

@@ -10,7 +10,8 @@ import pandas as pd
 import torch
 
 from pyterrier_graph.checks import check_weights, progress
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType
+from pyterrier_graph.encoders.checkpoints import DType
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
     Judged,

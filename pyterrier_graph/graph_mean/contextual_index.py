@@ -13,7 +13,6 @@ with the largest weight :math:`c_r` of relation r, the passages p of a sample of
 
 from __future__ import annotations
 
-import copyreg
 import hashlib
 import json
 import os
@@ -27,8 +26,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-import torch
-from pyterrier_dr import FlexIndex
 from safetensors.numpy import load_file, save
 
 from pyterrier_graph.checks import (
@@ -39,10 +36,8 @@ from pyterrier_graph.checks import (
     check_frame,
     check_type,
     check_weights,
-    unwrapped,
 )
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType
-from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
     FLEX,
     FLOAT,
@@ -53,18 +48,19 @@ from pyterrier_graph.encoders.stored_vectors import (
     checked_vectors,
     encoder_name,
 )
-from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, follow
-from pyterrier_graph.storage.arrays import DOCNOS, blocks, flex_index, ids_of, numbers_of, read_array
+from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, ids_of, numbers_of, read_array
 from pyterrier_graph.storage.artifact import META, OwnArtifact, file_sha256, kind_of, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 
 if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder
+    from pyterrier_dr import BiEncoder, FlexIndex
 
+    from pyterrier_graph.encoders.checkpoints import DType
     from pyterrier_graph.graph_mean.equations import SideBySide
     from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
+    from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 
 SAMPLE = "sample.safetensors"
 WINDOWS, WINDOW_OFFSETS = "windows.f4", "windows.i8"  # the further windows of long passages
@@ -96,7 +92,6 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             ``largest_weights`` of a GraphMean take the place of those that the index was written with.
 
     Attributes:
-        flex: The ``FlexIndex`` at the path.
         encoder: The bi-encoder that encodes queries.
 
     Raises:
@@ -124,8 +119,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         self.graph = graph
         if not os.path.isfile(self.path / META):
             raise FileNotFoundError(f"no index at {str(path)!r:.200}")
-        self.flex = FlexIndex(str(self.path), verbose=False)
-        about = contextual_meta(self.flex)
+        self._files = Flex(self.path)
+        about = contextual_meta(self._files)
         identity = about["identity"]
         encoder = identity["encoder"].rpartition("@")[0] or DEFAULT if encoder is None else encoder
         tuned: Mapping[str, float] = getattr(encoder, "largest_weights", {})
@@ -151,6 +146,11 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in READ}  # workers read these files
 
+    @property
+    def flex(self) -> FlexIndex:
+        """The ``FlexIndex`` at the path."""
+        return self._files.flex
+
     @cached_property
     def _weights(self) -> QueryWeights | None:
         if self._largest_weights is None:
@@ -165,13 +165,13 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         """The further windows of long passages, with context; they count where they are better than the first one."""
         if not (self.path / WINDOWS).is_file():
             return None
-        (about,) = self.flex.payload(return_docnos=False, return_dvecs=False)
+        (about,) = self._files.payload(return_docnos=False, return_dvecs=False)
         vectors = np.memmap(self.path / WINDOWS, FLOAT, "r").reshape(-1, about["vec_size"])
         return Windows(read_array(self.path, "windows"), vectors)
 
     def __len__(self) -> int:
         """Number of passages."""
-        return len(self.flex)
+        return int(self._files.payload(False, False)[0]["doc_count"])
 
     @cached_property
     def _codes(self) -> Any:
@@ -184,22 +184,16 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
 
     def _search(self, queries: np.ndarray, num_results: int, exact: bool) -> tuple[np.ndarray, np.ndarray]:
         """Scores, of the best window, and numbers of the best passages for some queries; shape (queries, results)."""
-        vectors, _ = self.flex.payload(return_docnos=False)
+        vectors, _ = self._files.payload(return_docnos=False)
+        if exact or self._codes is None:
+            return nearest(queries, vectors, num_results, self._scores)
         found = min(num_results, len(self))
         best = np.empty((len(queries), found), np.float32), np.empty((len(queries), found), np.int64)
-        if not exact and self._codes is not None:
-            offsets = None if self._windows is None else self._windows.offsets
-            for row, passages in enumerate(self._codes(queries, found, offsets)):
-                scores = self._scores(queries[[row]], vectors[passages], passages)
-                top = torch.topk(torch.from_numpy(scores[0]), found)
-                best[0][row], best[1][row] = top.values.numpy(), passages[top.indices.numpy()]
-            return best
-        for some in blocks(len(queries), max(1, SCORES_AT_ONCE // len(self))):
-            scores = np.empty((len(some), len(self)), np.float32)
-            for part in blocks(len(self), PASSAGES_AT_ONCE):
-                rows = slice(part[0], part[-1] + 1)
-                scores[:, rows] = self._scores(queries[some], vectors[rows], part)
-            best[0][some], best[1][some] = (values.numpy() for values in torch.topk(torch.from_numpy(scores), found))
+        offsets = None if self._windows is None else self._windows.offsets
+        for row, passages in enumerate(self._codes(queries, found, offsets)):
+            (scores,) = self._scores(queries[[row]], vectors[passages], passages)
+            top = _largest(scores, found)
+            best[0][row], best[1][row] = scores[top], passages[top]
         return best
 
     def _scores(self, queries: np.ndarray, vectors: np.ndarray, passages: np.ndarray) -> np.ndarray:
@@ -216,15 +210,10 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def parts(self, query: str | np.ndarray, docnos: Sequence[str]) -> pd.DataFrame:
         """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
 
-        Args:
-            query: The query, or its vector (``query_vec`` of :meth:`query_encoder`).
-            docnos: The passages.
-
-        Returns:
-            A row per passage, with columns ``own`` and, where the index has weights per query, the relations; else the
-            score is the only part. A row adds up to the score.
+        Instead of the query, its vector may be given (``query_vec`` of :meth:`query_encoder`). A row per passage adds
+        up to the score, with columns ``own`` and, where the index has weights per query, the relations.
         """
-        ids, vectors, _ = self.flex.payload()
+        ids, vectors, _ = self._files.payload()
         names = [OWN, *([] if self._weights is None else self._weights.weights)]
         vector = query_vector(self.query_encoder(), query) if isinstance(query, str) else query
         numbers = numbers_of(ids, docnos)
@@ -292,17 +281,15 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         encode = self.encoder.query_encoder()
         return encode if self._weights is None else encode >> self._weights
 
+    def _encoded(self, queries: list[str]) -> np.ndarray:
+        """Vectors of queries for this index, shape (queries, width)."""
+        vectors = np.asarray(self.encoder.encode_queries(queries), dtype=np.float32)
+        return vectors if self._weights is None else self._weights.widened(vectors)
+
     def query_weights(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """How much each relation counts for some queries, where an index has weights per query.
+        """How much each relation counts for topics (``qid, query``): these with a column of weights per relation.
 
-        Args:
-            topics: ``qid, query``.
-
-        Returns:
-            The topics with a column of weights per relation.
-
-        Raises:
-            ValueError: If the weights are the same for all queries: they are then part of the vectors.
+        Raises ValueError if the weights are the same for all queries: they are then part of the vectors.
         """
         topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
@@ -317,10 +304,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
 
     def _view(self) -> View:
         sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
-        calls = ["index.retriever()"]
-        if self.graph is not None:
-            calls = ["index.retriever() >> ptg.GraphMaxSim(index.graph)", "ptg.explain(index, query, docno)"]
-        return View(sizes, calls, title=repr(self))
+        return View(sizes, title=repr(self))
 
 
 class ContextualRetriever(WithSignature, pt.Transformer):
@@ -349,11 +333,11 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         """Finds passages."""
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        encoded = inp if "query_vec" in inp.columns else unwrapped(self.index.query_encoder()(inp))
-        encoded = encoded.reset_index(drop=True)
-        docnos, about = self.index.flex.payload(return_dvecs=False)
+        encoded = inp.reset_index(drop=True)
+        docnos, about = self.index._files.payload(return_dvecs=False)
+        given = encoded.pop("query_vec") if "query_vec" in encoded else self.index._encoded(encoded["query"].tolist())
         try:
-            vectors = np.array([*encoded.pop("query_vec")], dtype=np.float32).reshape(-1, about["vec_size"])
+            vectors = np.array([*given], dtype=np.float32).reshape(-1, about["vec_size"])
         except (OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{self}: a query_vec must be {about['vec_size']} numbers: {error}") from error
         scores, passages = self.index._search(vectors, self.num_results, self.exact)
@@ -376,8 +360,8 @@ def _nodes(graph: HeteroGraph, passages: np.ndarray, ids: list[str], count: int)
 
 
 def write_index(
-    base_index: FlexIndex,
-    index: FlexIndex,
+    base_index: Flex | FlexIndex,
+    index: Flex | FlexIndex,
     vectors_of: VectorsOf,
     *,
     identity: dict[str, Any],
@@ -387,24 +371,14 @@ def write_index(
     verbose: bool = True,
     weights: QueryWeights | None = None,
     windows_of: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
-) -> FlexIndex:
+) -> Any:
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
 
     Until the index is complete there is nothing at its path; the same call continues after the last whole chunk. Memory
-    grows with the chunks, not with the index.
-
-    Args:
-        base_index: The index that has the passages.
-        index: Where to write; nothing may be there yet.
-        vectors_of: Numbers of passages in the base index, which ascend, to their vectors.
-        identity: Digests of all that the vectors depend on, for JSON. :func:`contextual_meta` returns it.
-        width: Dimensions of the vectors; by default those of the base index.
-        chunk_size: Passages per chunk.
-        workers: Number of processes; with ``'ray'``, which encodes, this process computes.
-        verbose: Whether to show progress.
-        weights: The weights of queries, where each query has weights of its own.
-        windows_of: Numbers of passages to their further windows, if there are any: per window the position of its
-            passage, and its vector.
+    grows with the chunks, not with the index. ``vectors_of`` computes the vectors of passages by their numbers, which
+    ascend, ``width`` dimensions each. ``windows_of`` returns, per further window of some passages, the position of its
+    passage, and its vector. ``identity`` has digests of all that the vectors depend on. With ``workers='ray'``, which
+    encodes, this process computes.
     """
     base = base_index.index_path
     docnos, about = base_index.payload(return_dvecs=False)
@@ -447,7 +421,7 @@ def write_index(
     return index
 
 
-def contextual_meta(index: FlexIndex) -> dict[str, Any]:
+def contextual_meta(index: Flex | FlexIndex) -> dict[str, Any]:
     """The origin of a contextual index: ``'identity'``, ``'docnos_sha256'`` and ``'queries'``.
 
     Raises:
@@ -455,8 +429,7 @@ def contextual_meta(index: FlexIndex) -> dict[str, Any]:
     """
     if "contextual" not in json.loads((index.index_path / META).read_text(encoding="utf-8")):
         raise ValueError(f"{index!r} is not a contextual index")
-    index._meta = read_meta(index.index_path)  # a FlexIndex refuses other types than its own
-    return index._meta["contextual"]
+    return read_meta(index.index_path)["contextual"]
 
 
 def query_vector(query_encoder: pt.Transformer, query: str) -> np.ndarray:
@@ -468,6 +441,8 @@ def query_vector(query_encoder: pt.Transformer, query: str) -> np.ndarray:
 def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto") -> BiEncoder:
     """The bi-encoder that is given, or a SentenceEncoder of that name; else a TypeError."""
     if isinstance(encoder, (str, os.PathLike)):
+        from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+
         return SentenceEncoder(encoder, device=device, dtype=dtype, verbose=False)
     if isinstance(encoder, type) or not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
         check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
@@ -486,11 +461,9 @@ class QueryWeights(WithSignature, pt.Transformer):
     minus the best cosine of the query and any passage. Up to 16,384 passages, evenly over the index, and their sources
     are compared. ``(low, high)`` is (-0.3, -0.1) for relations of documents, (-0.15, 0.15) for relations of queries.
 
-    Columns in: ``query_vec``, shape (d,). Columns out: ``query_vec``, shape (d * (1 + relations),).
-
-    Args:
-        sample: Vectors of length 1: ``'passages'``, and the sources of each relation by name, shape (number, d) each.
-        weights: c_r, the largest weight of each relation, in the order of the blocks.
+    ``sample`` has vectors of length 1: ``'passages'``, and the sources of each relation by name, shape (number, d)
+    each; ``weights`` are c_r, in the order of the blocks. Columns: ``query_vec``, shape (d,) in, (d * (1 + relations),)
+    out.
     """
 
     schematic = {"label": "QueryWeights", "help_url": None}
@@ -508,21 +481,27 @@ class QueryWeights(WithSignature, pt.Transformer):
         pt.validate.columns(inp, includes=["query_vec"], context=self)
         if not len(inp):
             return inp
-        queries = np.stack(inp["query_vec"].to_numpy()).astype(np.float32)
-        weights = self.weights_of(queries)
-        wide = [queries, *(queries * weights[name].to_numpy(np.float32)[:, None] for name in self.weights)]
-        return inp.assign(query_vec=[*np.concatenate(wide, 1)])
+        return inp.assign(query_vec=[*self.widened(np.stack(inp["query_vec"].to_numpy()).astype(np.float32))])
+
+    def widened(self, queries: np.ndarray) -> np.ndarray:
+        """The vectors of queries with a block per relation, shape (queries, d * (1 + relations))."""
+        weights = self._weights_of(queries).astype(np.float32)
+        return np.concatenate([queries, *(queries * weight[:, None] for weight in weights)], axis=1)
 
     def weights_of(self, queries: np.ndarray) -> pd.DataFrame:
         """The weights of some queries, from their vectors of shape (queries, d): a column per relation."""
-        parts = []
+        return pd.DataFrame(self._weights_of(queries).T, columns=[*self.weights])
+
+    def _weights_of(self, queries: np.ndarray) -> np.ndarray:
+        """Shape (relations, queries)."""
+        weights = np.empty((len(self.weights), len(queries)))
         for part in blocks(len(queries), QUERIES_AT_ONCE):
             vectors = queries[part]
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
             best = _best(vectors, self.sample[PASSAGES])
-            row = {name: c * _ramp(name, _best(vectors, self.sample[name]) - best) for name, c in self.weights.items()}
-            parts.append(pd.DataFrame(row, index=part))
-        return pd.concat(parts) if parts else pd.DataFrame(columns=[*self.weights], dtype=float)
+            for row, (name, largest) in zip(weights, self.weights.items(), strict=True):
+                row[part] = largest * _ramp(name, _best(vectors, self.sample[name]) - best)
+        return weights
 
 
 def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:
@@ -530,11 +509,13 @@ def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:
 
     The vectors have length 1 and half precision.
     """
+    from torch.nn.functional import normalize
+
     numbers = np.unique(np.linspace(0, len(sampler) - 1, min(len(sampler), SAMPLED)).astype(np.int64))
     parts: dict[str, list[np.ndarray]] = {PASSAGES: [], **{name: [] for name in network.relations}}
     for part in blocks(len(numbers), PASSAGES_AT_ONCE):
         batch = sampler.sample(numbers[part])
-        own = torch.nn.functional.normalize(batch.passages, dim=1)
+        own = normalize(batch.passages, dim=1)
         for name, vectors in {PASSAGES: own, **network.directions(batch)}.items():
             parts[name].append(vectors.half().numpy())
     empty = np.empty((0, network.dimension), np.float16)
@@ -547,9 +528,36 @@ def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return (queries @ vectors.T).max(1, initial=-1.0)
 
 
+def nearest(
+    queries: np.ndarray,
+    vectors: np.ndarray,
+    num_results: int,
+    scores_of: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] = lambda some, part, numbers: some @ part.T,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and numbers of the passages with the highest scores for each query, shape (queries, results)."""
+    found = min(num_results, len(vectors))
+    best = np.empty((len(queries), found), np.float32), np.empty((len(queries), found), np.int64)
+    for some in blocks(len(queries), max(1, SCORES_AT_ONCE // max(1, len(vectors)))):
+        scores = np.empty((len(some), len(vectors)), np.float32)
+        for part in blocks(len(vectors), PASSAGES_AT_ONCE):
+            rows = slice(part[0], part[-1] + 1)
+            scores[:, rows] = scores_of(queries[some], vectors[rows], part)
+        for row, values in zip(some, scores, strict=True):
+            best[1][row] = top = _largest(values, found)
+            best[0][row] = values[top]
+    return best
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    """Positions of the largest values, in descending order; equal ones ascend. There are at least so many."""
+    if not count:
+        return np.empty(0, np.int64)
+    blocks = np.maximum.reduceat(values, np.arange(0, len(values), 64))  # as many blocks have a value as large
+    least = np.partition(blocks if len(blocks) >= count else values, -count)[-count]
+    near = np.flatnonzero(values >= least)
+    return near[np.argsort(-values[near], kind="stable")[:count]]
+
+
 def _ramp(relation: str, differences: np.ndarray) -> np.ndarray:
     low, high = QUERY_RAMP if relation in QUERY_RELATIONS else RAMP
     return np.clip((differences - low) / (high - low), 0, 1)
-
-
-copyreg.pickle(FlexIndex, flex_index)  # PyTerrier's workers map the vectors again instead of receiving copies of them

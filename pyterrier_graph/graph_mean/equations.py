@@ -61,22 +61,14 @@ class PassageNetwork(nn.Module, ABC):
 
     An index is computed by :meth:`query_states` of all queries, and then by a call with the
     :class:`~pyterrier_graph.graph_mean.neighbors.NeighborBatch` of some passages at a time, as in training.
-
-    Attributes:
-        relations: Names of the relations, which are the keys of ``sources`` and ``edges``.
-        dimension: d, of the vectors of passages and sources.
-        two_hops: Whether queries aggregate from passages, before passages aggregate from queries.
-        edge_features: Whether attention depends on features of the query graph's edges.
-        normalizes: Whether the contextual vectors have unit length, or nearly.
-        titled: The share of x_p that the encoder reads with the titles above the passage in front.
     """
 
-    relations: tuple[str, ...]
-    dimension: int
-    two_hops = False
-    edge_features = False
-    normalizes = False
-    titled = 0.0
+    relations: tuple[str, ...]  # the keys of ``sources`` and ``edges``
+    dimension: int  # d, of the vectors of passages and sources
+    two_hops = False  # whether queries aggregate from passages, before passages aggregate from queries
+    edge_features = False  # whether attention depends on features of the query graph's edges
+    normalizes = False  # whether the contextual vectors have unit length, or nearly
+    titled = 0.0  # the share of x_p that the encoder reads with the titles above the passage in front
 
     @property
     def width(self) -> int:
@@ -100,12 +92,9 @@ class PassageNetwork(nn.Module, ABC):
 
     @abstractmethod
     def passage_states(self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]) -> Tensor:
-        """Contextual vectors, shape (passages, width).
+        """Contextual vectors, shape (passages, width), of passages, (passages, d), with their sources, (sources, d).
 
-        Args:
-            passages: Vectors of the passages, shape (passages, d).
-            sources: By relation, vectors of shape (sources, d).
-            edges: By relation, the rows of the sources of each passage. A relation that is left out has no edges.
+        A relation that is left out has no edges.
         """
 
     @abstractmethod
@@ -142,12 +131,8 @@ class FixedMean(PassageNetwork):
     r"""``normalize(x + sum of w_r m_r)``: a passage and its neighbors in one vector, shape (passages, d).
 
     A passage that aggregates from relevant queries is more similar to all queries than a passage without any. So the
-    vectors of passages without a relevant query, where there are relevant queries at all, may be longer than 1.
-
-    Args:
-        weights: w_r by relation.
-        dimension: d.
-        isolated_norm: Length of the vector of a passage without a relevant query, where other passages have some.
+    vectors of passages without a relevant query, where there are relevant queries at all, may be longer than 1:
+    ``isolated_norm``.
     """
 
     normalizes = True
@@ -275,12 +260,9 @@ def isolated_share(queries: np.ndarray) -> float:
         \beta = \frac{\frac{1 - c}{1 - u}}{\frac{1 - c}{1 - u} + \frac{c}{u}}
 
     u is the share of passages that have answered a query, and c the chance that a passage which is relevant to another
-    query is one of them. The answered queries themselves estimate it: c is the share of their relevant passages that
-    have answered more than one, with one more pair whose chance is u. Where no passage ever answers twice, beta is
-    nearly 1; where those that have answered are often relevant again, it is low.
-
-    Args:
-        queries: How many queries each passage has answered, shape (passages,).
+    query is one of them. ``queries``, how many each passage has answered, estimate it: c is the share of their relevant
+    passages that have answered more than one, with one more pair whose chance is u. Where no passage ever answers
+    twice, beta is nearly 1; where those that have answered are often relevant again, it is low.
     """
     u, pairs = float((queries > 0).mean()), int(queries.sum())
     if not 0 < u < 1:

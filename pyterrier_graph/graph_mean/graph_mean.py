@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
-from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.checks import (
     QualityWarning,
@@ -30,10 +29,12 @@ from pyterrier_graph.checks import (
     check_type,
     check_weights,
 )
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, precision
 from pyterrier_graph.encoders.model import LearnedModel
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
     VECTORS,
+    WINDOWS,
     Mixed,
     Windows,
     base_vectors,
@@ -54,12 +55,12 @@ from pyterrier_graph.graph_mean.equations import FixedMean, PassageNetwork, Side
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, TITLE, TITLES, check_graphs
-from pyterrier_graph.storage.arrays import blocks
+from pyterrier_graph.storage.arrays import Flex, blocks
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
 from pyterrier_graph.storage.writer import Workers, check_workers
 
 if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder
+    from pyterrier_dr import BiEncoder, FlexIndex
 
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
     from pyterrier_graph.training.grid_search import Tuning
@@ -68,7 +69,6 @@ AUTO: Literal["auto"] = "auto"
 Weights = Mapping[str, float] | Literal["auto"]
 ENCODER = "encoder"  # folder of the encoder in a saved model
 QUERIES_AT_ONCE = 4096
-WINDOWS = 5  # of a long passage
 
 
 class ContextualEncoder(LearnedModel):
@@ -120,6 +120,8 @@ class ContextualEncoder(LearnedModel):
             expected = "a QueryPassageGraph, such as ptg.QueryPassageGraph(path)"
             check_type("query_graph", self.query_graph, QueryPassageGraph, expected)
         if self.vectors is not None:
+            from pyterrier_dr import FlexIndex
+
             expected = "a FlexIndex of the encoder's vectors, such as pyterrier_dr.FlexIndex(path)"
             check_type("vectors", self.vectors, FlexIndex, expected)
             if not self.vectors.built():
@@ -184,7 +186,7 @@ class ContextualEncoder(LearnedModel):
             identity |= {"windows": windows, "graph": graph.fingerprint()} if compute.windows is not None else {}
         write_index(
             sampler.index,
-            FlexIndex(str(path), verbose=False),
+            Flex(path),
             compute,
             identity=identity | {"dtype": dtype_name(self.dtype, self._device)},
             width=self.network.width,
@@ -200,14 +202,6 @@ class ContextualEncoder(LearnedModel):
         """The contextual vectors of passages, by their first windows: float32 of shape (passages, width)."""
         sampler = self._sampler()
         return self._compute(sampler)(sampler.known_numbers_of(docnos))
-
-    def _calls(self, name: str, fit: str) -> list[str]:
-        """Code to call next; without passages, a model can do no more than encode queries."""
-        if self.graph is None and self.query_graph is None and self.vectors is None:
-            return [f"{name}.query_encoder()"] if getattr(self, "weights", None) != "auto" else []
-        curves = [f"plots.training_curves({name})"] if self.training_log else []
-        calls = [*curves, fit, f"{name}.index(path).retriever()", f"{name}.explain(query, docno)"]
-        return calls + [f"ptg.explain({name}, query, docno)"] * (self.graph is not None)
 
     def explain(
         self, query: str, docno: str, *, graph: HeteroGraph | None = None, windows: int = WINDOWS
@@ -574,7 +568,7 @@ class GraphMean(ContextualEncoder):
             facts["largest weights"] = self.largest_weights
         else:
             facts["isolated_norm"] = self.isolated_norm
-        return View(facts, self._calls("mean", "mean.fit(dev_topics, dev_qrels)"))
+        return View(facts)
 
     def fit(
         self,

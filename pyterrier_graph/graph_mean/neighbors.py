@@ -23,7 +23,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, TITLE, check_graphs, follow
-from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of
+from pyterrier_graph.storage.arrays import IDS_AT_ONCE, Flex, blocks, ids_of, numbers_of
 from pyterrier_graph.storage.writer import Workers
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ class NeighborSampler:
 
     def __init__(
         self,
-        index: FlexIndex,
+        index: Flex | FlexIndex,
         encoder: BiEncoder,
         relations: Sequence[str],
         graph: HeteroGraph | None,
         query_graph: QueryPassageGraph | None,
         *,
-        titled: FlexIndex | None = None,
+        titled: Flex | FlexIndex | None = None,
         share: float = 0.0,
         two_hops: bool = False,
         edge_features: bool = False,

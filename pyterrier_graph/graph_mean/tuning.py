@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pyterrier_graph.checks import QualityWarning, query_texts, unwrapped
+from pyterrier_graph.checks import QualityWarning, query_texts
 from pyterrier_graph.encoders.stored_vectors import VectorsOf
-from pyterrier_graph.graph_mean.contextual_index import QueryWeights
+from pyterrier_graph.graph_mean.contextual_index import QueryWeights, nearest
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import passage_qrels
 from pyterrier_graph.graphs.relations import RELEVANT
@@ -56,10 +56,8 @@ def validation(
         message = f"{inside} of {len(queries)} validation queries are in the graph: passages aggregate from them"
         warnings.warn(message, QualityWarning, stacklevel=3)
     vectors = np.asarray(model.encoder.encode_queries(queries.tolist()), dtype=np.float32)
-    frame = pd.DataFrame({"qid": queries.index, "query": queries.tolist(), "query_vec": [*vectors]})
-    found = unwrapped(sampler.index.np_retriever(num_results=CANDIDATES)(frame))
-    docnos = pd.concat([found["docno"], passages_of(sampler, qrels)[0]["docno"]]).unique()
-    numbers = np.sort(sampler.numbers_of([*docnos]))
+    found = nearest(vectors, sampler.index.payload()[1], CANDIDATES)[1]
+    numbers = np.union1d(found, sampler.numbers_of(passages_of(sampler, qrels)[0]["docno"].tolist()))
     ids = np.asarray(sampler.docnos_of(numbers), dtype=object)
     count = min(CANDIDATES, len(numbers))
     qids = np.repeat(queries.index.to_numpy(), count)
@@ -91,14 +89,13 @@ def tuned_largest_weights(
     start, weights = dict(model.largest_weights), model._query_weights
     assert weights is not None
     compute = _kept(model._compute(model._sampler()))
-    queries: list[pd.DataFrame] = []
+    queries: list[np.ndarray] = []
     present = start
 
     def wide(texts: list[str]) -> np.ndarray:
         if not queries:
-            vectors = np.asarray(model.encoder.encode_queries(texts), dtype=np.float32)
-            queries.append(pd.DataFrame({"query_vec": [*vectors]}))
-        return np.stack(QueryWeights(weights.sample, present).transform(queries[0])["query_vec"].to_numpy())
+            queries.append(np.asarray(model.encoder.encode_queries(texts), dtype=np.float32))
+        return QueryWeights(weights.sample, present).widened(queries[0])
 
     measured = validation(model, topics, qrels, measure, lambda: compute, wide)
 

@@ -75,9 +75,6 @@ def documents_of_rows(rows: Iterable[Any], document: str | DocumentOf) -> Iterat
     Args:
         rows: Passages: ``docno``, ``text``, and, if wanted, ``title``.
         document: A field, or a function of a row, that gives the docno of a row's document: a text or a whole number.
-
-    Raises:
-        ValueError: If a row has no docno or text, or its document is missing.
     """
     for docno, group in groupby(map(_checked, rows), lambda row: _docno_of(row, document)):
         part = [*group]
@@ -125,10 +122,7 @@ def _title(row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class References:
-    """References of one relation: source nodes, and per reference a document and the number of its passage.
-
-    The number is -1 where a reference leads to the document's root section.
-    """
+    """References of one relation: per reference its source node, a document, and the number of a passage, or -1."""
 
     sources: np.ndarray
     docnos: list[str]
@@ -152,7 +146,7 @@ class Parts:
     def arrays(self, documents: int = 0, nodes: int = 0, passages: int = 0) -> dict[str, np.ndarray]:
         """The arrays of a graph, by name, where these documents follow so many documents, nodes and passages.
 
-        Offsets are the ends of the documents: the 0 at which the first document of a graph begins is missing.
+        Offsets are the ends of the documents, without the 0 at which the first document of a graph begins.
         """
         document = np.repeat(np.arange(len(self.docnos)), self.node_counts)
         passage = np.flatnonzero(self.node_type == 0)
@@ -269,7 +263,7 @@ def compress(
 def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False) -> dict[str, Any]:
     """Writes all files of a graph into an empty folder, and returns their part of ``pt_meta.json``.
 
-    Memory holds a batch of documents, all docnos, codes and edges. Texts and the arrays of nodes are on disk.
+    Memory holds a batch of documents, and all docnos, codes and edges.
     """
     with _DocumentWriter(folder) as writer:
         documents = pt.tqdm(documents, desc="reading documents", unit="doc", delay=1, disable=not verbose)

@@ -26,15 +26,12 @@ class CandidateGraph(Step):
     document: its root section holds them, and they follow one another (``order``) by their numbers, even if passages
     between them are missing. A docno of another form is a document with one passage.
 
-    Columns in: ``qid``, ``docno``, ``text``, any others; ``title``, where there is one, is the
-    title of the root section. Columns out: those, and ``graph``, a
-    :class:`~pyterrier_graph.graphs.hetero_graph.MemoryGraph`: the same object in all rows of a query.
+    Columns in: ``qid``, ``docno``, ``text``, any others; ``title``, where there is one, is the title of the root
+    section. Columns out: those, and ``graph``, a :class:`~pyterrier_graph.graphs.hetero_graph.MemoryGraph`: the same
+    object in all rows of a query.
 
     Args:
         verbose: Whether to show progress.
-
-    Raises:
-        ValueError: If a text is missing.
     """
 
     def __init__(self, *, verbose: bool = True) -> None:

@@ -22,9 +22,6 @@ class CSR:
         indptr: The offset of each row, and the end of the last one; shape (rows + 1,), int64 (tensors also int32).
         indices: The elements, such as the neighbors of a node; shape (elements,), integers.
         data: Arrays with one entry per element, such as scores, by name; shape (elements, ...).
-
-    Raises:
-        ValueError: If ``indptr`` does not end at the number of elements.
     """
 
     indptr: Array
@@ -87,11 +84,7 @@ class CSR:
     def select(self, rows: Array) -> tuple[Array, Array]:
         """The elements of some rows, which may repeat.
 
-        Returns:
-            Per element the position of its row in ``rows``, and the element; two arrays of int64.
-
-        Raises:
-            IndexError: If there is no such row.
+        Returns per element the position of its row in ``rows``, and the element; two arrays of int64.
         """
         position, place = self.places(rows)
         elements = self.indices[place]

@@ -32,10 +32,6 @@ PLAIN = frozenset(("docno", "title", "text", "codes"))  # fields of records that
 CODES = "codes.json"
 PASSAGES = "passages.npids"  # where passages have ids of their own
 DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
-NEXT_CALLS = (
-    "bm25 >> graph.passages() >> reranker",
-    "bm25 >> graph.passages() >> pt.text.get_text(graph)",
-)
 
 
 class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
@@ -65,12 +61,12 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     def __repr__(self) -> str:
         return f"DocumentGraph({str(self.path)!r})"
 
-    def _view(self, calls: Sequence[str] = NEXT_CALLS) -> View:
+    def _view(self) -> View:
         try:
             assert self.meta
-            return super()._view(calls)
+            return super()._view()
         except FileNotFoundError:
-            return View({"documents": "not built yet"}, ["graph.index(dataset.get_corpus_iter())"])
+            return View({"documents": "not built yet"})
         except (OSError, ValueError) as error:
             return View({"not readable": error})
 
@@ -102,7 +98,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
         Raises:
             FileExistsError: If there is a graph at its path and ``overwrite`` is False, or other files.
-            TypeError: If ``corpus_iter`` is not an iterable.
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
         from pyterrier_graph.graphs.builder import build
@@ -206,9 +201,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 The relation ``'title'`` leads to the nearest title.
             query_graph: The graph of training queries, for 'relevant' and 'retrieved'. Masked queries are left out.
             fields: Whether the context of each relation becomes a field of its own.
-
-        Raises:
-            ValueError: If a relation is not in the graphs, needs a query graph, or the query graph has other passages.
         """
         from pyterrier_graph.graphs.context import records
 
@@ -243,9 +235,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         Returns:
             Topics ``qid, query, kind, source``, where source is the id of the section or passage that contains the
             query, and judgments ``qid, docno, label`` of passages.
-
-        Raises:
-            ValueError: If a kind is unknown, or nothing is found for any of the kinds.
         """
         from pyterrier_graph.graphs.pseudo_queries import pseudo_queries
 
@@ -259,15 +248,10 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         relations are taken, in the order of the graph.
 
         Args:
-            relations: One relation, or several, such as ``['order', 'order_i']`` for the passages before and after.
-                Paths such as ``'title/title_i'`` are relations, too.
+            relations: One relation or path, or several, such as ``['order', 'order_i']`` for the passages before and
+                after.
             k: Neighbors per passage.
             path: Folder of the corpus graph, which must not exist yet.
-
-        Raises:
-            ImportError: If ``pyterrier_adaptive`` is not installed.
-            FileExistsError: If there is something at ``path``.
-            ValueError: If the graph has no such relation, or k is less than 1.
         """
         from pyterrier_adaptive import NpTopKCorpusGraph
 
@@ -303,10 +287,7 @@ def structured_documents(
     document: str | DocumentOf | None,
     passage_words: int,
 ) -> Iterator[tuple[StructuredDocument, Any]]:
-    """The documents of a corpus, as :meth:`DocumentGraph.index` reads them, each with the lines of its nodes if known.
-
-    Raises TypeError if ``corpus_iter`` is not an iterable, ValueError if a document is malformed.
-    """
+    """The documents of a corpus, as in :meth:`DocumentGraph.index`, each with the lines of its nodes or None."""
     from pyterrier_graph.graphs.builder import documents_of_rows
 
     if isinstance(corpus_iter, pd.DataFrame):

@@ -133,12 +133,7 @@ class HeteroGraph(Shown, ABC):
     def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
         """The neighbors of some nodes, whose numbers may repeat.
 
-        Returns:
-            Per edge the position of the node in ``nodes``, and the neighbor; two arrays of int64.
-
-        Raises:
-            IndexError: If there is no such node.
-            KeyError: If there is no such relation.
+        Returns per edge the position of the node in ``nodes``, and the neighbor; two arrays of int64.
         """
         if relation not in self.relations:
             raise KeyError(f"no relation {relation!r}: this graph has {', '.join(self.relations)}")
@@ -268,15 +263,12 @@ class HeteroGraph(Shown, ABC):
         return self._adjacency("document_codes").select(documents)
 
     def to_hetero_data(self, documents: Sequence[str] | None = None) -> HeteroData:
-        """The graph for PyTorch Geometric.
+        """The graph, or that of some documents, for PyTorch Geometric.
 
         Node types are ``'passage'`` and ``'section'``; ``data[type].node`` has the graph's node numbers. Messages of
         PyTorch Geometric go from ``edge_index[0]`` to ``edge_index[1]``. Along an edge i -> j of this graph, node i
         aggregates from j. So the edge becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``.
         Edge types without edges are left out.
-
-        Args:
-            documents: Docnos; nodes of other documents, and edges to them, are left out. None: all documents.
         """
         import torch
         from torch_geometric.data import HeteroData
@@ -316,7 +308,7 @@ class HeteroGraph(Shown, ABC):
             "unresolved": dict(self._unresolved),
         }
 
-    def _view(self, calls: Sequence[str] = ()) -> View:
+    def _view(self) -> View:
         from pyterrier_graph.html import in_words
 
         about = self.summary()
@@ -326,8 +318,7 @@ class HeteroGraph(Shown, ABC):
             lost = about["unresolved"].get(name, 0)
             words = "" if in_words(name) == name else f", to the {in_words(name)}"
             sizes[f"{name} edges"] = f"{about['edges'][name]:,}{words}{f' ({lost:,} unresolved)' if lost else ''}"
-        drawn = [f"plots.document_graph(graph, {docno!r})" for docno in self.docnos_of(np.arange(min(1, len(self))))]
-        return View(sizes, [*calls, *drawn])
+        return View(sizes)
 
     def _adjacency(self, name: str) -> CSR:
         return CSR(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))

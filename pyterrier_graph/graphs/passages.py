@@ -44,9 +44,6 @@ class Passages(Step):
             ``"title - section: passage"``. This is for rerankers that read texts; rerankers that take token vectors
             from a store or the graph ignore it.
 
-    Raises:
-        KeyError: If a document is not in the graph.
-        ValueError: If a document's score is not a number.
     """
 
     def __init__(self, graph: HeteroGraph, *, titles: bool = False) -> None:
@@ -125,10 +122,6 @@ class Widen(Step):
         relations: Relations or paths of the graph, the most important first. ``'structural/structural_i'`` leads to the
             rest of a passage's section, ``'structural_i'`` from a section to its passages.
         max_words: Largest number of words per result.
-
-    Raises:
-        KeyError: If a result is not in the graph.
-        ValueError: If the graph does not have a relation, or ``max_words`` is less than 1.
     """
 
     def __init__(self, graph: HeteroGraph, relations: Sequence[str] | str, max_words: int) -> None:
@@ -196,14 +189,12 @@ class Fold(Step):
         relation: What passages are folded into: a relation of the graph, a path of relations
             (``'structural/structural'``), or ``'document'`` for their documents, whose ids are docnos. In contrast to
             ``pt.text.max_passage()``, the graph determines the document of a passage.
-
-    Raises:
-        KeyError: If a passage is not in the graph, or an id is that of a document where the relation leads elsewhere.
-        ValueError: If the graph does not have the relation, or a score is missing.
     """
 
     def __init__(self, graph: HeteroGraph, relation: str = "structural") -> None:
-        check_fold(graph, relation)
+        check_type("relation", relation, str, "the name of a relation, such as 'structural', or 'document'")
+        if relation != DOCUMENT:
+            check_relations(graph, [relation])
         self.graph = graph
         self.relation = relation
 
@@ -218,13 +209,6 @@ class Fold(Step):
         out = run.drop(columns=["rank", "docid"], errors="ignore").iloc[rows]
         out = out.assign(passage=out["docno"], docno=pd.Series(names, dtype="str", index=out.index))
         return pt.model.add_ranks(out.drop_duplicates(["qid", "docno"]).reset_index(drop=True))
-
-
-def check_fold(graph: HeteroGraph, relation: str) -> None:
-    """Raises an error if a relation is not one that passages can be folded by."""
-    check_type("relation", relation, str, "the name of a relation, such as 'structural', or 'document'")
-    if relation != DOCUMENT:
-        check_relations(graph, [relation])
 
 
 def fold(

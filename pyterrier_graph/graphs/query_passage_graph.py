@@ -75,8 +75,8 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     Edges have a type: ``'retrieved'``, with the score of the retriever, ``'relevant'``, with the label as score, or
     ``'generated'``, with score 1, from queries that a model has generated. Queries have the order of the topics,
-    generated ones follow. Passages have the order of the index or document graph that was given; those
-    without edges are in the graph, too. The edges of a type are numbered from 0, by query, then by passage.
+    generated ones follow. Passages have the order of the index or document graph that was given, and may have no edges.
+    The edges of a type are numbered from 0, by query, then by passage.
 
     Args:
         path: Folder of the graph; it may not exist yet, see :meth:`build`. Nothing is read before it is needed.
@@ -99,10 +99,10 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     def _view(self) -> View:
         if not self.built():
-            return View({"queries": "not built yet"}, ["graph.build(topics, index, retriever, qrels=qrels)"])
+            return View({"queries": "not built yet"})
         sizes = {"queries": self.num_queries, "passages": self.num_passages}
         sizes |= {f"{edge_type} edges": edges for edge_type, edges in self.num_edges.items()}
-        return View(sizes, [f"graph.edges_of_queries(queries, {name!r})" for name in self.edge_types])
+        return View(sizes)
 
     # --- building
 
@@ -120,19 +120,19 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
     ) -> Self:
         """Builds the graph from judgments, and by retrieving the best passages of each query.
 
-        The graph appears under its path when it is complete: if building fails or is killed, there is none. The same
-        call then continues with the queries for which nothing has been retrieved; a call is the same if the topics, the
-        passages and ``repr(retriever)`` are. Memory holds the queries and all edges.
+        The graph appears under its path when it is complete. If building is interrupted, a call with the same topics,
+        passages and ``repr(retriever)`` continues with the queries for which nothing has been retrieved. Memory holds
+        the queries and all edges.
 
         Args:
-            topics: The queries: ``qid, query``, and what else the retriever needs. None: there are only generated ones.
+            topics: The queries: ``qid, query``, and other columns that the retriever needs. None: all are generated.
             passages: The corpus: a document graph (its passages), an index of passages, or docnos in an index's order.
-            retriever: Finds passages, ``qid, query`` to ``qid, docno, score``; it is asked for k per query. The rows of
-                a run are ``pt.Transformer.from_df(run)``. None: there are only ``'relevant'`` edges.
+            retriever: Finds passages, ``qid, query`` to ``qid, docno, score``. The rows of a run are
+                ``pt.Transformer.from_df(run)``. None: there are only ``'relevant'`` edges.
             k: Passages per query: the best by score, among equals those that come first.
             qrels: Judgments: ``qid, docno, label``, of passages, or of documents for all their passages. Labels above 0
-                make ``'relevant'`` edges. Judgments of other queries are ignored, and of what is not in the corpus with
-                a warning.
+                make ``'relevant'`` edges. Judgments of other queries are ignored, and those of other passages with a
+                warning.
             generated: Queries that a model has generated from passages: ``docno`` and ``querygen``, a list or lines of
                 queries, as pyterrier_doc2query makes them, or ``docno`` and ``query``, a row per query. They become
                 nodes with ids such as ``generated:0``, whose edges are ``'generated'``, never ``'relevant'``. Equal
@@ -143,15 +143,12 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         Raises:
             FileExistsError: If there is something at its path already.
             KeyError: If a retrieved docno, or everything that is judged, is not in the corpus.
-            ValueError: If there are no queries, no passages, or topics with neither a retriever nor judgments; if a
-                query, passage, or passage of a query comes twice; if a query has no text, or a score is not finite.
+            ValueError: If queries or passages are missing or not unique, or a score is not finite.
         """
         check_count("k", k)
         check_count("batch_size", batch_size)
         check_workers(workers)
-        check_type(
-            "retriever", retriever, (pt.Transformer, type(None)), "a transformer that retrieves passages, or None"
-        )
+        check_type("retriever", retriever, (pt.Transformer, type(None)), "a transformer that retrieves, or None")
         made, sources = (pd.DataFrame(columns=["qid", "query"]), None) if generated is None else _generated(generated)
         if topics is not None or generated is None:
             topics = _checked_topics(topics)
@@ -195,20 +192,14 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         """Stores a vector for each edge, such as a cross-encoder's state of [CLS] for its query and passage.
 
         After an interruption, a second call continues where the first one stopped. It encodes the first edges again, to
-        check that the encoder is the same.
+        check that the encoder is the same, and raises ValueError if not.
 
         Args:
             encode: Takes a list of queries and one of as many passages, and returns vectors, shape (pairs, d). The same
-                pair must always get the same vector.
+                pair must always get the same vector, which must be finite in 16 bits.
             texts: Adds a column ``text`` to a frame with ``docno``, as ``pt.text.get_text(dataset)`` does.
             edge_type: The type of the edges.
             batch_size: Pairs to encode between two writes.
-
-        Raises:
-            FileExistsError: If these edges have features already.
-            KeyError: If there is no such type of edges.
-            ValueError: If a vector is not finite in 16 bits or has another length than those before, a passage has no
-                text, or an interrupted run used another encoder.
         """
         self._check_type(edge_type)
         check_count("batch_size", batch_size)
@@ -274,10 +265,9 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         return self._texts(np.asarray(queries, dtype=np.int64))
 
     def without(self, queries: np.ndarray) -> Self:
-        """The graph without the edges of some queries, by number: a view, which costs a boolean per query.
+        """The graph without the edges of some queries, and of those that are masked already.
 
-        Queries that are masked already stay masked. Raises IndexError if there is no such query, TypeError if these are
-        not numbers (``query_of`` gives the numbers of qids).
+        This is a view, which costs a boolean per query. ``query_of`` gives the numbers of qids.
         """
         masked = np.zeros(self.num_queries, dtype=bool) if self._masked is None else self._masked.copy()
         masked[checked(queries, self.num_queries)] = True
@@ -291,10 +281,6 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         Returns:
             A row per query: passage numbers, which ascend, with ``scores`` (float32) and ``edges``, the number of the
             edge among all of its type: the row of its features.
-
-        Raises:
-            IndexError: If there is no such query.
-            KeyError: If there is no such type of edges.
         """
         queries = np.asarray(queries, dtype=np.int64)
         row, edges = self._rows(edge_type, edge_type).places(queries)

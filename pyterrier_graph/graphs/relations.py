@@ -103,9 +103,8 @@ def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray
     and from there to all parts of that section, except the passage itself. ``'titles'`` leads to all titles above a
     node.
 
-    Returns:
-        Per pair of a node and a node that it reaches, the position in ``nodes``, and the node reached; two arrays of
-        int64. No pair is repeated.
+    Returns per distinct pair of a node and a node that it reaches, the position of the former in ``nodes``, and the
+    latter; two arrays of int64.
     """
     if path == TITLES:
         return _all_titles(graph, nodes)

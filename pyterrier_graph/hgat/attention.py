@@ -101,13 +101,7 @@ def attend_along_edges(
 ) -> Tensor:
     """Each node's tokens attend to the tokens of each of its neighbors; returns the sums over the neighbors, float32.
 
-    Args:
-        queries: Projected states of ``edges.nodes``.
-        keys: Projected states of ``edges.neighbors``.
-        values: Likewise, of the same lengths as ``keys``.
-        edges: Which nodes attend to which neighbors.
-        heads: Number of attention heads, which divides d.
-        dropout: Probability of dropping an attention weight.
+    ``queries`` are projected states of ``edges.nodes``; ``keys`` and ``values`` those of ``edges.neighbors``.
     """
     pairs = edges.pairs[:, (queries.lengths[edges.pairs[0]] > 0) & (keys.lengths[edges.pairs[1]] > 0)]
     longest = torch.maximum(queries.lengths[pairs[0]], keys.lengths[pairs[1]])

@@ -332,12 +332,9 @@ class NeighborMatches(nn.Module):
         return propagation._replace(nodes=nodes, matches=tuple(matches))
 
     def forward(self, in_context: TokenStates, inputs: TokenStates, propagation: Propagation) -> TokenStates:
-        """Adds the rows.
+        """Adds the rows to the representations of the distinct targets, in ascending order.
 
-        Args:
-            in_context: The representations of the distinct targets, in ascending order.
-            inputs: The texts of ``propagation.nodes``, as encoded.
-            propagation: The result of :meth:`plan`.
+        ``inputs`` are the texts of ``propagation.nodes``, as encoded.
         """
         # a passage without tokens matches with 0, as in GraphMaxSim
         empty = torch.nonzero(in_context.lengths == 0).flatten()
@@ -402,11 +399,9 @@ class HGAT(nn.Module):
     def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
         """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.
 
-        Args:
-            inputs: Encoded texts of ``propagation.nodes``.
-            propagation: Which states attend to which, layer by layer.
-            linear: Whether gradients take attention weights and the lengths of vectors for constants. The result is
-                then linear in the inputs but for biases, and gradient x input is the contribution of each input.
+        ``inputs`` are the encoded texts of ``propagation.nodes``. With ``linear``, gradients take attention weights and
+        the lengths of vectors for constants. The result is then linear in the inputs but for biases, and gradient x
+        input is the contribution of each input.
         """
         states = inputs
         for layer, hop in zip(self.layers, propagation.hops, strict=True):
@@ -417,12 +412,9 @@ class HGAT(nn.Module):
         return states.select(propagation.targets)
 
     def score(self, query: Tensor, content: TokenStates, in_context: TokenStates) -> Tensor:
-        """Scores of passages for one query, shape (passages,).
+        """Scores of passages, shape (passages,), for the token vectors E_q of one query, shape (query tokens, d).
 
-        Args:
-            query: Token vectors E_q of the query, shape (query tokens, d).
-            content: E_p of the passages, likewise; used by the late framework.
-            in_context: Their representations, as :meth:`forward` returns them.
+        ``content`` are the token vectors E_p of the passages, which the late framework uses.
         """
         if self.alpha is None:
             return maxsim(query, in_context)  # Eq. 4

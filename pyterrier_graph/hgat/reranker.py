@@ -17,7 +17,8 @@ from accelerate.utils import send_to_device
 from safetensors.torch import load_file, save_file
 
 from pyterrier_graph.checks import SpeedWarning, check_type, progress
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenStates, stored_rows
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
@@ -271,15 +272,9 @@ class HGATReranker(GraphReranker):
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
         Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute). An interrupted call
-        continues when it is repeated, with any number of workers.
-
-        Args:
-            path: Folder of the store, which must not exist.
-            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
-
-        Raises:
-            FileExistsError: If ``path`` exists already.
-            ValueError: If the reranker has no document graph.
+        continues when it is repeated, with any number of workers: processes, or ``'ray'``, see
+        :mod:`~pyterrier_graph.storage.writer`. Raises FileExistsError if ``path`` exists already, and ValueError if the
+        reranker has no document graph.
         """
         if self.graph is None:
             raise ValueError("only the passages of a document graph can be contextualized in advance")

@@ -101,24 +101,14 @@ class NegativeSampler:
     * ``random``: from the corpus.
     * ``same_doc``: from the document of p+.
     * ``relevant_docs``: from the documents that have a passage relevant to the query.
-    * ``shared_codes``: from the documents that share a code with the patent that the query was made from (``codes``),
-      as in the paper; where queries have no codes, with one of the query's relevant documents. Each of these documents
-      is drawn with the same probability, then one of its passages.
+    * ``shared_codes``: from the documents that share a code with the patent that the query was made from (``codes``, by
+      qid), as in the paper; where queries have no codes, with one of the query's relevant documents. Each of these
+      documents is drawn with the same probability, then one of its passages.
     * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6 (never, with a warning, if there are
       no codes). A pair for which one of them finds nothing gets a negative by the other.
     * ``candidates``: from the passages that the first stage ranked for the query. Not in the paper.
 
-    Args:
-        graph: The graph that the passages are in.
-        qrels: ``qid, docno, label``; docno is a passage id.
-        strategy: One of the above.
-        candidates: ``qid, docno`` of the first stage's passages, for ``candidates``.
-        codes: Codes by qid. A query whose codes no document has gets no negative by ``shared_codes``.
-        seed: Seed of the random generator.
-
-    Raises:
-        ValueError: If no passage is judged as relevant.
-        KeyError: If a judged passage is not in the graph.
+    Raises ValueError if no passage is judged as relevant, and KeyError if a judged passage is not in the graph.
     """
 
     def __init__(
@@ -321,11 +311,7 @@ class Group:
 class TripleCollator:
     """Makes batches of triples: plans the states that their passages need, and collects the inputs.
 
-    Args:
-        hgat: The network.
-        graphs: The graphs.
-        queries: The texts of the queries.
-        encoder: The encoder; None if it learns, too: batches then have texts.
+    Without an encoder, which then learns, too, batches have texts.
     """
 
     def __init__(self, hgat: HGAT, graphs: Graphs, queries: Sequence[str], encoder: TokenEncoder | None) -> None:

@@ -19,15 +19,14 @@ from pyterrier_graph.checks import View, check_count, check_frame, check_type, i
 from pyterrier_graph.encoders.checkpoints import (
     SAFE_WEIGHTS,
     DType,
-    checkpoint_name,
     device_of,
     loading,
     positions_of,
     precision,
-    resolve,
     score_in_full_precision,
 )
 from pyterrier_graph.encoders.model import LearnedModel
+from pyterrier_graph.encoders.names import checkpoint_name, resolve
 from pyterrier_graph.graph_maxsim.graph_reranker import ranked
 from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.lgre.training import (
@@ -51,7 +50,6 @@ class TextReranker(LearnedModel):
 
     ARTIFACT_TYPE = "reranker"
     TRAINING: ClassVar[type[PairTraining]]
-    CALLS: tuple[str, ...] = ()  # code that explains scores, for notebooks
     WRITTEN: tuple[str, ...] = ("max_tokens", "text_field")
 
     batch_size: int
@@ -104,17 +102,13 @@ class TextReranker(LearnedModel):
             "checkpoint": checkpoint_name(self.encoder),
             "reads": f"{self.max_tokens} tokens of query and {self.text_field!r} together",
         }
-        return View(sizes | self._training_facts(), [*self._training_calls(), *self.CALLS])
+        return View(sizes | self._training_facts())
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Scores documents: adds ``score`` and ``rank``; the score of a row does not depend on the other rows.
 
-        Args:
-            inp: ``qid, query, docno`` and the column with the text, which may be empty. At least one
-                row of a query has its text.
-
-        Raises:
-            ValueError: If a query is empty, or a query or document is not a text.
+        The input has ``qid, query, docno`` and the column with the text, which may be empty. At least one row of a
+        query has its text. Raises ValueError if a query is empty, or a query or document is not a text.
         """
         inp = self._checked(inp)
         if len(inp):
@@ -166,14 +160,9 @@ class TextReranker(LearnedModel):
         measure ranks documents by their best passage. There is a warning if the model is trained already, or no
         validation candidate is judged.
 
-        Args:
-            topics_or_res_tr: Training queries with their documents, as for :meth:`transform`.
-            qrels_tr: Judgments for them: ``qid, docno, label``.
-            topics_or_res_va: Validation queries with their documents: the weights that are best on them are kept.
-            qrels_va: Judgments for them.
-
-        Raises:
-            ValueError: If there is nothing to learn from, ``output_dir`` holds another training, or training diverges.
+        The runs have queries with their documents, as for :meth:`transform`, and judgments ``qid, docno, label``. The
+        weights that are best on the validation queries are kept. Raises ValueError if there is nothing to learn from,
+        ``output_dir`` holds another training, or training diverges.
         """
         self._start_fit()
         options: PairTraining = self.training

@@ -184,12 +184,8 @@ class LGRe(nn.Module):
     ) -> LGReOutput:
         """Scores pairs ``[CLS] query [SEP] document [SEP]``; all tensors have the shape (batch, tokens).
 
-        Args:
-            input_ids: Token numbers.
-            attention_mask: 1 for tokens, 0 for padding.
-            segments: 0 for the query's words, 1 for the document's, -1 for special tokens and padding.
-            token_type_ids: For encoders that have them.
-            adjacency: Whether to return the word graphs.
+        ``segments`` are 0 for the query's words, 1 for the document's, -1 for special tokens and padding. With
+        ``adjacency``, the word graphs are returned, too.
         """
         inputs: dict[str, Any] = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         encoded = self.encoder(

@@ -62,10 +62,8 @@ class LGReLoss:
     def __call__(self, output: LGReOutput, segments: Tensor, relevant: Tensor) -> Tensor:
         """The loss, a scalar: the mean over lists, of which the first document is d+ and all others are d-.
 
-        Args:
-            output: Output of the model, for the documents of all lists one after another.
-            segments: Those of the model's arguments, shape (batch, tokens).
-            relevant: y, whether a document is relevant, shape (lists, documents of each).
+        ``relevant`` is y, whether a document is relevant, shape (lists, documents of each); the output of the model,
+        and its argument ``segments``, are for the documents of all lists, one after another.
         """
         scores = output.scores.view(relevant.shape)  # (lists, 1 + n)
         loss = pairwise_loss(scores[:, 1:] - scores[:, :1], self.ranking).mean()  # Eq. 15

@@ -16,13 +16,13 @@ from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import (
     SAFE_WEIGHTS,
     DType,
-    checkpoint_name,
     device_of,
     loading,
     precision,
     score_in_full_precision,
 )
 from pyterrier_graph.encoders.model import options_from
+from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.lgre.cross_encoder import TextReranker
 from pyterrier_graph.lgre.equations import LGRe, LGReConfig
 from pyterrier_graph.lgre.training import Batch, LGReTraining
@@ -81,7 +81,6 @@ class LGReReranker(TextReranker):
 
     schematic = {"label": "LGRe", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_FORMAT = "lgre"
-    CALLS = ("plots.word_graph(reranker.word_graph(query, text))",)
     TRAINING = LGReTraining
 
     def __init__(

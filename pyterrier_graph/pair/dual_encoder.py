@@ -15,8 +15,9 @@ from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
 
 from pyterrier_graph.checks import DataWarning, View, check_frame, check_type, query_texts
-from pyterrier_graph.encoders.checkpoints import DEFAULT, DType, device_of
+from pyterrier_graph.encoders.checkpoints import DType, device_of
 from pyterrier_graph.encoders.model import LearnedModel, training_entry
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.pair.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, train_dual_encoder
@@ -59,9 +60,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
     Attributes:
         network: The SentenceTransformer.
         pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
-
-    Raises:
-        ValueError: If an option is out of range, or the checkpoint cannot read so many tokens.
     """
 
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -106,9 +104,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         self._limit()
 
     def _view(self) -> View:
-        fit = "fit(topics, qrels, dev_topics, dev_qrels)" if self.miner is not None else "fit_examples(examples)"
-        calls = [*self._training_calls("encoder", fit), *super()._view().calls]
-        return View(self._sizes() | self._training_facts(), calls)
+        return View({**super()._view().facts, **self._training_facts()})
 
     def fit(
         self,
@@ -127,15 +123,11 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         Args:
             topics_or_res_tr: Training queries: ``qid, query``. Other columns are ignored.
             qrels_tr: Judgments for them: ``qid, docno, label``.
-            topics_or_res_va: Validation queries. The weights with the best validation measure are kept; these can be
+            topics_or_res_va: Validation queries. The weights with the best validation measure are kept, which may be
                 those before training. Ranked are the documents in this frame (``docno, text``), or,
                 if it has only queries, the miner's candidates.
             qrels_va: Judgments for them, of passages or, for all their passages, of documents.
             unlabeled: Queries without judgments: ``qid, query``.
-
-        Raises:
-            ValueError: If there is no miner or no training example, ``output_dir`` holds another training, or training
-                diverges.
         """
         if (miner := self.miner) is None:
             raise ValueError(f"{self!r} has no miner: give DualEncoder(miner=HardNegativeMiner(...)), or fit_examples")
@@ -162,14 +154,14 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         *,
         pretraining_examples: Dataset | TrainingExamples | None = None,
     ) -> Self:
-        """Trains on given examples. For validation and errors see :meth:`fit`.
+        """Trains on given examples.
 
         Each stage has a folder of its own in ``output_dir``, ``pretraining`` or ``training``. If a call was killed, the
         same call continues from the last checkpoint there, and ends with the same weights.
 
         Args:
             examples: Columns ``query, positive, negative_1 .. negative_n``, in this order; n may be 0.
-            topics_or_res_va: Validation queries.
+            topics_or_res_va: Validation queries, as in :meth:`fit`.
             qrels_va: Judgments for them.
             pretraining_examples: Examples of the first stage, which has the options ``training.pretraining``.
         """

@@ -11,15 +11,7 @@ negatives, for each query q with its positive :math:`p^+`:
 
     L &= (1 - \alpha) L_Q + \alpha L_P \quad \text{(Eq. 6)}
 
-+-----------------------------------------------+------------------------------------------------------------------+
-| Texts of an example                           | When to choose it                                                |
-+===============================================+==================================================================+
-| query, positive                               | ``alpha=0``: the other passages of the batch are negatives       |
-+-----------------------------------------------+------------------------------------------------------------------+
-| query, positive, negative_1, ... negative_n   | ``alpha=0``: fine-tuning with hard negatives (RocketQA)          |
-+-----------------------------------------------+------------------------------------------------------------------+
-| query, positive, negative_1, ... negative_n   | ``alpha=0.1``: pre-training on many pseudo-labels (PAIR)         |
-+-----------------------------------------------+------------------------------------------------------------------+
+PAIR pre-trains with ``alpha=0.1`` on many pseudo-labels, and fine-tunes with ``alpha=0``, the loss of RocketQA.
 
 R. Ren, S. Lv, Y. Qu, J. Liu, W. X. Zhao, Q. She, H. Wu, H. Wang, J.-R. Wen: PAIR: Leveraging passage-centric similarity
 relation for improving dense passage retrieval. Findings of ACL-IJCNLP 2021. "Eq. n" below are that paper's.
@@ -52,10 +44,9 @@ def pair_loss(
 ) -> Tensor:
     """The loss of PAIR, ``(1 - alpha) L_Q + alpha L_P`` (Eq. 6), of a batch of queries with one positive passage each.
 
-    Similarities are dot products. Both losses are the mean negative log likelihood of the right candidate. In L_Q
-    (Eq. 3) each query ranks all positives and negatives of the batch; its own positive is right. In L_P (Eq. 5) each
-    positive ranks all queries, of which its own is right, and all negatives. (The sum as
-    printed, over p-, would have the other positives in the place of the other queries, which are in the authors' code.)
+    Both losses are the mean negative log likelihood of the right candidate. In L_Q (Eq. 3) each query ranks all
+    positives and negatives of the batch; its own positive is right. In L_P (Eq. 5) each positive ranks all queries, of
+    which its own is right, and all negatives: as in the authors' code, the dots stand for the other queries.
 
     Args:
         queries: q, shape (batch, dimensions).
@@ -63,8 +54,7 @@ def pair_loss(
         negatives: Hard negatives p- of all queries together, in any order, shape (any number, dimensions).
         alpha: Weight of L_P, 0 to 1.
         scale: Factor of all similarities, the inverse of a temperature. The paper has none, which is 1.
-        rows: The queries and positives whose loss is computed, a slice without a step. The other queries and
-            positives are only ranked.
+        rows: The queries and positives whose loss is computed, a slice without a step; the others are only ranked.
 
     Returns:
         A scalar in float32 or float64.
@@ -88,8 +78,8 @@ class PAIRLoss(CachedLossMixin, nn.Module):
     """:func:`pair_loss` for the trainer of sentence-transformers.
 
     The columns of the training set are, in this order and under any names: query, positive passage, and any number of
-    hard negatives (also none), which serve all queries of the batch. A passage that is twice in a batch would be its
-    own negative, so use ``batch_sampler=BatchSamplers.NO_DUPLICATES``.
+    hard negatives, which serve all queries of the batch. A passage that is twice in a batch would be its own negative,
+    so use ``batch_sampler=BatchSamplers.NO_DUPLICATES``.
 
     Args:
         model: The dual-encoder.
@@ -97,9 +87,9 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         scale: See :func:`pair_loss`. It should be larger than 1 for normalized vectors.
         gather_across_devices: Whether the passages and queries of all processes are ranked (cross-batch negatives).
             Each process then needs a batch of the same size.
-        mini_batch_size: Number of texts that are encoded at once, and of rows of similarities that are computed at
-            once, in a batch of any size (GradCache). Loss and gradients are those of the whole batch. Memory grows with
-            the batch by its vectors only, but every text is encoded twice. None encodes a whole column at once.
+        mini_batch_size: Number of texts and of rows of similarities that are computed at once, in a batch of any size
+            (GradCache). Loss and gradients are those of the whole batch. Memory grows with the batch by its vectors
+            only, but every text is encoded twice. None encodes a whole column at once.
     """
 
     mini_batch_size: int | None  # type: ignore[assignment]

@@ -79,8 +79,7 @@ class TrainingExamples:
     Attributes:
         dataset: Texts, memory-mapped: ``query, positive, negative_1, ..., negative_n``.
         ids: Ids of the same rows: ``qid, positive_docno, negative_1_docno, ..., negative_n_docno``.
-        report: Numbers of queries, positives and candidates by what became of them: ``count``, indexed by ``of`` and
-            ``outcome``.
+        report: Numbers of queries, positives and candidates by outcome: ``count``, indexed by ``of`` and ``outcome``.
     """
 
     dataset: Dataset
@@ -95,7 +94,7 @@ class TrainingExamples:
 class HardNegativeMiner:
     """Makes training examples from topics and any retriever.
 
-    Each example has a query, a positive, and the same number of hard negatives::
+    ::
 
         miner = ptg.HardNegativeMiner(bm25 % 200, pt.text.get_text(dataset), teacher=cross_encoder, folder="mined")
         examples = miner.labeled(dataset.get_topics(), dataset.get_qrels())
@@ -103,7 +102,7 @@ class HardNegativeMiner:
 
     **Candidates** are the ``depth`` best documents of each query. The teacher scores them: documents below
     ``negative_threshold`` are negatives, those above ``positive_threshold`` get positive pseudo-labels, and all others
-    are ignored. Documents without text are ignored, and so are all but the first of several with the same text.
+    are ignored, as are documents without text, or with the text of one before.
 
     **Negatives** of a query are its ``hard_negatives`` best-ranked ones. All positives of the query share them.
 
@@ -157,21 +156,16 @@ class HardNegativeMiner:
             topics: ``qid, query``.
             qrels: ``qid, docno, label``; a document with a label above 0 is relevant.
             workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
-
-        Raises:
-            KeyError: If ``texts`` does not return a document.
-            ValueError: If a query is empty, none is judged, a pipeline does not return what it should, or there is no
-                example.
         """
         return self._mine(topics, qrels, workers, pseudo=False)
 
     def pseudo_labeled(
         self, topics: pd.DataFrame, qrels: pd.DataFrame | None = None, *, workers: Workers = 1
     ) -> TrainingExamples:
-        """Examples whose positives are pseudo-labeled by the teacher, one row for each of them.
+        """Examples whose positives are pseudo-labeled by the teacher, one row for each of them, as in :meth:`labeled`.
 
-        A query without positives, or with too few negatives, is dropped. For the frames and errors see :meth:`labeled`.
-        If there are judgments, relevant documents get no pseudo-label, and are not negatives either.
+        A query without positives, or with too few negatives, is dropped. If there are judgments, relevant documents get
+        no pseudo-label, and are not negatives either.
         """
         if self.teacher is None:
             raise ValueError("pseudo-labels come from a teacher: give HardNegativeMiner(..., teacher=...)")
@@ -235,7 +229,7 @@ class HardNegativeMiner:
     def _mined(
         self, topics: pd.DataFrame, relevant: pd.DataFrame, schema: pa.Schema, *, pseudo: bool
     ) -> dict[str, np.ndarray]:
-        """The examples of some queries and what became of their documents, as they are stored."""
+        """The examples of some queries and the outcomes of their documents, as they are stored."""
         documents = self._documents(topics, relevant, pseudo)
         positives, negatives, outcomes = choose(documents, topics.index, self.teacher, self.config, pseudo=pseudo)
         qid, query, docno, text = (documents[name].to_numpy(dtype=object) for name in PAIR)
@@ -302,10 +296,8 @@ def frame_from(stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], nam
     """The result of a pipeline; raises ValueError if it lacks one of these columns."""
     made = cast(pd.DataFrame, stage(inp))
     if missing := [column for column in columns if column not in made.columns]:
-        raise ValueError(
-            f"{name} should return {', '.join(columns)}, but {', '.join(missing)} is missing from what it returned: "
-            f"{', '.join(made.columns)}"
-        )
+        found = f"{', '.join(missing)} is missing from {', '.join(made.columns)}"
+        raise ValueError(f"{name} should return {', '.join(columns)}, but {found}")
     return made
 
 
@@ -328,13 +320,13 @@ def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
 def choose(
     documents: pd.DataFrame, queries: pd.Index, teacher: pt.Transformer | None, config: MiningConfig, *, pseudo: bool
 ) -> tuple[np.ndarray, np.ndarray, Counter[tuple[str, str]]]:
-    """Chooses positives and negatives of all queries, and counts what became of each document.
+    """Chooses positives and negatives of all queries, and counts the outcomes of documents.
 
     The documents are indexed by query: first the relevant ones, then candidates, best first. If ``pseudo``, positives
     are pseudo-labels.
 
     Returns positions of positives, shape (rows,), and of their negatives, shape (rows, n); numbers of queries,
-    positives and candidates by what became of them.
+    positives and candidates by outcome.
     """
     query = queries.get_indexer(documents.index)  # (documents,)
     sure = f"score above {config.positive_threshold}"
@@ -363,7 +355,7 @@ def choose(
     kept = found & complete
     positive_kept, negative_kept = positive & kept[query], negative & kept[query]
 
-    # what became of each
+    # outcomes
     none_found = f"no {sure}" if pseudo else "no relevant document"
     of_positives = np.select([positive_kept, positive], ["kept", TOO_FEW], state)[positive if pseudo else judged]
     drawn = (documents["source"] == DRAWN).to_numpy()

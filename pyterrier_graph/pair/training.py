@@ -77,10 +77,8 @@ def check_examples(examples: Dataset) -> str:
     """Returns a digest of training examples; raises ValueError unless all columns are present and hold texts."""
     names = examples.column_names
     if names != example_columns(len(names) - 2):
-        raise ValueError(
-            "training examples must have the columns query, positive, negative_1 .. negative_n, in this order, "
-            f"n being 0 or more, got {', '.join(names) or 'none'}"
-        )
+        expected = "training examples must have the columns query, positive, negative_1 .. negative_n, in this order"
+        raise ValueError(f"{expected}, n being 0 or more, got {', '.join(names) or 'none'}")
     if not len(examples):
         raise ValueError("there are no training examples")
     digest = hashlib.sha256("\n".join(names).encode())

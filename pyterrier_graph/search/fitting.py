@@ -32,11 +32,7 @@ def left_out(
 ) -> Iterator[Parts]:
     """The parts of answered queries, in folds, each in the hybrid whose context does not have the fold's queries.
 
-    Args:
-        make: Makes the hybrid for a context of some topics.
-        topics: ``qid, query`` of all answered queries.
-        qrels: Their judgments.
-        verbose: Whether to show progress.
+    ``make`` makes the hybrid for a context of some ``topics``, which are those of all answered queries.
     """
     relevant = qrels.loc[qrels["label"] > 0, "qid"]
     topics = topics[topics["qid"].isin(relevant)].reset_index(drop=True)
@@ -54,13 +50,7 @@ def best_numbers(
 ) -> tuple[float, Numbers]:
     """Alpha and the weights of evidence, moved from their present values as far as the queries support it.
 
-    Args:
-        parts: What :func:`measured_parts` returns.
-        evidence: With the present weights.
-        qrels: Judgments of the queries.
-        alpha: The present value.
-        training: The measure.
-        verbose: Whether to show progress.
+    ``parts`` are what :func:`measured_parts` returns; ``evidence`` has the present weights.
     """
     merged, scores = parts
     validation = Validation(merged, qrels, training.measure, evidence)

@@ -11,9 +11,8 @@ from pathlib import Path
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.checkpoints import DEFAULT
-from pyterrier_graph.encoders.stored_vectors import encoder_name
-from pyterrier_graph.graph_mean.contextual_index import encoder_of
+from pyterrier_graph.encoders.compiled import compiled
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
 from pyterrier_graph.search.graph_index import ENCODED, GraphIndex, Lexical
 from pyterrier_graph.storage.artifact import locked
@@ -67,10 +66,9 @@ def open_folder(
     path = Path(folder)
     files = FolderFiles(path, workers=workers, verbose=verbose)
     place = _place_of(path) if cache is None else Path(cache)
-    bi_encoder = encoder_of(encoder)
-    name = hashlib.sha256(f"{encoder_name(bi_encoder)} {lexical}".encode()).hexdigest()[:16]
     with locked(place, lambda: logger.warning("Another process works in %s. This one waits until it is done.", place)):
         (place / ".gitignore").write_text("*\n", encoding="utf-8")
+        name = hashlib.sha256(f"{checkpoint_state(encoder)} {lexical}".encode()).hexdigest()[:16]
         index = GraphIndex(place / name, encoder=os.fspath(encoder), lexical=lexical, verbose=verbose)
         if index.built() and index.meta["source"]["state"] == files.state():
             return index
@@ -78,7 +76,9 @@ def open_folder(
             for entry in index.path.iterdir():
                 if entry.name != ENCODED:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        return index.index(files, overwrite=True)
+        index.index(files, overwrite=True)
+        compiled(index._encoder)  # for later calls
+        return index
 
 
 def _place_of(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,11 +22,10 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import Shown, View, WithSignature, check_choice, check_count, check_training, check_type
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
-from pyterrier_graph.encoders.checkpoints import DEFAULT, checkpoint_name
-from pyterrier_graph.encoders.model import LearnedModel
-from pyterrier_graph.encoders.stored_vectors import PASSAGES_AT_ONCE, encoder_name, encoding_time
+from pyterrier_graph.encoders.compiled import find_compiled
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
+from pyterrier_graph.encoders.stored_vectors import PASSAGES_AT_ONCE, WINDOWS, encoder_name, encoding_time
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of
-from pyterrier_graph.graph_mean.graph_mean import AUTO, WINDOWS, ContextualEncoder, GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES
@@ -59,6 +58,7 @@ from pyterrier_graph.training.validation import checked_qrels, checked_topics
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
+    from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
     from pyterrier_graph.graphs.builder import DocumentOf
 
 Lexical = Literal["lance", "pisa", "terrier"]
@@ -133,7 +133,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         check_training(self.training, Tuning)
         if lexical is not None and not isinstance(lexical, pt.Transformer):
             check_choice("lexical, unless it is a pipeline,", lexical, get_args(Lexical))
-        self.encoder = encoder if encoder is None or isinstance(encoder, ContextualEncoder) else _named(encoder)
+        self.encoder = encoder if encoder is None or _is_contextual(encoder) else _named(encoder)
         self.lexical = lexical
         self.verbose = verbose
         if self.built() and isinstance(lexical, str) and lexical != self.meta["lexical"]:
@@ -254,8 +254,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         qrels = self.graph.passage_qrels(qrels) if self.graph._own_ids else qrels
         settings: dict[str, Any] = {"judged": True}
-        model = self._model(self._folder, self.graph, self._queries)
-        if isinstance(model, GraphMean) and model.weights == AUTO:
+        model: Any = self._model(self._folder, self.graph, self._queries)
+        if getattr(model, "weights", None) == "auto":
             model.training = self.training
             settings["largest_weights"] = model.fit(topics, qrels).largest_weights
         with self._locked():
@@ -444,6 +444,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             self.encoder = DEFAULT
         checkpoint = checkpoint_name(self.encoder) if isinstance(self.encoder, str) else None
         meta["encoder"] = {"checkpoint": checkpoint, "name": encoder_name(_bi_encoder(self._encoder))}
+        meta["encoder"] |= {"state": checkpoint_state(checkpoint)} if checkpoint else {}
+        from pyterrier_graph.encoders.model import LearnedModel
+
         if isinstance(self.encoder, LearnedModel):
             shutil.rmtree(self.path / ENCODER, ignore_errors=True)
             copy.copy(self.encoder).save(self.path / ENCODER)  # a copy, whose path may change
@@ -452,7 +455,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """The model that computes the vectors of a graph."""
         options: dict[str, Any] = {"query_graph": queries, "folder": self.path / ENCODED, "verbose": self.verbose}
         encoder = self._encoder
-        if not isinstance(encoder, ContextualEncoder):
+        if not _is_contextual(encoder):
+            from pyterrier_graph.graph_mean.graph_mean import GraphMean
+
             return GraphMean(graph, encoder, **options)
         return type(encoder).load(self.path / ENCODER, graph=graph, encoder=encoder.encoder, **options)
 
@@ -533,11 +538,12 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     @cached_property
     def _encoder(self) -> BiEncoder | ContextualEncoder:
         """The encoder that was given, or the one of the index; it is loaded once."""
-        if self.encoder is not None:
-            return encoder_of(self.encoder) if isinstance(self.encoder, str) else self.encoder
-        about = self.meta["encoder"]
-        if about["checkpoint"] is not None:
-            return encoder_of(about["checkpoint"])
+        if self.encoder is not None and not isinstance(self.encoder, str):
+            return self.encoder
+        about: Any = self.meta["encoder"] if self.built() else {"checkpoint": None}
+        if checkpoint := self.encoder or about["checkpoint"]:
+            known = about.get("state") == checkpoint_state(checkpoint)  # loading it to see its name takes seconds
+            return (find_compiled(about["name"]) if known else None) or encoder_of(checkpoint)
         if not (self.path / ENCODER).is_dir():
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
         return pt.Artifact.load(str(self.path / ENCODER))
@@ -645,7 +651,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         check_question(question)
         check_count("num_results", num_results)
-        topics = self._contextual.query_encoder().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
+        vector = self._contextual._encoded([question])
+        topics = pd.DataFrame({"qid": ["1"], "query": [question], "query_vec": [*vector]})
         ranking, contributions = self._fusion(max(RESULTS, num_results))._explained(topics)
         contributions.columns = pd.Index(["words", "meaning"])
         if (evidence := self._evidence) is not None:
@@ -666,7 +673,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         found = found.head(num_results).reset_index(drop=True)
         wanted = content_stems(question)
         found["snippet"] = [snippet(text, wanted) for text in found["text"]]
-        found["why"] = self._reasons(found, question, topics["query_vec"][0], contributions)
+        found["why"] = self._reasons(found, question, vector[0], contributions)
         places = ["file", "line"] if files else []
         found = found[["title", *places, "snippet", "why", "score", "docno", "text"]]
         all_words = (wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples())
@@ -677,7 +684,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     def _similarities(self, questions: list[str]) -> np.ndarray:
         """Per question the similarity of the passage, without context, that is most similar to it."""
         queries = np.asarray(_bi_encoder(self._encoder).encode_queries(questions), np.float32)
-        vectors = self._contextual.flex.payload()[1]
+        vectors = self._contextual._files.payload()[1]
         parts = (np.asarray(vectors[part, : queries.shape[1]]) for part in blocks(len(self), PASSAGES_AT_ONCE))
         return np.max([(queries @ part.T).max(1) for part in parts], axis=0)
 
@@ -736,7 +743,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
 
     def _view(self) -> View:
         if not self.built():
-            return View({"documents": "not built yet"}, ["index.index(dataset.get_corpus_iter())"])
+            return View({"documents": "not built yet"})
         broken = self.meta["source"].get("broken", ())
         sizes = {
             "documents": len(self.graph),
@@ -744,8 +751,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             "encoder": self.meta["encoder"]["name"],
             "BM25": self.meta["lexical"] or str(self.lexical),
         } | ({"files not read": len(broken)} if broken else {})
-        calls = ['index.search("your question")', "index.hybrid() % 100 >> ptg.GraphMaxSim(index.graph)"]
-        return View(sizes, calls, schematic(self.hybrid()))
+        return View(sizes, schematic(self.hybrid()))
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the present version, for ``to_hf`` and others."""
@@ -757,10 +763,6 @@ class Lines(WithSignature, pt.Transformer):
     """Adds the file of each passage, which is its document's docno, and the line where the passage begins.
 
     Columns in: ``docno`` (of passages), and any others. Columns out: those, ``file`` and ``line``.
-
-    Args:
-        graph: The graph of the files.
-        lines: Line of each passage, in the order of the graph.
     """
 
     schematic = {"label": "Lines", "help_url": None}
@@ -792,7 +794,12 @@ def _named(encoder: Any) -> Any:
 
 
 def _bi_encoder(encoder: BiEncoder | ContextualEncoder) -> BiEncoder:
-    return encoder.encoder if isinstance(encoder, ContextualEncoder) else encoder
+    return encoder.encoder if _is_contextual(encoder) else encoder
+
+
+def _is_contextual(encoder: Any) -> TypeGuard[ContextualEncoder]:
+    """Whether an encoder is a GraphMean or GNNEncoder."""
+    return hasattr(encoder, "largest_weights")
 
 
 def _rows(documents: Iterable[tuple[StructuredDocument, list[int] | None]]) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,9 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from runpy import run_path
 
 from pyterrier_graph.checks import QualityWarning, check_type, is_unicode
 
@@ -21,6 +24,14 @@ def _stem(word: str) -> str:
     return snowballstemmer.stemmer("english").stemWord(word)  # a stemmer has state, which threads must not share
 
 
+@lru_cache(maxsize=1)
+def _stop_words() -> frozenset[str]:
+    """``ENGLISH_STOP_WORDS`` of scikit-learn, of which only this file is run: importing all takes a second."""
+    package = find_spec("sklearn")
+    assert package is not None and package.origin is not None
+    return run_path(str(Path(package.origin).parent / "feature_extraction" / "_stop_words.py"))["ENGLISH_STOP_WORDS"]
+
+
 def stems(text: str) -> list[str]:
     """The stems of the words of a text, in their order."""
     return [_stem(word.casefold()) for word in WORD.findall(text)]
@@ -28,10 +39,8 @@ def stems(text: str) -> list[str]:
 
 def content_stems(question: str) -> set[str]:
     """The stems of a question, without words such as "the"; all of them if there are no others."""
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
     words = [word.casefold() for word in WORD.findall(question)]
-    return {_stem(word) for word in [word for word in words if word not in ENGLISH_STOP_WORDS] or words}
+    return {_stem(word) for word in [word for word in words if word not in _stop_words()] or words}
 
 
 def snippet(text: str, wanted: set[str], words: int = 40) -> str:
@@ -63,13 +72,9 @@ def matching_words(text: str, wanted: set[str]) -> list[tuple[int, int]]:
 
 
 def distinct(texts: Sequence[str], around: Sequence[str], files: Sequence[str], most: int) -> list[int]:
-    """The numbers of the first texts that are not copies of an earlier one.
+    """The numbers of the first texts, the best first, that are not copies of an earlier one; ``most`` of them at most.
 
-    Args:
-        texts: The texts, the best first.
-        around: Each text with those next to it in its file, since another file may be cut elsewhere.
-        files: The file of each text.
-        most: How many texts are kept.
+    ``around`` has each text with those next to it in its file, since another file may be cut elsewhere.
     """
     kept: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
     for number, text in enumerate(texts):

@@ -62,19 +62,9 @@ def write_table(
 ) -> int:
     """Writes the rows that differ from those of a version, and removes others; returns the number of the new version.
 
-    Memory holds 24 bytes for each row of the table, and some rows.
-
-    Args:
-        folder: The folder of all tables.
-        name: The name of the table.
-        version: The version that is changed; None: a new table.
-        rows: Pairs of a docno and a text. Rows whose text is unchanged are not written.
-        keep_others: Whether rows of the table that are not among ``rows`` stay.
-        deleted: Docnos of further rows to remove.
-        searched: Whether the full-text index of the texts is built.
-
-    Raises:
-        ValueError: If a docno comes twice.
+    Memory holds 24 bytes for each row of the table, and some rows. With ``keep_others``, rows of the table that are not
+    among the given ones stay, except the ``deleted`` docnos. A table that is ``searched`` has a full-text index. Raises
+    ValueError if a docno comes twice.
     """
     import lancedb
     import pyarrow as pa
@@ -148,16 +138,10 @@ def _hashes(texts: Iterable[str]) -> np.ndarray:
 class FullText(WithSignature, pt.Transformer):
     """BM25 over the texts of a table, by Lance's full-text index (k1 = 1.2, b = 0.75; English stems, no stop words).
 
-    Text without spaces, such as Chinese, Japanese or Thai, is searched by pairs of characters.
+    Text without spaces, such as Chinese, Japanese or Thai, is searched by pairs of characters. ``label`` is the name in
+    explanations.
 
     Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``.
-
-    Args:
-        folder: The folder of all tables.
-        name: The name of the table.
-        version: Its version.
-        num_results: Passages per query.
-        label: The name in explanations.
     """
 
     schematic = {"label": "BM25", "help_url": "https://pypi.org/project/pyterrier-graph/"}

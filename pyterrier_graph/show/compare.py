@@ -36,8 +36,8 @@ def compare(
         query: A text, or a row of topics: ``topics.iloc[0]``.
         pipelines: Retrievers, or pipelines that rerank: ``qid, query`` to ``qid, docno, score, rank``.
         names: A name per pipeline, as in ``pt.Experiment``.
-        qrels: Judgments, ``docno, label`` and, for several queries, ``qid``. A result is marked where it is judged, a
-            passage also where its document is.
+        qrels: Judgments, ``docno, label`` and, for several queries, ``qid``. A result is marked if it, or the document
+            of a passage, is judged.
         num_results: Results per pipeline.
 
     Returns:

@@ -57,11 +57,8 @@ def explain(pipeline: pt.Transformer, query: str, docno: str, *, graph: HeteroGr
 
     Returns:
         An :class:`~pyterrier_graph.show.explain.Explanation`, which notebooks show and ``print`` writes as text,
-        with ``frame``, ``score`` and ``html``.
-
-    Raises:
-        KeyError: If the passage is not in the graph, or not among the results of a hybrid.
-        ValueError: If nothing in the pipeline can be explained, or the query is empty.
+        with ``frame``, ``score`` and ``html``. A passage that is not in the graph, or not among the results of a
+        hybrid, raises KeyError.
     """
     check_question(query)
     return _explanation(explainable(pipeline), query, docno, graph)
@@ -209,10 +206,7 @@ def word_parts(text: str, spans: Sequence[tuple[int, int] | None], parts: Iterab
 
 
 def similarity_words(encoder: Any, text: str, query: np.ndarray) -> Spans:
-    """Each word's share of the inner product of a text's vector and a query's, where the encoder averages tokens.
-
-    The mean of token vectors is a sum, of which each token has a part. Empty for other encoders.
-    """
+    """Each word's share of the inner product of a text's and a query's vectors; empty unless tokens are averaged."""
     network: Any = getattr(encoder, "network", None)
     if not text.strip() or not hasattr(network, "encode_document"):
         return []

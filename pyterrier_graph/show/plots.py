@@ -1,10 +1,8 @@
 """Plots: graphs, trainings, experiments, weights of relations; rankings side by side.
 
-Every function returns the axes that it draws: new ones, or those given as ``ax`` to functions that draw one. It takes a
-``title`` of your own. No function needs a display. Texts and frames have the colors of the current matplotlib style,
-light or dark. A function raises ValueError if there is nothing to draw.
-
-:func:`compare` makes HTML instead.
+Every function except :func:`compare`, which makes HTML, returns the axes that it draws: new ones, or those given as
+``ax`` to functions that draw one. No function needs a display. Texts and frames have the colors of the current
+matplotlib style, light or dark. A function raises ValueError if there is nothing to draw.
 """
 
 from pyterrier_graph.show.compare import compare

@@ -33,8 +33,7 @@ def results(
 
     The baseline is drawn first, then the other systems in their order. A mean has its 95% confidence interval
     (Student's t). Its number has a ``+`` or ``-`` if the system is better or worse than the baseline (paired t-tests
-    over queries, Holm-corrected, p < 0.05). The points of a system are sorted by their difference: where they cross 0,
-    one sees for how many queries the system is better.
+    over queries, Holm-corrected, p < 0.05). The points of a system are sorted by their differences.
 
     Args:
         experiment: What ``pt.Experiment(..., perquery=True)`` returns: ``name, qid, measure, value``. With a column

@@ -17,7 +17,7 @@ from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import is_unicode
-from pyterrier_graph.storage.artifact import BuiltArtifact, folder_id, locked
+from pyterrier_graph.storage.artifact import BuiltArtifact, folder_id, locked, read_meta
 
 DOCNOS = "docnos.npids"
 TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
@@ -68,11 +68,10 @@ class ArrayFiles(ExitStack):
 class KeyedRows:
     """Matrices with rows of one width by their keys, in files of a folder that grow: each is appended once.
 
-    Several processes may read, and one at a time appends; while another one does, or if the folder cannot be written,
-    matrices stay in memory until the next call. Rows are on the disk before the entry of their key, so that the entries
-    are complete whenever a process is killed; what it has left behind them is overwritten. The file ``rows`` has the
-    rows of all matrices, ``keys`` per matrix its key and the numbers of its first row and of the row after its last.
-    The folder is made when something is appended; None keeps all in memory.
+    Several processes may read, and one at a time appends; meanwhile, or if the folder cannot be written, others keep
+    matrices in memory until their next call. Rows are on the disk before the entry of their key, so that the entries
+    are complete whenever a process is killed; rows without an entry are overwritten. The file ``rows`` has the rows of
+    all matrices, ``keys`` per matrix its key, its first row, and the row after its last. None keeps all in memory.
     """
 
     ENTRY = np.dtype([("key", "V16"), ("start", "<i8"), ("end", "<i8")])
@@ -187,11 +186,7 @@ class TextWriter(ArrayFiles):
 
 
 class _PlainIds(FwdFixedBytes):
-    """Stores ids as they are.
-
-    The forms of npids 0.1.3 for numbered ids fail where there is a '%' before the number, as in every passage id, and
-    looking up an id that does not look like the stored ones may raise.
-    """
+    """Stores ids as they are: npids 0.1.3 cannot compress passage ids, and may raise when others are looked up."""
 
     def seed(self, id: str) -> bool:
         self.prefix = b""
@@ -245,6 +240,46 @@ def flex_index(index: Any) -> tuple[Any, ...]:
     return type(index), (str(index.index_path),), {name: vars(index)[name] for name in ("sim_fn", "verbose", "_meta")}
 
 
+class Flex:
+    """A ``FlexIndex`` that is read without pyterrier_dr, whose import takes seconds."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.index_path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"FlexIndex({str(self.index_path)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Flex, (self.index_path,)
+
+    def payload(self, return_dvecs: bool = True, return_docnos: bool = True) -> list[Any]:
+        """The docnos, the memory-mapped vectors, and the content of ``pt_meta.json``."""
+        return [self._docnos] * return_docnos + [self._dvecs] * return_dvecs + [self._meta]
+
+    @cached_property
+    def flex(self) -> Any:
+        """The ``FlexIndex`` itself."""
+        from pyterrier_dr import FlexIndex
+
+        copyreg.pickle(FlexIndex, flex_index)
+        index = FlexIndex(str(self.index_path), verbose=False)
+        index._meta = self._meta  # it refuses other types than its own
+        return index
+
+    @cached_property
+    def _meta(self) -> dict[str, Any]:
+        return read_meta(self.index_path)
+
+    @cached_property
+    def _dvecs(self) -> np.ndarray:
+        shape = (self._meta["doc_count"], self._meta["vec_size"])
+        return np.memmap(self.index_path / "vecs.f4", dtype="<f4", mode="r", shape=shape)
+
+    @cached_property
+    def _docnos(self) -> Lookup:
+        return Lookup(self.index_path / DOCNOS)
+
+
 copyreg.pickle(Lookup, lambda lookup: (Lookup, (lookup.path,)))
 
 
@@ -252,10 +287,7 @@ copyreg.pickle(Lookup, lambda lookup: (Lookup, (lookup.path,)))
 
 
 class StoredGraph(BuiltArtifact):
-    """Base of graphs on disk: files are mapped when they are needed.
-
-    Raises ValueError if another graph has taken the place of the one that was opened.
-    """
+    """Base of graphs on disk, whose files are mapped when they are needed."""
 
     def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
         super().__init__(path, verbose=verbose)

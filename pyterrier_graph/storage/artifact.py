@@ -127,7 +127,7 @@ def pipeline_name(pipeline: Any) -> str:
 
 
 def claim(note: Path, identity: Mapping[str, Any], other: str, *, begun: bool) -> None:
-    """Notes in a file of a folder all that the work there depends on.
+    """Notes in a file all that the work in its folder depends on.
 
     Raises ValueError, which names ``other``, if work has ``begun`` there that depends on something else.
     """
@@ -139,10 +139,8 @@ def claim(note: Path, identity: Mapping[str, Any], other: str, *, begun: bool) -
         return
     before = json.loads(note.read_text("utf-8")) if note.exists() else {}
     if differing := sorted(name for name in {*before, *identity} if before.get(name) != identity.get(name)):
-        raise ValueError(
-            f"{str(note.parent)!r} holds {other} (other: {', '.join(differing)}): choose another output_dir, or delete "
-            "it"
-        )
+        found = f"{other} (other: {', '.join(differing)})"
+        raise ValueError(f"{str(note.parent)!r} holds {found}: choose another output_dir, or delete it")
 
 
 @contextmanager
@@ -150,7 +148,7 @@ def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[N
     """A block that one process at a time runs for a folder, which is made, and removed if only the lock is left in it.
 
     The operating system releases the lock of a process that dies. If another process has the lock, ``waiting`` is
-    called and the block waits; without this argument BlockingIOError is raised.
+    called, and the block waits; without ``waiting`` BlockingIOError is raised.
     """
     from filelock import FileLock, Timeout
 
@@ -187,10 +185,10 @@ def _remove_unused(folder: Path) -> None:
 def writing(path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
     """Provides a temporary folder, which becomes the artifact when the block ends without an error.
 
-    Files that a killed process has left of the same artifact are removed, and what it was about to replace gets its
-    place back. ``meta`` becomes ``pt_meta.json`` and may be completed inside the block. It is written last, so that an
-    incomplete folder is never read as an artifact. With ``overwrite`` an artifact that is there already is replaced,
-    when the new one is complete; else FileExistsError is raised. BlockingIOError: another process is writing there.
+    Files that a killed process has left of the same artifact are removed, and an artifact that it was about to replace
+    gets its place back. ``meta`` becomes ``pt_meta.json`` and may be completed inside the block. It is written last, so
+    that an incomplete folder is never read as an artifact. With ``overwrite`` the new artifact replaces a former one;
+    else FileExistsError is raised. BlockingIOError: another process is writing there.
     """
     target = Path(path).absolute()
     place = target.with_name(f".{target.name}.new")
@@ -229,9 +227,9 @@ def complete(
 ) -> None:
     """Makes a folder with its files an artifact: syncs everything to the disk, and writes ``pt_meta.json`` at the end.
 
-    Sizes and digests of the files, by default all in the folder, are added to ``meta``; ``sha256`` has those that are
-    known already. ``publish`` is called with the metadata, which it may extend, before they are written. If the caller
-    renames the folder afterwards, it has to :func:`sync` the folder around it.
+    Sizes and digests of the files, by default all in the folder, are added to ``meta``; ``sha256`` has known digests.
+    ``publish`` may extend the metadata before they are written. A caller that renames the folder afterwards has to
+    :func:`sync` the folder around it.
     """
     known, new = sha256 or {}, folder / NEW_META
     files = sorted({*(folder.rglob("*") if files is None else files)} - {folder / META, new})
@@ -301,8 +299,8 @@ def meta_text(meta: Mapping[str, Any]) -> str:
 def read_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Opens an artifact: reads its ``pt_meta.json``, and compares sizes of files, and digests of small ones.
 
-    Raises FileNotFoundError if there is no artifact, ValueError if it is damaged, or if ``pt_meta.json`` does not have
-    the ``expected`` fields, such as those of :func:`kind_of`.
+    Raises FileNotFoundError if there is no artifact, ValueError if it is damaged, or lacks the ``expected`` fields,
+    such as those of :func:`kind_of`.
     """
     return _read_meta(path, expected or {})[0]
 
@@ -395,10 +393,7 @@ class OwnArtifact(pt.Artifact):
     GIVEN: tuple[str, ...] = ()  # arguments that are not stored with the artifact, and have to be given to load it
 
     def verify(self) -> Self:
-        """Reads all files of the artifact and compares them with the digests that were stored when they were written.
-
-        Opening an artifact compares files of up to 1 MiB only. ValueError names each damaged file.
-        """
+        """Compares all files with their digests (opening an artifact compares small ones); ValueError names damages."""
         if self.path is pt.Artifact.NO_PATH:
             raise ValueError(f"{self!r} has no folder: save it first")
         verify(Path(str(self.path)))
@@ -458,10 +453,7 @@ class BuiltArtifact(OwnArtifact):
         return meta
 
     def _open(self, open_in: Callable[[Path], Opened]) -> Opened:
-        """Opens files in the folder, after they have been compared with ``pt_meta.json``.
-
-        Raises ValueError if another artifact has taken the place of the one whose ``pt_meta.json`` was read.
-        """
+        """Opens files that have been compared with ``pt_meta.json``; ValueError if another artifact has their place."""
         assert self.meta
         try:
             return open_in(self.path)

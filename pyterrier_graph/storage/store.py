@@ -7,8 +7,8 @@
 
 A change works on the copy. It then uploads new files, with the digest of the version that it started from in their
 keys, and replaces ``pt_meta.json`` if that version is still the present one, by a conditional put. This is the
-transaction: of several machines that start from one version, one succeeds. No later version can have the keys of the
-others' files, so a change deletes all that it has found and that neither its version nor the one before needs.
+transaction: of several machines that start from one version, one succeeds. Files of the others have keys that no later
+version can have, so each change deletes files that neither its version nor the one before needs.
 """
 
 from __future__ import annotations

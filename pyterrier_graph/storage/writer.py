@@ -1,4 +1,4 @@
-"""Artifacts that take long to compute: in ranges of rows, by one worker or several, continued after an interruption.
+"""Artifacts that are computed in ranges of rows, by one worker or several, and continued after an interruption.
 
 ::
 
@@ -10,13 +10,12 @@
 Until then everything is in ``<path>.unfinished``: a description of all that the rows depend on, a file per range, and
 the folder that becomes the artifact. A process that is killed at any moment leaves what the next equal call needs, and
 the artifact is the same to the byte, whoever computed which range: ``work`` must return the same rows for the same
-numbers. When all ranges are there, they are concatenated, so that at the end the disk holds the rows twice.
+numbers. Complete ranges are concatenated, so that at the end the disk holds the rows twice.
 
 ``workers=`` is the same everywhere: a number of processes on this machine, which share its cores; or ``'ray'``, a Ray
-cluster (the one that ``ray.init`` has connected to, or else one on this machine), which shares out several GPUs and
-returns ranges to this process. ``work`` is sent to a worker once; it may be defined in a notebook. Graphs, stores and
-indexes are opened by the worker, not copied, so nodes of a cluster must see the same files under the same paths, unless
-``read`` of :meth:`RangeWriter.compute` sends what ``work`` needs.
+cluster (the one that ``ray.init`` has connected to, or else one on this machine). ``work`` is sent to a worker once; it
+may be defined in a notebook. Workers open graphs, stores and indexes, so all nodes of a cluster must have the same
+files under the same paths, unless ``read`` of :meth:`RangeWriter.compute` sends all that ``work`` needs.
 """
 
 from __future__ import annotations
@@ -79,12 +78,7 @@ def unfinished(
         rows: Number of rows.
         rows_per_range: Rows in each range. The number must not depend on the workers.
         identity: All that the rows depend on, for JSON, such as names and digests of encoders and graphs; by default
-            ``meta``, as it is before the block.
-
-    Raises:
-        BlockingIOError: If another process is at work on this path.
-        FileExistsError: If there is an artifact, or anything else, at the path.
-        ValueError: If there is unfinished work of another identity.
+            ``meta``, as it is before the block. Unfinished work of another identity raises ValueError.
     """
     place = path.with_name(f"{path.name}.unfinished")
     if (path / META).is_file() and not (place / FILES).exists():  # killed when only the cleanup was left
@@ -101,7 +95,7 @@ def unfinished(
 
 @contextmanager
 def kept(place: Path, identity: dict[str, Any], rows: int, rows_per_range: int) -> Iterator[RangeWriter]:
-    """Provides a writer as :func:`unfinished` does, for ranges that do not become an artifact.
+    """Provides a writer of ranges that do not become an artifact.
 
     They are kept in the folder ``place``, which is deleted when the block ends without an error.
     """
@@ -112,9 +106,8 @@ def kept(place: Path, identity: dict[str, Any], rows: int, rows_per_range: int) 
         then = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else plan
         if differing := [name for name in then | plan if then.get(name) != plan.get(name)]:
             changes = "; ".join(f"{name} was {then.get(name)!r}, and is {plan.get(name)!r}" for name in differing)
-            raise ValueError(
-                f"{str(place)!r} is unfinished work of something else: {changes}. Delete it to start again"
-            )
+            work = f"{str(place)!r} is unfinished work of something else"
+            raise ValueError(f"{work}: {changes}. Delete it to start again")
         with pt.io.finalized_open(str(file), "b") as out:  # completely or not at all
             out.write(as_json(plan).encode())
         ranges = place / f"ranges-{json_sha256(plan)[:16]}"  # a worker that is left from other work has another folder
@@ -133,8 +126,7 @@ class RangeWriter:
 
     Attributes:
         place: The folder that is deleted in the end; it may hold other artifacts that are needed until then.
-        folder: The folder that becomes the artifact. Further files may be written to it after :meth:`compute`, again if
-            the process is killed.
+        folder: The folder that becomes the artifact; further files may be written to it after :meth:`compute`.
     """
 
     def __init__(self, place: Path, ranges: Path, rows: int, rows_per_range: int) -> None:

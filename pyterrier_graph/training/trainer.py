@@ -242,23 +242,14 @@ def _supported(
 
 
 class Run(NamedTuple):
-    """The parts of a training besides its options.
+    """The parts of a training besides its options."""
 
-    Attributes:
-        validate: Computes the measure of each validation query; None to train to the end and keep the last weights.
-        identity: Distinguishes this training from others, whose checkpoints are refused with the names that differ.
-        device: Where to train.
-        dtype: The precision of the forward pass, unless ``options.arguments`` set it; weights stay in float32.
-        verbose: Whether to show progress.
-        tied: Whether the model keeps its weights as :class:`StartOptions` describes it, instead of the best ones.
-    """
-
-    validate: Callable[[], np.ndarray] | None
-    identity: dict[str, Any]
+    validate: Callable[[], np.ndarray] | None  # the measure of each validation query; without, the last weights stay
+    identity: dict[str, Any]  # of this training; checkpoints of others are refused with the names that differ
     device: torch.device
-    dtype: DType
+    dtype: DType  # of the forward pass, unless ``options.arguments`` set it; weights stay in float32
     verbose: bool
-    tied: bool = False
+    tied: bool = False  # whether the model keeps its weights as StartOptions describes it, instead of the best ones
 
 
 def train(

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyterrier_graph.checks import DataWarning, check_count, check_type, is_unicode
 from pyterrier_graph.documents.document import PASSAGE, Reference, needs_files_extra, split_passage_id
@@ -40,28 +40,18 @@ EXAMPLES = 10
 _LATIN = frozenset(("iso-8859-1", "iso8859-1", "latin-1", "latin1", "ascii", "us-ascii"))
 
 
-class ReaderOptions(NamedTuple):
-    """How files are read, see :func:`~pyterrier_graph.read_markdown`."""
-
-    min_words: int = 30
-    max_words: int = 120
-
-
 class DocumentFiles:
     """The documents of files, in the order of their paths; each iteration reads the files again.
 
-    All files are read before the first document is yielded, since links may lead to later files. In memory are the
-    paths, the names of anchors, and one document at a time; the other documents wait in a temporary file.
-
-    Each document is a record with ``docno``, ``title``, ``text``, ``nodes``, ``links`` and ``references``,
-    for :meth:`DocumentGraph.index <pyterrier_graph.DocumentGraph.index>` and the indexers of PyTerrier, and with
-    ``lines`` (per node the line of the file where the node begins).
+    All files are read before the first document is yielded, since links may lead to later files. Memory holds paths,
+    names of anchors, and one document at a time; the other documents are in a temporary file. A document is a record
+    with ``docno``, ``title``, ``text``, ``nodes``, ``links``, ``references``, and ``lines``: per node the line of the
+    file where it begins.
 
     Attributes:
         report: A report of the last complete iteration: numbers of ``files`` and ``documents``, the reasons of
-            ``broken`` files by name, the names of ``empty`` files, the numbers of files in the folder that were
-            ``skipped``, by the endings of their names, and the first ``links_to_nowhere``. The summary of a graph
-            contains it as ``source``.
+            ``broken`` files by name, the names of ``empty`` files, the numbers of ``skipped`` files by the endings of
+            their names, and the first ``links_to_nowhere``. The summary of a graph contains it as ``source``.
     """
 
     def __init__(
@@ -82,7 +72,7 @@ class DocumentFiles:
         if len(formats) == 1:
             parser(formats[0])  # raises at once if a library is missing
         self.root, self.paths, self.skipped = find(files, tuple(ending for name in formats for ending in FORMATS[name]))
-        self.formats, self.options = formats, ReaderOptions(min_words, max_words)
+        self.formats, self.options = formats, (min_words, max_words)
         self.workers, self.verbose = workers, verbose
         self.report: dict[str, Any] = {}
 
@@ -97,7 +87,7 @@ class DocumentFiles:
         ids: dict[str, str] = {}  # of documents and passages, by the names that links use
         documents = 0
         workers = self.workers or (cpu_count() if len(self.paths) >= FEW else 1)
-        calls = (delayed(read_file)(self.formats, self.options, self.root, path) for path in self.paths)
+        calls = (delayed(read_file)(self.root, path, self.formats, *self.options) for path in self.paths)
         progress = {"desc": "reading files", "total": len(self.paths), "unit": "file", "delay": 1}
         with TemporaryFile("w+", encoding="utf-8") as drafts:
             results = pt.tqdm(Parallel(workers, return_as="generator")(calls), **progress, disable=not self.verbose)
@@ -143,14 +133,10 @@ class DocumentFiles:
 
 
 def find(files: Files, suffixes: tuple[str, ...]) -> tuple[Path, list[str], Counter[str]]:
-    """The folder of files, and their paths in it, with slashes: those with one of the suffixes, or all of a list.
+    """The folder of files, their paths in it, and numbers of other files by suffix.
 
-    The other files of a folder are counted by their suffixes.
-
-    Symbolic links and hidden files in a folder are left out, so that nothing outside of the folder is read.
-
-    Raises:
-        FileNotFoundError: If there is no such folder or file.
+    Read are the files of a folder that have one of the suffixes, or all files of a list. Symbolic links and hidden
+    files in a folder are left out, so that nothing outside of the folder is read.
     """
     if isinstance(files, str | os.PathLike) and os.path.isdir(files):
         root, paths, skipped = Path(files), [], Counter[str]()
@@ -181,7 +167,7 @@ def parser(format: str) -> Parse:
         return import_module(f"pyterrier_graph.documents.readers.{format}").parse
 
 
-def read_file(formats: Sequence[str], options: ReaderOptions, root: Path, path: str) -> Draft | str:
+def read_file(root: Path, path: str, formats: Sequence[str], min_words: int, max_words: int) -> Draft | str:
     """The draft of a file, or the reason why it cannot be read."""
     format = next((name for name in formats if path.lower().endswith(FORMATS[name])), formats[0])
     parse = parser(format)
@@ -189,7 +175,7 @@ def read_file(formats: Sequence[str], options: ReaderOptions, root: Path, path: 
         if (size := (root / path).stat().st_size) > MAX_BYTES:
             return f"it has {size:,} bytes, more than {MAX_BYTES:,}"
         with _limits():
-            return read_draft(parse, (root / path).read_bytes(), path, options)
+            return read_draft(parse, (root / path).read_bytes(), path, min_words, max_words)
     except ReaderError as error:
         return str(error)
     except OSError as error:
@@ -229,7 +215,7 @@ def _limits() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, memory)
 
 
-def read_draft(parse: Parse, data: bytes, docno: str, options: ReaderOptions) -> Draft:
+def read_draft(parse: Parse, data: bytes, docno: str, min_words: int, max_words: int) -> Draft:
     """The document of a file's bytes; ReaderError if it does not have the format of the parser."""
     if split_passage_id(docno)[1] is not None:
         raise ReaderError("its name looks like the id of a passage")
@@ -238,13 +224,13 @@ def read_draft(parse: Parse, data: bytes, docno: str, options: ReaderOptions) ->
     outline = Outline(docno)
     try:
         parse(data, outline)
-        return assemble(outline, options.min_words, options.max_words)
+        return assemble(outline, min_words, max_words)
     except (RecursionError, MemoryError) as error:
         raise ReaderError("its parts are too large or nested too deeply") from error
 
 
 def decode(data: bytes, encoding: str | None = None) -> str:
-    """The text of a file in the given encoding, that of a byte order mark, the declared one, UTF-8, or a guess."""
+    """Decodes a file by the given encoding, its byte order mark, the declared encoding, UTF-8, or a guess."""
     with needs_files_extra("reading files"):
         from bs4.dammit import EncodingDetector, UnicodeDammit
 
@@ -274,9 +260,7 @@ def read_markdown(
     of lists, code, rows of tables and quotes become passages. A link to a heading or an anchor of the same file becomes
     an edge ``internal``, a link to another file of the folder an edge ``external``: to the first passage at the anchor
     that the link names, or to the document. Links out of the folder are left out. In front matter, ``title`` is the
-    document's title.
-
-    Files that cannot be read are left out, named in one warning, and listed in the report.
+    document's title. Files that cannot be read are left out and listed in the report; one warning counts them.
 
     Args:
         files: A folder, which is searched with all folders inside, a file, or a list of files. Symbolic links and

@@ -68,7 +68,7 @@ def parse_xml(data: bytes, encoding: str | None = None) -> Any:
         parser = etree.XMLParser(
             resolve_entities=False,
             no_network=True,
-            huge_tree=False,
+            huge_tree=False,  # libxml2's limits: 10 MB per text, 256 levels
             load_dtd=False,
             encoding=encoding,
             remove_comments=True,
@@ -80,7 +80,7 @@ def parse_xml(data: bytes, encoding: str | None = None) -> Any:
 
 
 def plain_text(element: Any) -> str:
-    """All text of an element, with normalized white space."""
+    """All text of an element, with normalized white space; the text of an entity of a DTD is its name."""
     return " ".join("".join(map(unescape, element.itertext())).split())
 
 
@@ -104,13 +104,10 @@ def _outermost(elements: list[Any]) -> list[Any]:
 
 
 class Walk:
-    """Goes once through the elements of a page, and adds headings, blocks, anchors and links to an outline.
+    """Adds the headings, blocks, anchors and links of a page to an outline.
 
-    Args:
-        outline: The outline.
-        endings: Endings that the addresses of links may lack.
-        is_main: Whether a header or a footer is one of the text, rather than of the page.
-        flat: Elements whose inner blocks are part of their text, except rows of tables.
+    The addresses of links may lack one of the ``endings``. If ``is_main``, a header or a footer is one of the text,
+    rather than of the page. Blocks inside of ``flat`` elements are part of their text, except rows of tables.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""From what a parser finds in a file to a document: headings and blocks of text become sections and passages.
+"""Sections and passages from headings and blocks of text, which a parser finds in a file.
 
 A parser fills an :class:`Outline`, in the order of the file. :func:`assemble` makes a :class:`Draft` of it: a document
 whose references to other files are still names.
@@ -78,7 +78,7 @@ class Text:
         sizes = [1] * len(words)
         if max(map(len, words), default=0) > _LONG_WORD:
             words = [part for word in words for part in _chop(word, max_words * _LETTERS)]
-            sizes = [_size(word) for word in words]
+            sizes = [1 if len(word) <= _LONG_WORD else -(-len(word) // _LETTERS) for word in words]
         if sum(sizes) <= max_words:
             yield Piece(" ".join(words), sum(sizes), self.line, self.marks)
             return
@@ -97,10 +97,6 @@ class Text:
 def clean(text: str) -> str:
     """Replaces the characters of a text that UTF-8 or a database cannot store."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
-def _size(word: str) -> int:
-    return 1 if len(word) <= _LONG_WORD else -(-len(word) // _LETTERS)
 
 
 def _chop(word: str, characters: int) -> list[str]:
@@ -169,21 +165,18 @@ class Outline:
         self.text.mark(LINK, clean(name))
 
     def refer(self, *names: str, address: str = "") -> None:
-        """Marks a reference to the first of these names that a document has.
+        """Marks a reference to the first of these names, or paths of files with or without anchors, that exists.
 
-        Args:
-            names: Names as :meth:`name` marks them, and paths of files with or without an anchor.
-            address: The path of the file, if the reference names one. A name that is not a path may belong to a
-                document elsewhere, so that an unknown one is not a broken link.
+        ``address`` is the path of the file, if the reference names one. A name that is not a path may belong to a
+        document elsewhere, so that an unknown one is not a broken link.
         """
         self.text.mark(REFERENCE, *map(clean, (address, *names)))
 
     def follow(self, address: str | None, endings: tuple[str, ...] = ()) -> None:
         """Marks a link to an address, such as ``"../guide.md#install"``: an anchor of this file, or another file.
 
-        Args:
-            address: Relative to the document, or to the folder if it begins with a slash; None marks nothing.
-            endings: Endings that the address may lack, such as ``".md"`` or ``"/index.md"``.
+        Addresses are relative to the document, or to the folder if they begin with a slash. They may lack one of the
+        ``endings``, such as ``".md"`` or ``"/index.md"``.
         """
         if address is None:
             return
@@ -218,9 +211,8 @@ def assemble(outline: Outline, min_words: int, max_words: int) -> Draft:
     """Makes a document of an outline.
 
     The first heading is the document's title if it is the only one of the highest level, unless the file declares
-    another title. A heading whose level skips one belongs to the nearest heading above it of a smaller level. Blocks of
-    a section with fewer than ``min_words`` words are merged with the next one while both have at most ``max_words``;
-    longer blocks are cut.
+    another title. A heading belongs to the nearest heading above it of a smaller level. Blocks of a section with fewer
+    than ``min_words`` words are merged with the next one while both have at most ``max_words``; longer ones are cut.
     """
     blocks, title = _title(outline)
     draft = Draft(outline.docno)

@@ -1,0 +1,175 @@
+"""Sentence encoders that OpenVINO runs, without torch; needs the extra ``[openvino]``.
+
+A checkpoint is converted once, and kept in PyTerrier's home by the identity of its vectors. Queries are encoded in
+float32, passages in bfloat16 where the CPU computes it natively. A converted encoder is used only if it agrees with the
+original: vectors of queries to 1e-3, and those of passages with a cosine of 0.9999.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_graph.checks import WithSignature, check_frame, check_texts, warn_of_rewritten
+
+if TYPE_CHECKING:
+    from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+
+ABOUT, NETWORK, TOKENIZER = "about.json", "network.xml", "tokenizer.json"
+BATCH = 16
+EXAMPLES = ["Who?", "How are TIES broken, and where?", "A longer text: " + "it is read in full, or cut. " * 30]
+
+
+class CompiledEncoder(WithSignature, pt.Transformer):
+    """The bi-encoder in a folder that :func:`compiled` has written. As a transformer, it encodes queries."""
+
+    schematic = {"label": "SentenceEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    verbose = False
+
+    def __init__(self, folder: Path) -> None:
+        from tokenizers import Tokenizer
+
+        self.folder, self._core, self._programs = folder, _openvino().Core(), cache(self._program)
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        self.model_name, self._dimension, self._query, self._passage = about  # prompts and limits of the latter two
+        self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+        self._tokenizer.no_padding()
+        self._lock = Lock()  # of the tokenizer and the programs, which threads must not share
+
+    def __repr__(self) -> str:
+        return f"SentenceEncoder({self.model_name.rpartition('@')[0]!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledEncoder, (self.folder,)
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Adds ``query_vec`` to ``qid, query``."""
+        pt.validate.query_frame(inp := check_frame(inp, self, texts=("query",)), extra_columns=["query"], context=self)
+        return inp.assign(query_vec=[*self.encode_queries(inp["query"].tolist())])
+
+    def query_encoder(self) -> pt.Transformer:
+        """This transformer."""
+        return self
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of queries, float32 of shape (queries, dimensions)."""
+        warn_of_rewritten(texts := check_texts(texts))
+        return self._encode(texts, *self._query, precision="f32")
+
+    def encode_docs(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of passages, float32 of shape (passages, dimensions)."""
+        half = "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        return self._encode(check_texts(texts), *self._passage, precision="bf16" if half else "f32")
+
+    def windows(self, texts: Sequence[str]) -> list[list[str]]:
+        """The texts of the windows in which passages can be read in full: see ``SentenceEncoder.windows``."""
+        prompt, limit = self._passage
+        with self._lock:
+            self._tokenizer.no_truncation()
+            first, *tokens = self._tokenizer.encode_batch([prompt, *texts], add_special_tokens=False)
+        return windows_of(texts, tokens, limit - self._tokenizer.num_special_tokens_to_add(False) - len(first))
+
+    def _program(self, precision: str) -> Any:
+        threads = int(os.environ.get("OMP_NUM_THREADS", "0").partition(",")[0])  # 0: as many as there are cores
+        options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
+        return self._core.compile_model(str(self.folder / NETWORK), "CPU", options)
+
+    def _encode(self, texts: list[str], prompt: str, limit: int, *, precision: str) -> np.ndarray:
+        vectors = np.empty((len(texts), self._dimension), np.float32)
+        with self._lock:
+            self._tokenizer.enable_truncation(limit)
+            tokens = self._tokenizer.encode_batch([prompt + text for text in texts] if prompt else texts)
+            order = sorted(range(len(texts)), key=lambda number: len(tokens[number]), reverse=True)
+            for start in range(0, len(order), BATCH):
+                part = order[start : start + BATCH]
+                ids, mask = np.zeros((2, len(part), len(tokens[part[0]])), np.int64)
+                for row, number in enumerate(part):
+                    length = len(tokens[number])
+                    ids[row, :length], mask[row, :length] = tokens[number].ids, 1
+                vectors[part] = self._programs(precision)([ids, mask])[0]
+        return vectors
+
+
+def windows_of(texts: Sequence[str], tokens: Iterable[Any], size: int) -> list[list[str]]:
+    """Texts, and their parts from the word on at which ``size`` tokens (``tokenizers.Encoding``) end, and so on."""
+    found, size = [], max(1, size)
+    for text, token in zip(texts, tokens, strict=True):
+        words, spans, starts = token.word_ids, token.offsets, [0]
+        while (end := starts[-1] + size) < len(spans):
+            start = words.index(words[end])  # the first token of the word at which the window ends
+            starts.append(start if start > starts[-1] else end)
+        places = [*(spans[start][0] for start in starts[1:]), len(text)]
+        found.append([text, *(text[start:end] for start, end in pairwise(places))])
+    return found
+
+
+def find_compiled(name: str) -> CompiledEncoder | None:
+    """The encoder of a ``model_name``, if it has been converted."""
+    return CompiledEncoder(_folder(name)) if _folder(name).is_dir() and find_spec("openvino") else None
+
+
+def compiled(encoder: Any) -> Any:
+    """The encoder of a checkpoint as OpenVINO runs it; itself without OpenVINO, or if its vectors would be others."""
+    if type(encoder).__name__ != "SentenceEncoder" or encoder.dtype != "auto" or encoder.network.device.type != "cpu":
+        return encoder
+    name, place = encoder.model_name, _folder(encoder.model_name)
+    if find_compiled(name) is None and find_spec("openvino"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(Exception), TemporaryDirectory(dir=place.parent) as folder:  # torch runs what is not converted
+            _convert(encoder, new := Path(folder, "new"))
+            made, network = CompiledEncoder(new), encoder.network
+            queries, passages = network.encode_query(EXAMPLES), network.encode_document(EXAMPLES)
+            pairs = zip(made.encode_docs(EXAMPLES), passages, strict=True)
+            cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
+            if np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999:
+                new.replace(place)
+    return find_compiled(name) or encoder
+
+
+def _convert(encoder: SentenceEncoder, folder: Path) -> None:
+    """Writes the folder of a :class:`CompiledEncoder`."""
+    import torch
+
+    from pyterrier_graph.encoders.sentence_encoder import prompts_of
+
+    class Vectors(torch.nn.Module):
+        network: Any
+
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return self.network({"input_ids": ids, "attention_mask": mask})["sentence_embedding"]
+
+    (vectors := Vectors()).network = encoder.network
+    example = torch.tensor([[5, 6, 7], [5, 6, 7]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
+    _openvino().save_model(_openvino().convert_model(vectors.eval(), example_input=example), folder / NETWORK, False)
+    tokenizer: Any = encoder.network.tokenizer
+    tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
+    limits = encoder.max_query_tokens, encoder.max_passage_tokens
+    about = encoder.model_name, encoder._dimension, *zip(prompts_of(encoder.network), limits, strict=True)
+    (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+
+
+def _openvino() -> Any:
+    """OpenVINO, which would report its use to a server, from a forked process, if its telemetry could be imported."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    import openvino
+
+    return openvino
+
+
+def _folder(name: str) -> Path:
+    return Path(pt.io.pyterrier_home(), "pyterrier_graph", "compiled", sha256(name.encode()).hexdigest()[:16])

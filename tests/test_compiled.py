@@ -1,0 +1,67 @@
+"""Encoders that OpenVINO runs: their vectors are those of torch, and a question loads neither torch nor its models."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+
+from pyterrier_graph.encoders.compiled import CompiledEncoder, compiled, find_compiled
+from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+
+pytest.importorskip("openvino")
+TEXTS = ["alpha", "Alpha beta, gamma?", "", " ".join(tiny.WORDS * 20), "mu kappa"]
+HEAVY = "torch transformers sentence_transformers pyterrier_dr sklearn scipy datasets openvino_telemetry".split()
+SEARCH = """
+import sys
+from pyterrier_graph.__main__ import search
+assert search([FOLDER, "alpha mu", "--encoder", CHECKPOINT, "--quiet"]) == 0
+print("loaded", *(name for name, module in sys.modules.items() if module and "." not in name))
+"""
+
+
+@pytest.fixture
+def torch_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentenceEncoder:
+    monkeypatch.setenv("PYTERRIER_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("pyterrier_graph.encoders.compiled.find_spec", find_spec)
+    return SentenceEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu", verbose=False)
+
+
+def test_vectors_are_those_of_torch(torch_encoder: SentenceEncoder) -> None:
+    made = compiled(torch_encoder)
+    assert isinstance(made, CompiledEncoder) and made.model_name == torch_encoder.model_name
+    np.testing.assert_allclose(made.encode_queries(TEXTS), torch_encoder.encode_queries(TEXTS), atol=1e-5)
+    cosines = (made.encode_docs(TEXTS) * torch_encoder.encode_docs(TEXTS)).sum(1)
+    assert torch_encoder.similarity == "dot" or cosines.min() > 0.9999
+    assert made.windows(TEXTS) == torch_encoder.windows(TEXTS)
+    topics = pd.DataFrame({"qid": [*"12345"], "query": TEXTS})
+    again = pickle.loads(pickle.dumps(made))
+    np.testing.assert_allclose(np.stack(again(topics)["query_vec"]), made.encode_queries(TEXTS), atol=1e-6)
+    with ThreadPoolExecutor(4) as threads, pytest.raises(ValueError, match="text 1 of 2 is not a text"):
+        for found in threads.map(made.encode_queries, [TEXTS] * 8):
+            np.testing.assert_allclose(found, made.encode_queries(TEXTS), atol=1e-6)
+        made.encode_docs(["alpha", None])  # type: ignore[list-item]
+
+
+def test_other_vectors_are_not_used(torch_encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CompiledEncoder, "encode_queries", lambda self, texts: np.zeros((len(texts), 1), np.float32))
+    assert compiled(torch_encoder) is torch_encoder and find_compiled(torch_encoder.model_name) is None
+
+
+def test_a_question_loads_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTERRIER_HOME", str(tmp_path / "home"))
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# Kappa\n\nalpha mu\n\n# Beta\n\ngamma\n")
+    code = SEARCH.replace("FOLDER", repr(str(tmp_path / "docs"))).replace("CHECKPOINT", repr(tiny.checkpoint()))
+    runs = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True) for _ in range(2)]
+    first, second = (run.stdout.partition("loaded") for run in runs)
+    assert "alpha" in first[0] and first[0] == second[0] and "torch" in first[2].split()
+    assert not {*second[2].split()}.intersection(HEAVY)
