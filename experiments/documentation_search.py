@@ -184,7 +184,7 @@ class Bench:
 
     def _retriever(self, name: str) -> pt.Transformer:
         if name == "titled":
-            index = base_vectors(self.vectors, self.graph, self.encoder, titles=True)
+            index = base_vectors(self.vectors, self.graph, self.encoder, titles=True).flex
             return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
         path = self.output / f"{name}.flex"
         shutil.rmtree(path, ignore_errors=True)
