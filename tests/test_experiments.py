@@ -77,7 +77,7 @@ RUNS = {
     "collections_left_out": Run("medquad numpydoc --max-tokens 32", pages, "; ".join(names.SYSTEMS)),
     "transfer": Run("trec-car numpydoc --epochs 1 --max-tokens 16", pages, ""),
     "documentation_search": Run(
-        "html --max-tokens 24 --dtype float32", texts, "; ".join(["BM25", *importlib.import_module(
+        "html --max-tokens 24 --dtype float32 --pages 18", texts, "; ".join(["BM25", *importlib.import_module(
             "experiments.documentation_search").SYSTEMS.values()]),
     ),
 }  # fmt: skip
