@@ -29,6 +29,7 @@ those of the systems that ``--remake`` names.
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import shutil
 from collections.abc import Callable, Sequence
@@ -53,6 +54,7 @@ MEASURES = ["nDCG@10", "RR@10", "R@100"]
 JUDGED_ONLY = "nDCG(judged_only=True)@10"
 KEPT, KEPT_POOLED = 100, 1000  # results of a query that are stored; measures over judged documents look further down
 FOLDS = 5
+EVERY = slice(None)  # all folds
 
 logger = logging.getLogger(__name__)
 
@@ -176,14 +178,15 @@ class Bench:
         return path
 
     def add_local(self) -> None:
-        """Adds the runs of the systems that need no other collection."""
-        elsewhere = (names.MEAN_ELSEWHERE, names.GNN_ELSEWHERE)
-        for system in (system for system in self.systems if system not in elsewhere):
+        """Adds the runs of the systems that need no other collection: all of a fold, whose queries change the index."""
+        local = [system for system in self.systems if system not in (names.MEAN_ELSEWHERE, names.GNN_ELSEWHERE)]
+        for number, system in itertools.product(range(len(self.folds)), local):
+            part = slice(number, number + 1)
             if system == names.MEAN_BEST:
-                self._add_fixed(system, fixed_weights.best_weights([self.measured_weights()], "test"))
+                self._add_fixed(system, fixed_weights.best_weights([self.measured_weights()], "test"), part)
                 continue
             for seed in self.options.seeds if system in names.TRAINED else self.options.seeds[:1]:
-                self._add(system, partial(Fold.pipeline, system=system, seed=seed), seed)
+                self._add(system, partial(Fold.pipeline, system=system, seed=seed), seed, part=part)
 
     def add_from_elsewhere(self, others: Sequence[Bench]) -> None:
         """Adds the runs of the systems that are tuned or trained on other collections."""
@@ -205,14 +208,21 @@ class Bench:
         """The measure of each query with each fixed weights."""
         return pd.concat([fixed_weights.measured(fold) for fold in self.folds], ignore_index=True)
 
-    def _add_fixed(self, system: str, weights: dict[str, float]) -> None:
+    def _add_fixed(self, system: str, weights: dict[str, float], part: slice = EVERY) -> None:
         file = "GraphMean, " + ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
         logger.info("%s, %s: %s", self.corpus.name, system, weights)
-        self._add(system, lambda fold: fold.fixed(weights), file=file)
+        self._add(system, lambda fold: fold.fixed(weights), file=file, part=part)
 
-    def _add(self, system: str, make: Callable[[Fold], pt.Transformer], seed: int = 0, file: str | None = None) -> None:
+    def _add(
+        self,
+        system: str,
+        make: Callable[[Fold], pt.Transformer],
+        seed: int = 0,
+        file: str | None = None,
+        part: slice = EVERY,
+    ) -> None:
         kept = KEPT_POOLED if self.corpus.pooled else KEPT
-        for fold, results in zip(self.folds, self.results, strict=True):
+        for fold, results in zip(self.folds[part], self.results[part], strict=True):
 
             def ranking(fold: Fold = fold) -> pd.DataFrame:
                 return judged_ranking(make(fold)(fold.test.topics), fold.test.qrels, kept)

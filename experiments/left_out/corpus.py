@@ -99,6 +99,7 @@ class Corpus:
         """All of it in one index, which has no answered queries yet."""
         index = ptg.GraphIndex(self.output / "index", encoder=self.encoder)
         if not index.built():
+            self.vectors.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self.vectors, index.path / ENCODED, dirs_exist_ok=True)  # texts are not encoded twice
             index.index(self.collection.get_corpus_iter(), passage_words=self.passage_words, windows=self.windows)
         return index
