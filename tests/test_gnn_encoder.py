@@ -538,9 +538,7 @@ def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> Non
 
 
 @pytest.mark.parametrize("penalty", [0.1, 1e4])
-def test_validation_chooses_between_the_penalty_and_none(
-    small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, penalty: float
-) -> None:
+def test_a_free_network(small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, penalty: float) -> None:
     """A network that is tied too tightly stays as it was, so the free one is kept."""
     monkeypatch.setattr(trainer, "PENALTY", penalty)
     queries = small.train, small.qrels, small.train[20:], small.qrels
@@ -552,7 +550,6 @@ def test_validation_chooses_between_the_penalty_and_none(
     values = [validation(model, *queries[2:], "nDCG@10")() for model in (tied, free)]
     kept = tied if as_good(*values) else free
     assert_equal(weights(chosen), weights(kept))
-    assert_equal(weights(tied), weights(free), False)
     assert measures(chosen.training_log) == measures(kept.training_log) and (penalty < 1 or kept is free)
 
 
