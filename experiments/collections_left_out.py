@@ -73,6 +73,7 @@ def command_line() -> argparse.ArgumentParser:
         train_queries=(int, "training queries, drawn at random (all)"),
         dev_queries=(300, "validation queries, drawn at random"),
         queries=(int, "test queries, drawn at random (all)"),
+        folds=(FOLDS, "of the divisions of a collection's own queries, so many are tested"),
         first_stage=("pisa", "what BM25 runs on", ["pisa", "terrier"]),
         measures=(MEASURES, "the first one is that of the table of all collections"),
         seeds=([0], "of what is trained"),
@@ -81,6 +82,7 @@ def command_line() -> argparse.ArgumentParser:
         command,
         "models",
         encoder=(DEFAULT, "a saved DualEncoder or any encoder"),
+        cross_encoder=(DEFAULT, "a checkpoint that the cross-encoder and LGRe start at"),
         trained_on=(str, "the collection that the encoder was trained on", COLLECTIONS),
         max_tokens=(256, "tokens of a passage, or of each of its windows"),
         windows=(1, "windows of a longer passage; those of the tables are 1 unless they say otherwise"),
@@ -113,7 +115,11 @@ def run(collections: dict[str, Collection], options: argparse.Namespace) -> pd.D
     Returns:
         The table: a row per system, a column per collection.
     """
-    claim(options.output, options, ("collections", "systems", "remake", "seeds", "measures", "trained_on"))
+    claim(
+        options.output,
+        options,
+        ("collections", "systems", "remake", "seeds", "measures", "cross_encoder", "trained_on"),
+    )
     benches = {name: Bench(name, collection, options) for name, collection in collections.items()}
     for bench in benches.values():
         bench.add_local()
@@ -158,7 +164,7 @@ class Bench:
         self.options, output = options, options.output / name
         self.corpus = Corpus(name, collection, output, options)
         sizes = {split: getattr(options, split) for split in ("train_queries", "dev_queries")}
-        numbers = range(FOLDS) if ALL in collection.queries else [None]
+        numbers = range(options.folds) if ALL in collection.queries else [None]
         self.folds = [Fold(self.corpus, number, test_queries=options.queries, **sizes) for number in numbers]
         measures = [*options.measures, *([JUDGED_ONLY] if self.corpus.pooled else [])]
         parsed = [parse_measure(measure) for measure in measures]

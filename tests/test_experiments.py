@@ -74,7 +74,9 @@ RUNS = {
         "papers' network, k = 3, 50% masked; joint training; joint training, k = 3; joint training, 50% masked; "
         "joint training, k = 3, 50% masked",
     ),
-    "collections_left_out": Run("medquad numpydoc --max-tokens 32", pages, "; ".join(names.SYSTEMS)),
+    "collections_left_out": Run(
+        f"medquad numpydoc --max-tokens 32 --cross-encoder {cross_encoder()}", pages, "; ".join(names.SYSTEMS)
+    ),
     "transfer": Run("trec-car numpydoc --epochs 1 --max-tokens 16", pages, ""),
     "documentation_search": Run(
         "html --max-tokens 24 --dtype float32 --pages 18", texts, "; ".join(["BM25", *importlib.import_module(
