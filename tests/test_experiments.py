@@ -77,7 +77,6 @@ RUNS = {
     "collections_left_out": Run(
         f"medquad numpydoc --max-tokens 32 --cross-encoder {cross_encoder()}", pages, "; ".join(names.SYSTEMS)
     ),
-    "transfer": Run("trec-car numpydoc --epochs 1 --max-tokens 16", pages, ""),
     "documentation_search": Run(
         "html --max-tokens 24 --dtype float32 --pages 18", texts, "; ".join(["BM25", *importlib.import_module(
             "experiments.documentation_search").SYSTEMS.values()]),
@@ -106,8 +105,6 @@ def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     if name == "dual_encoders":
         assert module.Bench(texts(1), options(module, tmp_path / "teacher", f"texts {PAIR}")).teacher.probabilities
         monkeypatch.setattr(module.Bench, "teacher", TEACHER)
-    if name == "transfer":
-        monkeypatch.setattr(module, "opened", lambda name, _: pages() if name == "numpydoc" else texts(4))
     arguments = [*ENCODER, *run.arguments.split(), "--output", str(tmp_path)]
     table = module.main(arguments)
     shown = table.drop(columns="queries", errors="ignore")
@@ -115,8 +112,7 @@ def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     found = set(
         table.index if table.index.name == "system" or not table.columns.isin(["system"]).any() else table["system"]
     )
-    if run.systems:
-        assert found == set(run.systems.split("; "))
+    assert found == set(run.systems.split("; "))
     for model, method in (
         (ptg.HGATReranker, "fit"),
         (ptg.LGReReranker, "fit"),
